@@ -1,0 +1,36 @@
+"""See what every layer of a model knows, find the layer that serves you best, and use it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from layerscope.errors import LayerscopeError
+    from layerscope.inspecting import inspect
+    from layerscope.profiling import profile
+    from layerscope.runs import Run, open_run
+
+_HOMES = {
+    "LayerscopeError": "layerscope.errors",
+    "Run": "layerscope.runs",
+    "inspect": "layerscope.inspecting",
+    "open_run": "layerscope.runs",
+    "profile": "layerscope.profiling",
+}
+
+__all__ = ["LayerscopeError", "Run", "inspect", "open_run", "profile"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # torch takes seconds to import, and `import layerscope` none of them
+    if name in ("metrics", "inputs", "runs"):
+        return import_module(f"layerscope.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'layerscope' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

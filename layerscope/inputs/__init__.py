@@ -1,0 +1,21 @@
+from layerscope.inputs.audio import resample
+from layerscope.inputs.chunks import pack
+from layerscope.inputs.corpus import Corpus, draw
+from layerscope.inputs.opening import open_corpus
+from layerscope.inputs.samples import Modality, Waveform, Window
+from layerscope.inputs.views import DEFAULT_SHARE, VIEW_KINDS, augment, check_views
+
+__all__ = [
+    "DEFAULT_SHARE",
+    "VIEW_KINDS",
+    "Corpus",
+    "Modality",
+    "Waveform",
+    "Window",
+    "augment",
+    "check_views",
+    "draw",
+    "open_corpus",
+    "pack",
+    "resample",
+]

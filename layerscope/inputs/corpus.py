@@ -1,0 +1,91 @@
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from layerscope.errors import LayerscopeError
+from layerscope.inputs.samples import Modality, content, pick
+
+Labels = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """What a model is shown: N samples of one modality, what they are called, and their classes if known.
+
+    `samples` holds `str` or `Window` (text), RGB `PIL.Image` (image), `Waveform` (audio) or array rows
+    (tensor); files are decoded when a sample is read. `notes` tells every guess and everything left out,
+    one line each. `running` marks running text, whose samples are lines and may be packed into windows.
+    """
+
+    name: str
+    modality: Modality
+    samples: Sequence[Any]
+    names: Sequence[str]
+    labels: Labels | None = None
+    notes: tuple[str, ...] = ()
+    running: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.samples) == 0:
+            raise LayerscopeError(f"{self.name} holds no samples: give at least one")
+        if len(self.names) != len(self.samples):
+            raise LayerscopeError(f"{self.name}: {len(self.names)} names for {len(self.samples)} samples")
+        if self.labels is not None and len(self.labels) != len(self.samples):
+            raise LayerscopeError(
+                f"{self.name}: {len(self.labels)} labels for {len(self.samples)} samples: give one a sample"
+            )
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def take(self, indices: Sequence[int]) -> "Corpus":
+        """Return the samples at `indices`, in that order; what is lazy stays lazy."""
+        chosen = [int(i) for i in indices]
+        return replace(
+            self,
+            samples=pick(self.samples, chosen),
+            names=tuple(self.names[i] for i in chosen),
+            labels=None if self.labels is None else tuple(self.labels[i] for i in chosen),
+        )
+
+    def fingerprint(self) -> str:
+        """Return the sha256 (hex) of modality, contents and labels: equal for equal data at any path."""
+        digest = hashlib.sha256(self.modality.encode())
+        for index in range(len(self)):
+            data = content(self.samples, index)
+            digest.update(len(data).to_bytes(8, "little") + data)
+        digest.update(repr(self.labels).encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
+
+
+def draw(corpus: Corpus, n: int | None, seed: int) -> Corpus:
+    """Return `n` samples drawn without replacement by `seed`, in their original order.
+
+    With `n` None, or no less than there are, the corpus is returned whole.
+    Raises `LayerscopeError` where `n` is below 1.
+    """
+    if n is not None and n < 1:
+        raise LayerscopeError(f"samples={n} makes no sense: give 1 or more, or all")
+    if n is None or n >= len(corpus):
+        return corpus
+    chosen = np.random.default_rng(seed).choice(len(corpus), size=n, replace=False)
+    return corpus.take(np.sort(chosen).tolist())
+
+
+def folder_name(text: str) -> str:
+    """Return a text as a name fit for a folder: letters, digits, dots, dashes and underscores."""
+    return re.sub(r"[^\w.-]+", "-", text).strip("-.")[:80] or "data"
+
+
+def listed(names: Sequence[str], limit: int = 5) -> str:
+    """Return the first few names, joined by commas, with dots where there are more."""
+    return ", ".join(names[:limit]) + (", …" if len(names) > limit else "")
+
+
+def count(number: int, noun: str) -> str:
+    """Return `1 row`, `3 rows`, `1,000 rows`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

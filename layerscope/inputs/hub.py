@@ -1,0 +1,221 @@
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from layerscope.errors import LayerscopeError, near
+from layerscope.inputs.columns import Columns, choose_columns, choose_label, class_labels, text_corpus
+from layerscope.inputs.corpus import Corpus, Labels, folder_name
+from layerscope.inputs.media import Files
+from layerscope.inputs.samples import Modality
+
+_SPLITS = ("validation", "test", "train")
+_PATIENCE = 5.0  # seconds until the hub counts as out of reach
+_LOOKED_AT = 1000  # rows, to guess the columns
+_MEDIA: dict[str, Modality] = {"Image": "image", "Audio": "audio"}
+
+
+def hub_corpus(spec: str, columns: Columns) -> Corpus:
+    """Return a data set of the hub by `name[/config][:split]`, or a saved one by its local path.
+
+    The split defaults to the first of validation, test and train that exists (told). Without a hub only
+    what is cached opens; everything else raises `LayerscopeError` within seconds.
+    """
+    spec, _, split = spec.partition(":")
+    if spec.startswith((".", "/", "~")):
+        return saved_corpus(Path(spec).expanduser(), columns, split or None)
+    parts = spec.split("/")
+    if not all(parts) or len(parts) > 3:
+        raise LayerscopeError(
+            f"'hf:{spec}' is not a data set's name: write hf:name, hf:org/name or hf:name/config:split"
+        )
+    data = _loaded(parts)
+    return dataset_corpus(data, "-".join(parts), columns, f"hf:{spec}", split or None)
+
+
+def saved_corpus(path: Path, columns: Columns, split: str | None = None) -> Corpus:
+    """Return a data set that `datasets` saved with `save_to_disk`."""
+    if not path.exists():
+        raise LayerscopeError(f"{path} does not exist: give a folder written by save_to_disk")
+    try:
+        data = _datasets().load_from_disk(str(path))
+    except Exception as error:  # pyarrow, json and datasets each raise their own
+        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise LayerscopeError(
+            f"{path} is not a data set written by save_to_disk ({reason}): save it again"
+        ) from error
+    return dataset_corpus(data, path.resolve().name, columns, str(path), split)
+
+
+def _datasets() -> Any:
+    try:
+        import datasets
+    except ImportError as error:
+        raise LayerscopeError(
+            'Hugging Face data sets need datasets, which is not installed: pip install "layerscope[datasets]"'
+        ) from error
+    return datasets
+
+
+def dataset_corpus(data: Any, name: str, columns: Columns, where: str, split: str | None = None) -> Corpus:
+    """Return a `Dataset`, or one split of a `DatasetDict`, as a corpus of its texts, images or sounds."""
+    notes: list[str] = []
+    if isinstance(data, dict):
+        data, split = _one_split(data, split, where, notes)
+        name = f"{name}-{split}"
+    if not hasattr(data, "num_rows"):
+        raise LayerscopeError(
+            f"{where} is a stream: give a data set with a length, such as list(stream.take(1000))"
+        )
+    if data.num_rows == 0:
+        raise LayerscopeError(f"{where} has no rows: give at least one sample")
+    kinds = {column: _MEDIA.get(type(feature).__name__) for column, feature in data.features.items()}
+    media = columns.text or next((column for column, kind in kinds.items() if kind), None)
+    modality = kinds.get(media) if media else None
+    if media and modality:
+        return _media_dataset(data, media, modality, name, columns, where, notes)
+    return _text_dataset(data, name, columns, where, notes)
+
+
+def _one_split(data: Any, split: str | None, where: str, notes: list[str]) -> tuple[Any, str]:
+    if split is None:
+        split = next((known for known in _SPLITS if known in data), next(iter(data)))
+        notes.append(f"split: {split} (of {', '.join(data)})")
+    if split not in data:
+        raise LayerscopeError(
+            f"{where} has no split {split!r}{near(split, data)} (its splits: {', '.join(data)})"
+        )
+    return data[split], split
+
+
+def _text_dataset(data: Any, name: str, columns: Columns, where: str, notes: list[str]) -> Corpus:
+    head = data.select(range(min(_LOOKED_AT, data.num_rows))).to_pandas()
+    text, label, told = choose_columns(head, columns, where)
+    return text_corpus(
+        list(data[text]),
+        name=name,
+        where=where,
+        column=f"column {text!r}",
+        labels=_label_cells(data, label),
+        label_source=f"column {label!r}",
+        label_named=columns.label is not None,
+        notes=(*notes, *told),
+    )
+
+
+def _label_cells(data: Any, label: str | None) -> list[Any] | None:
+    """Return a column's cells, classes by their names; -1, which hides a test set's labels, becomes None."""
+    if label is None:
+        return None
+    cells = list(data[label])
+    names = getattr(data.features[label], "names", None)
+    if names is None:
+        return cells
+    return [None if cell is None or cell < 0 else names[cell] for cell in cells]
+
+
+class _DatasetFiles(Sequence[Any]):
+    """The undecoded files in one column of a `datasets.Dataset`."""
+
+    def __init__(self, data: Any, column: str) -> None:
+        self._data, self._column = data, column
+
+    def __len__(self) -> int:
+        return int(self._data.num_rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        cell = self._data[int(index)][self._column]
+        return cell["bytes"] if cell["bytes"] is not None else Path(cell["path"])
+
+
+def _media_dataset(
+    data: Any, column: str, modality: Modality, name: str, columns: Columns, where: str, notes: list[str]
+) -> Corpus:
+    datasets = _datasets()
+    data = data.cast_column(column, getattr(datasets, modality.capitalize())(decode=False))
+    known = data.column_names
+    label = choose_label(known, columns.label, where)
+    cells = _label_cells(data, label)
+    labels: Labels | None = None
+    if cells is not None and not any(cell is None for cell in cells):
+        labels = class_labels(cells)
+        notes.append(f"label column: {label!r}")
+    names = tuple(map(str, range(data.num_rows)))
+    samples = Files(modality, _DatasetFiles(data.select_columns([column]), column), names)
+    notes.append(f"{modality} column: {column!r}")
+    return Corpus(folder_name(name), modality, samples, names, labels, tuple(notes))
+
+
+def _loaded(parts: Sequence[str]) -> Any:
+    """Return `org/name`, or where no such thing exists `name` with the second part as its configuration."""
+    datasets = _datasets()
+    tries: list[tuple[str, str | None]] = [("/".join(parts[:2]), parts[2] if len(parts) == 3 else None)]
+    if len(parts) == 2:
+        tries.append((parts[0], parts[1]))
+    reachable = _hub_answers()
+    last: Exception | None = None
+    for name, config in tries:
+        try:
+            with _hub_offline(not reachable):
+                return datasets.load_dataset(name, config)
+        except Exception as error:  # each builder, reader and connection raises its own
+            last = error if last is None or not _is_unknown(error) else last
+    shown = "/".join(parts)
+    if not reachable:
+        raise LayerscopeError(
+            f"hf:{shown} is not cached here and the hub cannot be reached: "
+            "save it elsewhere with save_to_disk and give its folder"
+        ) from last
+    reason = (str(last).strip() or type(last).__name__).splitlines()[0][:200]
+    raise LayerscopeError(
+        f"hf:{shown} cannot be loaded ({reason}): check its name, configuration and access"
+    ) from last
+
+
+def _is_unknown(error: Exception) -> bool:
+    return type(error).__name__ in ("DatasetNotFoundError", "FileNotFoundError")
+
+
+def _hub_answers() -> bool:
+    """Tell whether the hub answers at all, within a few seconds, name look-up included."""
+    import urllib.error
+    import urllib.request
+
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
+        return False
+    answered = threading.Event()
+
+    def ask() -> None:
+        try:
+            urllib.request.urlopen(
+                os.environ.get("HF_ENDPOINT", "https://huggingface.co"), timeout=_PATIENCE
+            ).close()
+            answered.set()
+        except urllib.error.HTTPError:
+            answered.set()  # a refusal is an answer
+        except (OSError, ValueError):
+            pass
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_PATIENCE + 1)
+    return answered.is_set()
+
+
+@contextmanager
+def _hub_offline(offline: bool) -> Iterator[None]:
+    """Keep `datasets` from trying the hub again and again, which takes half a minute."""
+    import datasets.config
+    import huggingface_hub.constants
+
+    places = (datasets.config, huggingface_hub.constants)
+    before = [place.HF_HUB_OFFLINE for place in places]
+    for place in places:
+        place.HF_HUB_OFFLINE = offline or place.HF_HUB_OFFLINE
+    try:
+        yield
+    finally:
+        for place, value in zip(places, before, strict=True):
+            place.HF_HUB_OFFLINE = value

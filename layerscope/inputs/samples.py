@@ -1,0 +1,115 @@
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Modality = Literal["text", "image", "audio", "tensor"]
+
+
+@dataclass(frozen=True, eq=False)
+class Waveform:
+    """One sound: float32 samples `[T]` between -1 and 1, and their rate in hertz."""
+
+    samples: NDArray[np.float32]
+    rate: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of running text: its source span, and its token ids with the tokenizer's special tokens."""
+
+    text: str
+    ids: tuple[int, ...]
+
+
+@runtime_checkable
+class Stored(Protocol):
+    """Samples that can give their stored bytes without decoding them."""
+
+    def stored(self, index: int) -> bytes:
+        """Return the bytes of one sample as they lie on the disk or in an archive."""
+
+
+class Picked(Sequence[Any]):
+    """Some samples of another sequence, by index, without touching them."""
+
+    def __init__(self, base: Sequence[Any], indices: Iterable[int]) -> None:
+        self.base = base
+        self.indices = tuple(indices)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Picked(self.base, self.indices[index])
+        return self.base[self.indices[index]]
+
+
+class Rows(Sequence[Any]):
+    """The rows of a numpy array or torch tensor `[N, ...]`."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, index: Any) -> Any:
+        return Rows(self.array[index]) if isinstance(index, slice) else self.array[index]
+
+
+class Lines(Sequence[str]):
+    """The non-empty lines of a text, which is kept whole beside them."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        found = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+        self.numbers = tuple(number for number, _ in found)
+        self._lines = tuple(line for _, line in found)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._lines[index]
+
+
+def pick(samples: Sequence[Any], indices: Sequence[int]) -> Sequence[Any]:
+    """Return the samples at some indices; what is lazy stays lazy."""
+    if isinstance(samples, (list, tuple)):
+        return tuple(samples[i] for i in indices)
+    if isinstance(samples, Picked):
+        return Picked(samples.base, (samples.indices[i] for i in indices))
+    return Picked(samples, indices)
+
+
+def content(samples: Sequence[Any], index: int) -> bytes:
+    """Return bytes that tell one sample from every other; files are read, not decoded."""
+    if isinstance(samples, Picked):
+        return content(samples.base, samples.indices[index])
+    if isinstance(samples, Stored):
+        return samples.stored(index)
+    return _encoded(samples[index])
+
+
+def _encoded(sample: Any) -> bytes:
+    if isinstance(sample, str):
+        return sample.encode("utf-8", "surrogatepass")
+    if isinstance(sample, Window):
+        return repr(sample.ids).encode() + _encoded(sample.text)
+    if isinstance(sample, Waveform):
+        return str(sample.rate).encode() + _encoded(sample.samples)
+    if hasattr(sample, "detach"):  # a torch tensor; numpy lacks bfloat16, so its bytes are taken as they lie
+        import torch
+
+        flat = sample.detach().cpu().contiguous().reshape(-1)
+        return f"{sample.dtype}{tuple(sample.shape)}".encode() + bytes(
+            flat.view(torch.uint8).numpy().tobytes()
+        )
+    if hasattr(sample, "getbands"):  # a PIL image
+        return f"{sample.mode}{sample.size}".encode() + bytes(sample.tobytes())
+    array = np.asarray(sample)
+    return f"{array.dtype}{array.shape}".encode() + array.tobytes()

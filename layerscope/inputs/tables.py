@@ -1,0 +1,159 @@
+import csv
+import gzip
+import io
+import json
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from layerscope.errors import LayerscopeError
+
+SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+PARQUET = (".parquet", ".pq")
+
+
+def read_frame(path: Path, kind: str, notes: list[str]) -> Any:
+    """Return a table file as a pandas frame; `kind` is its suffix, without `.gz`."""
+    if kind in PARQUET:
+        return _parquet(path)
+    text = read_text(path)
+    return _json_lines(text, path) if kind in JSON_LINES else _separated(text, path, SEPARATORS[kind], notes)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return a file's bytes, unpacked where its name ends in `.gz`."""
+    try:
+        data = path.read_bytes()
+        data = gzip.decompress(data) if path.suffix.lower() == ".gz" and data else data
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise LayerscopeError(f"{path} is not a whole gzip file ({error}): pack it again") from error
+    except OSError as error:
+        raise LayerscopeError(f"{path} cannot be read ({error.strerror}): check its permissions") from error
+    if not data.strip():
+        raise LayerscopeError(f"{path} is empty: give a file with at least one sample")
+    return data
+
+
+def read_text(path: Path) -> str:
+    """Return a UTF-8 file's text with line ends as newlines; raises `LayerscopeError` where it is none."""
+    data = read_bytes(path)
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise LayerscopeError(f"{path} is UTF-16 text: save it as UTF-8")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if _is_binary(data):
+            raise LayerscopeError(f"{path} is a binary file, not text: {KINDS}") from error
+        at = f"byte {error.start:,} is 0x{data[error.start]:02x}"
+        raise LayerscopeError(f"{path} is not UTF-8 ({at}): save it as UTF-8") from error
+    if _is_binary(data):
+        raise LayerscopeError(f"{path} is a binary file, not text: {KINDS}")
+    return text.replace("\r\n", "\n")
+
+
+KINDS = "give CSV, TSV, JSONL, Parquet or plain text, or a folder or archive (.tar, .zip) of images or sounds"
+
+
+def _is_binary(data: bytes) -> bool:
+    """Tell whether more than one byte in ten at the start is a control character no text has."""
+    start = data[:65536]
+    controls = bytes(set(range(32)) - {8, 9, 10, 12, 13, 27})
+    return len(start) - len(start.translate(None, controls)) > 0.1 * len(start)
+
+
+def _separated(text: str, path: Path, separator: str, notes: list[str]) -> Any:
+    header = text.split("\n", 1)[0]
+    if separator == "," and "," not in header:
+        found = [other for other in ";\t" if other in header]
+        if found:
+            separator = found[0]
+            notes.append(f"separator: {'tab' if separator == chr(9) else separator!r} (guessed)")
+    try:
+        rows = list(_rows(text, path, separator, csv.QUOTE_MINIMAL))
+    except LayerscopeError:
+        if separator != "\t":
+            raise
+        # Many TSV files quote nothing, and their texts may begin with a quotation mark.
+        rows = list(_rows(text, path, separator, csv.QUOTE_NONE))
+        notes.append("quotation marks taken as text")
+    if len(rows) < 2:
+        raise LayerscopeError(f"{path} has a header but no rows: give at least one text")
+    import pandas as pd
+
+    return pd.DataFrame(rows[1:], columns=rows[0], dtype=object)
+
+
+def _rows(text: str, path: Path, separator: str, quoting: Any) -> Iterator[list[str]]:
+    with _unlimited_fields():
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True)
+        width = 0
+        try:
+            for row in reader:
+                if not row:
+                    continue
+                width = width or len(row)
+                if len(row) != width:
+                    raise LayerscopeError(
+                        f"{path}: line {reader.line_num} has {len(row)} fields where the header has {width}: "
+                        "quote the texts that hold separators or line ends"
+                    )
+                yield row
+        except csv.Error as error:
+            raise LayerscopeError(
+                f"{path}: line {reader.line_num} is broken ({error}): "
+                "close quotes, and double those inside a text"
+            ) from error
+
+
+@contextmanager
+def _unlimited_fields() -> Iterator[None]:
+    before = csv.field_size_limit(sys.maxsize)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+def _json_lines(text: str, path: Path) -> Any:
+    if text.lstrip().startswith("["):
+        records = _parsed(text, path, "it")
+    else:
+        lines = enumerate(text.split("\n"), start=1)
+        records = [_parsed(line, path, f"line {number}") for number, line in lines if line.strip()]
+    records = [{"text": record} if isinstance(record, str) else record for record in records]
+    odd = next((i for i, record in enumerate(records) if not isinstance(record, dict)), None)
+    if odd is not None:
+        kind = type(records[odd]).__name__
+        raise LayerscopeError(f'{path}: record {odd} is a {kind}, not an object: write {{"text": …}} a line')
+    if not records:
+        raise LayerscopeError(f"{path} has no records: give at least one text")
+    names = dict.fromkeys(name for record in records for name in record)
+    import pandas as pd
+
+    columns = {name: pd.Series([record.get(name) for record in records], dtype=object) for name in names}
+    return pd.DataFrame(columns)
+
+
+def _parsed(text: str, path: Path, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        at = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else "too deep"
+        raise LayerscopeError(f"{path}: {what} is not JSON ({at}): write one object a line") from error
+
+
+def _parquet(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.stat().st_size == 0:
+        raise LayerscopeError(f"{path} is empty: give a file with at least one sample")
+    try:
+        return pq.read_table(path).to_pandas()
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0][:120].rstrip(". ")
+        raise LayerscopeError(f"{path} is not a whole Parquet file ({reason}): write it again") from error

@@ -1,0 +1,140 @@
+"""The verb `inspect`: what was found in a model, and what a run over data would take."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from layerscope.errors import LayerscopeError
+from layerscope.inputs import Waveform
+from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
+from layerscope.models.encode import modality_of
+from layerscope.models.stack import SeveralParts
+
+TEXTS = ["A layer hands its state to the next one, and the last one speaks.", "Short."]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What the probe found in one part of a model."""
+
+    model: str
+    kind: str
+    modality: str
+    part: str
+    parts: tuple[str, ...]
+    depth: int
+    width: int
+    blocks: tuple[str, ...]
+    found_by: str
+    norm: str | None
+    head: str | None
+    pooling: tuple[str, ...]
+    max_length: int | None
+    causal: bool
+    parameters: int
+    dtype: str
+    bytes_per_sample: int
+    seconds_per_sample: float
+    notes: tuple[str, ...]
+
+
+def inspect(
+    model: Any,
+    *,
+    processor: Any = None,
+    data: Any = None,
+    part: str | None = None,
+    blocks: str | None = None,
+    norm: str | None = None,
+    revision: str | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
+) -> list[Inspection]:
+    """Return what is found in a model: one entry for its stack of blocks, or for each of several.
+
+    Args:
+        model: as for `profile`.
+        processor: tokenizer, image processor or feature extractor of a model given as an object.
+        data: an array [N, ...] for a plain `torch.nn.Module`; other models are probed with samples of our own.
+        part: one of several stacks.
+        blocks: path of the module that holds the blocks.
+        norm: path of the final norm, or "none".
+        revision: of a hub model.
+        dtype: of the weights.
+        device: where to put them.
+        trust_remote_code: let the checkpoint's own code run.
+        allow_pickle: load pickled weights.
+
+    Raises:
+        LayerscopeError: where the model cannot be loaded or no blocks are found.
+
+    """
+    loaded = load(model, LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle), processor)
+    modality, samples = _samples(loaded.module, data)
+
+    def look(part: str | None) -> LayeredModel:
+        return find_layers(loaded, modality, samples, Override(part, blocks, norm), max_length=None, prompt="")
+
+    try:
+        found = [look(part)]
+    except SeveralParts as several:
+        found = [look(name) for name in several.parts]
+    return [_inspection(layered, modality, samples) for layered in found]
+
+
+def _samples(module: torch.nn.Module, data: Any) -> tuple[str, list[Any]]:
+    """Two samples of the model's modality, made up where none are given."""
+    if data is not None:
+        return "tensor", list(data[:2])
+    modality = modality_of(module)
+    if modality == "tensor":
+        raise LayerscopeError("a plain module is probed with data: give an array of its inputs as data=")
+    if modality == "text":
+        return modality, TEXTS
+    if modality == "image":
+        from PIL import Image
+
+        return modality, [Image.effect_noise((64, 64), 50).convert("RGB"), Image.new("RGB", (64, 64), "gray")]
+    noise = (torch.randn(16000, generator=torch.Generator().manual_seed(0)) * 0.1).numpy()
+    return modality, [Waveform(noise, 16000), Waveform(noise[:8000], 16000)]
+
+
+def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspection:
+    inputs = model.encoder.batch(samples).to(model.device)
+    model.run(inputs, lambda *_: None)
+    start = time.perf_counter()
+    model.run(inputs, lambda *_: None)
+    seconds = (time.perf_counter() - start) / len(samples)
+    head = None
+    if model.lens is not None:
+        scope = "every token" if model.lens.kind == "tokens" else "every sample"
+        head = f"{model.lens.classes:,} classes for {scope}"
+    parameter = next(model.module.parameters(), torch.empty(0))
+    return Inspection(
+        model=model.loaded.name,
+        kind=type(model.module).__name__,
+        modality=modality,
+        part=model.stack.part,
+        parts=model.parts,
+        depth=model.stack.depth,
+        width=model.stack.width,
+        blocks=model.stack.blocks,
+        found_by=model.stack.found_by,
+        norm=model.stack.norm,
+        head=head,
+        pooling=model.pooling,
+        max_length=model.max_length,
+        causal=model.causal,
+        parameters=sum(p.numel() for p in model.module.parameters()),
+        dtype=str(parameter.dtype).removeprefix("torch."),
+        bytes_per_sample=4 * (model.stack.depth + 1) * model.stack.width * len(model.sites) * len(model.pooling),
+        seconds_per_sample=seconds,
+        notes=model.notes,
+    )
+

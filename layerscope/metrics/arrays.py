@@ -1,0 +1,104 @@
+from typing import Any, TypeAlias
+
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from layerscope.errors import LayerscopeError, near
+
+Array: TypeAlias = npt.NDArray[Any] | Tensor
+
+
+def as_tensor(values: Array, name: str, dims: int = 0) -> Tensor:
+    """Return `values` as a float32 or float64 tensor on its own device.
+
+    Half precision, integers and booleans become float32, because squares of 15,000 overflow half precision.
+    Raises `LayerscopeError` where `values` has fewer than `dims` dimensions.
+    """
+    tensor = torch.as_tensor(values)
+    if tensor.ndim < dims:
+        raise LayerscopeError(
+            f"{name} has shape {tuple(tensor.shape)}: give an array with at least {dims} dimensions"
+        )
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+
+
+def as_finite64(values: Array, name: str, dims: int = 2) -> Tensor:
+    """Return `values` as a finite float64 tensor, for statistics over a whole data set.
+
+    Raises `LayerscopeError` where `values` has too few dimensions, no element, or a NaN or infinity.
+    """
+    tensor = torch.as_tensor(values)
+    # At once to float64: integers above 2^24 do not survive float32.
+    tensor = as_tensor(tensor.double(), name, dims)
+    if tensor.numel() == 0:
+        raise LayerscopeError(f"{name} is empty (shape {tuple(tensor.shape)}): give at least one row")
+    # The sum of all is one fast reading, and not finite where any of them is not.
+    if not bool(torch.isfinite(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
+        bad = int((~torch.isfinite(tensor)).sum())
+        raise LayerscopeError(f"{name} holds {bad} NaN or infinite values: drop or repair those rows first")
+    return tensor
+
+
+def as_pair64(a: Array, b: Array, names: tuple[str, str], dims: int = 2) -> tuple[Tensor, Tensor]:
+    """Return two finite float64 tensors that describe the same rows (`[..., N, D]`, D may differ).
+
+    Raises `LayerscopeError` where one of them is not finite or the numbers of rows differ.
+    """
+    first, second = as_finite64(a, names[0], dims), as_finite64(b, names[1], dims)
+    if first.shape[-2] != second.shape[-2]:
+        raise LayerscopeError(
+            f"{names[0]} has {first.shape[-2]} rows and {names[1]} has {second.shape[-2]}: "
+            "give both the same samples in the same order"
+        )
+    return first, second.to(first.device)
+
+
+def as_result(values: Tensor) -> float | Tensor:
+    """Return a Python float for one value, and the tensor itself where there are leading dimensions."""
+    return float(values) if values.ndim == 0 else values
+
+
+def check_choice(value: object, name: str, choices: tuple[object, ...]) -> None:
+    """Raise `LayerscopeError` unless `value` is one of `choices`."""
+    if value not in choices:
+        hint = near(value, [c for c in choices if isinstance(c, str)]) if isinstance(value, str) else ""
+        raise LayerscopeError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}{hint}")
+
+
+def unit_rows(rows: Tensor) -> Tensor:
+    """Return `rows` `[..., D]` scaled to unit Euclidean norm; a zero row stays zero."""
+    norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    scaled: Tensor = rows / norms.masked_fill(norms == 0, 1.0)
+    return scaled
+
+
+def centred(rows: Tensor) -> Tensor:
+    """Return `rows` `[..., N, D]` minus their mean row, exactly zero where all rows are equal."""
+    # Around zero, equal rows would leave rounding noise, which unit norms blow up into data.
+    moved = rows - rows[..., :1, :]
+    return moved - moved.mean(dim=-2, keepdim=True)
+
+
+def real_first(tokens: Tensor, mask: Array | None) -> tuple[Tensor, Tensor]:
+    """Return tokens `[..., T, D]` with the real ones moved to the front in order, and their number `[...]`.
+
+    `mask` `[..., T]` (True or non-zero = real) broadcasts over the leading dimensions. What stands after
+    the real tokens is unspecified. Raises `LayerscopeError` where the mask does not fit the tokens.
+    """
+    length = tokens.shape[-2]
+    if mask is None:
+        return tokens, torch.full(tokens.shape[:-2], length, device=tokens.device)
+    real = torch.as_tensor(mask).to(tokens.device) != 0
+    try:
+        counts = real.sum(-1).expand(tokens.shape[:-2])
+        real.expand(tokens.shape[:-1])
+    except RuntimeError:
+        raise LayerscopeError(
+            f"mask has shape {tuple(real.shape)} and tokens {tuple(tokens.shape)}: "
+            "give a mask with one entry per token"
+        ) from None
+    if bool((real[..., 1:] <= real[..., :-1]).all()):
+        return tokens, counts
+    order = torch.argsort(real.logical_not().to(torch.uint8), dim=-1, stable=True)
+    return torch.gather(tokens, -2, order.expand(tokens.shape[:-1])[..., None].expand(tokens.shape)), counts

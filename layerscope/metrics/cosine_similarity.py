@@ -1,0 +1,27 @@
+import torch
+from torch import Tensor
+
+from layerscope.errors import LayerscopeError
+from layerscope.metrics.arrays import Array, as_pair64, centred, unit_rows
+
+
+def cosine_similarity(X: Array, Y: Array, center: bool = True) -> Tensor:
+    """Return the cosine between each sample's two vectors, one value `[..., N]` a sample.
+
+    `X` and `Y` are `[..., N, D]`. `center` first subtracts from each its own mean over the samples, without
+    which a direction common to all samples hides what differs; centring modalities apart removes the gap
+    between them. -1 ... 1; the cosine with a zero vector is 0. Float64. Raises `LayerscopeError` for
+    non-finite input and unequal shapes.
+
+    Source: Tracing Representation Progression, section 2 and footnote 2.
+    """
+    first, second = as_pair64(X, Y, ("X", "Y"))
+    if first.shape[-1] != second.shape[-1]:
+        raise LayerscopeError(
+            f"X has {first.shape[-1]} features and Y has {second.shape[-1]}: cosine needs equal widths, "
+            "cka compares any two"
+        )
+    if center:
+        first, second = centred(first), centred(second)
+    cosines: Tensor = torch.linalg.vecdot(unit_rows(first), unit_rows(second))
+    return cosines.clamp(-1.0, 1.0)

@@ -1,0 +1,42 @@
+import torch
+from torch import Tensor
+
+from layerscope.metrics.arrays import Array, as_result, as_tensor, real_first
+
+
+def curvature(tokens: Array, mask: Array | None = None) -> float | Tensor:
+    """Return the mean angle between consecutive steps from token to token, one value a sample.
+
+    `tokens` is `[..., T, D]`, `mask` `[..., T]` marks real tokens (None: all); steps go from each real
+    token to the next real one. The value `[...]` is in radians, 0 ... pi, in float32 for inputs up to
+    float32. Angles at a step of length zero (a repeated token) are left out; see `zero_differences`. NaN
+    where no angle is left, as with fewer than three real tokens. Raises `LayerscopeError` for shapes that
+    do not fit.
+
+    Source: Hosseini and Fedorenko 2023; Skean et al. 2025, Layer by Layer, section 3.
+    """
+    return as_result(curvature_and_zeros(tokens, mask)[0])
+
+
+def zero_differences(tokens: Array, mask: Array | None = None) -> float | Tensor:
+    """Return how many steps from a real token to the next have length zero, one count `[...]` a sample."""
+    return as_result(curvature_and_zeros(tokens, mask)[1])
+
+
+def curvature_and_zeros(tokens: Array, mask: Array | None = None) -> tuple[Tensor, Tensor]:
+    """Return `curvature` and `zero_differences`, both tensors `[...]`, from one reading of the tokens."""
+    states, lengths = real_first(as_tensor(tokens, "tokens", 2), mask)
+    if states.shape[-2] < 2:
+        nothing = states.new_full(states.shape[:-2], torch.nan)
+        return nothing, torch.zeros_like(nothing, dtype=torch.long)
+    steps = states[..., 1:, :] - states[..., :-1, :]
+    norms = torch.linalg.vector_norm(steps, dim=-1)
+    dots = torch.linalg.vecdot(steps[..., 1:, :], steps[..., :-1, :])
+    position = torch.arange(norms.shape[-1], device=norms.device)
+    real = position < (lengths - 1)[..., None]
+    moving = real & (norms != 0)
+    counted = moving[..., 1:] & moving[..., :-1]
+    scale = (norms[..., 1:] * norms[..., :-1]).masked_fill(~counted, 1.0)
+    angles = (dots / scale).clamp(-1.0, 1.0).acos().masked_fill(~counted, 0.0)
+    # 0 / 0 is the NaN of a sample without angles.
+    return angles.sum(-1) / counted.sum(-1), (real & (norms == 0)).sum(-1)

@@ -1,0 +1,69 @@
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from layerscope.errors import LayerscopeError
+from layerscope.metrics.arrays import Array, as_pair64, as_result, unit_rows
+from layerscope.metrics.spectrum import check_alpha, collision_entropy, eigenvalues, entropy_of_spectrum
+
+
+def dime(
+    a: Array,
+    b: Array,
+    alpha: float = 1.0,
+    permutations: int | npt.NDArray[np.integer] | Tensor = 10,
+    seed: int = 0,
+) -> float | Tensor:
+    """Return how much more two views share when paired rightly than when paired at random.
+
+    `a` and `b` are `[..., N, D]` (D may differ), row i of both being one sample. With K the N x N Grams of
+    unit rows and o the elementwise product, it is the mean over permutations P of S_alpha(K_a o P K_b P^T),
+    minus S_alpha(K_a o K_b). `permutations` is a number drawn from PCG64 with `seed`, or index rows `[P,
+    N]`. The value `[...]` is in nats, above 0 where true pairs share more; it depends on N. Float64. Raises
+    `LayerscopeError` for non-finite input, unequal N, and rows of `permutations` that are none.
+
+    Source: Skean et al. 2023, DiME; Skean et al. 2025, Layer by Layer, section 3.
+    """
+    check_alpha(alpha)
+    first, second = as_pair64(a, b, ("a", "b"))
+    orders = _orders(permutations, first.shape[-2], seed).to(first.device)
+    lead = first.shape[:-2]
+    if second.shape[:-2] != lead:
+        raise LayerscopeError(
+            f"a has shape {tuple(first.shape)} and b {tuple(second.shape)}: give equal leading dimensions"
+        )
+    pairs = zip(_items(first), _items(second), strict=True)
+    # One item at a time: P + 1 joint Grams of N x N are enough to hold.
+    return as_result(torch.stack([_difference(x, y, alpha, orders) for x, y in pairs]).reshape(lead))
+
+
+def _items(rows: Tensor) -> Tensor:
+    return rows.reshape(-1, *rows.shape[-2:])
+
+
+def _difference(a: Tensor, b: Tensor, alpha: float, orders: Tensor) -> Tensor:
+    rows_a, rows_b = unit_rows(a), unit_rows(b)
+    gram_a, gram_b = rows_a @ rows_a.mT, rows_b @ rows_b.mT
+    joint = [gram_a * gram_b] + [gram_a * gram_b[order][:, order] for order in orders]
+    if alpha == 2.0:
+        entropies = torch.stack([collision_entropy(k) for k in joint])
+    else:
+        entropies = torch.stack([entropy_of_spectrum(s, alpha) for s in eigenvalues(joint)])
+    return entropies[1:].mean() - entropies[0]
+
+
+def _orders(permutations: int | npt.NDArray[np.integer] | Tensor, count: int, seed: int) -> Tensor:
+    if isinstance(permutations, int):
+        if permutations < 1:
+            raise LayerscopeError(f"permutations={permutations}: give at least 1")
+        draw = np.random.default_rng(seed)
+        return torch.from_numpy(np.stack([draw.permutation(count) for _ in range(permutations)]))
+    orders = torch.as_tensor(permutations).long()
+    fits = orders.ndim == 2 and orders.shape[0] > 0 and orders.shape[1] == count
+    if not fits or not bool((orders.sort(-1).values == torch.arange(count, device=orders.device)).all()):
+        raise LayerscopeError(
+            f"permutations of shape {tuple(orders.shape)} are not rows that reorder 0 ... {count - 1}: "
+            "give an integer array [P, N] of index permutations, or their number"
+        )
+    return orders

@@ -1,0 +1,23 @@
+import torch
+from torch import Tensor
+
+from layerscope.errors import LayerscopeError
+from layerscope.metrics.arrays import Array
+
+
+def layer_accuracy(predictions: Array, labels: Array) -> Tensor:
+    """Return the share of samples whose top prediction is the label, at each layer, `[L]`, 0 ... 1, float64.
+
+    `predictions` is `[..., L]` and `labels` `[...]`, of class or token ids. Raises `LayerscopeError` where
+    the shapes do not fit or there is no sample.
+
+    Source: Tracing Representation Progression, equation 2.
+    """
+    tops = torch.as_tensor(predictions)
+    truth = torch.as_tensor(labels).to(tops.device)
+    if tops.ndim < 1 or tops.shape[:-1] != truth.shape or truth.numel() == 0:
+        raise LayerscopeError(
+            f"predictions has shape {tuple(tops.shape)} and labels {tuple(truth.shape)}: "
+            "give [..., layers] predictions and one label for each row"
+        )
+    return (tops == truth[..., None]).double().reshape(-1, tops.shape[-1]).mean(0)

@@ -1,0 +1,167 @@
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from layerscope.errors import LayerscopeError
+from layerscope.metrics.arrays import Array, as_result, as_tensor, check_choice, real_first
+from layerscope.metrics.matrix_entropy import ROWS, entropy_of_rows, scaled_rows
+from layerscope.metrics.spectrum import (
+    check_alpha,
+    collision_entropy,
+    eigenvalues,
+    entropy_limit,
+    entropy_of_spectrum,
+)
+
+
+def prompt_entropy(
+    tokens: Array,
+    mask: Array | None = None,
+    alpha: float = 1.0,
+    rows: str = "unit",
+    normalization: str | None = None,
+    prefixes: Sequence[int] | None = None,
+) -> float | Tensor:
+    """Return `matrix_entropy` over the real tokens of each sample, one value a sample.
+
+    `tokens` is `[..., T, D]`, `mask` `[..., T]` marks real tokens (None: all) and broadcasts over leading
+    dimensions; the value `[...]` is in nats, 0 ... log min(real tokens, D), in float32 for inputs up to
+    float32. Padding does not enter. One real token gives 0; a sample with none, or with a non-finite token,
+    gives NaN. `prefixes` gives one more dimension, `[..., len(prefixes)]`: the value over the first so many
+    real tokens, NaN where a sample has fewer. `normalization` counts real tokens as N; other options are
+    those of `matrix_entropy`. Raises `LayerscopeError` for shapes, options and prefixes that do not fit.
+
+    Source: Skean et al. 2025, Layer by Layer, section 3 and figure 5.
+    """
+    check_choice(rows, "rows", ROWS)
+    check_alpha(alpha)
+    states, lengths = real_first(as_tensor(tokens, "tokens", 2), mask)
+    entropy_limit(normalization, 2, 2)
+    if prefixes is None:
+        return as_result(_by_length(states, lengths, alpha, rows, normalization))
+    columns = [_at_prefix(states, lengths, prefix, alpha, rows, normalization) for prefix in prefixes]
+    return torch.stack(columns, -1) if columns else states.new_empty(*states.shape[:-2], 0)
+
+
+def _at_prefix(
+    states: Tensor, lengths: Tensor, prefix: int, alpha: float, rows: str, normalization: str | None
+) -> Tensor:
+    if prefix < 1:
+        raise LayerscopeError(f"prefix {prefix} holds no token: give prefix lengths from 1")
+    reached = torch.where(lengths >= prefix, prefix, 0)
+    return _by_length(states[..., :prefix, :], reached, alpha, rows, normalization)
+
+
+def _by_length(states: Tensor, lengths: Tensor, alpha: float, rows: str, normalization: str | None) -> Tensor:
+    """Group samples by length: a padded Gram adds eigenvalues of +-1e-8 that are no part of the sample."""
+    flat, counts = states.reshape(-1, *states.shape[-2:]), lengths.reshape(-1)
+    values = flat.new_full(counts.shape, torch.nan)
+    for length in torch.unique(counts).tolist():
+        if length == 0:
+            continue
+        chosen = counts == length
+        sample = flat[chosen, :length]
+        broken = ~torch.isfinite(sample).all(-1).all(-1)
+        entropy = entropy_of_rows(scaled_rows(sample.masked_fill(broken[:, None, None], 0.0), rows), alpha)
+        limit = entropy_limit(normalization, length, flat.shape[-1])
+        values[chosen] = (entropy / limit).to(flat.dtype).masked_fill(broken, torch.nan)
+    return values.reshape(lengths.shape)
+
+
+def gram_side(length: int, width: int) -> str:
+    """Return "tokens" where `token_gram` of `[..., length, width]` is T x T, else "features"."""
+    return "tokens" if length <= width else "features"
+
+
+def token_gram(tokens: Tensor, mask: Tensor | None = None, rows: str = "unit") -> Tensor:
+    """Return the Grams of the real tokens, T x T, or D x D where D < T (see `gram_side`).
+
+    `tokens` is `[..., T, D]`, `mask` `[..., T]`. T x T Grams have the real tokens first and zeros after
+    them. Half precision becomes float32. It is the half of `prompt_entropy` that runs while a layer's
+    tokens are at hand; `entropy_of_grams` is the other, run once over all layers.
+    """
+    check_choice(rows, "rows", ROWS)
+    states, lengths = real_first(as_tensor(tokens, "tokens", 2), mask)
+    length, width = states.shape[-2:]
+    if mask is not None and (rows == "centered" or length > width):
+        padding = torch.arange(length, device=states.device) >= lengths[..., None]
+        states = states.masked_fill(padding[..., None], 0.0)
+    if rows == "centered":
+        states = _centred_on_real(states, lengths)
+    if length > width:
+        states = scaled_rows(states, "raw" if rows == "raw" else "unit")
+        return states.mT @ states
+    gram = states @ states.mT
+    if rows != "raw":
+        _scale_to_unit_diagonal(gram)
+    if mask is not None and bool((lengths < length).any()):
+        padding = torch.arange(length, device=states.device) >= lengths[..., None]
+        gram.masked_fill_(padding[..., :, None] | padding[..., None, :], 0.0)
+    return gram
+
+
+def _centred_on_real(states: Tensor, lengths: Tensor) -> Tensor:
+    """Subtract the mean of the real tokens, as `centred` does; padding is zero before and after."""
+    real = (torch.arange(states.shape[-2], device=states.device) < lengths[..., None])[..., None]
+    moved = (states - states[..., :1, :]).masked_fill(~real, 0.0)
+    mean = moved.sum(-2, keepdim=True) / lengths[..., None, None].clamp(min=1)
+    return (moved - mean).masked_fill(~real, 0.0)
+
+
+def _scale_to_unit_diagonal(gram: Tensor) -> None:
+    """Divide in place by the row norms: T x T entries are fewer than the T x D of the rows."""
+    norms = gram.diagonal(dim1=-2, dim2=-1).sqrt()
+    inverse = torch.where(norms == 0, norms, norms.reciprocal())
+    gram.mul_(inverse[..., :, None]).mul_(inverse[..., None, :])
+
+
+def entropy_of_grams(
+    grams: Tensor,
+    lengths: Tensor,
+    alpha: float = 1.0,
+    normalization: str | None = None,
+    width: int | None = None,
+    side: str = "tokens",
+) -> Tensor:
+    """Return S_alpha `[..., B]` of Grams `[..., B, n, n]` of samples with `lengths` `[B]` real tokens.
+
+    `side` says what n counts: "tokens", where the leading `length` rows and columns are the sample, or
+    "features". `width` is D, needed by the normalizations "logD" and "max". Empty samples and non-finite
+    Grams give NaN. Raises `LayerscopeError` below alpha 1, where a Gram has already lost the small
+    eigenvalues that count.
+    """
+    check_choice(side, "side", ("tokens", "features"))
+    if not alpha >= 1.0:
+        raise LayerscopeError(f"alpha={alpha} needs singular values: call prompt_entropy with the tokens")
+    if normalization in ("logD", "max") and width is None:
+        raise LayerscopeError(f"normalization={normalization!r} needs the number of features: give width")
+    sizes = lengths.to(grams.device).long()
+    values = grams.new_full(grams.shape[:-2], torch.nan)
+    present = [n for n in torch.unique(sizes).tolist() if n > 0]
+    picks = [(sizes == n).nonzero().squeeze(-1) for n in present]
+    groups = [
+        _group(grams, pick, n if side == "tokens" else grams.shape[-1])
+        for n, pick in zip(present, picks, strict=True)
+    ]
+    broken = [~torch.isfinite(g.diagonal(dim1=-2, dim2=-1)).all(-1) for g in groups]
+    # LAPACK may not return from a matrix with NaN in it.
+    safe = [
+        g.masked_fill(b[..., None, None], 0.0) if bool(b.any()) else g
+        for g, b in zip(groups, broken, strict=True)
+    ]
+    if alpha == 2.0:
+        entropies = [collision_entropy(g) for g in safe]
+    else:
+        # A Gram has at most as many non-zero eigenvalues as tokens; the rest is rounding.
+        spectra = eigenvalues(safe) if safe else []
+        entropies = [entropy_of_spectrum(s[..., -n:], alpha) for s, n in zip(spectra, present, strict=True)]
+    for pick, entropy, bad in zip(picks, entropies, broken, strict=True):
+        values[..., pick] = entropy.masked_fill(bad, torch.nan)
+    limit = entropy_limit(normalization, sizes, width or 0)
+    return (values / limit).to(values.dtype)
+
+
+def _group(grams: Tensor, pick: Tensor, size: int) -> Tensor:
+    everything = pick.numel() == grams.shape[-3]
+    return (grams if everything else grams[..., pick, :, :])[..., :size, :size]

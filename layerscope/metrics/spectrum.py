@@ -1,0 +1,150 @@
+import math
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor
+
+from layerscope.errors import LayerscopeError
+from layerscope.metrics.arrays import check_choice
+
+# Below this many multiplications an eigenvalue call is over before a thread has started.
+_WORTH_THREADS = 4e6
+# Matrices this large keep one worker busy each; smaller ones travel in batches.
+_LARGE = 256
+
+
+def check_alpha(alpha: float) -> None:
+    """Raise `LayerscopeError` unless the Renyi order is above 0 (infinity is allowed)."""
+    if not alpha > 0:
+        raise LayerscopeError(f"alpha={alpha} is not a Renyi order: give a number above 0, such as 1.0")
+
+
+def entropy_of_spectrum(weights: Tensor, alpha: float = 1.0) -> Tensor:
+    """Return the Renyi entropy of order alpha of non-negative weights `[..., K]`, scaled to sum 1.
+
+    Nats, 0 ... log K; NaN where a weight is NaN, 0 where all weights are zero. alpha = 1 is Shannon's
+    entropy, alpha = inf the min-entropy (Giraldo, Rao and Principe 2014).
+    """
+    check_alpha(alpha)
+    weights = weights.clamp(min=0.0)
+    total = weights.sum(-1, keepdim=True)
+    p = weights / total.masked_fill(total == 0, 1.0)
+    if math.isclose(alpha, 1.0, abs_tol=1e-6):
+        shannon: Tensor = torch.special.entr(p).sum(-1)
+        return shannon
+    # log(0) of an all-zero spectrum is replaced by the entropy of a single atom.
+    empty = total.squeeze(-1) == 0
+    if math.isinf(alpha):
+        return -p.amax(-1).masked_fill(empty, 1.0).log()
+    return p.pow(alpha).sum(-1).masked_fill(empty, 1.0).log() / (1.0 - alpha)
+
+
+def collision_entropy(gram: Tensor) -> Tensor:
+    """Return S_2 = -log ||K / tr K||_F^2 of Grams `[..., n, n]` without eigenvalues, for any diagonal.
+
+    Nats, 0 ... log n; 0 for a zero matrix.
+    """
+    trace = gram.diagonal(dim1=-2, dim2=-1).sum(-1)
+    empty = trace == 0
+    scaled: Tensor = torch.linalg.matrix_norm(gram) / trace.masked_fill(empty, 1.0)
+    return scaled.masked_fill(empty, 1.0).log() * -2.0
+
+
+def entropy_limit(normalization: str | None, rows: int | Tensor, columns: int) -> float | Tensor:
+    """Return what an entropy is divided by: 1, log N ("logN"), log D ("logD") or log min(N, D) ("max").
+
+    A limit of log 1 = 0 becomes 1: the entropy is 0 there, and stays 0.
+    """
+    check_choice(normalization, "normalization", (None, "logN", "logD", "max"))
+    if normalization is None:
+        return 1.0
+    if normalization == "logD":
+        return math.log(columns) or 1.0
+    count = torch.as_tensor(rows).double()
+    limit = (count if normalization == "logN" else count.clamp(max=columns)).log()
+    limit = limit.masked_fill(count <= 1, 1.0)
+    return limit.masked_fill(limit == 0, 1.0)
+
+
+def symmetric_product(rows: Tensor) -> Tensor:
+    """Return `rows.T @ rows` `[..., D, D]` of `[..., N, D]`, by upper blocks and mirror images where wide."""
+    width = rows.shape[-1]
+    if width < 512:
+        return rows.mT @ rows
+    # BLAS has a rank-k update that torch does not expose; four strips save 3/8 of the multiplications.
+    product = rows.new_empty(*rows.shape[:-2], width, width)
+    cuts = [width * i // 4 for i in range(5)]
+    for low, high in zip(cuts, cuts[1:], strict=False):
+        strip = rows[..., low:high].mT @ rows[..., low:]
+        product[..., low:high, low:] = strip
+        product[..., low:, low:high] = strip.mT
+    return product
+
+
+def small_gram(rows: Tensor) -> Tensor:
+    """Return the smaller of Z Z^T and Z^T Z, which share their non-zero eigenvalues, of Z `[..., N, D]`."""
+    return symmetric_product(rows if rows.shape[-1] <= rows.shape[-2] else rows.mT)
+
+
+def eigenvalues(batches: Sequence[Tensor]) -> list[Tensor]:
+    """Return the eigenvalues, ascending and never below 0, of each batch of symmetric matrices `[..., n, n]`.
+
+    Eigenvalues are clamped at 0, matrix entries never. On a CPU the matrices are shared among
+    `torch.get_num_threads()` threads, each matrix worked by one thread, so results repeat bit by bit.
+    """
+    work = sum(float(b.numel()) * b.shape[-1] for b in batches)
+    matrices = sum(math.prod(b.shape[:-2]) for b in batches)
+    workers = min(torch.get_num_threads(), matrices)
+    if workers < 2 or work < _WORTH_THREADS or batches[0].device.type != "cpu":
+        return [torch.linalg.eigvalsh(b).clamp(min=0.0) for b in batches]
+    flat = [b.flatten(0, -3) if b.ndim > 3 else b.reshape(-1, *b.shape[-2:]) for b in batches]
+    pieces = [b.chunk(len(b) if b.shape[-1] >= _LARGE else workers) for b in flat]
+    values = iter(_solve_on_threads([p for piece in pieces for p in piece], workers))
+    return [
+        torch.cat([next(values) for _ in piece]).reshape(batch.shape[:-1]).clamp(min=0.0)
+        for batch, piece in zip(batches, pieces, strict=True)
+    ]
+
+
+def _solve_on_threads(pieces: list[Tensor], workers: int) -> list[Tensor]:
+    threads = torch.get_num_threads()
+    try:
+        # LAPACK would start its own threads in every worker and slow all of them down.
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(torch.linalg.eigvalsh, pieces))
+    finally:
+        # The limit is per thread, but threads born later take the last one set anywhere.
+        torch.set_num_threads(threads)
+
+
+def singular_values(rows: Tensor) -> Tensor:
+    """Return the singular values, descending, of `[..., N, D]`, through R of a QR where one side is long.
+
+    Unlike the root of a Gram's eigenvalues they keep the small end of the spectrum, which matters below
+    alpha 1.
+    """
+    long, wide = max(rows.shape[-2:]), min(rows.shape[-2:])
+    if long > 2 * wide:
+        tall = rows if rows.shape[-2] == long else rows.mT
+        rows = torch.linalg.qr(tall, mode="r").R
+    values: Tensor = torch.linalg.svdvals(rows)
+    return values
+
+
+def row_factor(blocks: Iterable[Tensor]) -> Tensor:
+    """Return R `[r, D]` in float64 with the singular values of the stacked row blocks `[n, D]`, r <= D.
+
+    Memory stays within one block and D x D. Uncentred: subtract a mean row from every block beforehand
+    where one is wanted. Raises `LayerscopeError` where there is no block (sequential QR, Golub and Van
+    Loan, 5.2).
+    """
+    factor: Tensor | None = None
+    for block in blocks:
+        rows = block.double()
+        stacked = rows if factor is None else torch.cat([factor, rows.to(factor.device)])
+        tall = stacked.shape[0] > stacked.shape[1]
+        factor = torch.linalg.qr(stacked, mode="r").R if tall else stacked
+    if factor is None:
+        raise LayerscopeError("row_factor got no blocks: give at least one block of rows")
+    return factor

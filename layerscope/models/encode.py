@@ -1,0 +1,225 @@
+"""Turn samples into the batches a model takes: always padded on the right, with a mask of what is real."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.errors import LayerscopeError
+from layerscope.models.forward import Inputs, accepts
+
+
+class Encoder(Protocol):
+    """What turns samples of one modality into inputs."""
+
+    modality: str
+
+    def lengths(self, samples: Iterable[Any]) -> list[int]:
+        """Return each sample's length in tokens (1 where all samples have one size), 0 where nothing is left."""
+
+    def batch(self, samples: Sequence[Any]) -> Inputs:
+        """Return the samples as one right-padded batch."""
+
+
+@dataclass
+class TextEncoder:
+    """Texts (or windows of token ids) through a tokenizer, cut at `max_length` tokens."""
+
+    tokenizer: Any
+    module: nn.Module
+    max_length: int
+    prompt: str = ""
+    part: str = "model"
+    modality: str = "text"
+    cut: int = field(default=0, init=False)
+
+    def ids(self, sample: Any) -> list[int]:
+        """Return the token ids of one sample, special tokens included."""
+        given = getattr(sample, "ids", None)
+        if given is not None:
+            return list(given[: self.max_length])
+        encoded = self.tokenizer(self.prompt + sample, truncation=False, verbose=False)["input_ids"]
+        if len(encoded) > self.max_length:
+            encoded = self.tokenizer(self.prompt + sample, truncation=True, max_length=self.max_length)["input_ids"]
+            self.cut += 1
+        return list(encoded)
+
+    def lengths(self, samples: Iterable[Any]) -> list[int]:
+        """Return each sample's number of tokens; `cut` then says how many of them were longer."""
+        self.cut = 0
+        return [len(self.ids(sample)) for sample in samples]
+
+    def batch(self, samples: Sequence[Any]) -> Inputs:
+        """Return ids [B, T] and their mask; a decoder of an encoder-decoder reads the text shifted by one."""
+        rows = [self.ids(sample) for sample in samples]
+        width = max(map(len, rows))
+        pad = self.tokenizer.pad_token_id or 0
+        ids = torch.tensor([row + [pad] * (width - len(row)) for row in rows])
+        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+        named = {"input_ids": ids, "attention_mask": mask}
+        if accepts(self.module, "decoder_input_ids"):
+            named["decoder_input_ids"] = _shifted(ids, self.module)
+            named["decoder_attention_mask"] = mask
+        return Inputs(named, mask=mask)
+
+
+@dataclass
+class ImageEncoder:
+    """Images through an image processor; without one, resized to the model's size and scaled to -1 … 1."""
+
+    processor: Any
+    module: nn.Module
+    modality: str = "image"
+
+    def lengths(self, samples: Iterable[Any]) -> list[int]:
+        """Return 1 for each image: a processor gives all one size."""
+        return [1 for _ in samples]
+
+    def batch(self, samples: Sequence[Any]) -> Inputs:
+        """Return pixel values [B, C, H, W]."""
+        images = list(samples)
+        pixels = (
+            self.processor(images, return_tensors="pt")["pixel_values"]
+            if self.processor is not None
+            else torch.stack([self._plain(image) for image in images])
+        )
+        return Inputs({"pixel_values": pixels})
+
+    def _plain(self, image: Any) -> Tensor:
+        import numpy as np
+
+        config = self.module.config
+        size, channels = getattr(config, "image_size", 224), getattr(config, "num_channels", 3)
+        height, width = size if isinstance(size, (tuple, list)) else (size, size)
+        sized = image.convert("L" if channels == 1 else "RGB").resize((width, height))
+        pixels = torch.from_numpy(np.array(sized, dtype="float32")) / 127.5 - 1.0
+        return pixels.view(height, width, channels).permute(2, 0, 1)
+
+
+@dataclass
+class AudioEncoder:
+    """Sounds through a feature extractor at its own rate; `mask` is at the rate of the model's frames."""
+
+    extractor: Any
+    module: nn.Module
+    modality: str = "audio"
+    frames: Callable[[Tensor], Tensor] | None = None
+
+    def _wave(self, sample: Any) -> Any:
+        from layerscope.inputs import resample
+
+        return resample(sample, self.extractor.sampling_rate)
+
+    def lengths(self, samples: Iterable[Any]) -> list[int]:
+        """Return each sound's length in samples at the extractor's rate."""
+        return [len(self._wave(sample)) for sample in samples]
+
+    def batch(self, samples: Sequence[Any]) -> Inputs:
+        """Return the features the model reads, with the mask of the real ones."""
+        waves = [self._wave(sample) for sample in samples]
+        fixed = getattr(self.extractor, "chunk_length", None)
+        out = self.extractor(
+            waves,
+            sampling_rate=self.extractor.sampling_rate,
+            padding="max_length" if fixed else True,
+            truncation=True if fixed else None,
+            return_attention_mask=True,
+            return_tensors="pt",
+        )
+        named = {k: v for k, v in out.items() if isinstance(v, Tensor)}
+        if accepts(self.module, "decoder_input_ids"):
+            start = getattr(self.module.config, "decoder_start_token_id", None) or 0
+            named["decoder_input_ids"] = torch.full((len(waves), 1), start)
+        return Inputs(named, mask=named.get("attention_mask"))
+
+
+@dataclass
+class TensorEncoder:
+    """Rows of an array as they are."""
+
+    dtype: torch.dtype
+    modality: str = "tensor"
+
+    def lengths(self, samples: Iterable[Any]) -> list[int]:
+        """Return 1 for each row."""
+        return [1 for _ in samples]
+
+    def batch(self, samples: Sequence[Any]) -> Inputs:
+        """Return the rows stacked."""
+        rows = torch.stack([torch.as_tensor(sample) for sample in samples])
+        return Inputs({}, rows.to(self.dtype) if rows.is_floating_point() else rows)
+
+
+def frame_mask(mask: Tensor | None, frames: int, module: nn.Module) -> Tensor | None:
+    """Return a mask of the states' own length from one of the inputs' length.
+
+    Speech models read thousands of samples or 10 ms features and give one state for several; where the model says
+    how many (`_get_feat_extract_output_lengths`) it is asked, else the share of real inputs is kept.
+    """
+    if mask is None or mask.shape[1] == frames:
+        return mask
+    real = mask.sum(1)
+    lengths = None
+    if hasattr(module, "_get_feat_extract_output_lengths"):
+        lengths = module._get_feat_extract_output_lengths(real)  # type: ignore[operator]
+        whole = module._get_feat_extract_output_lengths(torch.tensor(mask.shape[1]))  # type: ignore[operator]
+        if int(whole) != frames:
+            lengths = None
+    if lengths is None:
+        lengths = torch.ceil(real * (frames / mask.shape[1]))
+    lengths = lengths.long().clamp(1, frames)
+    return (torch.arange(frames, device=mask.device) < lengths[:, None]).long()
+
+
+READS = {"input_ids": "text", "pixel_values": "image", "input_features": "audio", "input_values": "audio"}
+
+
+def modality_of(module: nn.Module) -> str:
+    """Return what a model reads: text, image or audio, or for a plain module a tensor."""
+    main = getattr(module, "main_input_name", None)
+    return "tensor" if main is None else READS.get(str(main), "text")
+
+
+def encoder_for(modality: str, processor: Any, module: nn.Module, *, max_length: int | None, prompt: str) -> Encoder:
+    """Return the encoder for a corpus of this modality, or say what is missing."""
+    kind = modality_of(module)
+    towers = {modality_of(child) for child in module.modules() if hasattr(child, "main_input_name")}
+    a_plain_module_with_a_processor = kind == "tensor" and processor is not None
+    if modality not in {kind, *towers} and not a_plain_module_with_a_processor:
+        raise LayerscopeError(f"this model reads {kind}, the data are {modality}: give data of the model's kind")
+    if modality == "tensor":
+        parameter = next(module.parameters(), None)
+        return TensorEncoder(parameter.dtype if parameter is not None else torch.float32)
+    if modality == "image":
+        return ImageEncoder(processor, module)
+    if processor is None:
+        raise LayerscopeError(f"a {modality} model as an object needs processor=: its tokenizer or feature extractor")
+    if modality == "audio":
+        return AudioEncoder(processor, module)
+    return TextEncoder(processor, module, _max_length(processor, module, max_length), prompt)
+
+
+def _max_length(tokenizer: Any, module: nn.Module, asked: int | None) -> int:
+    """The length asked for, else the least of the tokenizer's, the positions' and 512."""
+    positions = _positions(module)
+    if asked is not None and asked > positions:
+        raise LayerscopeError(f"max length {asked} is beyond the model's {int(positions)} positions: give at most that")
+    return int(asked or min(getattr(tokenizer, "model_max_length", None) or math.inf, positions, 512))
+
+
+def _positions(module: nn.Module) -> float:
+    """How many positions a model has; RoBERTa and its kin leave the first rows of their table empty."""
+    config = getattr(module, "config", None)
+    rows = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or math.inf
+    tables = (m for m in module.modules() if isinstance(m, nn.Embedding) and m.num_embeddings == rows)
+    return float(rows) - max((table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0)
+
+
+def _shifted(ids: Tensor, module: nn.Module) -> Tensor:
+    start = getattr(module.config, "decoder_start_token_id", None) or 0
+    return torch.cat([torch.full_like(ids[:, :1], start), ids[:, :-1]], 1)

@@ -1,0 +1,64 @@
+"""Call a module with the inputs it takes, and pick the hidden state out of what a module gets or gives."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """One batch as a model takes it: named tensors, or one positional tensor for a plain module.
+
+    `mask` [B, T] marks the real positions of the states (None: all are real).
+    """
+
+    named: Mapping[str, Tensor]
+    positional: Tensor | None = None
+    mask: Tensor | None = None
+
+    def to(self, device: torch.device) -> Inputs:
+        """Return the same batch on another device."""
+        return replace(
+            self,
+            named={k: v.to(device) for k, v in self.named.items()},
+            positional=None if self.positional is None else self.positional.to(device),
+            mask=None if self.mask is None else self.mask.to(device),
+        )
+
+
+@lru_cache(maxsize=256)
+def _parameters(kind: type[nn.Module]) -> frozenset[str]:
+    return frozenset(inspect.signature(kind.forward).parameters)
+
+
+def accepts(module: nn.Module, name: str) -> bool:
+    """Return whether the module's `forward` names this argument."""
+    return name in _parameters(type(module))
+
+
+@torch.inference_mode()
+def forward(module: nn.Module, inputs: Inputs, **extra: object) -> object:
+    """Run a module on a batch, passing only what its `forward` names, without caches and gradients."""
+    if inputs.positional is not None:
+        return module(inputs.positional)
+    named = {k: v for k, v in {**inputs.named, **extra}.items() if accepts(module, k)}
+    if accepts(module, "use_cache"):
+        named["use_cache"] = False
+    return module(**named)
+
+
+def hidden_of(value: object) -> Tensor | None:
+    """Return the hidden state among a module's arguments or results: the first floating tensor with features."""
+    if isinstance(value, Tensor):
+        return value if value.is_floating_point() and value.ndim > 1 else None
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        return next((v for v in map(hidden_of, value) if v is not None), None)
+    return None

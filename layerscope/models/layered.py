@@ -1,0 +1,213 @@
+"""A model whose layers have been found, and what one small probe says about how it must be run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.errors import LayerscopeError
+from layerscope.models.capture import Visit, capture, evaluating
+from layerscope.models.encode import Encoder, TextEncoder, encoder_for, frame_mask
+from layerscope.models.forward import Inputs
+from layerscope.models.lens import Lens, find_lens, token_read
+from layerscope.models.load import Loaded
+from layerscope.models.pooling import parse
+from layerscope.models.stack import Stack, choose, find_stacks, module_at
+
+PROBE_TOKENS = 24
+
+
+@dataclass(frozen=True)
+class Override:
+    """What the user says about the model where the probe is not to decide."""
+
+    part: str | None = None
+    blocks: str | None = None
+    norm: str | None = None
+
+
+@dataclass(frozen=True)
+class LayeredModel:
+    """A model ready for the pass.
+
+    `padding`: whether right padding leaves a sample's states as they are; `batching`: whether batch-mates do.
+    `shape`: the rank of a state, 3 for tokens [B, T, D] and 2 where a sample is one vector; `tokens`: T in the probe.
+    """
+
+    loaded: Loaded
+    encoder: Encoder
+    stack: Stack
+    lens: Lens | None
+    parts: tuple[str, ...]
+    pooling: tuple[str, ...]
+    causal: bool
+    padding: bool
+    batching: bool
+    rank: int
+    tokens: int
+    device: torch.device
+    notes: tuple[str, ...]
+
+    @property
+    def module(self) -> nn.Module:
+        """The model itself."""
+        return self.loaded.module
+
+    @property
+    def max_length(self) -> int | None:
+        """Tokens of a text at most."""
+        return getattr(self.encoder, "max_length", None)
+
+    @property
+    def is_language_model(self) -> bool:
+        """Whether the model predicts the next token."""
+        return self.causal and self.lens is not None and self.lens.kind == "tokens"
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Where every layer is taken."""
+        return ("raw", "normed") if self.stack.norm else ("raw",)
+
+    @property
+    def final(self) -> str:
+        """The site that, at layer L, is the model's last layer."""
+        return self.sites[-1]
+
+    def run(self, inputs: Inputs, visit: Visit, until: int | None = None) -> None:
+        """Run one batch on the model's device and visit every layer."""
+        capture(self.module, self.stack, inputs, visit, until)
+
+    def mask(self, inputs: Inputs, tokens: Tensor) -> Tensor | None:
+        """Return which states of a batch are real, at the rate of the states."""
+        return None if tokens.ndim == 2 else frame_mask(inputs.mask, tokens.shape[1], self.module)
+
+
+def find_layers(
+    loaded: Loaded, modality: str, samples: Sequence[Any], override: Override, *, max_length: int | None, prompt: str
+) -> LayeredModel:
+    """Find blocks, final norm and head of a model by a probe on a few samples, and test how it may be batched."""
+    module = loaded.module
+    encoder = encoder_for(
+        modality, loaded.processor, module, max_length=max_length or loaded.max_length, prompt=prompt or loaded.prompt
+    )
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    with evaluating(module):
+        short, long = _probe_samples(encoder, samples)
+        inputs = encoder.batch([long]).to(device)
+        stack, parts = _find_stack(module, inputs, override)
+        model = LayeredModel(
+            loaded, encoder, stack, None, parts, ("mean",), False, True, True, 3, 1, device, tuple(loaded.notes)
+        )
+        alone = _states(model, [long])
+        last = alone[f"raw.{stack.depth}"]
+        model = replace(model, rank=last.ndim, tokens=last.shape[1] if last.ndim == 3 else 1, causal=_causal(model, long))
+        model = replace(model, lens=find_lens(module, stack, _with_mask(model, inputs, last), last, model.causal))
+        model = replace(model, pooling=_pooling(model, inputs, last))
+        return _batching(model, short, long, alone)
+
+
+def _find_stack(module: nn.Module, inputs: Inputs, override: Override) -> tuple[Stack, tuple[str, ...]]:
+    if override.blocks:
+        module_at(module, override.blocks, "--blocks")
+    stacks = [stack for stack, _ in find_stacks(module, inputs, override.blocks)]
+    stack = choose(stacks, override.part)
+    if override.norm == "none":
+        stack = replace(stack, norm=None)
+    elif override.norm:
+        module_at(module, override.norm, "--norm")
+        stack = replace(stack, norm=override.norm)
+    return stack, tuple(s.part for s in stacks)
+
+
+def _probe_samples(encoder: Encoder, samples: Sequence[Any]) -> tuple[Any, Any]:
+    """A short and a longer sample; of texts only the first tokens."""
+    if isinstance(encoder, TextEncoder):
+        ids = next((i for i in map(encoder.ids, samples) if len(i) > 1), None) or encoder.ids(samples[0]) or [0, 0]
+        long = (ids * PROBE_TOKENS)[: min(PROBE_TOKENS, encoder.max_length)]
+        return _Ids(tuple(long[: max(1, len(long) // 2)])), _Ids(tuple(long))
+    lengths = encoder.lengths(samples)
+    ordered = sorted(range(len(samples)), key=lambda i: lengths[i])
+    return samples[ordered[0]], samples[ordered[-1]]
+
+
+@dataclass(frozen=True)
+class _Ids:
+    ids: tuple[int, ...]
+
+
+def _states(model: LayeredModel, samples: list[Any]) -> dict[str, Tensor]:
+    """All states of a small batch, by site and layer."""
+    states: dict[str, Tensor] = {}
+    inputs = model.encoder.batch(samples).to(model.device)
+    model.run(inputs, lambda layer, site, tokens: states.__setitem__(f"{site}.{layer}", tokens.clone()))
+    return states
+
+
+def _with_mask(model: LayeredModel, inputs: Inputs, tokens: Tensor) -> Inputs:
+    return replace(inputs, mask=model.mask(inputs, tokens))
+
+
+def _causal(model: LayeredModel, sample: Any) -> bool:
+    """Whether a change of the last token leaves the states before it alone."""
+    ids = getattr(sample, "ids", ())
+    if len(ids) < 3:
+        return False
+    other = next(i for i in ids if i != ids[-1]) if len(set(ids)) > 1 else max(0, ids[-1] - 1)
+    one, two = _states(model, [sample]), _states(model, [_Ids((*ids[:-1], other))])
+    return all(bool(torch.equal(one[key][:, :-2], two[key][:, :-2])) for key in one)
+
+
+def _pooling(model: LayeredModel, inputs: Inputs, last: Tensor) -> tuple[str, ...]:
+    """What `auto` means: the SentenceTransformer's own; the token a classifier reads; else the mean."""
+    if model.loaded.pooling:
+        return model.loaded.pooling
+    if model.lens is not None and model.lens.kind == "pooled":
+        return (token_read(model.lens, last, _with_mask(model, inputs, last)),)
+    return ("mean",)
+
+
+def _batching(model: LayeredModel, short: Any, long: Any, alone: dict[str, Tensor]) -> LayeredModel:
+    """Test whether repeating a sample or padding it changes its states, and note what follows."""
+    notes = list(model.notes)
+    repeated = {key: states[:1] for key, states in _states(model, [long, long]).items()}
+    batching = _agree(alone, repeated)
+    padding = True
+    if not batching:
+        notes.append("batch-mates change this model's states: every sample is run alone")
+    elif not isinstance(short, (Tensor,)) and short is not long and model.rank == 3:
+        first = _states(model, [short])
+        padded = {key: states[:1, : first[key].shape[1]] for key, states in _states(model, [short, long]).items()}
+        mask = model.mask(model.encoder.batch([short]).to(model.device), first["raw.0"])
+        real = None if mask is None else int(mask[0].sum())
+        padding = _agree({k: v[:, :real] for k, v in first.items()}, {k: v[:, :real] for k, v in padded.items()})
+        if not padding:
+            notes.append("padding changes this model's states: batches hold samples of one length only")
+    return replace(model, padding=padding, batching=batching, notes=tuple(notes))
+
+
+def _agree(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
+    for key, states in one.items():
+        if states.shape != two[key].shape:
+            return False
+        if not bool(torch.isfinite(states).all()):
+            continue  # reported by the pass, with its sample
+        tolerance = 1e-4 if states.dtype in (torch.float32, torch.float64) else 5e-2
+        if (states - two[key]).abs().max() > tolerance * states.abs().max():
+            return False
+    return True
+
+
+def pooling_for(model: LayeredModel, asked: str) -> tuple[str, ...]:
+    """Return the poolings of a run; one that the model has no token for is an error."""
+    if model.rank == 2:
+        return ("mean",)
+    names = model.pooling if asked == "auto" else parse(asked)
+    if "cls" in names and asked != "auto" and isinstance(model.encoder, TextEncoder):
+        tokenizer = model.encoder.tokenizer
+        if getattr(tokenizer, "cls_token_id", None) is None:
+            raise LayerscopeError("pooling 'cls' needs a [CLS] token, which this tokenizer has not: take first, last or mean")
+    return names

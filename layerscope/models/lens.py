@@ -1,0 +1,178 @@
+"""What each layer would predict: the model's own code after its last block, on another layer's states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.models.forward import Inputs, accepts, forward, hidden_of
+from layerscope.models.stack import Stack
+
+CHUNK = 1 << 24  # logits held at once
+
+
+@dataclass(frozen=True)
+class Lens:
+    """The head of a model, fed with the states of any layer.
+
+    `kind` is "tokens" where every position has logits of its own (language models), "pooled" where a sample has one
+    row of logits (classifiers); `causal` where position t cannot see t+1, so that it predicts it.
+    """
+
+    module: nn.Module
+    stack: Stack
+    kind: Literal["tokens", "pooled"]
+    classes: int
+    causal: bool = False
+
+    def token_logits(self, states: Tensor, inputs: Inputs) -> Iterator[Tensor]:
+        """Yield the float32 logits [n, K] of token states [m, D], in chunks of rows, in order."""
+        rows = max(1, CHUNK // self.classes)
+        for chunk in states.split(rows):
+            # each token is a sequence of its own: the head of a language model reads one position at a time
+            yield self._run(chunk[:, None], _packed(inputs, len(chunk), chunk))[:, 0]
+
+    def sample_logits(self, states: Tensor, inputs: Inputs) -> Tensor:
+        """Return the float32 logits [B, K] of a classifier on the states [B, T, D] of one layer."""
+        config = getattr(self.module, "config", None)
+        padless = getattr(config, "pad_token_id", 0) is None
+        if not padless or len(states) == 1:
+            return self._run(states, inputs)
+        # without a pad token a classifier on a decoder takes one sample at a time
+        rows = [_row(inputs, i) for i in range(len(states))]
+        cut = [s[: r.mask.shape[1]] if r.mask is not None else s for s, r in zip(states, rows, strict=True)]
+        return torch.cat([self._run(s[None], r) for s, r in zip(cut, rows, strict=True)])
+
+    def _run(self, states: Tensor, inputs: Inputs) -> Tensor:
+        with bypassed(self.module, self.stack, states):
+            logits = logits_of(forward(self.module, inputs))
+        if logits is None:
+            raise RuntimeError("the head gave no logits")
+        return logits.float()
+
+
+def logits_of(output: object) -> Tensor | None:
+    """Return the logits of a model's output: its own field, or the bare tensor of a plain module."""
+    found = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    return found if isinstance(found, Tensor) and found.ndim in (2, 3) else None
+
+
+@contextmanager
+def bypassed(module: nn.Module, stack: Stack, state: Tensor) -> Iterator[None]:
+    """Within, no block computes: each hands its input on, and the last one gives `state`."""
+    calls = 0
+
+    def skip(*args: object, **kwargs: object) -> object:
+        nonlocal calls
+        calls += 1
+        hidden = state if calls == stack.depth else hidden_of((*args, *kwargs.values()))
+        return (hidden, *[None] * (stack.outputs - 1)) if stack.outputs else hidden
+
+    blocks = [module.get_submodule(path) for path in dict.fromkeys(stack.blocks)]
+    own = [block.__dict__.get("forward") for block in blocks]
+    for block in blocks:
+        block.forward = skip  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for block, forward_of_its_own in zip(blocks, own, strict=True):
+            del block.__dict__["forward"]
+            if forward_of_its_own is not None:  # accelerate's hooks put one there
+                block.forward = forward_of_its_own  # type: ignore[method-assign]
+
+
+def _packed(inputs: Inputs, n: int, states: Tensor) -> Inputs:
+    """Return a batch of `n` one-token sequences, for a head whose states are given."""
+    if inputs.positional is not None:
+        return replace(inputs, positional=inputs.positional[:1].expand(n, *inputs.positional.shape[1:]))
+    named: dict[str, Tensor] = {}
+    for name, tensor in inputs.named.items():
+        if name in ("input_ids", "decoder_input_ids"):
+            named[name] = tensor.new_zeros(n, 1)
+        elif name in ("attention_mask", "decoder_attention_mask"):
+            named[name] = tensor.new_ones(n, 1)
+        elif name == "encoder_outputs":
+            named[name] = (states.new_zeros(n, 1, states.shape[-1]),)  # type: ignore[assignment]
+    return Inputs(named)
+
+
+def _row(inputs: Inputs, i: int) -> Inputs:
+    """Return sample `i` alone, without its padding."""
+    length = None if inputs.mask is None else int(inputs.mask[i].sum())
+    named = {
+        k: v[i : i + 1, :length] if length is not None and v.ndim == 2 else v[i : i + 1] for k, v in inputs.named.items()
+    }
+    mask = None if inputs.mask is None else inputs.mask[i : i + 1, :length]
+    return Inputs(named, None if inputs.positional is None else inputs.positional[i : i + 1], mask)
+
+
+@torch.inference_mode()
+def find_lens(module: nn.Module, stack: Stack, inputs: Inputs, last: Tensor, causal: bool) -> Lens | None:
+    """Return the lens of a model, or None where it has no head over this stack.
+
+    Args:
+        module: the whole model.
+        stack: the stack whose states are to be read.
+        inputs: a probe batch.
+        last: raw states of layer L on that batch, [B, T, D]; the lens on them must give the model's own logits.
+        causal: whether position t cannot see t+1.
+
+    """
+    if stack.entry:
+        return None
+    inputs = _row(inputs, 0)
+    last = last[:1, : inputs.mask.shape[1]] if inputs.mask is not None and last.ndim == 3 else last[:1]
+    try:
+        own = logits_of(forward(module, inputs))
+    except Exception:
+        return None
+    if own is None or own.shape[-1] < 2 or own is last:
+        return None
+    kind: Literal["tokens", "pooled"] = "tokens" if own.ndim == 3 else "pooled"
+    lens = Lens(module, stack, kind, own.shape[-1], causal)
+    try:
+        if kind == "pooled":
+            mine = lens.sample_logits(last, inputs)
+        else:
+            if own.shape[:2] != last.shape[:2] or not accepts(module, "input_ids"):
+                return None
+            mine = torch.cat(list(lens.token_logits(last.flatten(0, 1), inputs))).view(own.shape)
+    except Exception:
+        return None
+    agrees = torch.allclose(mine, own.float(), rtol=2e-2 if own.dtype != torch.float32 else 1e-4, atol=1e-4)
+    return lens if agrees and reads(lens, last, inputs) else None
+
+
+def reads(lens: Lens, last: Tensor, inputs: Inputs) -> bool:
+    """Return whether the head reads the stack at all (an autoencoder's other part does not)."""
+    if lens.kind == "tokens":
+        one, two = (next(lens.token_logits(s[:1, 0], inputs)) for s in (last, last.flip(-1)))
+    else:
+        one, two = lens.sample_logits(last, inputs), lens.sample_logits(last.flip(-1), inputs)
+    return not torch.equal(one, two)
+
+
+@torch.inference_mode()
+def token_read(lens: Lens, last: Tensor, inputs: Inputs) -> str:
+    """Return which token a classifier reads, "first", "last" or (several) "mean", by changing one at a time."""
+    if last.ndim == 2:
+        return "mean"
+    alone = _row(inputs, 0)
+    length = last.shape[1] if alone.mask is None else alone.mask.shape[1]
+    states = last[:1, :length]
+    own = lens.sample_logits(states, alone)
+
+    def changes(position: int) -> bool:
+        other = states.clone()
+        other[:, position] = other[:, position].flip(-1) + 1.0
+        return not torch.equal(lens.sample_logits(other, alone), own)
+
+    touched = [position for position in {0, length // 2, length - 1} if changes(position)]
+    if touched == [0]:
+        return "first"
+    return "last" if touched == [length - 1] else "mean"

@@ -1,0 +1,304 @@
+"""Load a model, and what turns samples into its inputs, from a name, a folder or an object."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from layerscope.errors import LayerscopeError
+from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
+
+DTYPES = ("auto", "float32", "float16", "bfloat16", "float64")
+
+
+@dataclass
+class Loaded:
+    """A model as loaded: the module, its processor, and what its makers say about how it is served."""
+
+    module: nn.Module
+    processor: Any = None
+    name: str = ""
+    revision: str | None = None
+    pooling: tuple[str, ...] | None = None  # a SentenceTransformer's own
+    max_length: int | None = None
+    prompt: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How weights are fetched, placed and trusted."""
+
+    revision: str | None = None
+    dtype: str = "auto"
+    device: str = "auto"
+    trust_remote_code: bool = False
+    allow_pickle: bool = False
+
+    def place(self) -> torch.device:
+        """Return the device, or say that it is not there."""
+        if self.device in ("auto", "map"):
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            device = torch.device(self.device)
+            torch.empty(1, device=device)
+        except (RuntimeError, AssertionError, NotImplementedError):
+            here = ["auto", "cpu", *[f"cuda:{i}" for i in range(torch.cuda.device_count())], "map"]
+            raise LayerscopeError(f"device {self.device!r} is not on this machine: choose {', '.join(here)}") from None
+        return device
+
+    def torch_dtype(self) -> torch.dtype | str:
+        """Return the dtype of the weights; `auto` is float32 on a CPU and the checkpoint's own elsewhere."""
+        if self.dtype not in DTYPES:
+            raise LayerscopeError(f"dtype {self.dtype!r} does not exist: choose {', '.join(DTYPES)}")
+        if self.dtype == "auto":
+            return torch.float32 if self.place().type == "cpu" else "auto"
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return dtype
+
+
+def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
+    """Load a hub name, a local folder, a PEFT adapter folder, or take a loaded model as it is."""
+    options.place()
+    options.torch_dtype()
+    if isinstance(model, (str, Path)):
+        return _from_source(str(model), options, processor)
+    if hasattr(model, "_first_module") and hasattr(model, "encode"):
+        return _from_sentence_transformer(model, type(model).__name__)
+    if not isinstance(model, nn.Module):
+        raise LayerscopeError(f"a model is a name, a folder or a torch.nn.Module, not a {type(model).__name__}")
+    if hasattr(model, "peft_config"):
+        return _from_peft(model, processor)
+    name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
+    return Loaded(model, processor, Path(name).name)
+
+
+def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
+    if source == EMBEDDED:
+        return replace(_load_sentence_transformer(embedded(source), options), name="all-MiniLM-L6-v2")
+    folder = Path(source).expanduser()
+    looks_local = folder.exists() or source.startswith((".", "/", "~"))
+    if looks_local:
+        _check_folder(folder, options)
+        source = str(folder)
+    else:
+        go_offline_without_hub()
+    if looks_local and (folder / "adapter_config.json").is_file():
+        return _load_adapter(folder, options, processor)
+    if _has_file(source, "modules.json", options):
+        return _load_sentence_transformer(source, options)
+    return _load_transformers(source, options, processor)
+
+
+def _check_folder(folder: Path, options: LoadOptions) -> None:
+    if not folder.exists():
+        raise LayerscopeError(f"model folder {str(folder)!r} does not exist")
+    if not folder.is_dir():
+        raise LayerscopeError(f"model {str(folder)!r} is a file: give the folder that holds config.json and the weights")
+    if not any((folder / name).is_file() for name in ("config.json", "adapter_config.json", "modules.json")):
+        raise LayerscopeError(f"model folder {str(folder)!r} holds no config.json: is it a saved model?")
+    weights = [p.name for p in folder.rglob("*") if p.suffix in (".safetensors", ".bin", ".pt", ".pth")]
+    if not weights:
+        raise LayerscopeError(f"model folder {str(folder)!r} holds no weights (*.safetensors): save the model there again")
+    if not any(name.endswith(".safetensors") for name in weights) and not options.allow_pickle:
+        raise LayerscopeError(
+            f"the weights in {str(folder)!r} are pickles ({weights[0]}), which can run code when loaded: "
+            "convert them to safetensors, or trust them with --allow-pickle"
+        )
+
+
+def _has_file(source: str, name: str, options: LoadOptions) -> bool:
+    from transformers.utils import cached_file
+
+    try:
+        found = cached_file(
+            source,
+            name,
+            revision=options.revision,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
+    except (OSError, ValueError):
+        return False
+    return found is not None
+
+
+def _device_map(options: LoadOptions) -> dict[str, Any]:
+    return {"device_map": "auto"} if options.device == "map" else {}
+
+
+def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loaded:
+    import transformers
+
+    trust = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
+    with _clear_errors(source, options):
+        config = transformers.AutoConfig.from_pretrained(source, **trust)
+        module, info = _class_of(config, options).from_pretrained(
+            source,
+            config=config,
+            dtype=options.torch_dtype(),
+            use_safetensors=None if options.allow_pickle else True,
+            output_loading_info=True,
+            **_device_map(options),
+            **({"revision": options.revision} if not options.trust_remote_code else trust),
+        )
+    loaded = Loaded(module, processor, Path(source).name, _commit(config) or options.revision)
+    if options.device != "map":
+        module.to(options.place())
+    missing = sorted(info["missing_keys"])
+    if missing:
+        base = getattr(module, "base_model_prefix", "")
+        if any(key.startswith(base + ".") for key in missing if base):
+            raise LayerscopeError(f"{source!r} lacks weights the model needs ({missing[0]}, {len(missing)} in all)")
+        loaded.notes.append(f"the checkpoint has no weights for its head ({missing[0]}): the head is left out")
+        loaded.module = getattr(module, base, module)
+    if processor is None:
+        loaded.processor = _load_processor(source, module, trust)
+    return loaded
+
+
+def _class_of(config: Any, options: LoadOptions) -> Any:
+    """The class the checkpoint was saved with, head included; else the bare model."""
+    import transformers
+
+    for name in getattr(config, "architectures", None) or ():
+        if hasattr(transformers, name):
+            return getattr(transformers, name)
+    remote = getattr(config, "auto_map", None) or {}
+    heads = ("AutoModelForCausalLM", "AutoModelForSequenceClassification", "AutoModelForMaskedLM")
+    if options.trust_remote_code:
+        return getattr(transformers, next((n for n in heads if n in remote), "AutoModel"))
+    return transformers.AutoModel
+
+
+def _load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> Any:
+    import transformers
+
+    kind = getattr(module, "main_input_name", "input_ids")
+    auto, more = {
+        "input_ids": (transformers.AutoTokenizer, {}),
+        "pixel_values": (transformers.AutoImageProcessor, {"backend": "pil"}),
+    }.get(kind, (transformers.AutoFeatureExtractor, {}))
+    try:
+        return auto.from_pretrained(source, **trust, **more)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if kind == "pixel_values":
+            return None
+        what = "tokenizer" if kind == "input_ids" else "feature extractor"
+        line = (str(error).strip().splitlines() or [""])[0][:120]
+        raise LayerscopeError(f"{source!r} has no {what} that can be loaded ({line}): save it beside the model") from error
+
+
+def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        raise LayerscopeError(
+            f'{source!r} is a sentence-transformers model: pip install "layerscope[sentence-transformers]"'
+        ) from None
+    dtype = options.torch_dtype()
+    with _clear_errors(source, options):
+        model = SentenceTransformer(
+            source,
+            device=str(options.place()),
+            revision=options.revision,
+            trust_remote_code=options.trust_remote_code,
+            local_files_only=Path(source).exists(),
+            model_kwargs={"dtype": dtype, "use_safetensors": None if options.allow_pickle else True},
+        )
+    return _from_sentence_transformer(model, Path(source).name)
+
+
+def _from_sentence_transformer(model: Any, name: str) -> Loaded:
+    transformer = model[0]
+    module = getattr(transformer, "auto_model", None) or getattr(transformer, "model", None)
+    if module is None:
+        raise LayerscopeError(f"{name!r} holds no transformer ({type(transformer).__name__}): it has no layers to look at")
+    prompt = (model.prompts or {}).get(model.default_prompt_name) or "" if model.default_prompt_name else ""
+    loaded = Loaded(module, model.tokenizer, name, pooling=_own_pooling(model), max_length=model.max_seq_length, prompt=prompt)
+    card = getattr(module.config, "_name_or_path", "")
+    if name == type(model).__name__ and card:
+        loaded.name = Path(card).name
+    loaded.revision = _commit(module.config)
+    if loaded.pooling is None:
+        loaded.notes.append("the model's own pooling is not one of mean, cls, last: mean is used")
+    return loaded
+
+
+def _own_pooling(model: Any) -> tuple[str, ...] | None:
+    """The pooling of a SentenceTransformer, where it is one of ours."""
+    for child in model:
+        if type(child).__name__ == "Pooling":
+            mode = child.pooling_mode if isinstance(getattr(child, "pooling_mode", None), str) else None
+            mode = mode or getattr(child, "get_pooling_mode_str", lambda: "")()
+            return {"mean": ("mean",), "cls": ("cls",), "lasttoken": ("last",)}.get(mode)
+    return None
+
+
+def _load_adapter(folder: Path, options: LoadOptions, processor: Any) -> Loaded:
+    try:
+        from peft import PeftModel
+    except ImportError:
+        raise LayerscopeError(f'{str(folder)!r} is a PEFT adapter: pip install "layerscope[peft]"') from None
+    base = json.loads((folder / "adapter_config.json").read_text()).get("base_model_name_or_path")
+    if not base:
+        raise LayerscopeError(f"{str(folder)!r}: its adapter_config.json names no base model")
+    loaded = _from_source(base, replace(options, revision=None), processor)
+    with _clear_errors(str(folder), options):
+        adapted = PeftModel.from_pretrained(loaded.module, str(folder))
+    loaded.module = _adapted(adapted)
+    loaded.notes.append(f"adapter {folder.name} on {base}")
+    loaded.name = folder.name
+    return loaded
+
+
+def _from_peft(model: Any, processor: Any) -> Loaded:
+    module = _adapted(model)
+    return Loaded(module, processor, Path(getattr(module.config, "_name_or_path", "") or type(module).__name__).name)
+
+
+def _adapted(model: Any) -> nn.Module:
+    """The base model with the adapter's layers in place."""
+    if any(getattr(config, "is_prompt_learning", False) for config in model.peft_config.values()):
+        raise LayerscopeError("a prompt-learning adapter adds virtual tokens, which no layer's states can be read without")
+    module: nn.Module = model.get_base_model()
+    return module
+
+
+def _commit(config: Any) -> str | None:
+    return getattr(config, "_commit_hash", None)
+
+
+class _clear_errors:
+    """Turn the loaders' long errors into one line that names the model and the mend."""
+
+    def __init__(self, source: str, options: LoadOptions) -> None:
+        self.source, self.options = source, options
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if error is None or isinstance(error, LayerscopeError) or not isinstance(error, Exception):
+            return
+        text = str(error)
+        raise LayerscopeError(self._line(text, type(error).__name__)) from error
+
+    def _line(self, text: str, kind: str) -> str:
+        name = repr(self.source)
+        if "trust_remote_code" in text:
+            return f"{name} runs code of its own when loaded: read it, then allow it with --trust-remote-code"
+        if any(word in text for word in ("safetensors", ".bin")) and "no file named" in text:
+            return f"{name} has no safetensors weights: convert them, or trust its pickles with --allow-pickle"
+        if Path(self.source).exists():
+            return f"{name} cannot be loaded: {(text.strip().splitlines() or [kind])[0][:200]}"
+        if any(word in text for word in ("couldn't connect", "Connection", "offline", "Max retries", "resolve")):
+            return f"{name} is no local folder, and the hub cannot be reached: check the name, or the network"
+        if any(word in text for word in ("not a valid model identifier", "Repository Not Found", "404", "Repo id")):
+            return f"{name} is neither a local folder nor a model on the hub: check the name (or its access token)"
+        return f"{name} cannot be loaded: {(text.strip().splitlines() or [kind])[0][:200]}"

@@ -1,0 +1,312 @@
+"""Find a model's stack of blocks and its final norm by watching one small forward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.errors import LayerscopeError, near
+from layerscope.models.forward import Inputs, forward, hidden_of
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Where the layers of one part of a model are.
+
+    `blocks` names the module of every block execution in order (a shared block stands there once per run), so
+    `depth` = L; `norm` is the model's final norm, if it has one; `entry` is the module that is called.
+    """
+
+    part: str
+    entry: str
+    blocks: tuple[str, ...]
+    norm: str | None
+    width: int
+    found_by: str
+    outputs: int  # how many values a block returns; 0 for a bare tensor
+
+    @property
+    def depth(self) -> int:
+        """L, the number of block executions."""
+        return len(self.blocks)
+
+    def layer_index(self, layer: int) -> int:
+        """Return the layer, counted from the end where negative, or say which layers there are."""
+        if -self.depth - 1 <= layer <= self.depth:
+            return layer % (self.depth + 1)
+        raise LayerscopeError(f"layer {layer} does not exist: this model has layers 0..{self.depth}")
+
+
+class SeveralParts(LayerscopeError):
+    """A model with several stacks of blocks, and none of them named."""
+
+    def __init__(self, parts: list[str]) -> None:
+        super().__init__(f"this model has several stacks of blocks: choose one with --part {' or '.join(parts)}")
+        self.parts = parts
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of one module during the probe: its hidden-state input and output."""
+
+    path: str
+    module: nn.Module
+    given: Tensor
+    returned: Tensor
+    outputs: int
+
+    @property
+    def keeps_shape(self) -> bool:
+        return self.given.shape == self.returned.shape and self.given.ndim in (2, 3)
+
+
+def trace(entry: nn.Module, prefix: str, inputs: Inputs) -> list[Call]:
+    """Record every module call of one forward of `entry`, in the order in which they end."""
+    calls: list[Call] = []
+
+    def recorder(path: str) -> object:
+        def record(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
+            given, returned = hidden_of((*args, *kwargs.values())), hidden_of(output)
+            if given is not None and returned is not None:
+                outputs = len(output) if isinstance(output, (tuple, list)) else 0
+                calls.append(Call(path, module, given, returned, outputs))
+
+        return record
+
+    handles = [
+        module.register_forward_hook(recorder(prefix + name), with_kwargs=True)  # type: ignore[arg-type]
+        for name, module in entry.named_modules()
+        if name
+    ]
+    try:
+        forward(entry, inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return calls
+
+
+def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) -> list[tuple[Stack, list[Call]]]:
+    """Return every stack of blocks that a probe forward runs through, each with the calls it was seen in.
+
+    The blocks are those the model itself declares (`_can_record_outputs`), else its gradient-checkpointing layers,
+    else the largest run of like modules; always confirmed by calls: the output of one is the input of the next.
+    """
+    found: list[tuple[Stack, list[Call]]] = []
+    for prefix, entry in _entries(module, inputs):
+        calls = trace(entry, prefix, inputs)
+        for how, chains in _candidates(entry, prefix, calls, blocks):
+            if chains:
+                found += [(_stack(chain, prefix.rstrip("."), how), calls) for chain in chains]
+                break
+    if not found:
+        where = f"under {blocks!r}" if blocks else "in this model"
+        raise LayerscopeError(
+            f"no stack of blocks was found {where}: name the module that holds them with --blocks PATH, such as "
+            f"{_likely(module)}"
+        )
+    return _with_parts_and_norms(found)
+
+
+def choose(stacks: list[Stack], part: str | None) -> Stack:
+    """Return the stack of the named part; a model with several and no name is an error that lists them."""
+    names = [stack.part for stack in stacks]
+    if part is None:
+        if len(stacks) == 1:
+            return stacks[0]
+        raise SeveralParts(names)
+    for stack in stacks:
+        if part == stack.part or stack.blocks[0].startswith(part + "."):
+            return stack
+    raise LayerscopeError(f"part {part!r} does not exist{near(part, names)}: this model has {', '.join(names)}")
+
+
+def module_at(module: nn.Module, path: str, option: str) -> nn.Module:
+    """Return the submodule at a dotted path; a wrong path is an error that names the option."""
+    try:
+        return module.get_submodule(path)
+    except AttributeError:
+        known = [name for name, _ in module.named_modules() if name]
+        raise LayerscopeError(f"{option} {path!r} does not exist in this model{near(path, known)}") from None
+
+
+def _entries(module: nn.Module, inputs: Inputs) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the model, or where it does not run on these inputs alone (CLIP), each of its towers that does."""
+    try:
+        forward(module, inputs)
+    except LayerscopeError:
+        raise
+    except Exception as error:
+        towers = [
+            (f"{name}.", child)
+            for name, child in module.named_modules()
+            if name and hasattr(child, "main_input_name") and _runs(child, inputs)
+        ]
+        outer = [t for t in towers if not any(t[0] != o[0] and t[0].startswith(o[0]) for o in towers)]
+        if not outer:
+            line = str(error).strip().splitlines() or [type(error).__name__]
+            raise LayerscopeError(f"the model does not run on this data: {line[0][:200]}") from error
+        yield from outer
+    else:
+        yield "", module
+
+
+def _runs(module: nn.Module, inputs: Inputs) -> bool:
+    try:
+        forward(module, inputs)
+    except Exception:
+        return False
+    return True
+
+
+def _candidates(
+    entry: nn.Module, prefix: str, calls: list[Call], blocks: str | None
+) -> Iterator[tuple[str, list[list[Call]]]]:
+    if blocks is not None:
+        inside = [c for c in calls if c.path == blocks or c.path.rpartition(".")[0] == blocks]
+        yield "given", _chains(inside)[:1]
+        return
+    declared = _declared(entry, prefix)
+    yield "the model's own declaration", _outermost(_chains([c for c in calls if c.path in declared]))
+    yield "checkpointing layers", _outermost(_chains([c for c in calls if _is_checkpointing(c.module)]))
+    like = [chain for chain in _chains(calls, same_class=True) if len(chain) > 1]
+    yield "structure", _largest(like)
+    yield "structure", _largest([chain for chain in _chains(calls) if len(chain) > 1])
+
+
+def _declared(entry: nn.Module, prefix: str) -> set[str]:
+    """Paths of the modules whose outputs the model itself declares to be its hidden states."""
+    paths: set[str] = set()
+    for name, owner in entry.named_modules():
+        specs = (getattr(owner, "_can_record_outputs", None) or {}).get("hidden_states", ())
+        specs = specs if isinstance(specs, (list, tuple)) else (specs,)
+        classes = tuple(getattr(spec, "target_class", spec) for spec in specs)
+        classes = tuple(c for c in classes if isinstance(c, type))
+        base = prefix + name + ("." if name else "")
+        paths |= {base + child for child, module in owner.named_modules() if classes and isinstance(module, classes)}
+    return paths
+
+
+def _is_checkpointing(module: nn.Module) -> bool:
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return isinstance(module, GradientCheckpointingLayer)
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Return whether two tensors of a probe hold the same state (the same memory, or the same values)."""
+    if a.shape != b.shape:
+        return False
+    return a.data_ptr() == b.data_ptr() or (a.device == b.device and bool(torch.equal(a, b.to(a.dtype))))
+
+
+def _chains(calls: list[Call], same_class: bool = False) -> list[list[Call]]:
+    """Join calls into chains in which the output of each is the input of the next, of one width."""
+    chains: list[list[Call]] = []
+    for call in calls:
+        if not call.keeps_shape or same(call.given, call.returned):
+            continue  # dropout and identity pass a state on; they are no blocks
+        for chain in reversed(chains):
+            last = chain[-1]
+            if same_class and type(last.module) is not type(call.module):
+                continue
+            if not call.path.startswith(last.path + ".") and same(last.returned, call.given):
+                chain.append(call)
+                break
+        else:
+            chains.append([call])
+    return chains
+
+
+def _outermost(chains: list[list[Call]]) -> list[list[Call]]:
+    """Leave out chains that run inside a block of another chain."""
+    roots = [{c.path + "." for c in chain} for chain in chains]
+    return [
+        chain
+        for i, chain in enumerate(chains)
+        if not any(chain[0].path.startswith(root) for j, other in enumerate(roots) if j != i for root in other)
+    ]
+
+
+def _largest(chains: list[list[Call]]) -> list[list[Call]]:
+    """The chain with the most parameters, without a norm at its end; the longer one on a tie."""
+
+    def size(chain: list[Call]) -> tuple[int, int]:
+        modules = {id(c.module): c.module for c in chain}
+        return sum(p.numel() for m in modules.values() for p in m.parameters()), len(chain)
+
+    chains = [_without_norms(chain) for chain in chains]
+    chains = [chain for chain in chains if len(chain) > 1]
+    return [max(chains, key=size)] if chains else []
+
+
+def _without_norms(chain: list[Call]) -> list[Call]:
+    start, stop = 0, len(chain)
+    while stop > start and is_norm(chain[stop - 1]):
+        stop -= 1
+    while start < stop and is_norm(chain[start]):
+        start += 1
+    return chain[start:stop]
+
+
+@torch.no_grad()
+def is_norm(call: Call) -> bool:
+    """Return whether a module normalises its input: no matrix of weights, and blind to the input's scale."""
+    if any(p.ndim > 1 for p in call.module.parameters()) or call.given.shape != call.returned.shape:
+        return False
+    x = call.given / call.given.float().pow(2).mean().sqrt().clamp_min(1e-12).to(call.given.dtype)
+    once, twice = call.module(x), call.module(2 * x)
+    if not isinstance(once, Tensor) or once.shape != x.shape:
+        return False
+    return bool((once - twice).abs().max() <= 0.02 * once.abs().max()) and not same(once, x)
+
+
+def _stack(chain: list[Call], entry: str, how: str) -> Stack:
+    paths = tuple(call.path for call in chain)
+    return Stack("model", entry, paths, None, chain[-1].returned.shape[-1], how, chain[-1].outputs)
+
+
+def _with_parts_and_norms(found: list[tuple[Stack, list[Call]]]) -> list[tuple[Stack, list[Call]]]:
+    names = part_names([stack.blocks[0] for stack, _ in found])
+    inside = tuple(path + "." for stack, _ in found for path in stack.blocks)
+    return [
+        (replace(stack, part=name, norm=_final_norm(stack, calls, inside)), calls)
+        for (stack, calls), name in zip(found, names, strict=True)
+    ]
+
+
+def _final_norm(stack: Stack, calls: list[Call], inside: tuple[str, ...]) -> str | None:
+    """The normalising module that reads the last block's output (or a slice of it), outside every block."""
+    last = [i for i, call in enumerate(calls) if call.path == stack.blocks[-1]][-1]
+    state = calls[last].returned
+    for call in calls[last + 1 :]:
+        if call.path.startswith(inside):
+            continue
+        reads = call.given.untyped_storage().data_ptr() == state.untyped_storage().data_ptr() or same(call.given, state)
+        if reads and call.given.shape[-1] == stack.width and is_norm(call):
+            return call.path
+    return None
+
+
+def part_names(paths: list[str]) -> list[str]:
+    """Short names for several stacks: the first part of their paths in which they differ."""
+    if len(paths) == 1:
+        return ["model"]
+    split = [path.split(".") for path in paths]
+    for level in zip(*split, strict=False):
+        if len(set(level)) == len(paths):
+            return [name.removesuffix("_model").removesuffix("_tower") for name in level]
+    return paths
+
+
+def _likely(module: nn.Module) -> str:
+    """The longest list of modules: the best guess at what the user may mean by --blocks."""
+    lists = [
+        (len(child), name)
+        for name, child in module.named_modules()
+        if name and isinstance(child, (nn.ModuleList, nn.Sequential))
+    ]
+    return max(lists, default=(0, "encoder.layers"))[1]

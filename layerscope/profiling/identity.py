@@ -1,0 +1,105 @@
+"""What a run is made of, and whether a run folder holds the same."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from platform import python_version
+from typing import Any
+
+import torch
+from torch import nn
+
+from layerscope.errors import LayerscopeError
+from layerscope.inputs import Corpus
+from layerscope.models import LayeredModel
+from layerscope.profiling.options import Options
+
+VALUES_PER_WEIGHT = 64
+
+
+def weights_fingerprint(module: nn.Module) -> str:
+    """Return a hash of every weight's name, shape and some of its values: another checkpoint gives another."""
+    digest = hashlib.sha256()
+    for name, tensor in module.state_dict().items():
+        flat = tensor.detach().reshape(-1)
+        step = max(1, flat.numel() // VALUES_PER_WEIGHT)
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(flat[::step].float().cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def describe(
+    model: LayeredModel, corpus: Corpus, options: Options, pooling: tuple[str, ...], source: str, command: str
+) -> dict[str, Any]:
+    """Return the manifest of a run: everything to repeat it and to know it again."""
+    dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
+    return {
+        "layerscope": _version("layerscope"),
+        "command": command,
+        "model": {
+            "name": model.loaded.name,
+            "source": source,
+            "revision": model.loaded.revision,
+            "weights": weights_fingerprint(model.module),
+            "class": type(model.module).__name__,
+            "parameters": sum(p.numel() for p in model.module.parameters()),
+            "dtype": str(dtype).removeprefix("torch."),
+            "part": model.stack.part,
+            "depth": model.stack.depth,
+            "width": model.stack.width,
+            "blocks": list(model.stack.blocks),
+            "norm": model.stack.norm,
+            "found_by": model.stack.found_by,
+            "sites": list(model.sites),
+            "lens": None if model.lens is None else model.lens.kind,
+            "language_model": model.is_language_model,
+            "padding": model.padding,
+            "batching": model.batching,
+        },
+        "data": {
+            "name": corpus.name,
+            "modality": corpus.modality,
+            "samples": len(corpus),
+            "fingerprint": corpus.fingerprint(),
+            "labels": corpus.labels is not None,
+        },
+        "pooling": list(pooling),
+        "position": model.causal and options.wants("pairs"),
+        "options": options.identity(),
+        "versions": {"python": python_version(), **{n: _version(n) for n in ("torch", "transformers", "numpy")}},
+    }
+
+
+def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
+    """Raise where a run folder holds another run, naming the first thing that differs."""
+    pairs = [
+        ("model", there["model"].get("name"), here["model"]["name"]),
+        ("model weights", there["model"].get("weights"), here["model"]["weights"]),
+        ("model dtype", there["model"].get("dtype"), here["model"]["dtype"]),
+        ("part", there["model"].get("part"), here["model"]["part"]),
+        ("blocks", there["model"].get("blocks"), here["model"]["blocks"]),
+        ("norm", there["model"].get("norm"), here["model"]["norm"]),
+        ("data", there["data"].get("name"), here["data"]["name"]),
+        ("data contents", there["data"].get("fingerprint"), here["data"]["fingerprint"]),
+        *((name.replace("_", "-"), there["options"].get(name), value) for name, value in here["options"].items()),
+    ]
+    for name, old, new in pairs:
+        if old != new:
+            raise LayerscopeError(
+                f"run folder {str(path)!r} holds another run ({name}: {_short(old)} there, {_short(new)} here): "
+                "choose another folder with --out, or delete it"
+            )
+
+
+def _short(value: object) -> str:
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= 40 else text[:12] + "…"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,177 @@
+"""What one batch yields: pooled states, and what needs its tokens, taken while each layer is at hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from layerscope.metrics.curvature import curvature_and_zeros
+from layerscope.metrics.prompt_entropy import entropy_of_grams, gram_side, token_gram
+from layerscope.models import LayeredModel
+from layerscope.models.forward import Inputs
+from layerscope.models.pooling import pool
+from layerscope.profiling.options import Options
+from layerscope.runs.folder import packed
+
+SINK = 10.0
+"""A token is a sink where its norm is this many times its sample's median at that layer."""
+
+
+class BatchMeasure:
+    """Visits every layer of one batch; `tensors` holds the result, keyed as in a shard.
+
+    Keys: `raw.mean` and so on [L+1, B, D]; `prompt_entropy.alpha=1.raw` and other per-sample values [L+1, B];
+    `broken` [B], the first layer of a sample that is not finite, or −1.
+    """
+
+    def __init__(self, model: LayeredModel, inputs: Inputs, rows: pd.DataFrame, options: Options, pooling: tuple[str, ...]) -> None:
+        self.model, self.inputs, self.rows, self.options = model, inputs, rows, options
+        self.original = bool((rows["view"] == 0).all())
+        self.pooling = pooling
+        self.positions = torch.tensor(rows["position"].to_numpy(), device=model.device) if "position" in rows else None
+        self.pooled: dict[str, list[Tensor]] = {}
+        self.scalars: dict[str, list[Tensor]] = {}
+        self.grams: dict[str, list[Tensor]] = {}
+        self.lengths: dict[str, list[Tensor]] = {}
+        self.means: list[Tensor] = []
+        self.lens_states: list[Tensor] = []
+        self.side = "tokens"
+
+    def visit(self, layer: int, site: str, tokens: Tensor) -> None:
+        """Take what is asked for from the states of one layer."""
+        final = site == "normed" and layer == self.model.stack.depth
+        mask = self.model.mask(self.inputs, tokens)
+        used = self._without_sinks(tokens, mask, site) if self.options.exclude_sinks and tokens.ndim == 3 else mask
+        for name in self.pooling:
+            self._keep(f"{site}.{name}", pool(tokens, used if name == "mean" else mask, name))
+        if "mean" not in self.pooling:
+            self.means.append(pool(tokens, mask, "mean"))  # sees every token, so that no NaN goes unseen
+        if self.positions is not None and self.original and self.options.wants("pairs"):
+            self._keep(f"{site}.position", pool(tokens, mask, "position", self.positions))
+        if self.original and tokens.ndim == 3 and (site == "raw" or final):
+            self._token_metrics(site, tokens, used)
+        if self.original and site == "raw" and self._reads():
+            self.lens_states.append(self._lens_rows(tokens))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything measured, on the CPU."""
+        out: dict[str, Tensor] = {}
+        for key, layers in self.pooled.items():
+            out |= packed(key, torch.stack(layers), getattr(torch, self.options.store_dtype))
+        for key, layers in self.scalars.items():
+            out[key] = torch.stack(layers)
+        for site, grams in self.grams.items():
+            out |= self._entropies(site, torch.stack(grams))
+        if self.lens_states:
+            out |= self._lens(torch.stack(self.lens_states))
+        return {k: v.cpu() for k, v in {**out, "broken": self._first_broken()}.items()}
+
+    def _keep(self, key: str, vectors: Tensor) -> None:
+        self.pooled.setdefault(key, []).append(vectors)
+
+    def _token_metrics(self, site: str, tokens: Tensor, mask: Tensor | None) -> None:
+        if "curvature" in self.options.metrics:
+            angle, zeros = curvature_and_zeros(tokens, mask)
+            self.scalars.setdefault(f"curvature.{site}", []).append(angle.float())
+            self.scalars.setdefault(f"zero_steps.{site}", []).append(zeros.float())
+        if "prompt_entropy" in self.options.metrics:
+            self.side = gram_side(*tokens.shape[-2:])
+            self.grams.setdefault(site, []).append(token_gram(tokens, mask))
+            every = torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
+            self.lengths.setdefault(site, []).append(every if mask is None else mask.sum(1))
+
+    def _entropies(self, site: str, grams: Tensor) -> dict[str, Tensor]:
+        """S_α of all layers at once; on a GPU eigenvalues are the cost, so S₁ takes a seeded share of the samples."""
+        out: dict[str, Tensor] = {}
+        for alpha in self.options.alpha:
+            every = alpha == 2.0 or "entropy" not in self.rows
+            chosen = slice(None) if every else np.flatnonzero(self.rows["entropy"].to_numpy())
+            values = grams.new_full(grams.shape[:2], torch.nan)
+            values[:, chosen] = self._entropy(grams[:, chosen], [n[chosen] for n in self.lengths[site]], alpha)
+            out[f"prompt_entropy.alpha={alpha:g}.{site}"] = values.float()
+        return out
+
+    def _entropy(self, grams: Tensor, lengths: list[Tensor], alpha: float) -> Tensor:
+        if not self.options.exclude_sinks:
+            return entropy_of_grams(grams, lengths[0], alpha, side=self.side)
+        # without its sinks a sample has another number of tokens at every layer
+        layers = zip(grams, lengths, strict=True)
+        return torch.stack([entropy_of_grams(gram, n, alpha, side=self.side) for gram, n in layers])
+
+    def _without_sinks(self, tokens: Tensor, mask: Tensor | None, site: str) -> Tensor:
+        """Return the mask without tokens whose norm is far above their sample's median, and count them."""
+        norms = tokens.float().norm(dim=-1)
+        real = torch.ones_like(norms, dtype=torch.bool) if mask is None else mask.bool()
+        median = norms.masked_fill(~real, torch.nan).nanmedian(1, keepdim=True).values
+        sinks = real & (norms > SINK * median)
+        if self.original and site == "raw":
+            self.scalars.setdefault("sinks.raw", []).append(sinks.sum(1).float())
+        return (real & ~sinks).long()
+
+    def _reads(self) -> bool:
+        return self.model.lens is not None and self.options.wants("lens")
+
+    def _lens_rows(self, tokens: Tensor) -> Tensor:
+        """The states the lens will read: some tokens of a language model, all of a classifier's."""
+        assert self.model.lens is not None
+        if self.model.lens.kind == "pooled":
+            return tokens
+        sample, position = self._lens_index()
+        return tokens[sample, position]
+
+    def _lens_index(self) -> tuple[Tensor, Tensor]:
+        chosen = [[(i, p) for p in positions] for i, positions in enumerate(self.rows["lens"])]
+        flat = np.array(sum(chosen, []), dtype=np.int64).reshape(-1, 2)
+        index = torch.from_numpy(flat).to(self.model.device)
+        return index[:, 0], index[:, 1]
+
+    def _lens(self, states: Tensor) -> dict[str, Tensor]:
+        """Read layers 0..L through the head: predictions, and for known targets their negative log likelihood."""
+        lens = self.model.lens
+        assert lens is not None
+        mask = None if states.ndim != 4 else self.model.mask(self.inputs, states[0])
+        inputs = Inputs(self.inputs.named, self.inputs.positional, mask)
+        if lens.kind == "pooled":
+            return self._classified([lens.sample_logits(layer, inputs) for layer in states])
+        sample, position = self._lens_index()
+        out = {"lens.row": sample.int(), "lens.position": position.int()}
+        if not len(sample):
+            shape = (len(states), 0)
+            empty = {"lens.prediction": torch.zeros(shape, dtype=torch.int32)}
+            return out | empty | ({"lens.nll": torch.zeros(shape)} if lens.causal else {})
+        ids = self.inputs.named.get("decoder_input_ids", self.inputs.named["input_ids"])
+        target = ids[sample, position + 1].repeat(len(states)) if lens.causal else None
+        predictions, losses, start = [], [], 0
+        for logits in lens.token_logits(states.flatten(0, 1), inputs):
+            predictions.append(logits.argmax(-1))
+            if target is not None:
+                losses.append(torch.nn.functional.cross_entropy(logits, target[start : start + len(logits)], reduction="none"))
+            start += len(logits)
+        out["lens.prediction"] = torch.cat(predictions).view(len(states), -1).int()
+        if target is not None:
+            out["lens.target"] = target.view(len(states), -1)[0].int()
+            out["lens.nll"] = torch.cat(losses).view(len(states), -1)
+        return out
+
+    def _classified(self, logits: list[Tensor]) -> dict[str, Tensor]:
+        out = {"lens.prediction": torch.stack([rows.argmax(-1) for rows in logits]).int()}
+        if "target" in self.rows:
+            target = torch.tensor(self.rows["target"].to_numpy(), device=logits[0].device)
+            losses = [torch.nn.functional.cross_entropy(rows, target, reduction="none") for rows in logits]
+            out |= {"lens.nll": torch.stack(losses), "lens.target": target.int()}
+        return out
+
+    def _first_broken(self) -> Tensor:
+        """Return for each sample the first layer with a NaN or an infinity, or −1."""
+        depth, seen = self.model.stack.depth, [*self.pooled.values(), self.means]
+        layers = [_layers_fine(vectors, depth) for vectors in seen if vectors]
+        fine = torch.stack(layers).all(0)
+        return torch.where(fine.all(0), -1, (~fine).int().argmax(0)).int()
+
+
+def _layers_fine(vectors: list[Tensor], depth: int) -> Tensor:
+    """Return [L+1, B], whether a sample's vector is finite; `vectors` may hold both sites of a layer in turn."""
+    fine = torch.isfinite(torch.stack(vectors)).all(-1)
+    return fine.view(depth + 1, -1, fine.shape[-1]).all(1)

@@ -1,0 +1,100 @@
+"""What a run is asked for, checked before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from layerscope.errors import LayerscopeError
+from layerscope.inputs.views import DEFAULT_SHARE
+from layerscope.metrics.registry import METRICS, choose_metrics
+from layerscope.models.pooling import parse as parse_pooling
+
+STORE_DTYPES = ("float32", "float16")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything that decides a run's numbers; equal options on equal data give equal tables."""
+
+    metrics: tuple[str, ...]
+    pooling: str = "auto"
+    max_length: int | None = None
+    batch_size: int | None = None
+    samples: int | None = 1000
+    views: int = 2
+    view_samples: int = 1000
+    view_kinds: tuple[str, ...] | None = None
+    view_share: float = DEFAULT_SHARE
+    dtype: str = "auto"
+    seed: int = 0
+    alpha: tuple[float, ...] = (1.0,)
+    exclude_sinks: bool = False
+    store_dtype: str = "float32"
+    lens_tokens: int | Literal["auto"] | None = "auto"
+    entropy_samples: int | None = None
+    prompt: str = ""
+    chunk: int | None = None
+    part: str | None = None
+    blocks: str | None = None
+    norm: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("max_length", 1), ("batch_size", 1), ("samples", 2), ("view_samples", 2), ("chunk", 2)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise LayerscopeError(f"{_option(name)} {value} makes no sense: give {least} or more")
+        if self.views < 0:
+            raise LayerscopeError(f"--views {self.views} makes no sense: give 0 (none) or more")
+        if self.seed < 0:
+            raise LayerscopeError(f"--seed {self.seed} makes no sense: give 0 or more")
+        if isinstance(self.lens_tokens, int) and self.lens_tokens < 1:
+            raise LayerscopeError(f"--lens-tokens {self.lens_tokens} makes no sense: give 1 or more, all, or auto")
+        if not self.alpha or any(a < 1.0 for a in self.alpha):
+            raise LayerscopeError(
+                f"--alpha {','.join(map(str, self.alpha))} makes no sense: give orders of 1 or more, such as 1 or 1,2"
+            )
+        if self.store_dtype not in STORE_DTYPES:
+            raise LayerscopeError(f"--store-dtype {self.store_dtype!r} does not exist: choose {' or '.join(STORE_DTYPES)}")
+        if self.pooling != "auto":
+            parse_pooling(self.pooling)
+
+    def wants(self, needs: str) -> bool:
+        """Return whether some metric of this kind was asked for."""
+        return any(METRICS[name].needs == needs for name in self.metrics)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what must be equal for a run folder to be gone on with."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+
+def options_from(
+    metrics: str | Iterable[str],
+    samples: int | str | None,
+    alpha: float | Iterable[float],
+    lens_tokens: int | str | None,
+    **others: Any,
+) -> Options:
+    """Return checked options from what a caller or a command line gives."""
+    orders = (float(alpha),) if isinstance(alpha, (int, float)) else tuple(float(a) for a in alpha)
+    return Options(
+        metrics=choose_metrics(metrics),
+        samples=_count(samples, "--samples"),
+        alpha=orders,
+        lens_tokens="auto" if lens_tokens == "auto" else _count(lens_tokens, "--lens-tokens"),
+        **others,
+    )
+
+
+def _count(value: int | str | None, option: str) -> int | None:
+    if value in (None, "all"):
+        return None
+    try:
+        return int(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise LayerscopeError(f"{option} {value!r} is no number: give a whole number or all") from None
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,126 @@
+"""Which row is computed in which batch: fixed and stored before the first one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from layerscope.errors import LayerscopeError
+from layerscope.inputs import Corpus, augment
+from layerscope.models import LayeredModel
+from layerscope.profiling.options import Options
+
+BATCHES_PER_SHARD = 4
+TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 32768}
+ROWS_PER_BATCH = {"cpu": 64, "cuda": 512}
+LENS_SHARE, LENS_MOST, LENS_LEAST = 1 / 32, 4096, 256
+ENTROPY_SAMPLES = 256  # eigenvalues are what a pass spends its time on where the forward is fast
+
+
+def make_plan(model: LayeredModel, corpus: Corpus, options: Options) -> pd.DataFrame:
+    """Return a row for every forward of a sample: the originals, then the views of some of them.
+
+    Columns: sample (number in the corpus), name, view (0: the sample itself), length (tokens), label, position (of a
+    causal language model's vector for similarities), lens (token positions read by the lens), batch, shard, offset
+    (place in the shard). Rows are sorted by length, longest first, so that a batch holds little padding and memory
+    runs out early or never. `attrs["cut"]` is the number of samples cut at the maximal length.
+    """
+    rng = np.random.default_rng(options.seed)
+    lengths = np.array(model.encoder.lengths(corpus.samples))
+    cut = getattr(model.encoder, "cut", 0)
+    kept = np.flatnonzero(lengths > 0)
+    if not len(kept):
+        raise LayerscopeError(f"no sample of {corpus.name} has a token left: look at the data")
+    frames = [pd.DataFrame({"sample": kept, "view": 0, "length": lengths[kept]})]
+    if options.wants("views") and options.views:
+        chosen = kept if len(kept) <= options.view_samples else np.sort(rng.choice(kept, options.view_samples, replace=False))
+        frames += [_view_rows(model, corpus, chosen, view, options) for view in range(1, options.views + 1)]
+    plan = pd.concat([_batched(frame, model, options) for frame in _by_pass(frames)], ignore_index=True)
+    plan["batch"], plan["shard"] = plan.pop("batch_starts").cumsum() - 1, plan.pop("shard_starts").cumsum() - 1
+    plan["offset"] = plan.groupby("shard").cumcount()
+    plan["name"] = [corpus.names[i] for i in plan["sample"]]
+    if corpus.labels is not None:
+        plan["label"] = _one_kind([corpus.labels[i] for i in plan["sample"]])
+    if options.entropy_samples is not None or model.device.type != "cpu":
+        most = options.entropy_samples or ENTROPY_SAMPLES
+        plan["entropy"] = plan["sample"].isin(rng.permutation(kept)[:most]) & (plan["view"] == 0)
+    plan = _with_positions(plan, model, options)
+    plan.attrs["cut"] = cut
+    return plan
+
+
+def _one_kind(labels: list[str | int]) -> list[str] | list[str | int]:
+    """Labels as they are, or as text where numbers and text are mixed."""
+    return labels if len({type(label) for label in labels}) == 1 else [str(label) for label in labels]
+
+
+def view_of(corpus: Corpus, sample: int, view: int, options: Options) -> Any:
+    """Return a sample, or one of its seeded augmentations."""
+    given = corpus.samples[sample]
+    if view == 0:
+        return given
+    kinds, share = options.view_kinds, options.view_share
+    return augment(given, corpus.modality, kinds=kinds, share=share, seed=options.seed, sample_id=sample, view=view)
+
+
+def _view_rows(model: LayeredModel, corpus: Corpus, chosen: Any, view: int, options: Options) -> pd.DataFrame:
+    lengths = model.encoder.lengths(view_of(corpus, int(i), view, options) for i in chosen)
+    return pd.DataFrame({"sample": chosen, "view": view, "length": np.maximum(lengths, 1)})
+
+
+def _by_pass(frames: list[pd.DataFrame]) -> list[pd.DataFrame]:
+    """The originals, and all views together: the two are measured differently, so no batch holds both."""
+    return frames[:1] + ([pd.concat(frames[1:], ignore_index=True)] if len(frames) > 1 else [])
+
+
+def _batched(frame: pd.DataFrame, model: LayeredModel, options: Options) -> pd.DataFrame:
+    """Sort rows by length and mark where batches and shards start."""
+    frame = frame.sort_values(["length", "view", "sample"], ascending=[False, True, True], ignore_index=True)
+    starts = np.zeros(len(frame), dtype=bool)
+    size, limit = 0, 0
+    lengths = frame["length"].to_numpy()
+    for row, length in enumerate(lengths):
+        if size == 0 or size >= limit or (not model.padding and length != lengths[row - 1]):
+            starts[row] = True
+            size, limit = 0, batch_size(model, options, int(length))
+        size += 1
+    shards = starts & ((np.cumsum(starts) - 1) % BATCHES_PER_SHARD == 0)
+    return frame.assign(batch_starts=starts, shard_starts=shards)
+
+
+def batch_size(model: LayeredModel, options: Options, length: int) -> int:
+    """Return how many samples of at most this length go together."""
+    if not model.batching:
+        return 1
+    if options.batch_size is not None:
+        return options.batch_size
+    kind = "cpu" if model.device.type == "cpu" else "cuda"
+    tokens = length if model.encoder.modality == "text" else model.tokens
+    return max(1, min(ROWS_PER_BATCH[kind], TOKENS_PER_BATCH[kind] // max(1, tokens)))
+
+
+def _with_positions(plan: pd.DataFrame, model: LayeredModel, options: Options) -> pd.DataFrame:
+    """Draw the token positions that are looked at one by one, apart from everything else that is drawn."""
+    rng = np.random.default_rng([options.seed, 1])
+    lengths = np.where(plan["view"] == 0, plan["length"], 0)
+    if model.causal:
+        plan["position"] = np.where(lengths > 0, (rng.random(len(plan)) * lengths).astype(int), 0)
+    if model.lens is not None and model.lens.kind == "tokens" and options.wants("lens"):
+        readable = np.maximum(lengths - 1, 0) if model.causal else lengths  # the last token has no next one
+        plan["lens"] = _lens_positions(readable, options.lens_tokens, rng)
+    return plan
+
+
+def _lens_positions(readable: Any, asked: int | str | None, rng: np.random.Generator) -> list[list[int]]:
+    total = int(readable.sum())
+    most = total if asked is None else asked
+    if asked == "auto":
+        most = min(LENS_MOST, max(LENS_LEAST, int(total * LENS_SHARE)))
+    assert isinstance(most, int)
+    chosen = np.sort(rng.choice(total, min(most, total), replace=False)) if total else np.empty(0, dtype=int)
+    ends = np.cumsum(readable)
+    rows = np.searchsorted(ends, chosen, side="right")
+    positions = chosen - (ends - readable)[rows]
+    return [positions[rows == row].tolist() if n else [] for row, n in enumerate(np.bincount(rows, minlength=len(readable)))]

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from layerscope.errors import LayerscopeError
+from layerscope.inputs import Corpus, draw, open_corpus, pack
+from layerscope.inputs.corpus import folder_name
+from layerscope.inputs.views import DEFAULT_SHARE, check_views
+from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load, pooling_for
+from layerscope.models.encode import modality_of
+from layerscope.profiling.identity import describe, refuse_another
+from layerscope.profiling.options import Options, options_from
+from layerscope.profiling.passing import run_pass
+from layerscope.profiling.plan import make_plan
+from layerscope.profiling.tables import write_tables
+from layerscope.progress import Console, Silent, Teller
+from layerscope.runs import Run, RunFolder
+from layerscope.runs.folder import locked, need_room
+
+WINDOW = 256
+"""Running text is packed into windows of this many tokens for a language model."""
+PROBE_SAMPLES = 8
+DEFAULT_DATA = {"text": "stdlib-docs", "image": "digits"}
+
+
+def profile(
+    model: Any,
+    data: Any = None,
+    *,
+    processor: Any = None,
+    out: str | Path | None = None,
+    metrics: str | Iterable[str] = "default",
+    pooling: str = "auto",
+    max_length: int | None = None,
+    batch_size: int | None = None,
+    samples: int | str | None = 1000,
+    views: int = 2,
+    view_samples: int = 1000,
+    view_kinds: Iterable[str] | None = None,
+    view_share: float = DEFAULT_SHARE,
+    dtype: str = "auto",
+    device: str = "auto",
+    seed: int = 0,
+    alpha: float | Iterable[float] = 1.0,
+    exclude_sinks: bool = False,
+    store_dtype: str = "float32",
+    lens_tokens: int | str | None = "auto",
+    entropy_samples: int | None = None,
+    prompt: str = "",
+    chunk: int | None = None,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    part: str | None = None,
+    blocks: str | None = None,
+    norm: str | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
+    progress: bool = True,
+    command: str = "",
+) -> Run:
+    """Measure every layer of a model over a corpus in one pass and return the run.
+
+    Args:
+        model: a hub name, a local folder (transformers, sentence-transformers or PEFT adapter), a loaded
+            `PreTrainedModel` or `SentenceTransformer`, any `torch.nn.Module` with a stack of blocks, or "minilm".
+        data: texts, images, sounds or arrays in memory, a file, a folder, an archive, `hf:name/config:split`,
+            "stdlib-docs" or "digits"; None is one of the last two, by what the model reads.
+        processor: tokenizer, image processor or feature extractor, where the model is an object.
+        out: the run folder; None is `runs/<model>-<data>`. The same call on it goes on where it stopped.
+        metrics: "default" (all that apply), "seven" (Layer by Layer), or names.
+        pooling: "auto" (what the model itself uses), or some of mean, cls, last, first with commas between.
+        max_length: tokens per text at most; None is the SentenceTransformer's own, else min(tokenizer, positions, 512).
+        batch_size: samples per forward; None fits them to their length.
+        samples: how many seeded samples to take, or "all".
+        views: augmentations of each of `view_samples` seeded samples, for InfoNCE, LiDAR and DiME; 0 is none.
+        view_samples: how many samples get views.
+        view_kinds: kinds of augmentation; None is all of the modality's.
+        view_share: share of a text's words that an augmentation changes.
+        dtype: of the weights; "auto" is float32 on a CPU, else the checkpoint's own.
+        device: "auto", "cpu", "cuda:0", or "map" to spread the model over what is there.
+        seed: of everything drawn.
+        alpha: orders of the Rényi entropies, 1 or more.
+        exclude_sinks: leave tokens of more than 10 times their sample's median norm out of entropy and mean.
+        store_dtype: "float32", or "float16" (each vector's norm beside it in float32).
+        lens_tokens: token positions read through a language model's head; "auto" is 1/32 of them, at most 4,096;
+            None is all.
+        entropy_samples: samples whose prompt entropy is computed; None is all on a CPU, 256 on a GPU (S₂: all).
+        prompt: text put before every text.
+        chunk: pack running text into windows of this many tokens (for language models 256 by default).
+        text_column: column of a table that holds the texts.
+        label_column: column that holds the labels.
+        part: which stack of blocks, where a model has several: encoder, decoder, text, vision.
+        blocks: path of the module that holds the blocks, where the probe is not to decide.
+        norm: path of the final norm, or "none".
+        revision: of a hub model.
+        trust_remote_code: let the checkpoint's own code run.
+        allow_pickle: load pickled weights, which can run code.
+        progress: tell what happens on standard error, with bars.
+        command: the command line that asks for this run, kept in the run folder.
+
+    Raises:
+        LayerscopeError: for every wrong input, in one line with the mend.
+
+    """
+    options = options_from(
+        metrics, samples, alpha, lens_tokens, pooling=pooling, max_length=max_length, batch_size=batch_size, views=views,
+        view_samples=view_samples, view_kinds=None if view_kinds is None else tuple(view_kinds), view_share=view_share,
+        dtype=dtype, seed=seed, exclude_sinks=exclude_sinks, store_dtype=store_dtype, entropy_samples=entropy_samples,
+        prompt=prompt, chunk=chunk, part=part, blocks=blocks, norm=norm,
+    )  # fmt: skip
+    teller: Teller = Console() if progress else Silent()
+    columns = {"text_column": text_column, "label_column": label_column}
+    weights = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)
+    corpus = None if data is None else open_corpus(data, **columns)  # wrong data is told before the model is loaded
+    loaded = load(model, weights, processor)
+    corpus = corpus or open_corpus(_default_data(loaded), **columns)
+    check_views(corpus.modality, options.view_kinds, options.view_share)
+    layered = find_layers(
+        loaded,
+        corpus.modality,
+        [corpus.samples[i] for i in range(min(PROBE_SAMPLES, len(corpus)))],
+        Override(part, blocks, norm),
+        max_length=max_length,
+        prompt=prompt,
+    )
+    names = pooling_for(layered, options.pooling)
+    corpus = draw(_windows(corpus, layered, options), options.samples, options.seed)
+    path = Path(out) if out is not None else Path("runs") / folder_name(f"{loaded.name}-{corpus.name}")
+    source = str(model) if isinstance(model, (str, Path)) else type(model).__name__
+    manifest = describe(layered, corpus, options, names, source, command)
+    with locked(path):
+        folder = _open_or_start(path, manifest, layered, corpus, options, teller)
+        run_pass(layered, corpus, options, names, folder, teller)
+        run = Run(path)
+        _tell_broken(run, teller)
+        write_tables(run, options, teller)
+    return run
+
+
+def _default_data(loaded: Loaded) -> str:
+    modality = modality_of(loaded.module)
+    if modality not in DEFAULT_DATA:
+        raise LayerscopeError(f"{loaded.name} reads {modality}, and no such data come with layerscope: name some with --data")
+    return DEFAULT_DATA[modality]
+
+
+def _windows(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
+    """Pack running text for a language model, or where it is asked for."""
+    if corpus.modality != "text" or not (options.chunk or (corpus.running and model.is_language_model)):
+        return corpus
+    if options.chunk and not corpus.running:
+        raise LayerscopeError("--chunk packs running text: this data has samples of its own, leave --chunk out")
+    window = min(options.chunk or WINDOW, model.max_length or WINDOW)
+    return pack(corpus, model.loaded.processor, window)
+
+
+def _open_or_start(
+    path: Path, manifest: dict[str, Any], model: LayeredModel, corpus: Corpus, options: Options, teller: Teller
+) -> RunFolder:
+    """Go on with the run of that folder, or plan a new one and tell what it takes."""
+    for note in (*corpus.notes, *model.notes):
+        teller.say(note)
+    if RunFolder.exists(path):
+        folder = RunFolder(path)
+        refuse_another(path, folder.manifest, manifest)
+        for shard in folder.damaged():
+            teller.say(f"shard {shard} of {str(path)!r} is not what was written: it is computed again")
+            folder.discard(shard)
+        finished = sum(folder.is_finished(shard) for shard in folder.shards)
+        teller.say(f"going on with {str(path)!r}: {finished} of {len(folder.shards)} shards are there")
+        folder.log("resumed", finished=finished)
+        return folder
+    plan = _with_targets(make_plan(model, corpus, options), model)
+    size = len(plan) * (model.stack.depth + 1) * model.stack.width * len(model.sites) * len(manifest["pooling"])
+    size *= 2 if options.store_dtype == "float16" else 4
+    need_room(path, size)
+    teller.say(_cost(plan, size, path, model, manifest))
+    notes = [*corpus.notes, *model.notes]
+    if plan.attrs["cut"]:
+        notes.append(f"{plan.attrs['cut']:,} of {len(corpus):,} texts are cut at {model.max_length} tokens")
+        teller.say(notes[-1])
+    folder = RunFolder.create(path, {**manifest, "notes": notes}, plan)
+    folder.log("started", rows=len(plan), shards=len(folder.shards))
+    return folder
+
+
+def _cost(plan: pd.DataFrame, size: int, path: Path, model: LayeredModel, manifest: dict[str, Any]) -> str:
+    originals = int((plan["view"] == 0).sum())
+    views = f" + {len(plan) - originals:,} of views" if len(plan) > originals else ""
+    return (
+        f"{manifest['model']['name']}: {model.stack.depth} layers of {model.stack.width} · {manifest['data']['name']}: "
+        f"{originals:,} forwards of samples{views} · {size / 1e6:,.0f} MB of states in {path}"
+    )
+
+
+def _with_targets(plan: pd.DataFrame, model: LayeredModel) -> pd.DataFrame:
+    """Add the class each label stands for at a classifier's head, where every label is one of its classes."""
+    if model.lens is None or model.lens.kind != "pooled" or "label" not in plan:
+        return plan
+    names = getattr(getattr(model.module, "config", None), "label2id", None) or {}
+    targets = [names.get(label, names.get(str(label), label)) for label in plan["label"]]
+    numbers = pd.to_numeric(pd.Series(targets), errors="coerce")
+    if numbers.isna().any() or not numbers.between(0, model.lens.classes - 1).all():
+        return plan
+    return plan.assign(target=numbers.astype(int).to_numpy())
+
+
+def _tell_broken(run: Run, teller: Teller) -> None:
+    """Name the samples that are left out for a NaN or an infinity, with their first layer."""
+    plan, broken = run.folder.plan, []
+    for shard in run.folder.shards:
+        with run.folder.shard(shard) as file:
+            layers = file.get_tensor("broken").numpy()
+        rows = run.folder.rows(shard)
+        broken += [(int(layers[i]), str(rows["name"].iloc[i])) for i in np.flatnonzero(layers >= 0)]
+    if broken:
+        layer, name = broken[0]
+        teller.say(
+            f"{len(broken):,} of {len(plan):,} forwards of {run.info['model']['name']} hold NaN or infinity (first: layer "
+            f"{layer}, sample {name}): they are left out and counted; --dtype float32 may mend it"
+        )

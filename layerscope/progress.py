@@ -1,0 +1,63 @@
+"""What a long job tells while it runs: lines and bars on standard error, or nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Teller(Protocol):
+    """Where a job's lines and bars go."""
+
+    def say(self, line: str) -> None:
+        """Tell one line."""
+
+    def bar(self, title: str, total: int, unit: str = "") -> "_Bar":
+        """Return a context that yields a function to call with the number of steps done."""
+
+
+Advance = Callable[[int], None]
+_Bar = "contextmanager[Advance]"
+
+
+class Silent:
+    """Tells nothing."""
+
+    def say(self, line: str) -> None:
+        """Drop the line."""
+
+    @contextmanager
+    def bar(self, title: str, total: int, unit: str = "") -> Iterator[Advance]:
+        """Yield a function that does nothing."""
+        yield lambda steps: None
+
+
+class Console:
+    """Tells through rich on standard error, where a person reads and no pipe."""
+
+    def __init__(self) -> None:
+        from rich.console import Console as Rich
+
+        self.console = Rich(stderr=True, file=sys.stderr)
+
+    def say(self, line: str) -> None:
+        """Print one line, its text as it is."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    @contextmanager
+    def bar(self, title: str, total: int, unit: str = "") -> Iterator[Advance]:
+        """Show a bar with the rate and the time left."""
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, TextColumn("{task.fields[rate]}"), console=self.console, transient=True) as progress:
+            task = progress.add_task(title, total=total, rate="")
+
+            def advance(steps: int) -> None:
+                progress.advance(task, steps)
+                speed = progress.tasks[0].finished_speed or progress.tasks[0].speed
+                progress.update(task, rate=f"{speed:.1f} {unit}/s" if speed and unit else "")
+
+            yield advance

@@ -1,0 +1,173 @@
+"""A finished run, read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from layerscope.errors import LayerscopeError, near
+from layerscope.runs.folder import RunFolder
+from layerscope.runs.states import Column, StoredStates, gather
+
+if TYPE_CHECKING:
+    import torch
+
+COLUMNS = {
+    "metric": "object", "variant": "object", "part": "object", "layer": "Int64", "site": "object", "layer_b": "Int64",
+    "site_b": "object", "pooling": "object", "value": "float64", "stderr": "float64", "n": "Int64", "n_skipped": "Int64",
+    "step": "Int64",
+}  # fmt: skip
+"""The long frame: a row for each metric, layer (and second layer), site and pooling."""
+
+
+class Run:
+    """What `profile` returns and `open_run` opens: every metric at every layer, and the pooled states."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.folder = RunFolder(self.path)
+        self.info: dict[str, Any] = self.folder.manifest
+
+    def __repr__(self) -> str:
+        model, data = self.info["model"], self.info["data"]
+        return f"Run({str(self.path)!r}: {model['name']}, {self.depth} layers, {data['name']})"
+
+    @property
+    def depth(self) -> int:
+        """L, the number of block executions."""
+        return int(self.info["model"]["depth"])
+
+    @property
+    def final(self) -> str:
+        """The site that is, at layer L, the model's last layer."""
+        return str(self.info["model"]["sites"][-1])
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Layers 0..L raw, and the final one where a norm follows them."""
+        raw = tuple(Column("raw", layer) for layer in range(self.depth + 1))
+        return raw if self.final == "raw" else (*raw, Column(self.final, self.depth))
+
+    def table(self) -> pd.DataFrame:
+        """Return the long frame of every metric: see `COLUMNS` for its columns; times are no part of it."""
+        names = [name for name in self.folder.tables() if not name.startswith("samples.")]
+        frames = [self.folder.read_table(name) for name in names]
+        if not frames:
+            raise LayerscopeError(f"run {str(self.path)!r} has no table yet: run the same command to go on")
+        return pd.concat([frame.astype(COLUMNS) for frame in frames], ignore_index=True)
+
+    def metric(
+        self, name: str, *, site: str | None = None, pooling: str | None = None, variant: str | None = None
+    ) -> pd.Series[float] | pd.DataFrame:
+        """Return one metric: a Series by layer, or for pairs of layers a square frame.
+
+        `site`, `pooling` and `variant` choose among several; the first of the table is the default (`raw` where the
+        metric is there at `raw`). An unknown name is an error that lists the metrics of the run.
+        """
+        table = self.table()
+        rows = table[table["metric"] == name]
+        if rows.empty:
+            known = list(table["metric"].unique())
+            raise LayerscopeError(f"metric {name!r} is not in this run{near(name, known)}: it has {', '.join(known)}")
+        for column, wanted in (("variant", variant), ("pooling", pooling)):
+            rows = _chosen(rows, column, wanted)
+        if rows["layer_b"].notna().any():
+            rows = rows if site is None else rows[(rows["site"] == site) & (rows["site_b"] == site)]
+            labels = [_label(c) for c in self.columns]
+            keyed = rows.assign(a=_labels(rows, ""), b=_labels(rows, "_b"))
+            square = keyed.pivot(index="a", columns="b", values="value")
+            order = [label for label in labels if label in square.index]
+            return square.loc[order, order]
+        rows = _chosen(rows, "site", site)
+        return pd.Series(rows["value"].to_numpy(), index=pd.Index(rows["layer"].astype(int), name="layer"), name=name)
+
+    def pooled(self, layer: int, site: str = "raw", pooling: str | None = None) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Return the pooled states [N, D] of one layer in the order of the samples, float32."""
+        if not -self.depth - 1 <= layer <= self.depth:
+            raise LayerscopeError(f"layer {layer} does not exist: this model has layers 0..{self.depth}")
+        sites, poolings = self.info["model"]["sites"], self.info["pooling"]
+        if site == "final":
+            site, layer = self.final, self.depth
+        if site not in sites:
+            raise LayerscopeError(f"site {site!r} is not in this run: it has {', '.join(sites)}")
+        pooling = pooling or poolings[0]
+        if pooling not in [*poolings, "position"]:
+            raise LayerscopeError(f"pooling {pooling!r} is not in this run: it has {', '.join(poolings)}")
+        rows = self.original_rows()
+        order = rows[np.argsort(self.folder.plan["sample"].to_numpy()[rows])]
+        states = gather(self.folder, pooling, [Column(site, layer % (self.depth + 1))], order)
+        return states[:, 0].numpy()
+
+    def states(self, pooling: str, columns: tuple[Column, ...], rows: np.ndarray[Any, Any]) -> StoredStates:
+        """Return rows of the plan as a lazy array [N, layers, D]."""
+        return StoredStates(self.folder, pooling, columns, rows, int(self.info["model"]["width"]))
+
+    def original_rows(self) -> np.ndarray[Any, Any]:
+        """Rows of the plan that are samples themselves, in plan order."""
+        return np.flatnonzero(self.folder.plan["view"].to_numpy() == 0)
+
+    def samples(self) -> pd.DataFrame:
+        """Return the per-sample values: sample, name, label (where known), length, metric, variant, layer, site, value."""
+        plan = self.folder.plan
+        keys = [c for c in ("sample", "name", "label", "length") if c in plan]
+        frames = []
+        for shard in self.folder.shards:
+            rows = self.folder.rows(shard)
+            if (rows["view"] > 0).any():
+                continue
+            with self.folder.shard(shard) as file:
+                found = {k: file.get_tensor(k) for k in file.keys() if is_scalar(k)}  # noqa: SIM118
+            frames += [_melted(rows[keys], key, values, self.depth) for key, values in found.items()]
+        for name in self.folder.tables():
+            if name.startswith("samples."):
+                frames.append(plan[plan["view"] == 0][keys].merge(self.folder.read_table(name), on="sample"))
+        return pd.concat(frames, ignore_index=True) if frames else plan[plan["view"] == 0][keys]
+
+
+def open_run(path: str | Path) -> Run:
+    """Open a run folder; one that is missing or not a run is an error."""
+    if not Path(path).is_dir():
+        raise LayerscopeError(f"run folder {str(path)!r} does not exist")
+    return Run(path)
+
+
+def is_scalar(key: str) -> bool:
+    """Return whether a tensor of a shard holds one value per sample and layer."""
+    return key.split(".")[0] in ("prompt_entropy", "curvature", "sinks", "zero_steps")
+
+
+def parse_key(key: str) -> tuple[str, str | None, str]:
+    """Return (metric, variant, site) of a per-sample tensor's key."""
+    metric, *variant, site = key.split(".")
+    return metric, ".".join(variant) or None, site
+
+
+def _melted(rows: pd.DataFrame, key: str, values: torch.Tensor, depth: int) -> pd.DataFrame:
+    metric, variant, site = parse_key(key)
+    layers, n = values.shape
+    frame = rows.loc[rows.index.repeat(layers)].reset_index(drop=True)
+    numbers = np.tile(np.arange(depth + 1 - layers, depth + 1), n)  # after the norm only the last layer is measured
+    return frame.assign(metric=metric, variant=variant, layer=numbers, site=site, value=values.T.reshape(-1).numpy())
+
+
+def _chosen(rows: pd.DataFrame, column: str, wanted: str | None) -> pd.DataFrame:
+    values = list(rows[column].dropna().unique())
+    if not values:
+        return rows
+    if wanted is None:
+        return rows[rows[column] == values[0]]
+    if wanted not in values:
+        raise LayerscopeError(f"{column} {wanted!r} is not in this run: it has {', '.join(map(str, values))}")
+    return rows[rows[column] == wanted]
+
+
+def _label(column: Column) -> int | str:
+    return column.layer if column.site == "raw" else "final"
+
+
+def _labels(rows: pd.DataFrame, suffix: str) -> list[int | str]:
+    sites, layers = rows[f"site{suffix}"], rows[f"layer{suffix}"]
+    return [int(layer) if site == "raw" else "final" for site, layer in zip(sites, layers, strict=True)]

@@ -1,0 +1,77 @@
+"""Pooled states on disk, read as if they were one array [N, layers, D]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscope.runs.folder import RunFolder, as_array, unpacked
+
+
+@dataclass(frozen=True)
+class Column:
+    """One layer at one site."""
+
+    site: str
+    layer: int
+
+
+@dataclass(frozen=True)
+class StoredStates:
+    """Some rows of the plan and some layers of one pooling; `states[i:j]` reads a block [j − i, layers, D].
+
+    Rows stand in plan order, so that a block lies in neighbouring shards; memory is that of one block.
+    """
+
+    folder: RunFolder
+    pooling: str
+    columns: tuple[Column, ...]
+    rows: np.ndarray[tuple[int], np.dtype[np.int64]]
+    width: int
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(N, layers, D)."""
+        return len(self.rows), len(self.columns), self.width
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, block: slice) -> Tensor:
+        return gather(self.folder, self.pooling, self.columns, self.rows[block])
+
+    def column(self, index: int) -> StoredStates:
+        """Return the same rows of one layer."""
+        return StoredStates(self.folder, self.pooling, (self.columns[index],), self.rows, self.width)
+
+    def blocks(self, size: int = 2048) -> Iterator[Tensor]:
+        """Yield the rows in blocks [n, layers, D]."""
+        for start in range(0, len(self), size):
+            yield self[start : start + size]
+
+
+def gather(folder: RunFolder, pooling: str, columns: Sequence[Column], rows: object) -> Tensor:
+    """Return the states [n, layers, D] of these rows of the plan, in this order, float32."""
+    wanted = as_array(rows)
+    shards = folder.plan["shard"].to_numpy()
+    offset = folder.plan["offset"].to_numpy()
+    parts: list[Tensor] = []
+    order: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
+    for shard in np.unique(shards[wanted]):
+        here = np.flatnonzero(shards[wanted] == shard)
+        take = torch.from_numpy(offset[wanted[here]])
+        with folder.shard(int(shard)) as file:
+            keys = set(file.keys())
+            parts.append(
+                torch.stack([unpacked(file, f"{c.site}.{pooling}", c.layer, keys)[take] for c in columns], 1)
+            )
+        order.append(here)
+    if not parts:
+        return torch.empty(0, len(columns), 0)
+    back = np.empty(len(wanted), dtype=np.int64)
+    back[np.concatenate(order)] = np.arange(len(wanted))
+    return torch.cat(parts)[torch.from_numpy(back)]

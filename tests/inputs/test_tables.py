@@ -1,0 +1,249 @@
+import gzip
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from layerscope.errors import LayerscopeError
+from layerscope.inputs import open_corpus
+
+
+def write(path, text, encoding="utf-8"):
+    path.write_bytes(text.encode(encoding) if isinstance(text, str) else text)
+    return path
+
+
+def refusal(data, **options):
+    with pytest.raises(LayerscopeError) as caught:
+        open_corpus(data, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_csv_guesses_and_tells(tmp_path):
+    path = write(tmp_path / "dev.csv", 'id,Sentence,label\n1,"a, b",yes\n2,"two\nlines",no\n')
+    corpus = open_corpus(str(path))
+    assert list(corpus.samples) == ["a, b", "two\nlines"]
+    assert corpus.labels == ("yes", "no")
+    assert corpus.names == ("0", "1")
+    assert corpus.notes == ("text column: 'Sentence' (guessed)", "label column: 'label' (guessed)")
+    assert corpus.name == f"{tmp_path.name}-dev"
+    assert not corpus.running
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet", ".csv.gz", ".json"])
+def test_every_kind_of_table_gives_the_same_corpus(tmp_path, suffix):
+    frame = pd.DataFrame({"text": ["null", "naïve 日本", "NA"], "label": [0, 1, 0]})
+    path = tmp_path / f"reviews{suffix}"
+    if suffix == ".parquet":
+        frame.to_parquet(path)
+    elif suffix.startswith(".json"):
+        frame.to_json(path, orient="records", lines=suffix == ".jsonl", force_ascii=False)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if suffix == ".tsv" else ",")
+    corpus = open_corpus(path)
+    assert list(corpus.samples) == ["null", "naïve 日本", "NA"]
+    assert corpus.labels == (0, 1, 0)
+    assert corpus.name == "reviews"
+    assert corpus.fingerprint() == open_corpus(frame).fingerprint()
+
+
+def test_columns_by_option_and_by_length(tmp_path):
+    path = write(tmp_path / "t.csv", "short,long,n\nab,much longer than that,1\ncd,also much longer,2\n")
+    assert open_corpus(path).samples[0] == "much longer than that"
+    chosen = open_corpus(path, text_column="short", label_column="n")
+    assert (chosen.samples[0], chosen.labels) == ("ab", (1, 2))
+    only = write(tmp_path / "o.csv", "x,label\nfoo,a\nbar,b\n")
+    assert list(open_corpus(only).samples) == ["foo", "bar"]
+
+
+def test_pairs_use_the_first_and_scores_are_no_labels(tmp_path):
+    path = write(tmp_path / "p.csv", "text_a,text_b,label\nfirst,second,0.5\nthird,fourth,1.0\n")
+    corpus = open_corpus(path)
+    assert list(corpus.samples) == ["first", "third"]
+    assert corpus.labels is None
+    assert corpus.notes[0] == "pairs: text_a is used"
+    assert corpus.notes[-1] == "no labels: column 'label' holds scores or lists, not classes"
+
+
+def test_rows_without_text_or_label_are_left_out_and_named(tmp_path):
+    rows = ["a,1", ",1", "c,", " ,0", "e,NaN", "f,0"]
+    corpus = open_corpus(write(tmp_path / "t.csv", "text,label\n" + "\n".join(rows)))
+    assert list(corpus.samples) == ["a", "f"]
+    assert corpus.names == ("0", "5")
+    assert corpus.labels == (1, 0)
+    assert "2 empty texts left out: rows 1, 3" in corpus.notes
+    assert "2 rows without a label left out: rows 2, 4" in corpus.notes
+
+
+def test_float_and_nan_labels_of_a_frame_become_whole_numbers():
+    frame = pd.DataFrame({"text": list("abc"), "label": [1.0, np.nan, 0.0]})
+    corpus = open_corpus(frame)
+    assert corpus.labels == (1, 0)
+    assert all(type(label) is int for label in corpus.labels)
+    assert open_corpus(pd.DataFrame({"text": ["a", "b"], "label": [True, False]})).labels == (1, 0)
+
+
+def test_semicolons_and_a_byte_order_mark(tmp_path):
+    corpus = open_corpus(write(tmp_path / "t.csv", "\ufefftext;label\na;x\n"))
+    assert list(corpus.samples) == ["a"]
+    assert "separator: ';' (guessed)" in corpus.notes
+
+
+def test_tsv_with_bare_quotation_marks(tmp_path):
+    corpus = open_corpus(write(tmp_path / "t.tsv", 'text\tlabel\n"Oh\t1\nwell" she said\t0\n'))
+    assert list(corpus.samples) == ['"Oh', 'well" she said']
+    assert "quotation marks taken as text" in corpus.notes
+
+
+def test_hostile_texts_come_through_whole(tmp_path):
+    texts = ["x" * 300_000, "שלום עולם", "👩‍👩‍👧", "a\x00b", "<script>alert(1)</script>", "1"]
+    path = tmp_path / "t.jsonl"
+    path.write_text("\n".join(json.dumps({"text": text}) for text in texts), encoding="utf-8")
+    assert list(open_corpus(path).samples) == texts
+    pd.DataFrame({"text": texts}).to_csv(tmp_path / "t.csv", index=False)
+    assert list(open_corpus(tmp_path / "t.csv").samples) == texts
+
+
+def test_half_characters_are_mended_and_told(tmp_path):
+    corpus = open_corpus(write(tmp_path / "t.jsonl", '{"text": "a\\ud800b"}\n{"text": "ok"}\n'))
+    assert corpus.samples[0] == "a\ufffdb"
+    assert "1 text held half characters, now U+FFFD: rows 0" in corpus.notes
+
+
+def test_plain_text_is_running_text_by_line(tmp_path):
+    corpus = open_corpus(write(tmp_path / "story.txt", "one\r\n\r\n  \r\ntwo\u2028still two\r\n"))
+    assert list(corpus.samples) == ["one", "two\u2028still two"]
+    assert corpus.names == ("1", "4")
+    assert corpus.running
+    assert open_corpus(write(tmp_path / "story", "one\n")).running
+
+
+MISTAKES = {
+    "missing.csv": (None, "{} does not exist: check the path (without a path: stdlib-docs, digits, hf:NAME)"),
+    "empty.csv": (b"", "{} is empty: give a file with at least one sample"),
+    "empty.parquet": (b"", "{} is empty: give a file with at least one sample"),
+    "empty.txt": (b" \n ", "{} is empty: give a file with at least one sample"),
+    "header.csv": (b"text,label\n", "{} has a header but no rows: give at least one text"),
+    "latin.csv": ("text\ncafé\n".encode("latin-1"), "{} is not UTF-8 (byte 8 is 0xe9): save it as UTF-8"),
+    "wide.txt": ("hello".encode("utf-16"), "{} is UTF-16 text: save it as UTF-8"),
+    "binary.bin": (
+        bytes(range(256)) * 9,
+        "{} is a binary file, not text: give CSV, TSV, JSONL, Parquet or plain text, "
+        "or a folder or archive (.tar, .zip) of images or sounds",
+    ),
+    "zeros.txt": (
+        bytes(999),
+        "{} is a binary file, not text: give CSV, TSV, JSONL, Parquet or plain text, "
+        "or a folder or archive (.tar, .zip) of images or sounds",
+    ),
+    "ragged.csv": (
+        b"text,label\na,1\nb,2,3\n",
+        "{}: line 3 has 3 fields where the header has 2: quote the texts that hold separators or line ends",
+    ),
+    "open.csv": (
+        b'text,label\n"a,1\nb,2\n',
+        "{}: line 3 is broken (unexpected end of data): close quotes, and double those inside a text",
+    ),
+    "twice.csv": (b"text,text\na,b\n", "{} has two columns named 'text': rename one"),
+    "broken.jsonl": (
+        b'{"text": "a"}\n{"text": \n',
+        "{}: line 2 is not JSON (Expecting value, column 10): write one object a line",
+    ),
+    "list.jsonl": (
+        b'{"text": "a"}\n7\n',
+        '{}: record 1 is a int, not an object: write {{"text": …}} a line',
+    ),
+    "blank.csv": (b'text,label\n" ",1\n" ",0\n', "{}: column 'text' holds no text: every row is empty"),
+    "numbers.csv": (
+        b"text,label\n17,1\n18.5,0\n",
+        "{}: column 'text' holds numbers (such as 17), not texts: name another",
+    ),
+    "mixed.jsonl": (
+        b'{"text": "a"}\n{"text": 17}\n',
+        "{}: column 'text' mixes texts and other values: row 1 holds 17 (int): make it text",
+    ),
+    "no_text.csv": (
+        b"a,b\n1,2\n3,4\n",
+        "{} has no column of texts; it has a (numbers), b (numbers): name one with text_column",
+    ),
+    "cut.csv.gz": (
+        gzip.compress(b"text\n" + bytes(range(65, 90)) * 99)[:-9],
+        "{} is not a whole gzip file "
+        "(Compressed file ended before the end-of-stream marker was reached): pack it again",
+    ),
+    "photo.jpg": (b"x", "{} is a single image file: give the folder it lies in, or a list of paths"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_wrong_file_gets_one_line(tmp_path, name):
+    content, message = MISTAKES[name]
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    assert refusal(path) == message.format(path)
+
+
+def test_a_near_name_is_offered(tmp_path):
+    write(tmp_path / "reviews.csv", "text\na\n")
+    assert "does not exist, did you mean reviews.csv?" in refusal(tmp_path / "revews.csv")
+    assert "stdlib-doc does not exist, did you mean stdlib-docs?" in refusal("stdlib-doc")
+
+
+def test_a_wrong_column_lists_the_columns(tmp_path):
+    path = write(tmp_path / "t.csv", "text,label\na,1\n")
+    expected = f"{path} has no column 'txt', did you mean text? (its columns: text, label)"
+    assert refusal(path, text_column="txt") == expected
+    expected = f"{path} has no column 'kind' (its columns: text, label)"
+    assert refusal(path, label_column="kind") == expected
+    scores = write(tmp_path / "s.csv", "text,score\na,0.5\n")
+    expected = f"{scores}: column 'score' holds scores or lists, not classes: name another, or none"
+    assert refusal(scores, label_column="score") == expected
+
+
+def test_a_cut_parquet_file(tmp_path):
+    path = tmp_path / "t.parquet"
+    pd.DataFrame({"text": ["a"] * 1000}).to_parquet(path)
+    write(path, path.read_bytes()[:-20])
+    message = refusal(path)
+    assert message.startswith(f"{path} is not a whole Parquet file (")
+    assert message.endswith("): write it again")
+
+
+def test_a_text_given_for_a_path():
+    message = f"data {'word ' * 8!r}… is no path: give texts as a list"
+    assert refusal("word " * 2000) == message
+    assert "is no path" in refusal("nul\x00byte")
+
+
+def test_an_unknown_modality():
+    expected = "modality 'imag' is unknown, did you mean image? (text, image, audio, tensor)"
+    assert refusal(["a"], modality="imag") == expected
+    assert (
+        refusal(["a"], modality="tensor") == "texts holds text samples, not the modality 'tensor' asked for"
+    )
+
+
+def test_shared_tables_open(shared):
+    corpus = open_corpus(shared / "data/sst2/dev.csv")
+    assert (corpus.name, len(corpus), set(corpus.labels)) == ("sst2-dev", 872, {0, 1})
+    assert open_corpus(shared / "data/stsbenchmark/dev.csv").labels is None
+
+
+def test_frames_of_odd_make():
+    unnamed = open_corpus(pd.DataFrame([["first", 1], [None, 2]]))
+    assert list(unnamed.samples) == ["first"]
+    assert unnamed.notes[0] == "text column: '0' (guessed)"
+    category = pd.DataFrame({"text": ["a", "b"], "label": pd.Categorical(["x", "y"])}, index=[7, 9])
+    assert open_corpus(category).labels == ("x", "y")
+    assert open_corpus(category).names == ("0", "1")
+    lists = open_corpus(pd.DataFrame({"text": ["a", "b"], "label": [[1, 2], [3]]}))
+    assert lists.notes[-1] == "no labels: column 'label' holds scores or lists, not classes"
+    mixed = open_corpus(pd.DataFrame({"text": ["a", "b"], "label": ["x", 3]}))
+    assert mixed.labels == ("x", "3")
+    vectors = pd.DataFrame({"v": [np.ones(3), np.ones(3)], "n": [1, 2]})
+    held = "v (other values), n (numbers)"
+    expected = f"the data frame has no column of texts; it has {held}: name one with text_column"
+    assert refusal(vectors) == expected

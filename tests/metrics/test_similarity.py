@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+import torch
+
+from layerscope.errors import LayerscopeError
+from layerscope.metrics import cka, cosine_similarity, cosine_to, similarity, similarity_matrix
+
+
+class OnDisk:
+    """States that allow nothing but reading rows."""
+
+    def __init__(self, states):
+        self._states, self.shape, self.longest = states, states.shape, 0
+
+    def __getitem__(self, rows):
+        assert isinstance(rows, slice)
+        self.longest = max(self.longest, rows.stop - rows.start)
+        return self._states[rows]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(similarity, "_BLOCK_BYTES", 2000)
+    monkeypatch.setattr(similarity, "_TILE_BYTES", 1000)
+
+
+@pytest.mark.parametrize("shape", [(40, 4, 3), (40, 5, 60), (6, 3, 7)])
+@pytest.mark.parametrize("debiased", [True, False])
+def test_every_pair_is_its_cka_in_either_form(rng, small_blocks, shape, debiased):
+    states = rng.standard_normal(shape).cumsum(1) + 5
+    states[:, 1] += 3000
+    disk, before = OnDisk(states), states.copy()
+    values = similarity_matrix(disk, debiased=debiased)
+    assert disk.longest < 40
+    np.testing.assert_array_equal(states, before)
+    want = [
+        [cka(states[:, a], states[:, b], debiased=debiased) for a in range(shape[1])] for b in range(shape[1])
+    ]
+    np.testing.assert_allclose(values, want, atol=1e-10)
+
+
+def test_both_forms_are_reached_and_agree(rng, small_blocks):
+    blocks = similarity._Blocks(rng.standard_normal((50, 4, 6)), True)
+    grams, features = similarity._inner_by_grams(blocks), similarity._inner_by_features(blocks)
+    np.testing.assert_allclose(grams, features, rtol=1e-12)
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_cosines_in_blocks(rng, small_blocks, center):
+    states = rng.standard_normal((30, 4, 8)).cumsum(1) + 2
+    for layer in (-1, 1):
+        values = cosine_to(OnDisk(states), layer, center)
+        for other in range(4):
+            want = cosine_similarity(states[:, other], states[:, layer], center)
+            np.testing.assert_allclose(values[:, other], want, atol=1e-12)
+    means = similarity_matrix(OnDisk(states), "cosine_similarity", center=center)
+    for a in range(4):
+        for b in range(4):
+            want = cosine_similarity(states[:, a], states[:, b], center).mean()
+            assert float(means[a, b]) == pytest.approx(float(want), abs=1e-12)
+
+
+def test_a_layer_that_does_not_vary(rng, small_blocks):
+    states = rng.standard_normal((30, 3, 4)).astype(np.float32)
+    states[:, 0] = 0.1
+    values = similarity_matrix(states)
+    np.testing.assert_array_equal(values.isnan(), [[True] * 3, [True, False, False], [True, False, False]])
+    assert cosine_to(states)[:, 0].abs().max() == 0
+
+
+def test_half_precision_and_tensors(rng):
+    states = torch.from_numpy(rng.standard_normal((20, 3, 4))).bfloat16()
+    np.testing.assert_allclose(similarity_matrix(states), similarity_matrix(states.double()), rtol=1e-12)
+
+
+def test_errors(rng):
+    states = rng.standard_normal((6, 3, 4))
+    with pytest.raises(LayerscopeError, match=r"states has shape \(6, 3\)"):
+        similarity_matrix(states[..., 0])
+    with pytest.raises(LayerscopeError, match=r"layer 3 does not exist: these states have layers 0\.\.2"):
+        cosine_to(states, 3)
+    with pytest.raises(LayerscopeError, match="CKA over 3 rows"):
+        similarity_matrix(states[:3])
+    states[4, 1, 2] = np.nan
+    with pytest.raises(LayerscopeError, match=r"layers \[1\]"):
+        similarity_matrix(states)
