@@ -32,17 +32,25 @@ PASS = "The pass"
 METRIC = "Metrics"
 
 Model = Annotated[
-    str, typer.Argument(help="Hub name, local folder, PEFT adapter folder, or 'minilm' (comes with the package).", show_default=False)
+    str,
+    typer.Argument(
+        help="Hub name, local folder, PEFT adapter folder, or 'minilm' (comes with the package).",
+        show_default=False,
+    ),
 ]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub model.", rich_help_panel=MODEL)]
 Part = Annotated[
-    str | None, typer.Option(help="Which stack: encoder, decoder, text, vision, or a module path.", rich_help_panel=MODEL)
+    str | None,
+    typer.Option(help="Which stack: encoder, decoder, text, vision, or a module path.", rich_help_panel=MODEL),
 ]
 Blocks = Annotated[str | None, typer.Option(help="Path of the module that holds the blocks.", rich_help_panel=MODEL)]
 Norm = Annotated[str | None, typer.Option(help="Path of the final norm, or none.", rich_help_panel=MODEL)]
 Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16 or float64.", rich_help_panel=MODEL)]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda:0, or map (spread over all).", rich_help_panel=MODEL)]
-Trust = Annotated[bool, typer.Option("--trust-remote-code", help="Let the checkpoint's own code run.", rich_help_panel=MODEL)]
+Trust = Annotated[
+    bool,
+    typer.Option("--trust-remote-code", help="Let the checkpoint's own code run.", rich_help_panel=MODEL),
+]
 Pickle = Annotated[bool, typer.Option("--allow-pickle", help="Load pickled weights.", rich_help_panel=MODEL)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 
@@ -79,22 +87,52 @@ def profile(  # noqa: D417
     text_column: Annotated[str | None, typer.Option(help="Column of the texts.", rich_help_panel=DATA)] = None,
     label_column: Annotated[str | None, typer.Option(help="Column of the labels.", rich_help_panel=DATA)] = None,
     samples: Annotated[str, typer.Option(help="How many seeded samples, or all.", rich_help_panel=DATA)] = "1000",
-    chunk: Annotated[int | None, typer.Option(help="Pack running text into windows of N tokens.", rich_help_panel=DATA)] = None,
+    chunk: Annotated[
+        int | None, typer.Option(help="Pack running text into windows of N tokens.", rich_help_panel=DATA)
+    ] = None,
     prompt: Annotated[str, typer.Option(help="Text put before every text.", rich_help_panel=DATA)] = "",
     max_length: Annotated[int | None, typer.Option(help="Tokens per text at most.", rich_help_panel=DATA)] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder; the same command on it goes on.", show_default="runs/MODEL-DATA")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Run folder; the same command on it goes on.", show_default="runs/MODEL-DATA"),
+    ] = None,
     figures: Annotated[Path | None, typer.Option(help="Draw curves and heat maps as PNG into this folder.")] = None,
-    metrics: Annotated[str, typer.Option(help="default, seven (Layer by Layer), or names with commas.", rich_help_panel=METRIC)] = "default",
-    pooling: Annotated[str, typer.Option(help="auto, or some of mean,cls,last,first.", rich_help_panel=METRIC)] = "auto",
-    alpha: Annotated[str, typer.Option(help="Orders of the entropies, such as 1 or 1,2.", rich_help_panel=METRIC)] = "1",
-    exclude_sinks: Annotated[bool, typer.Option("--exclude-sinks", help="Leave out tokens of over 10x the median norm.", rich_help_panel=METRIC)] = False,
+    metrics: Annotated[
+        str,
+        typer.Option(help="default, seven (Layer by Layer), or names with commas.", rich_help_panel=METRIC),
+    ] = "default",
+    pooling: Annotated[
+        str, typer.Option(help="auto, or some of mean,cls,last,first.", rich_help_panel=METRIC)
+    ] = "auto",
+    alpha: Annotated[
+        str, typer.Option(help="Orders of the entropies, such as 1 or 1,2.", rich_help_panel=METRIC)
+    ] = "1",
+    exclude_sinks: Annotated[
+        bool,
+        typer.Option("--exclude-sinks", help="Leave out tokens of over 10x the median norm.", rich_help_panel=METRIC),
+    ] = False,
     views: Annotated[int, typer.Option(help="Augmentations per sample; 0: none.", rich_help_panel=METRIC)] = 2,
     view_samples: Annotated[int, typer.Option(help="Samples that get views.", rich_help_panel=METRIC)] = 1000,
-    view_kinds: Annotated[str | None, typer.Option(help="Kinds of views with commas: swap,typo,split · crop,flip,color · noise,shift.", rich_help_panel=METRIC)] = None,
-    view_share: Annotated[float, typer.Option(help="Share of a text's words a view changes.", rich_help_panel=METRIC)] = 0.1,
-    lens_tokens: Annotated[str, typer.Option(help="Token positions read through the head, all, or auto.", rich_help_panel=METRIC)] = "auto",
-    entropy_samples: Annotated[int | None, typer.Option(help="Samples of prompt entropy.", rich_help_panel=METRIC, show_default="all; 256 on a GPU")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Samples per forward.", rich_help_panel=PASS, show_default="by length")] = None,
+    view_kinds: Annotated[
+        str | None,
+        typer.Option(
+            help="Kinds of views with commas: swap,typo,split · crop,flip,color · noise,shift.",
+            rich_help_panel=METRIC,
+        ),
+    ] = None,
+    view_share: Annotated[
+        float, typer.Option(help="Share of a text's words a view changes.", rich_help_panel=METRIC)
+    ] = 0.1,
+    lens_tokens: Annotated[
+        str, typer.Option(help="Token positions read through the head, all, or auto.", rich_help_panel=METRIC)
+    ] = "auto",
+    entropy_samples: Annotated[
+        int | None,
+        typer.Option(help="Samples of prompt entropy.", rich_help_panel=METRIC, show_default="all; 256 on a GPU"),
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Samples per forward.", rich_help_panel=PASS, show_default="by length")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.", rich_help_panel=PASS)] = 0,
     store_dtype: Annotated[str, typer.Option(help="float32 or float16.", rich_help_panel=PASS)] = "float32",
     revision: Revision = None,
@@ -206,7 +244,9 @@ def _numbers(text: str, option: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise LayerscopeError(f"{option} {text!r} is no number: give one, or several with commas, such as 1,2") from None
+        raise LayerscopeError(
+            f"{option} {text!r} is no number: give one, or several with commas, such as 1,2"
+        ) from None
 
 
 def _quiet() -> None:
@@ -240,5 +280,5 @@ def main() -> NoReturn:
 
 
 def _fail(line: str, status: int) -> NoReturn:
-    print(f"layerscope: {line}", file=sys.stderr)
+    print(f"layerscope: {' '.join(line.split())}", file=sys.stderr)
     sys.exit(status)

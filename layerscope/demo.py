@@ -24,7 +24,14 @@ def run_demo(out: Path, samples: str = "1000", command: str = "") -> tuple[str, 
     run = profile(EMBEDDED, DATA, out=out, samples=samples, command=command)
     accuracy = run.metric("linear_probe")
     best = int(accuracy.drop(0).idxmax())
-    model = find_layers(load(EMBEDDED, LoadOptions()), "text", ["A probe of the model."] * 2, Override(), max_length=None, prompt="")
+    model = find_layers(
+        load(EMBEDDED, LoadOptions()),
+        "text",
+        ["A probe of the model."] * 2,
+        Override(),
+        max_length=None,
+        prompt="",
+    )
     times = milliseconds_to_layers(model, [model.encoder.batch(_texts()).to(model.device)], [best, run.depth])
     return _answer(best, float(accuracy[best]), float(accuracy[run.depth]), times[run.depth] / times[best]), run
 
@@ -36,4 +43,3 @@ def _texts() -> list[str]:
 
 def _answer(layer: int, best: float, shipped: float, faster: float) -> str:
     return f"layer {layer}: {best:.1%} · the model as shipped: {shipped:.1%} · {faster:.1f}× faster".replace("%", " %")
-

@@ -137,4 +137,3 @@ def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspe
         seconds_per_sample=seconds,
         notes=model.notes,
     )
-

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
+
+
+Advance = Callable[[int], None]
 
 
 class Teller(Protocol):
@@ -14,12 +17,8 @@ class Teller(Protocol):
     def say(self, line: str) -> None:
         """Tell one line."""
 
-    def bar(self, title: str, total: int, unit: str = "") -> "_Bar":
+    def bar(self, title: str, total: int, unit: str = "") -> AbstractContextManager[Advance]:
         """Return a context that yields a function to call with the number of steps done."""
-
-
-Advance = Callable[[int], None]
-_Bar = "contextmanager[Advance]"
 
 
 class Silent:
@@ -52,7 +51,8 @@ class Console:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, TextColumn("{task.fields[rate]}"), console=self.console, transient=True) as progress:
+        rate = TextColumn("{task.fields[rate]}")
+        with Progress(*columns, rate, console=self.console, transient=True) as progress:
             task = progress.add_task(title, total=total, rate="")
 
             def advance(steps: int) -> None:

@@ -188,7 +188,8 @@ def modality_of(module: nn.Module) -> str:
 def encoder_for(modality: str, processor: Any, module: nn.Module, *, max_length: int | None, prompt: str) -> Encoder:
     """Return the encoder for a corpus of this modality, or say what is missing."""
     kind = modality_of(module)
-    towers = {modality_of(child) for child in module.modules() if hasattr(child, "main_input_name")}
+    dual = not getattr(getattr(module, "config", None), "is_encoder_decoder", False)
+    towers = {modality_of(child) for child in module.modules() if dual and hasattr(child, "main_input_name")}
     a_plain_module_with_a_processor = kind == "tensor" and processor is not None
     if modality not in {kind, *towers} and not a_plain_module_with_a_processor:
         raise LayerscopeError(f"this model reads {kind}, the data are {modality}: give data of the model's kind")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,14 +33,14 @@ class Inputs:
         )
 
 
-@lru_cache(maxsize=256)
-def _parameters(kind: type[nn.Module]) -> frozenset[str]:
-    return frozenset(inspect.signature(kind.forward).parameters)
+@cache
+def _parameters(function: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)
 
 
 def accepts(module: nn.Module, name: str) -> bool:
     """Return whether the module's `forward` names this argument."""
-    return name in _parameters(type(module))
+    return name in _parameters(type(module).forward)
 
 
 @torch.inference_mode()

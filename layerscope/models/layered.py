@@ -87,12 +87,22 @@ class LayeredModel:
 
 
 def find_layers(
-    loaded: Loaded, modality: str, samples: Sequence[Any], override: Override, *, max_length: int | None, prompt: str
+    loaded: Loaded,
+    modality: str,
+    samples: Sequence[Any],
+    override: Override,
+    *,
+    max_length: int | None,
+    prompt: str,
 ) -> LayeredModel:
     """Find blocks, final norm and head of a model by a probe on a few samples, and test how it may be batched."""
     module = loaded.module
     encoder = encoder_for(
-        modality, loaded.processor, module, max_length=max_length or loaded.max_length, prompt=prompt or loaded.prompt
+        modality,
+        loaded.processor,
+        module,
+        max_length=max_length or loaded.max_length,
+        prompt=prompt or loaded.prompt,
     )
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     with evaluating(module):
@@ -100,11 +110,25 @@ def find_layers(
         inputs = encoder.batch([long]).to(device)
         stack, parts = _find_stack(module, inputs, override)
         model = LayeredModel(
-            loaded, encoder, stack, None, parts, ("mean",), False, True, True, 3, 1, device, tuple(loaded.notes)
+            loaded,
+            encoder,
+            stack,
+            None,
+            parts,
+            ("mean",),
+            False,
+            True,
+            True,
+            3,
+            1,
+            device,
+            tuple(loaded.notes),
         )
         alone = _states(model, [long])
         last = alone[f"raw.{stack.depth}"]
-        model = replace(model, rank=last.ndim, tokens=last.shape[1] if last.ndim == 3 else 1, causal=_causal(model, long))
+        model = replace(
+            model, rank=last.ndim, tokens=last.shape[1] if last.ndim == 3 else 1, causal=_causal(model, long)
+        )
         model = replace(model, lens=find_lens(module, stack, _with_mask(model, inputs, last), last, model.causal))
         model = replace(model, pooling=_pooling(model, inputs, last))
         return _batching(model, short, long, alone)
@@ -178,7 +202,7 @@ def _batching(model: LayeredModel, short: Any, long: Any, alone: dict[str, Tenso
     padding = True
     if not batching:
         notes.append("batch-mates change this model's states: every sample is run alone")
-    elif not isinstance(short, (Tensor,)) and short is not long and model.rank == 3:
+    elif short is not long and model.rank == 3:
         first = _states(model, [short])
         padded = {key: states[:1, : first[key].shape[1]] for key, states in _states(model, [short, long]).items()}
         mask = model.mask(model.encoder.batch([short]).to(model.device), first["raw.0"])
@@ -209,5 +233,7 @@ def pooling_for(model: LayeredModel, asked: str) -> tuple[str, ...]:
     if "cls" in names and asked != "auto" and isinstance(model.encoder, TextEncoder):
         tokenizer = model.encoder.tokenizer
         if getattr(tokenizer, "cls_token_id", None) is None:
-            raise LayerscopeError("pooling 'cls' needs a [CLS] token, which this tokenizer has not: take first, last or mean")
+            raise LayerscopeError(
+                "pooling 'cls' needs a [CLS] token, which this tokenizer has not: take first, last or mean"
+            )
     return names

@@ -33,7 +33,7 @@ class Lens:
     def token_logits(self, states: Tensor, inputs: Inputs) -> Iterator[Tensor]:
         """Yield the float32 logits [n, K] of token states [m, D], in chunks of rows, in order."""
         rows = max(1, CHUNK // self.classes)
-        for chunk in states.split(rows):
+        for chunk in torch.split(states, rows):
             # each token is a sequence of its own: the head of a language model reads one position at a time
             yield self._run(chunk[:, None], _packed(inputs, len(chunk), chunk))[:, 0]
 
@@ -105,7 +105,8 @@ def _row(inputs: Inputs, i: int) -> Inputs:
     """Return sample `i` alone, without its padding."""
     length = None if inputs.mask is None else int(inputs.mask[i].sum())
     named = {
-        k: v[i : i + 1, :length] if length is not None and v.ndim == 2 else v[i : i + 1] for k, v in inputs.named.items()
+        k: v[i : i + 1, :length] if length is not None and v.ndim == 2 else v[i : i + 1]
+        for k, v in inputs.named.items()
     }
     mask = None if inputs.mask is None else inputs.mask[i : i + 1, :length]
     return Inputs(named, None if inputs.positional is None else inputs.positional[i : i + 1], mask)

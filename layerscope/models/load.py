@@ -99,12 +99,16 @@ def _check_folder(folder: Path, options: LoadOptions) -> None:
     if not folder.exists():
         raise LayerscopeError(f"model folder {str(folder)!r} does not exist")
     if not folder.is_dir():
-        raise LayerscopeError(f"model {str(folder)!r} is a file: give the folder that holds config.json and the weights")
+        raise LayerscopeError(
+            f"model {str(folder)!r} is a file: give the folder that holds config.json and the weights"
+        )
     if not any((folder / name).is_file() for name in ("config.json", "adapter_config.json", "modules.json")):
         raise LayerscopeError(f"model folder {str(folder)!r} holds no config.json: is it a saved model?")
     weights = [p.name for p in folder.rglob("*") if p.suffix in (".safetensors", ".bin", ".pt", ".pth")]
     if not weights:
-        raise LayerscopeError(f"model folder {str(folder)!r} holds no weights (*.safetensors): save the model there again")
+        raise LayerscopeError(
+            f"model folder {str(folder)!r} holds no weights (*.safetensors): save the model there again"
+        )
     if not any(name.endswith(".safetensors") for name in weights) and not options.allow_pickle:
         raise LayerscopeError(
             f"the weights in {str(folder)!r} are pickles ({weights[0]}), which can run code when loaded: "
@@ -191,7 +195,9 @@ def _load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> An
             return None
         what = "tokenizer" if kind == "input_ids" else "feature extractor"
         line = (str(error).strip().splitlines() or [""])[0][:120]
-        raise LayerscopeError(f"{source!r} has no {what} that can be loaded ({line}): save it beside the model") from error
+        raise LayerscopeError(
+            f"{source!r} has no {what} that can be loaded ({line}): save it beside the model"
+        ) from error
 
 
 def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
@@ -218,9 +224,18 @@ def _from_sentence_transformer(model: Any, name: str) -> Loaded:
     transformer = model[0]
     module = getattr(transformer, "auto_model", None) or getattr(transformer, "model", None)
     if module is None:
-        raise LayerscopeError(f"{name!r} holds no transformer ({type(transformer).__name__}): it has no layers to look at")
+        raise LayerscopeError(
+            f"{name!r} holds no transformer ({type(transformer).__name__}): it has no layers to look at"
+        )
     prompt = (model.prompts or {}).get(model.default_prompt_name) or "" if model.default_prompt_name else ""
-    loaded = Loaded(module, model.tokenizer, name, pooling=_own_pooling(model), max_length=model.max_seq_length, prompt=prompt)
+    loaded = Loaded(
+        module,
+        model.tokenizer,
+        name,
+        pooling=_own_pooling(model),
+        max_length=model.max_seq_length,
+        prompt=prompt,
+    )
     card = getattr(module.config, "_name_or_path", "")
     if name == type(model).__name__ and card:
         loaded.name = Path(card).name
@@ -265,7 +280,9 @@ def _from_peft(model: Any, processor: Any) -> Loaded:
 def _adapted(model: Any) -> nn.Module:
     """The base model with the adapter's layers in place."""
     if any(getattr(config, "is_prompt_learning", False) for config in model.peft_config.values()):
-        raise LayerscopeError("a prompt-learning adapter adds virtual tokens, which no layer's states can be read without")
+        raise LayerscopeError(
+            "a prompt-learning adapter adds virtual tokens, which no layer's states can be read without"
+        )
     module: nn.Module = model.get_base_model()
     return module
 

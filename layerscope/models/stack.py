@@ -60,6 +60,7 @@ class Call:
 
     @property
     def keeps_shape(self) -> bool:
+        """Whether it gives what it was given: one vector a token or a sample, of the same width."""
         return self.given.shape == self.returned.shape and self.given.ndim in (2, 3)
 
 
@@ -167,7 +168,10 @@ def _candidates(
 ) -> Iterator[tuple[str, list[list[Call]]]]:
     if blocks is not None:
         inside = [c for c in calls if c.path == blocks or c.path.rpartition(".")[0] == blocks]
-        yield "given", _chains(inside)[:1]
+        yield (
+            "given",
+            [[c for c in inside if c.keeps_shape]] if inside else [],
+        )  # the user knows what stands between them
         return
     declared = _declared(entry, prefix)
     yield "the model's own declaration", _outermost(_chains([c for c in calls if c.path in declared]))
@@ -183,8 +187,8 @@ def _declared(entry: nn.Module, prefix: str) -> set[str]:
     for name, owner in entry.named_modules():
         specs = (getattr(owner, "_can_record_outputs", None) or {}).get("hidden_states", ())
         specs = specs if isinstance(specs, (list, tuple)) else (specs,)
-        classes = tuple(getattr(spec, "target_class", spec) for spec in specs)
-        classes = tuple(c for c in classes if isinstance(c, type))
+        named = [getattr(spec, "target_class", spec) for spec in specs]
+        classes = tuple(kind for kind in named if isinstance(kind, type))
         base = prefix + name + ("." if name else "")
         paths |= {base + child for child, module in owner.named_modules() if classes and isinstance(module, classes)}
     return paths

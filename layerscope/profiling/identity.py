@@ -14,9 +14,11 @@ from torch import nn
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Corpus
 from layerscope.models import LayeredModel
+from layerscope.models.encode import TextEncoder
 from layerscope.profiling.options import Options
 
 VALUES_PER_WEIGHT = 64
+TOKENISED = 64
 
 
 def weights_fingerprint(module: nn.Module) -> str:
@@ -28,6 +30,14 @@ def weights_fingerprint(module: nn.Module) -> str:
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
         digest.update(flat[::step].float().cpu().numpy().tobytes())
     return digest.hexdigest()
+
+
+def tokens_fingerprint(model: LayeredModel, corpus: Corpus) -> str | None:
+    """Return a hash of the first samples' token ids, so that another tokenizer or prompt is another run."""
+    if not isinstance(model.encoder, TextEncoder):
+        return None
+    samples = [corpus.samples[i] for i in range(min(TOKENISED, len(corpus)))]
+    return hashlib.sha256(repr([model.encoder.ids(sample) for sample in samples]).encode()).hexdigest()
 
 
 def describe(
@@ -64,11 +74,15 @@ def describe(
             "samples": len(corpus),
             "fingerprint": corpus.fingerprint(),
             "labels": corpus.labels is not None,
+            "tokens": tokens_fingerprint(model, corpus),
         },
         "pooling": list(pooling),
         "position": model.causal and options.wants("pairs"),
         "options": options.identity(),
-        "versions": {"python": python_version(), **{n: _version(n) for n in ("torch", "transformers", "numpy")}},
+        "versions": {
+            "python": python_version(),
+            **{n: _version(n) for n in ("torch", "transformers", "numpy")},
+        },
     }
 
 
@@ -84,6 +98,7 @@ def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> N
         ("data", there["data"].get("name"), here["data"]["name"]),
         ("data contents", there["data"].get("fingerprint"), here["data"]["fingerprint"]),
         *((name.replace("_", "-"), there["options"].get(name), value) for name, value in here["options"].items()),
+        ("tokens", there["data"].get("tokens"), here["data"]["tokens"]),
     ]
     for name, old, new in pairs:
         if old != new:

@@ -26,7 +26,14 @@ class BatchMeasure:
     `broken` [B], the first layer of a sample that is not finite, or −1.
     """
 
-    def __init__(self, model: LayeredModel, inputs: Inputs, rows: pd.DataFrame, options: Options, pooling: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        model: LayeredModel,
+        inputs: Inputs,
+        rows: pd.DataFrame,
+        options: Options,
+        pooling: tuple[str, ...],
+    ) -> None:
         self.model, self.inputs, self.rows, self.options = model, inputs, rows, options
         self.original = bool((rows["view"] == 0).all())
         self.pooling = pooling
@@ -46,7 +53,7 @@ class BatchMeasure:
         used = self._without_sinks(tokens, mask, site) if self.options.exclude_sinks and tokens.ndim == 3 else mask
         for name in self.pooling:
             self._keep(f"{site}.{name}", pool(tokens, used if name == "mean" else mask, name))
-        if "mean" not in self.pooling:
+        if "mean" not in self.pooling or self.options.exclude_sinks:
             self.means.append(pool(tokens, mask, "mean"))  # sees every token, so that no NaN goes unseen
         if self.positions is not None and self.original and self.options.wants("pairs"):
             self._keep(f"{site}.position", pool(tokens, mask, "position", self.positions))
@@ -140,14 +147,17 @@ class BatchMeasure:
         if not len(sample):
             shape = (len(states), 0)
             empty = {"lens.prediction": torch.zeros(shape, dtype=torch.int32)}
-            return out | empty | ({"lens.nll": torch.zeros(shape)} if lens.causal else {})
+            known = {"lens.nll": torch.zeros(shape), "lens.target": torch.zeros(0, dtype=torch.int32)}
+            return out | empty | (known if lens.causal else {})
         ids = self.inputs.named.get("decoder_input_ids", self.inputs.named["input_ids"])
         target = ids[sample, position + 1].repeat(len(states)) if lens.causal else None
         predictions, losses, start = [], [], 0
         for logits in lens.token_logits(states.flatten(0, 1), inputs):
             predictions.append(logits.argmax(-1))
             if target is not None:
-                losses.append(torch.nn.functional.cross_entropy(logits, target[start : start + len(logits)], reduction="none"))
+                losses.append(
+                    torch.nn.functional.cross_entropy(logits, target[start : start + len(logits)], reduction="none")
+                )
             start += len(logits)
         out["lens.prediction"] = torch.cat(predictions).view(len(states), -1).int()
         if target is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -12,6 +14,18 @@ from layerscope.metrics.registry import METRICS, choose_metrics
 from layerscope.models.pooling import parse as parse_pooling
 
 STORE_DTYPES = ("float32", "float16")
+LEAST = {
+    "max_length": (1, "1 or more"),
+    "batch_size": (1, "1 or more"),
+    "samples": (2, "2 or more"),
+    "view_samples": (2, "2 or more"),
+    "chunk": (2, "2 or more"),
+    "entropy_samples": (1, "1 or more"),
+    "views": (0, "0 (none) or more"),
+    "seed": (0, "0 or more"),
+    "lens_tokens": (1, "1 or more, all, or auto"),
+}
+"""The least of each whole number, and what to give instead."""
 
 
 @dataclass(frozen=True)
@@ -41,22 +55,24 @@ class Options:
     norm: str | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("max_length", 1), ("batch_size", 1), ("samples", 2), ("view_samples", 2), ("chunk", 2)):
+        for name, (least, hint) in LEAST.items():
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise LayerscopeError(f"{_option(name)} {value} makes no sense: give {least} or more")
-        if self.views < 0:
-            raise LayerscopeError(f"--views {self.views} makes no sense: give 0 (none) or more")
-        if self.seed < 0:
-            raise LayerscopeError(f"--seed {self.seed} makes no sense: give 0 or more")
-        if isinstance(self.lens_tokens, int) and self.lens_tokens < 1:
-            raise LayerscopeError(f"--lens-tokens {self.lens_tokens} makes no sense: give 1 or more, all, or auto")
-        if not self.alpha or any(a < 1.0 for a in self.alpha):
+            if value is None or value == "auto":
+                continue
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+                raise LayerscopeError(f"{_option(name)} {value!r} is no whole number: give {hint}")
+            if value < least:
+                raise LayerscopeError(f"{_option(name)} {value} makes no sense: give {hint}")
+        if not self.metrics:
+            raise LayerscopeError("no metric is asked for: give names, default or seven as --metrics")
+        if not self.alpha or not all(1.0 <= a < math.inf for a in self.alpha):
             raise LayerscopeError(
                 f"--alpha {','.join(map(str, self.alpha))} makes no sense: give orders of 1 or more, such as 1 or 1,2"
             )
         if self.store_dtype not in STORE_DTYPES:
-            raise LayerscopeError(f"--store-dtype {self.store_dtype!r} does not exist: choose {' or '.join(STORE_DTYPES)}")
+            raise LayerscopeError(
+                f"--store-dtype {self.store_dtype!r} does not exist: choose {' or '.join(STORE_DTYPES)}"
+            )
         if self.pooling != "auto":
             parse_pooling(self.pooling)
 

@@ -20,14 +20,21 @@ from layerscope.runs.folder import RunFolder
 
 Tensors = dict[str, Tensor]
 
+HOPELESS = 64
+"""A pass stops where this many samples have all given NaN or infinity."""
+
 
 def run_pass(
-    model: LayeredModel, corpus: Corpus, options: Options, pooling: tuple[str, ...], folder: RunFolder, teller: Teller
+    model: LayeredModel,
+    corpus: Corpus,
+    options: Options,
+    pooling: tuple[str, ...],
+    folder: RunFolder,
+    teller: Teller,
 ) -> None:
     """Compute every shard that is not finished; a batch that does not fit into memory is computed in halves."""
     todo = [shard for shard in folder.shards if not folder.is_finished(shard)]
-    if not todo:
-        return
+    _refuse_hopeless(folder, model)
     done = sum(len(folder.rows(shard)) for shard in folder.shards if shard not in set(todo))
     job = _Pass(model, corpus, options, pooling, folder, teller)
     with evaluating(model.module), teller.bar("forward", len(folder.plan), "samples") as advance:
@@ -37,14 +44,20 @@ def run_pass(
             for _, rows in folder.rows(shard).groupby("batch", sort=True):
                 parts += list(job.compute(rows))
                 advance(len(rows))
-            _refuse_all_broken(parts, model, folder.rows(shard))
             folder.write_shard(shard, joined(parts))
             folder.log("shard", shard=shard, forwards=len(parts), rows=len(folder.rows(shard)))
+            _refuse_hopeless(folder, model)
 
 
 class _Pass:
     def __init__(
-        self, model: LayeredModel, corpus: Corpus, options: Options, pooling: tuple[str, ...], folder: RunFolder, teller: Teller
+        self,
+        model: LayeredModel,
+        corpus: Corpus,
+        options: Options,
+        pooling: tuple[str, ...],
+        folder: RunFolder,
+        teller: Teller,
     ) -> None:
         self.model, self.corpus, self.options, self.pooling = model, corpus, options, pooling
         self.folder, self.teller = folder, teller
@@ -95,15 +108,27 @@ def joined(parts: list[Tensors]) -> Tensors:
 
 def _out_of_memory(error: Exception) -> bool:
     text = str(error).lower()
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "out of memory" in text or "can't allocate memory" in text
+    return (
+        isinstance(error, (torch.OutOfMemoryError, MemoryError))
+        or "out of memory" in text
+        or "can't allocate memory" in text
+    )
 
 
-def _refuse_all_broken(parts: list[Tensors], model: LayeredModel, rows: pd.DataFrame) -> None:
-    """Stop where a whole shard has no finite state: every sample of this model would be lost."""
-    broken = torch.cat([part["broken"] for part in parts])
-    if bool((broken >= 0).all()):
-        layer = int(broken.min())
+def _refuse_hopeless(folder: RunFolder, model: LayeredModel) -> None:
+    """Stop where none of the first samples, or none at all, has a finite state at every layer."""
+    originals = folder.plan[folder.plan["view"] == 0]
+    seen, layer = 0, model.stack.depth
+    for shard in originals["shard"].unique():
+        if not folder.is_finished(shard):
+            break
+        with folder.shard(shard) as file:
+            broken = file.get_tensor("broken")
+        if bool((broken < 0).any()):
+            return
+        seen, layer = seen + len(broken), min(layer, int(broken.min()))
+    if seen >= min(HOPELESS, len(originals)):
         raise LayerscopeError(
-            f"layer {layer} of {model.loaded.name} gives NaN or infinity for every sample (first: {rows['name'].iloc[0]}): "
-            "try --dtype float32, or look at the weights"
+            f"layer {layer} of {model.loaded.name} gives NaN or infinity for every sample (first: "
+            f"{originals['name'].iloc[0]}): try --dtype float32, or look at the weights"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from layerscope.models import LayeredModel
 from layerscope.profiling.options import Options
 
 BATCHES_PER_SHARD = 4
-TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 32768}
+TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 32768}
+TOKENS_WORTH_A_BATCH = {"cpu": 512, "cuda": 8192}
+RAGGED = 0.8  # a batch that is worth its while ends where a sample would be a fifth padding
 ROWS_PER_BATCH = {"cpu": 64, "cuda": 512}
 LENS_SHARE, LENS_MOST, LENS_LEAST = 1 / 32, 4096, 256
 ENTROPY_SAMPLES = 256  # eigenvalues are what a pass spends its time on where the forward is fast
@@ -25,7 +28,8 @@ def make_plan(model: LayeredModel, corpus: Corpus, options: Options) -> pd.DataF
     Columns: sample (number in the corpus), name, view (0: the sample itself), length (tokens), label, position (of a
     causal language model's vector for similarities), lens (token positions read by the lens), batch, shard, offset
     (place in the shard). Rows are sorted by length, longest first, so that a batch holds little padding and memory
-    runs out early or never. `attrs["cut"]` is the number of samples cut at the maximal length.
+    runs out early or never. `attrs["cut"]` is the number of samples cut at the maximal length, `attrs["empty"]` that
+    of samples without a token, which have no row.
     """
     rng = np.random.default_rng(options.seed)
     lengths = np.array(model.encoder.lengths(corpus.samples))
@@ -35,10 +39,17 @@ def make_plan(model: LayeredModel, corpus: Corpus, options: Options) -> pd.DataF
         raise LayerscopeError(f"no sample of {corpus.name} has a token left: look at the data")
     frames = [pd.DataFrame({"sample": kept, "view": 0, "length": lengths[kept]})]
     if options.wants("views") and options.views:
-        chosen = kept if len(kept) <= options.view_samples else np.sort(rng.choice(kept, options.view_samples, replace=False))
+        chosen = (
+            kept
+            if len(kept) <= options.view_samples
+            else np.sort(rng.choice(kept, options.view_samples, replace=False))
+        )
         frames += [_view_rows(model, corpus, chosen, view, options) for view in range(1, options.views + 1)]
     plan = pd.concat([_batched(frame, model, options) for frame in _by_pass(frames)], ignore_index=True)
-    plan["batch"], plan["shard"] = plan.pop("batch_starts").cumsum() - 1, plan.pop("shard_starts").cumsum() - 1
+    plan["batch"], plan["shard"] = (
+        plan.pop("batch_starts").cumsum() - 1,
+        plan.pop("shard_starts").cumsum() - 1,
+    )
     plan["offset"] = plan.groupby("shard").cumcount()
     plan["name"] = [corpus.names[i] for i in plan["sample"]]
     if corpus.labels is not None:
@@ -47,7 +58,7 @@ def make_plan(model: LayeredModel, corpus: Corpus, options: Options) -> pd.DataF
         most = options.entropy_samples or ENTROPY_SAMPLES
         plan["entropy"] = plan["sample"].isin(rng.permutation(kept)[:most]) & (plan["view"] == 0)
     plan = _with_positions(plan, model, options)
-    plan.attrs["cut"] = cut
+    plan.attrs |= {"cut": cut, "empty": len(corpus) - len(kept)}
     return plan
 
 
@@ -79,12 +90,13 @@ def _batched(frame: pd.DataFrame, model: LayeredModel, options: Options) -> pd.D
     """Sort rows by length and mark where batches and shards start."""
     frame = frame.sort_values(["length", "view", "sample"], ascending=[False, True, True], ignore_index=True)
     starts = np.zeros(len(frame), dtype=bool)
-    size, limit = 0, 0
-    lengths = frame["length"].to_numpy()
-    for row, length in enumerate(lengths):
-        if size == 0 or size >= limit or (not model.padding and length != lengths[row - 1]):
+    size, limit, longest = 0, 0, 0
+    enough = TOKENS_WORTH_A_BATCH[_kind(model)] if options.batch_size is None else math.inf
+    for row, length in enumerate(frame["length"]):
+        ragged = length < RAGGED * longest and size * longest >= enough
+        if size >= limit or ragged or (not model.padding and length != longest):
             starts[row] = True
-            size, limit = 0, batch_size(model, options, int(length))
+            size, limit, longest = 0, batch_size(model, options, length), length
         size += 1
     shards = starts & ((np.cumsum(starts) - 1) % BATCHES_PER_SHARD == 0)
     return frame.assign(batch_starts=starts, shard_starts=shards)
@@ -96,9 +108,12 @@ def batch_size(model: LayeredModel, options: Options, length: int) -> int:
         return 1
     if options.batch_size is not None:
         return options.batch_size
-    kind = "cpu" if model.device.type == "cpu" else "cuda"
     tokens = length if model.encoder.modality == "text" else model.tokens
-    return max(1, min(ROWS_PER_BATCH[kind], TOKENS_PER_BATCH[kind] // max(1, tokens)))
+    return max(1, min(ROWS_PER_BATCH[_kind(model)], TOKENS_PER_BATCH[_kind(model)] // max(1, tokens)))
+
+
+def _kind(model: LayeredModel) -> str:
+    return "cpu" if model.device.type == "cpu" else "cuda"
 
 
 def _with_positions(plan: pd.DataFrame, model: LayeredModel, options: Options) -> pd.DataFrame:
@@ -123,4 +138,6 @@ def _lens_positions(readable: Any, asked: int | str | None, rng: np.random.Gener
     ends = np.cumsum(readable)
     rows = np.searchsorted(ends, chosen, side="right")
     positions = chosen - (ends - readable)[rows]
-    return [positions[rows == row].tolist() if n else [] for row, n in enumerate(np.bincount(rows, minlength=len(readable)))]
+    return [
+        positions[rows == row].tolist() if n else [] for row, n in enumerate(np.bincount(rows, minlength=len(readable)))
+    ]

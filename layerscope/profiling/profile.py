@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from layerscope.inputs.corpus import folder_name
 from layerscope.inputs.views import DEFAULT_SHARE, check_views
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load, pooling_for
 from layerscope.models.encode import modality_of
+from layerscope.profiling.available import check_available
 from layerscope.profiling.identity import describe, refuse_another
 from layerscope.profiling.options import Options, options_from
 from layerscope.profiling.passing import run_pass
@@ -109,17 +111,18 @@ def profile(
 
     """
     options = options_from(
-        metrics, samples, alpha, lens_tokens, pooling=pooling, max_length=max_length, batch_size=batch_size, views=views,
-        view_samples=view_samples, view_kinds=None if view_kinds is None else tuple(view_kinds), view_share=view_share,
+        metrics, samples, alpha, lens_tokens, pooling=pooling, max_length=max_length, batch_size=batch_size,
+        views=views, view_samples=view_samples, view_share=view_share,
+        view_kinds=None if view_kinds is None else tuple(view_kinds),
         dtype=dtype, seed=seed, exclude_sinks=exclude_sinks, store_dtype=store_dtype, entropy_samples=entropy_samples,
         prompt=prompt, chunk=chunk, part=part, blocks=blocks, norm=norm,
     )  # fmt: skip
     teller: Teller = Console() if progress else Silent()
-    columns = {"text_column": text_column, "label_column": label_column}
+    read = partial(open_corpus, text_column=text_column, label_column=label_column)
     weights = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)
-    corpus = None if data is None else open_corpus(data, **columns)  # wrong data is told before the model is loaded
+    corpus = None if data is None else read(data)  # wrong data is told before the model is loaded
     loaded = load(model, weights, processor)
-    corpus = corpus or open_corpus(_default_data(loaded), **columns)
+    corpus = corpus or read(_default_data(loaded))
     check_views(corpus.modality, options.view_kinds, options.view_share)
     layered = find_layers(
         loaded,
@@ -130,6 +133,8 @@ def profile(
         prompt=prompt,
     )
     names = pooling_for(layered, options.pooling)
+    for note in check_available(options, layered, corpus):
+        teller.say(note)
     corpus = draw(_windows(corpus, layered, options), options.samples, options.seed)
     path = Path(out) if out is not None else Path("runs") / folder_name(f"{loaded.name}-{corpus.name}")
     source = str(model) if isinstance(model, (str, Path)) else type(model).__name__
@@ -146,7 +151,9 @@ def profile(
 def _default_data(loaded: Loaded) -> str:
     modality = modality_of(loaded.module)
     if modality not in DEFAULT_DATA:
-        raise LayerscopeError(f"{loaded.name} reads {modality}, and no such data come with layerscope: name some with --data")
+        raise LayerscopeError(
+            f"{loaded.name} reads {modality}, and no such data come with layerscope: name some with --data"
+        )
     return DEFAULT_DATA[modality]
 
 
@@ -161,7 +168,12 @@ def _windows(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
 
 
 def _open_or_start(
-    path: Path, manifest: dict[str, Any], model: LayeredModel, corpus: Corpus, options: Options, teller: Teller
+    path: Path,
+    manifest: dict[str, Any],
+    model: LayeredModel,
+    corpus: Corpus,
+    options: Options,
+    teller: Teller,
 ) -> RunFolder:
     """Go on with the run of that folder, or plan a new one and tell what it takes."""
     for note in (*corpus.notes, *model.notes):
@@ -172,22 +184,35 @@ def _open_or_start(
         for shard in folder.damaged():
             teller.say(f"shard {shard} of {str(path)!r} is not what was written: it is computed again")
             folder.discard(shard)
+        for name in folder.drop_damaged_tables():
+            teller.say(f"table {name} of {str(path)!r} is not what was written: it is computed again")
         finished = sum(folder.is_finished(shard) for shard in folder.shards)
         teller.say(f"going on with {str(path)!r}: {finished} of {len(folder.shards)} shards are there")
         folder.log("resumed", finished=finished)
         return folder
     plan = _with_targets(make_plan(model, corpus, options), model)
-    size = len(plan) * (model.stack.depth + 1) * model.stack.width * len(model.sites) * len(manifest["pooling"])
-    size *= 2 if options.store_dtype == "float16" else 4
+    size = _bytes(plan, model, options, manifest)
     need_room(path, size)
     teller.say(_cost(plan, size, path, model, manifest))
     notes = [*corpus.notes, *model.notes]
+    own = []
     if plan.attrs["cut"]:
-        notes.append(f"{plan.attrs['cut']:,} of {len(corpus):,} texts are cut at {model.max_length} tokens")
-        teller.say(notes[-1])
+        own.append(f"{plan.attrs['cut']:,} of {len(corpus):,} texts are cut at {model.max_length} tokens")
+    if plan.attrs["empty"]:
+        own.append(f"{plan.attrs['empty']:,} of {len(corpus):,} samples have no token: they are left out and counted")
+    for note in own:
+        teller.say(note)
+    notes += own
     folder = RunFolder.create(path, {**manifest, "notes": notes}, plan)
     folder.log("started", rows=len(plan), shards=len(folder.shards))
     return folder
+
+
+def _bytes(plan: pd.DataFrame, model: LayeredModel, options: Options, manifest: dict[str, Any]) -> int:
+    """Return the size of the pooled states; for similarities a causal model keeps a vector more of each original."""
+    vectors = len(plan) * len(manifest["pooling"]) + int((plan["view"] == 0).sum()) * manifest["position"]
+    states = vectors * (model.stack.depth + 1) * len(model.sites)
+    return states * (2 * model.stack.width + 4 if options.store_dtype == "float16" else 4 * model.stack.width)
 
 
 def _cost(plan: pd.DataFrame, size: int, path: Path, model: LayeredModel, manifest: dict[str, Any]) -> str:
@@ -222,6 +247,6 @@ def _tell_broken(run: Run, teller: Teller) -> None:
     if broken:
         layer, name = broken[0]
         teller.say(
-            f"{len(broken):,} of {len(plan):,} forwards of {run.info['model']['name']} hold NaN or infinity (first: layer "
-            f"{layer}, sample {name}): they are left out and counted; --dtype float32 may mend it"
+            f"{len(broken):,} of {len(plan):,} forwards of {run.info['model']['name']} hold NaN or infinity "
+            f"(first: layer {layer}, sample {name}): they are left out and counted; --dtype float32 may mend it"
         )

@@ -13,7 +13,9 @@ from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs
 
 
-def milliseconds_to_layers(model: LayeredModel, batches: Sequence[Inputs], layers: Sequence[int], repeats: int = 5) -> dict[int, float]:
+def milliseconds_to_layers(
+    model: LayeredModel, batches: Sequence[Inputs], layers: Sequence[int], repeats: int = 5
+) -> dict[int, float]:
     """Return the milliseconds per batch of a forward that ends after each of these layers.
 
     Layers take turns within every repeat, so that a busy machine slows all of them; each figure is the median over

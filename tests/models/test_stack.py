@@ -1,0 +1,137 @@
+import re
+
+import pytest
+import torch
+import transformers as hf
+from models.test_capture import layered
+from models.zoo import COMMON, MLP, TEXT, build, t5, vit, whisper
+from torch import nn
+
+from layerscope.errors import LayerscopeError
+
+
+def test_blocks_are_the_models_own_declaration_or_checkpointing_layers_or_found_by_structure():
+    scopes = {case.name: layered(case.make()) for case in TEXT}
+    assert scopes["llama"].stack.found_by == "the model's own declaration"
+    assert scopes["mamba"].stack.found_by == "checkpointing layers"
+    assert scopes["albert"].stack.blocks == ("albert.encoder.albert_layer_groups.0.albert_layers.0",) * 3
+    plain = layered(build(lambda: MLP(True, False)), "tensor", list(torch.randn(2, 8)))
+    assert plain.stack.found_by == "structure"
+
+
+def test_final_norms_are_what_reads_the_last_block():
+    norms = {case.name: layered(case.make()).stack.norm for case in TEXT}
+    assert norms == {
+        "bert": None, "roberta": None, "albert": None, "modernbert": "model.final_norm", "gpt2": "transformer.ln_f",
+        "gpt_neox": "gpt_neox.final_layer_norm", "opt": "model.decoder.final_layer_norm", "llama": "model.norm",
+        "qwen3": "model.norm", "mamba": "backbone.norm_f",
+    }  # fmt: skip
+
+
+def test_a_norm_inside_the_head_is_not_the_final_norm():
+    # BERT's head is dense, activation, LayerNorm: it reads the last block, but it is no norm
+    assert layered(build(lambda: hf.BertForMaskedLM(hf.BertConfig(**COMMON)))).stack.norm is None
+
+
+def test_several_stacks_need_a_part():
+    with pytest.raises(LayerscopeError, match=r"choose one with --part encoder or decoder$"):
+        layered(t5())
+    with pytest.raises(
+        LayerscopeError,
+        match=r"part 'encodr' does not exist, did you mean encoder\?: this model has encoder, decoder$",
+    ):
+        layered(t5(), part="encodr")
+    assert layered(t5(), part="decoder").stack.depth == 2
+    assert layered(t5(), part="encoder.block").stack.part == "encoder"
+
+
+def test_clip_runs_the_tower_that_reads_the_data():
+    text = dict(COMMON, max_position_embeddings=40)
+    vision = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "image_size": 16,
+        "patch_size": 4,
+    }
+    model = build(lambda: hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=vision)))
+    scope = layered(model)
+    assert (scope.stack.entry, scope.stack.depth) == ("text_model", 3)
+
+
+def test_overrides():
+    model = build(lambda: MLP(True, True))
+    rows = list(torch.randn(2, 8))
+    assert layered(model, "tensor", rows, blocks="blocks").stack.found_by == "given"
+    assert layered(model, "tensor", rows, norm="none").stack.norm is None
+    with pytest.raises(
+        LayerscopeError,
+        match=re.escape("--blocks 'bloks' does not exist in this model, did you mean blocks?"),
+    ):
+        layered(model, "tensor", rows, blocks="bloks")
+    with pytest.raises(LayerscopeError, match="--norm 'nope' does not exist in this model"):
+        layered(model, "tensor", rows, norm="nope")
+
+
+def test_named_blocks_are_taken_even_where_something_stands_between_them():
+    class Scaled(MLP):
+        def forward(self, x):
+            x = self.stem(x)
+            for block in self.blocks:
+                x = 0.5 * block(x)
+            return self.head(x)
+
+    rows = list(torch.randn(2, 8))
+    assert layered(build(lambda: Scaled(True, False)), "tensor", rows, blocks="blocks").stack.depth == 3
+    with pytest.raises(LayerscopeError, match="no stack of blocks was found in this model: name .* such as blocks$"):
+        layered(build(lambda: Scaled(True, False)), "tensor", rows)
+
+
+def test_a_model_without_a_stack_is_told():
+    class Lonely(nn.Module):
+        def forward(self, x):
+            return x.sum(-1, keepdim=True)
+
+    with pytest.raises(LayerscopeError, match="no stack of blocks was found in this model: name the module"):
+        layered(Lonely(), "tensor", list(torch.randn(2, 8)))
+
+
+def test_wrong_kind_of_data_is_told():
+    with pytest.raises(LayerscopeError, match="this model reads image, the data are text"):
+        layered(vit())
+    with pytest.raises(LayerscopeError, match="a text model as an object needs processor="):
+        from layerscope.models import LoadOptions, Override, find_layers, load
+
+        find_layers(load(TEXT[0].make(), LoadOptions()), "text", ["w5 w6"], Override(), max_length=None, prompt="")
+    with pytest.raises(LayerscopeError, match="this model reads audio, the data are text"):
+        layered(whisper(), part="encoder")
+
+
+class Mixing(nn.Module):
+    """A block whose output depends on the batch: what a batch norm left in training does."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.linear(x - 0.5 * x.sum(0, keepdim=True))
+
+
+def test_a_model_that_mixes_batch_mates_runs_one_by_one():
+    torch.manual_seed(0)
+    scope = layered(nn.Sequential(Mixing(), Mixing()), "tensor", list(torch.randn(3, 8)))
+    assert not scope.batching
+    assert any("every sample is run alone" in note for note in scope.notes)
+
+
+def test_a_model_that_ignores_the_mask_gets_batches_of_one_length():
+    class Deaf(hf.BertModel):
+        def forward(self, input_ids=None, attention_mask=None, **kwargs):  # the mask is taken and not used
+            return super().forward(input_ids=input_ids)
+
+    torch.manual_seed(0)
+    scope = layered(Deaf(hf.BertConfig(**COMMON)).eval())
+    assert not scope.padding and scope.batching
+    assert any("one length only" in note for note in scope.notes)

@@ -1,0 +1,129 @@
+"""Each architecture walked by hand, block by block, on one unpadded sample: what the capture must equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Walk = tuple[list[Tensor], Callable[[Tensor], Tensor] | None]
+
+
+def first(value: Any) -> Tensor:
+    return value[0] if isinstance(value, tuple) else value
+
+
+def _run(state: Tensor, blocks: Any, norm: Any, **kwargs: Any) -> Walk:
+    states = [state]
+    for block in blocks:
+        states.append(first(block(states[-1], **kwargs)))
+    return states, norm
+
+
+def bert(m: Any, ids: Tensor) -> Walk:
+    return _run(m.bert.embeddings(input_ids=ids), m.bert.encoder.layer, None)
+
+
+def roberta(m: Any, ids: Tensor) -> Walk:
+    return _run(m.roberta.embeddings(input_ids=ids), m.roberta.encoder.layer, None)
+
+
+def albert(m: Any, ids: Tensor) -> Walk:
+    state = m.albert.encoder.embedding_hidden_mapping_in(m.albert.embeddings(input_ids=ids))
+    shared = m.albert.encoder.albert_layer_groups[0].albert_layers[0]
+    return _run(state, [shared] * m.config.num_hidden_layers, None)
+
+
+def modernbert(m: Any, ids: Tensor) -> Walk:
+    core, n = m.model, ids.shape[1]
+    distance = (torch.arange(n)[:, None] - torch.arange(n)[None]).abs()
+    near = torch.zeros(n, n).masked_fill(distance > m.config.local_attention // 2, -torch.inf)[None, None]
+    states = [core.embeddings(input_ids=ids)]
+    for layer in core.layers:
+        rotation = core.rotary_emb(states[-1], torch.arange(n)[None], layer.attention_type)
+        mask = near if layer.attention_type == "sliding_attention" else None
+        states.append(first(layer(states[-1], attention_mask=mask, position_embeddings=rotation)))
+    return states, core.final_norm
+
+
+def gpt2(m: Any, ids: Tensor) -> Walk:
+    core = m.transformer
+    return _run(core.wte(ids) + core.wpe(torch.arange(ids.shape[1])), core.h, core.ln_f)
+
+
+def gpt_neox(m: Any, ids: Tensor) -> Walk:
+    core = m.gpt_neox
+    state = core.embed_in(ids)
+    rotation = core.rotary_emb(state, torch.arange(ids.shape[1])[None])
+    return _run(state, core.layers, core.final_layer_norm, attention_mask=None, position_embeddings=rotation)
+
+
+def opt(m: Any, ids: Tensor) -> Walk:
+    core = m.model.decoder
+    positions = core.embed_positions.weight[2 : 2 + ids.shape[1]]  # OPT's table starts at row 2
+    return _run(core.embed_tokens(ids) + positions, core.layers, core.final_layer_norm)
+
+
+def llama(m: Any, ids: Tensor) -> Walk:
+    core = m.model
+    state = core.embed_tokens(ids)
+    rotation = core.rotary_emb(state, torch.arange(ids.shape[1])[None])
+    return _run(state, core.layers, core.norm, attention_mask=None, position_embeddings=rotation)
+
+
+def mamba(m: Any, ids: Tensor) -> Walk:
+    return _run(m.backbone.embeddings(ids), m.backbone.layers, m.backbone.norm_f)
+
+
+def t5_encoder(m: Any, ids: Tensor) -> Walk:
+    return _t5(m.encoder, ids)
+
+
+def t5_decoder(m: Any, ids: Tensor) -> Walk:
+    n = ids.shape[1]
+    causal = torch.zeros(n, n).masked_fill(torch.ones(n, n).triu(1).bool(), torch.finfo(torch.float32).min)[None, None]
+    start = torch.full_like(ids[:, :1], m.config.decoder_start_token_id)
+    source, norm = _t5(m.encoder, ids)
+    assert norm is not None
+    return _t5(m.decoder, torch.cat([start, ids[:, :-1]], 1), causal, norm(source[-1]))
+
+
+def _t5(stack: Any, ids: Tensor, mask: Tensor | None = None, source: Tensor | None = None) -> Walk:
+    states = [stack.embed_tokens(ids)]
+    bias = cross = None
+    for block in stack.block:
+        out = block(
+            states[-1],
+            attention_mask=mask,
+            position_bias=bias,
+            encoder_hidden_states=source,
+            encoder_decoder_position_bias=cross,
+        )
+        states.append(out[0])
+        bias = out[1]
+        cross = out[2] if source is not None else None
+    return states, stack.final_layer_norm
+
+
+def vit(m: Any, pixels: Tensor) -> Walk:
+    return _run(m.vit.embeddings(pixels), m.vit.layers, m.vit.layernorm)
+
+
+def whisper(m: Any, features: Tensor) -> Walk:
+    core = m.model.encoder
+    gelu = torch.nn.functional.gelu
+    state = gelu(core.conv2(gelu(core.conv1(features)))).transpose(1, 2) + core.embed_positions.weight
+    return _run(state, core.layers, core.layer_norm, attention_mask=None)
+
+
+def mlp(m: Any, rows: Tensor) -> Walk:
+    norm = m.out_scale if isinstance(m.out_scale, torch.nn.LayerNorm) else None
+    return _run(m.stem(rows), m.blocks, norm)
+
+
+TEXT: dict[str, Callable[[Any, Tensor], Walk]] = {
+    "bert": bert, "roberta": roberta, "modernbert": modernbert, "albert": albert, "gpt2": gpt2, "gpt_neox": gpt_neox,
+    "opt": opt, "llama": llama, "qwen3": llama, "mamba": mamba,
+}  # fmt: skip

@@ -1,0 +1,161 @@
+import io
+import json
+import math
+import re
+
+import pytest
+from rich.console import Console
+
+from layerscope.reports import terminal
+from layerscope.reports.terminal import MARK, spark
+
+
+def shown(run, width=80, color=False):
+    stream = io.StringIO()
+    terminal.show(
+        run, Console(file=stream, width=width, force_terminal=color, color_system="truecolor" if color else None)
+    )
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ([0, 1, 2, 3, 4, 5, 6, 7], "▁▂▃▄▅▆▇█"),
+        ([5.0, 5.5, 6.0, 5.0], "▁▅█▁"),
+        ([1.0, math.nan, 2.0], "▁ █"),
+        ([1.0, math.inf, 2.0], "▁ █"),
+        ([3.0, 3.0], "▅▅"),
+        ([math.nan, math.nan], "  "),
+        ([], ""),
+    ],
+)
+def test_the_shape_of_a_spark_line(values, line):
+    assert spark(values) == line
+
+
+def test_a_logarithmic_spark_line_shows_what_a_linear_one_hides():
+    assert spark([1e7, 1e4, 1e2, 1e0]) == "█▁▁▁"
+    assert spark([1e7, 1e4, 1e2, 1e0], log=True) == "█▅▃▁"
+
+
+def test_a_deep_model_has_a_short_spark_line():
+    line = spark(range(49))
+    assert len(line) == 16 and line[0] == "▁" and line[-1] == "█" and list(line) == sorted(line)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_every_line_fits_and_nothing_is_cut(labelled, width):
+    text = shown(labelled, width)
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+    head = text.split("What stands out")[0]
+    assert "…" not in head
+    probe = labelled.metric("linear_probe")
+    for value in probe:
+        assert f"{100 * value:.1f} ±" in head
+
+
+def test_a_wide_console_takes_one_table_where_a_narrow_one_takes_two(labelled):
+    assert "continued" in shown(labelled, 50) and "continued" not in shown(labelled, 120)
+
+
+def test_rows_are_layers_and_the_final_norm(labelled):
+    text = shown(labelled, 120)
+    quality = text.split("Similarity to the last layer")[0]
+    assert re.findall(r"^ *(\d|final)  ", quality, re.MULTILINE) == ["0", "1", "2", "3", "final"]
+    decisions = text.split("What can be read")[1]
+    assert re.findall(r"^ *(\d|final)  ", decisions, re.MULTILINE) == ["0", "1", "2", "3"]
+    assert "layer 3 is the model as it is" in decisions
+
+
+def test_the_mark_stands_at_the_layer_that_stands_out(written, by_layer):
+    lines = shown(written(by_layer("prompt_entropy", [1.0, 3.0, 2.0, 4.0, 5.0], [0.02] * 5))).splitlines()
+    marked = [line for line in lines if MARK in line and "±" in line]
+    assert [line.split() for line in marked] == [["2", "2.00", "±0.02", MARK]]
+    assert next(line for line in lines if line.startswith("shape")).split() == ["shape", "▁▅▃▆█"]
+
+
+def test_names_are_text_not_markup(written, by_layer):
+    run = written(by_layer("curvature", [1.0, 2.0]), depth=1, model="[red]x[/red]", data="[/] :smile: \x1b[2J\nnext")
+    text = shown(run, color=True)
+    assert "[red]x[/red]" in text
+    assert "[/] :smile: \\x1b[2J\\nnext" in text
+    assert "\x1b[2J" not in text
+
+
+def test_several_poolings_have_a_table_each(written, by_layer):
+    rows = by_layer("prompt_entropy", [1.0, 2.0, 3.0, 4.0, 5.0])
+    for pooling in ("mean", "cls"):
+        rows += by_layer("effective_rank", [1.0, 2.0, 3.0, 4.0, 5.0], pooling=pooling)
+    text = shown(written(rows, pooling=["mean", "cls"]))
+    titles = [line.strip() for line in text.splitlines() if line.startswith("Quality")]
+    assert titles == [f"Quality of each layer · {name}" for name in ("by token", "mean pooling", "cls pooling")]
+
+
+def test_variants_beside_each_other_are_told_apart(written, by_layer):
+    rows = by_layer("prompt_entropy", [1.0, 2.0], variant="alpha=1") + by_layer(
+        "prompt_entropy", [1.0, 2.0], variant="alpha=2"
+    )
+    text = shown(written(rows, depth=1))
+    header = text.split("────")[0]
+    assert "alpha=1" in header and "alpha=2" in header
+
+
+def test_nan_is_a_dash_and_skipped_samples_are_counted(written, by_layer):
+    rows = by_layer("curvature", [math.nan, 2.0, 3.0, math.nan, 2.5], n=47, skipped=3)
+    text = shown(written(rows))
+    assert re.search(r"^ +0 +–", text, re.MULTILINE)
+    assert "N: 47 samples, 3 skipped." in text
+    assert "nan" not in text
+
+
+def test_a_run_of_one_metric_and_one_block(bare):
+    text = shown(bare)
+    assert "effective" in text and "Similarity" not in text and "What stands out" not in text
+    assert "best" not in text
+
+
+def test_without_labels_no_layer_is_called_best(written, by_layer, pairs):
+    rows = by_layer("prompt_entropy", [3.0, 2.0, 1.0]) + by_layer("perplexity", [3.0, 2.0, 1.0])
+    rows += pairs("cosine_similarity", [[1, 0.5, 0.4], [0.5, 1, 0.7], [0.4, 0.7, 1]])
+    text = shown(written(rows, depth=2, language_model=True))
+    assert "Perplexity at the last layer" in text and "best" not in text
+
+
+def test_tokens_of_a_language_model_are_counted_as_tokens(written, by_layer):
+    text = shown(
+        written(
+            by_layer("perplexity", [9.0, 8.0], n=796, site="normed"),
+            depth=1,
+            sites=("raw", "normed"),
+            language_model=True,
+        )
+    )
+    assert "N: 796 tokens, none skipped" in text
+
+
+def test_a_run_without_a_value_says_so(written):
+    assert "No metric that was asked for has a value here" in shown(written([]))
+
+
+def test_json_round_trips_with_null_for_what_is_no_number(labelled):
+    summary = terminal.summary_json(labelled)
+    again = json.loads(json.dumps(summary, allow_nan=False))
+    assert again == summary
+    assert again["depth"] == 3 and again["pooling"] == ["mean"] and again["path"] == str(labelled.path)
+    assert again["model"]["name"] == labelled.info["model"]["name"] and again["data"]["samples"] == 60
+    table = labelled.table()
+    assert len(again["rows"]) == len(table) and set(again["rows"][0]) == set(table.columns)
+    ranks = [row for row in again["rows"] if row["metric"] == "effective_rank" and row["site"] == "raw"]
+    assert [row["value"] for row in ranks] == list(labelled.metric("effective_rank"))
+    assert ranks[0]["stderr"] is None and ranks[0]["layer_b"] is None and ranks[0]["step"] is None
+    assert isinstance(ranks[0]["layer"], int)
+    best = next(f for f in again["findings"] if f["name"] == "best_layer")
+    assert best["last"] == labelled.metric("linear_probe")[3]
+
+
+def test_json_of_nan_and_infinity(written, by_layer):
+    summary = terminal.summary_json(written(by_layer("lidar", [math.nan, math.inf, 2.0, 3.0, 1.0])))
+    assert [row["value"] for row in summary["rows"]] == [None, None, 2.0, 3.0, 1.0]
+    assert summary["stands_out"] == [{"metric": "lidar", "variant": None, "pooling": None, "layer": 3}]
+    json.dumps(summary, allow_nan=False)

@@ -1,0 +1,134 @@
+"""Tiny random models, saved as a user saves them, with a tokenizer of their own and texts of every length."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import torch
+import transformers as hf
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from torch import Tensor, nn
+
+WORDS = [f"w{i}" for i in range(90)]
+SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
+COMMON = {
+    "vocab_size": len(SPECIAL) + len(WORDS), "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "intermediate_size": 48, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+
+
+def texts(n: int, seed: int = 0, longest: int = 30) -> list[str]:
+    """Seeded texts of 1 to `longest` words; every tenth is a single word."""
+    rng = random.Random(seed)
+    lengths = [1 if i % 10 == 0 else rng.randint(1, longest) for i in range(n)]
+    return [" ".join(rng.choices(WORDS, k=length)) for length in lengths]
+
+
+def tokenizer(*, special: bool, side: str = "right") -> hf.PreTrainedTokenizerFast:
+    """Return a tokenizer of whole words: with [CLS] and [SEP] around a text, or (a language model's) bare."""
+    words = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate([*SPECIAL, *WORDS])}, unk_token="[UNK]")
+    )
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    if special:
+        words.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+        )
+    named = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
+    named |= {"cls_token": "[CLS]", "sep_token": "[SEP]"} if special else {"eos_token": "[SEP]"}
+    return hf.PreTrainedTokenizerFast(tokenizer_object=words, padding_side=side, model_max_length=64, **named)
+
+
+def seeded(make: type, config: object, seed: int = 0) -> nn.Module:
+    """Return a model with large random weights and random norms, so that its layers differ."""
+    torch.manual_seed(seed)
+    model = make(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model.eval()
+
+
+def bert(seed: int = 0) -> nn.Module:
+    return seeded(hf.BertForMaskedLM, hf.BertConfig(**COMMON, max_position_embeddings=64), seed)
+
+
+def classifier(classes: int = 3, seed: int = 0) -> nn.Module:
+    return seeded(
+        hf.BertForSequenceClassification,
+        hf.BertConfig(**COMMON, max_position_embeddings=64, num_labels=classes),
+        seed,
+    )
+
+
+def gpt2(seed: int = 0) -> nn.Module:
+    config = hf.GPT2Config(
+        vocab_size=COMMON["vocab_size"],
+        n_embd=32,
+        n_layer=3,
+        n_head=4,
+        n_positions=64,
+        bos_token_id=2,
+        eos_token_id=2,
+    )
+    return seeded(hf.GPT2LMHeadModel, config, seed)
+
+
+def llama(seed: int = 0) -> nn.Module:
+    return seeded(
+        hf.LlamaForCausalLM, hf.LlamaConfig(**COMMON, num_key_value_heads=2, max_position_embeddings=64), seed
+    )
+
+
+def saved(model: nn.Module, folder: Path, *, special: bool) -> Path:
+    """Save model and tokenizer into a folder, as `save_pretrained` does."""
+    model.save_pretrained(folder)
+    tokenizer(special=special).save_pretrained(folder)
+    return folder
+
+
+class Block(nn.Module):
+    """A residual layer over vectors, which can be told to break on a mark in its input."""
+
+    def __init__(self, width: int, breaks: bool = False) -> None:
+        super().__init__()
+        self.linear, self.breaks = nn.Linear(width, width), breaks
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = x + self.linear(x).tanh()
+        return torch.where(x[..., :1] > MARK / 2, torch.nan, out) if self.breaks else out
+
+
+MARK = 1e3
+
+
+class Plain(nn.Module):
+    """A stack of blocks over rows [B, 6] whose first feature, where it is 1, makes block `breaks` give NaN.
+
+    With `fits` a batch of more rows than that runs out of memory, as a device would.
+    """
+
+    def __init__(
+        self, *, breaks: int | None = None, fits: int | None = None, width: int = 16, depth: int = 3
+    ) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem = nn.Linear(6, width)
+        self.blocks = nn.ModuleList(Block(width, breaks == i + 1) for i in range(depth))
+        self.fits, self.sizes = fits, []
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.fits is not None and len(x) > self.fits:
+            raise torch.OutOfMemoryError(f"out of memory with {len(x)} rows")
+        self.sizes.append(len(x))
+        marked = torch.where(x[:, :1] == 1.0, 2 * MARK, 0.0)
+        x = self.stem(x) + torch.nn.functional.pad(marked, (0, self.stem.out_features - 1))
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def rows(n: int, seed: int = 0) -> Tensor:
+    """Rows [n, 6] for `Plain`, none of them marked."""
+    return torch.rand(n, 6, generator=torch.Generator().manual_seed(seed)) * 0.9
