@@ -54,7 +54,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     import torch
 
     from layerscope.inputs import open_corpus
-    from layerscope.models import LoadOptions, Override, find_layers, load, pooling_for
+    from layerscope.models import LoadOptions, Override, find_layers, load, vectors_for
     from layerscope.models.capture import evaluating
     from layerscope.models.forward import forward
     from layerscope.profiling.options import options_from
@@ -67,9 +67,9 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     corpus = open_corpus(texts(tokenizer, n))
     options = options_from("default", "all", 1.0, "auto", views=0, max_length=TOKENS, batch_size=32)
     model = find_layers(loaded, "text", corpus.samples[:4], Override(), max_length=TOKENS, prompt="")
-    plan = make_plan(model, corpus, options)
+    plan = make_plan(model, corpus, options, vectors_for(model, "auto"))
     batches = [rows for _, rows in plan.groupby("batch")]
-    job = _Pass(model, corpus, options, pooling_for(model, "auto"), None, Silent())  # type: ignore[arg-type]
+    job = _Pass(model, corpus, options, vectors_for(model, "auto"), None, Silent())  # type: ignore[arg-type]
     inputs = [model.encoder.batch([corpus.samples[i] for i in rows["sample"]]) for rows in batches]
     backbone = getattr(model.module, model.module.base_model_prefix, model.module)
 

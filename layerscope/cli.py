@@ -14,6 +14,7 @@ import typer
 if TYPE_CHECKING:
     from layerscope.runs import Run
 
+INTERRUPTED = 130
 UsageError: Any = typer.BadParameter.__base__  # typer may bring a click of its own, whose name is private
 
 app = typer.Typer(
@@ -264,7 +265,7 @@ def main() -> NoReturn:
     try:
         status = app(standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("stopped: the same command goes on from here", 130)
+        status = INTERRUPTED
     except UsageError as error:
         _fail(error.format_message(), 2)
     except Exception as error:
@@ -276,6 +277,8 @@ def main() -> NoReturn:
             _fail(str(error), 2)
         line = (str(error).strip().splitlines() or [""])[0]
         _fail(f"unexpected {type(error).__name__}: {line} (LAYERSCOPE_DEBUG=1 shows where)", 1)
+    if status == INTERRUPTED:  # typer may turn Ctrl-C into a status of its own
+        _fail("stopped: the same command goes on from here", INTERRUPTED)
     sys.exit(status if isinstance(status, int) else 0)
 
 

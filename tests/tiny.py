@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import torch
 import transformers as hf
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -18,6 +20,15 @@ COMMON = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other cost tiny models more than they save."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def texts(n: int, seed: int = 0, longest: int = 30) -> list[str]:
     """Seeded texts of 1 to `longest` words; every tenth is a single word."""
     rng = random.Random(seed)
@@ -27,9 +38,7 @@ def texts(n: int, seed: int = 0, longest: int = 30) -> list[str]:
 
 def tokenizer(*, special: bool, side: str = "right") -> hf.PreTrainedTokenizerFast:
     """Return a tokenizer of whole words: with [CLS] and [SEP] around a text, or (a language model's) bare."""
-    words = Tokenizer(
-        models.WordLevel({word: i for i, word in enumerate([*SPECIAL, *WORDS])}, unk_token="[UNK]")
-    )
+    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*SPECIAL, *WORDS])}, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     if special:
         words.post_processor = processors.TemplateProcessing(
@@ -109,9 +118,7 @@ class Plain(nn.Module):
     With `fits` a batch of more rows than that runs out of memory, as a device would.
     """
 
-    def __init__(
-        self, *, breaks: int | None = None, fits: int | None = None, width: int = 16, depth: int = 3
-    ) -> None:
+    def __init__(self, *, breaks: int | None = None, fits: int | None = None, width: int = 16, depth: int = 3) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.stem = nn.Linear(6, width)

@@ -15,7 +15,7 @@ from layerscope.models.encode import Encoder, TextEncoder, encoder_for, frame_ma
 from layerscope.models.forward import Inputs
 from layerscope.models.lens import Lens, find_lens, token_read
 from layerscope.models.load import Loaded
-from layerscope.models.pooling import parse
+from layerscope.models.pooling import Vectors, parse
 from layerscope.models.stack import Stack, choose, find_stacks, module_at
 
 PROBE_TOKENS = 24
@@ -177,7 +177,7 @@ def _with_mask(model: LayeredModel, inputs: Inputs, tokens: Tensor) -> Inputs:
 
 def _causal(model: LayeredModel, sample: Any) -> bool:
     """Whether a change of the last token leaves the states before it alone."""
-    ids = getattr(sample, "ids", ())
+    ids: tuple[int, ...] = getattr(sample, "ids", ())
     if len(ids) < 3:
         return False
     other = next(i for i in ids if i != ids[-1]) if len(set(ids)) > 1 else max(0, ids[-1] - 1)
@@ -225,8 +225,17 @@ def _agree(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
     return True
 
 
-def pooling_for(model: LayeredModel, asked: str) -> tuple[str, ...]:
-    """Return the poolings of a run; one that the model has no token for is an error."""
+def vectors_for(model: LayeredModel, asked: str, pairs: bool = True) -> Vectors:
+    """Return what a run keeps of each sample; a pooling that the model has no token for is an error."""
+    poolings = _poolings(model, asked)
+    if not pairs or model.rank == 2:
+        return Vectors(poolings)
+    if model.lens is not None and model.lens.kind == "pooled":
+        return Vectors(poolings, tuple(name for name in model.pooling if name not in poolings))
+    return Vectors(poolings, ("position",) if model.causal else ())
+
+
+def _poolings(model: LayeredModel, asked: str) -> tuple[str, ...]:
     if model.rank == 2:
         return ("mean",)
     names = model.pooling if asked == "auto" else parse(asked)

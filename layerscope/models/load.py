@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from layerscope.errors import LayerscopeError
+from layerscope.models.checks import check_folder, clear_errors
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
 
 DTYPES = ("auto", "float32", "float16", "bfloat16", "float64")
@@ -84,7 +85,7 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
     folder = Path(source).expanduser()
     looks_local = folder.exists() or source.startswith((".", "/", "~"))
     if looks_local:
-        _check_folder(folder, options)
+        check_folder(folder, options.allow_pickle)
         source = str(folder)
     else:
         go_offline_without_hub()
@@ -93,27 +94,6 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
     if _has_file(source, "modules.json", options):
         return _load_sentence_transformer(source, options)
     return _load_transformers(source, options, processor)
-
-
-def _check_folder(folder: Path, options: LoadOptions) -> None:
-    if not folder.exists():
-        raise LayerscopeError(f"model folder {str(folder)!r} does not exist")
-    if not folder.is_dir():
-        raise LayerscopeError(
-            f"model {str(folder)!r} is a file: give the folder that holds config.json and the weights"
-        )
-    if not any((folder / name).is_file() for name in ("config.json", "adapter_config.json", "modules.json")):
-        raise LayerscopeError(f"model folder {str(folder)!r} holds no config.json: is it a saved model?")
-    weights = [p.name for p in folder.rglob("*") if p.suffix in (".safetensors", ".bin", ".pt", ".pth")]
-    if not weights:
-        raise LayerscopeError(
-            f"model folder {str(folder)!r} holds no weights (*.safetensors): save the model there again"
-        )
-    if not any(name.endswith(".safetensors") for name in weights) and not options.allow_pickle:
-        raise LayerscopeError(
-            f"the weights in {str(folder)!r} are pickles ({weights[0]}), which can run code when loaded: "
-            "convert them to safetensors, or trust them with --allow-pickle"
-        )
 
 
 def _has_file(source: str, name: str, options: LoadOptions) -> bool:
@@ -140,7 +120,7 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
     import transformers
 
     trust = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
-    with _clear_errors(source, options):
+    with clear_errors(source):
         config = transformers.AutoConfig.from_pretrained(source, **trust)
         module, info = _class_of(config, options).from_pretrained(
             source,
@@ -208,7 +188,7 @@ def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
             f'{source!r} is a sentence-transformers model: pip install "layerscope[sentence-transformers]"'
         ) from None
     dtype = options.torch_dtype()
-    with _clear_errors(source, options):
+    with clear_errors(source):
         model = SentenceTransformer(
             source,
             device=str(options.place()),
@@ -264,7 +244,7 @@ def _load_adapter(folder: Path, options: LoadOptions, processor: Any) -> Loaded:
     if not base:
         raise LayerscopeError(f"{str(folder)!r}: its adapter_config.json names no base model")
     loaded = _from_source(base, replace(options, revision=None), processor)
-    with _clear_errors(str(folder), options):
+    with clear_errors(str(folder)):
         adapted = PeftModel.from_pretrained(loaded.module, str(folder))
     loaded.module = _adapted(adapted)
     loaded.notes.append(f"adapter {folder.name} on {base}")
@@ -289,33 +269,3 @@ def _adapted(model: Any) -> nn.Module:
 
 def _commit(config: Any) -> str | None:
     return getattr(config, "_commit_hash", None)
-
-
-class _clear_errors:
-    """Turn the loaders' long errors into one line that names the model and the mend."""
-
-    def __init__(self, source: str, options: LoadOptions) -> None:
-        self.source, self.options = source, options
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if error is None or isinstance(error, LayerscopeError) or not isinstance(error, Exception):
-            return
-        text = str(error)
-        raise LayerscopeError(self._line(text, type(error).__name__)) from error
-
-    def _line(self, text: str, kind: str) -> str:
-        name = repr(self.source)
-        if "trust_remote_code" in text:
-            return f"{name} runs code of its own when loaded: read it, then allow it with --trust-remote-code"
-        if any(word in text for word in ("safetensors", ".bin")) and "no file named" in text:
-            return f"{name} has no safetensors weights: convert them, or trust its pickles with --allow-pickle"
-        if Path(self.source).exists():
-            return f"{name} cannot be loaded: {(text.strip().splitlines() or [kind])[0][:200]}"
-        if any(word in text for word in ("couldn't connect", "Connection", "offline", "Max retries", "resolve")):
-            return f"{name} is no local folder, and the hub cannot be reached: check the name, or the network"
-        if any(word in text for word in ("not a valid model identifier", "Repository Not Found", "404", "Repo id")):
-            return f"{name} is neither a local folder nor a model on the hub: check the name (or its access token)"
-        return f"{name} cannot be loaded: {(text.strip().splitlines() or [kind])[0][:200]}"

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from layerscope.errors import LayerscopeError, near
 
 POOLINGS = ("mean", "cls", "last", "first")
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Which vectors of a sample a run keeps: the `poolings` asked for, and for similarities those in `pairs` too.
+
+    Layers are compared by the token that the model's head reads; where every token of a causal model has its own
+    prediction, by one seeded "position" a sample.
+    """
+
+    poolings: tuple[str, ...]
+    pairs: tuple[str, ...] = ()
 
 
 def parse(pooling: str) -> tuple[str, ...]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from layerscope.errors import LayerscopeError, near
-from layerscope.models.forward import Inputs, forward, hidden_of
+from layerscope.models.forward import Inputs, forward
+from layerscope.models.trace import Call, is_norm, same, trace
 
 
 @dataclass(frozen=True)
@@ -46,48 +46,6 @@ class SeveralParts(LayerscopeError):
     def __init__(self, parts: list[str]) -> None:
         super().__init__(f"this model has several stacks of blocks: choose one with --part {' or '.join(parts)}")
         self.parts = parts
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of one module during the probe: its hidden-state input and output."""
-
-    path: str
-    module: nn.Module
-    given: Tensor
-    returned: Tensor
-    outputs: int
-
-    @property
-    def keeps_shape(self) -> bool:
-        """Whether it gives what it was given: one vector a token or a sample, of the same width."""
-        return self.given.shape == self.returned.shape and self.given.ndim in (2, 3)
-
-
-def trace(entry: nn.Module, prefix: str, inputs: Inputs) -> list[Call]:
-    """Record every module call of one forward of `entry`, in the order in which they end."""
-    calls: list[Call] = []
-
-    def recorder(path: str) -> object:
-        def record(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
-            given, returned = hidden_of((*args, *kwargs.values())), hidden_of(output)
-            if given is not None and returned is not None:
-                outputs = len(output) if isinstance(output, (tuple, list)) else 0
-                calls.append(Call(path, module, given, returned, outputs))
-
-        return record
-
-    handles = [
-        module.register_forward_hook(recorder(prefix + name), with_kwargs=True)  # type: ignore[arg-type]
-        for name, module in entry.named_modules()
-        if name
-    ]
-    try:
-        forward(entry, inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return calls
 
 
 def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) -> list[tuple[Stack, list[Call]]]:
@@ -200,13 +158,6 @@ def _is_checkpointing(module: nn.Module) -> bool:
     return isinstance(module, GradientCheckpointingLayer)
 
 
-def same(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors of a probe hold the same state (the same memory, or the same values)."""
-    if a.shape != b.shape:
-        return False
-    return a.data_ptr() == b.data_ptr() or (a.device == b.device and bool(torch.equal(a, b.to(a.dtype))))
-
-
 def _chains(calls: list[Call], same_class: bool = False) -> list[list[Call]]:
     """Join calls into chains in which the output of each is the input of the next, of one width."""
     chains: list[list[Call]] = []
@@ -254,18 +205,6 @@ def _without_norms(chain: list[Call]) -> list[Call]:
     while start < stop and is_norm(chain[start]):
         start += 1
     return chain[start:stop]
-
-
-@torch.no_grad()
-def is_norm(call: Call) -> bool:
-    """Return whether a module normalises its input: no matrix of weights, and blind to the input's scale."""
-    if any(p.ndim > 1 for p in call.module.parameters()) or call.given.shape != call.returned.shape:
-        return False
-    x = call.given / call.given.float().pow(2).mean().sqrt().clamp_min(1e-12).to(call.given.dtype)
-    once, twice = call.module(x), call.module(2 * x)
-    if not isinstance(once, Tensor) or once.shape != x.shape:
-        return False
-    return bool((once - twice).abs().max() <= 0.02 * once.abs().max()) and not same(once, x)
 
 
 def _stack(chain: list[Call], entry: str, how: str) -> Stack:

@@ -7,6 +7,7 @@ from layerscope.inputs import Corpus
 from layerscope.metrics.registry import METRICS, choose_metrics
 from layerscope.models import LayeredModel
 from layerscope.profiling.options import Options
+from layerscope.profiling.tables import can_be_probed
 
 
 def check_available(options: Options, model: LayeredModel, corpus: Corpus) -> list[str]:
@@ -27,6 +28,8 @@ def _lack(name: str, options: Options, model: LayeredModel, corpus: Corpus) -> s
     needs = METRICS[name].needs
     if needs == "labels" and corpus.labels is None:
         return "the data have no labels (name their column with --label-column)"
+    if needs == "labels" and not can_be_probed(corpus.labels):
+        return "it needs two classes of five samples or more (take more --samples)"
     if needs == "views" and options.views == 0:
         return "it compares views of a sample (give --views 1 or more)"
     if needs == "tokens" and model.rank == 2:

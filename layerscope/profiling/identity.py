@@ -13,7 +13,7 @@ from torch import nn
 
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Corpus
-from layerscope.models import LayeredModel
+from layerscope.models import LayeredModel, Vectors
 from layerscope.models.encode import TextEncoder
 from layerscope.profiling.options import Options
 
@@ -41,7 +41,7 @@ def tokens_fingerprint(model: LayeredModel, corpus: Corpus) -> str | None:
 
 
 def describe(
-    model: LayeredModel, corpus: Corpus, options: Options, pooling: tuple[str, ...], source: str, command: str
+    model: LayeredModel, corpus: Corpus, options: Options, vectors: Vectors, source: str, command: str
 ) -> dict[str, Any]:
     """Return the manifest of a run: everything to repeat it and to know it again."""
     dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
@@ -76,8 +76,8 @@ def describe(
             "labels": corpus.labels is not None,
             "tokens": tokens_fingerprint(model, corpus),
         },
-        "pooling": list(pooling),
-        "position": model.causal and options.wants("pairs"),
+        "pooling": list(vectors.poolings),
+        "pair_pooling": list(vectors.pairs),
         "options": options.identity(),
         "versions": {
             "python": python_version(),

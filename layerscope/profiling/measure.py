@@ -9,7 +9,7 @@ from torch import Tensor
 
 from layerscope.metrics.curvature import curvature_and_zeros
 from layerscope.metrics.prompt_entropy import entropy_of_grams, gram_side, token_gram
-from layerscope.models import LayeredModel
+from layerscope.models import LayeredModel, Vectors
 from layerscope.models.forward import Inputs
 from layerscope.models.pooling import pool
 from layerscope.profiling.options import Options
@@ -32,11 +32,11 @@ class BatchMeasure:
         inputs: Inputs,
         rows: pd.DataFrame,
         options: Options,
-        pooling: tuple[str, ...],
+        vectors: Vectors,
     ) -> None:
         self.model, self.inputs, self.rows, self.options = model, inputs, rows, options
         self.original = bool((rows["view"] == 0).all())
-        self.pooling = pooling
+        self.poolings = (*vectors.poolings, *vectors.pairs) if self.original else vectors.poolings
         self.positions = torch.tensor(rows["position"].to_numpy(), device=model.device) if "position" in rows else None
         self.pooled: dict[str, list[Tensor]] = {}
         self.scalars: dict[str, list[Tensor]] = {}
@@ -51,12 +51,10 @@ class BatchMeasure:
         final = site == "normed" and layer == self.model.stack.depth
         mask = self.model.mask(self.inputs, tokens)
         used = self._without_sinks(tokens, mask, site) if self.options.exclude_sinks and tokens.ndim == 3 else mask
-        for name in self.pooling:
-            self._keep(f"{site}.{name}", pool(tokens, used if name == "mean" else mask, name))
-        if "mean" not in self.pooling or self.options.exclude_sinks:
+        for name in self.poolings:
+            self._keep(f"{site}.{name}", pool(tokens, used if name == "mean" else mask, name, self.positions))
+        if "mean" not in self.poolings or self.options.exclude_sinks:
             self.means.append(pool(tokens, mask, "mean"))  # sees every token, so that no NaN goes unseen
-        if self.positions is not None and self.original and self.options.wants("pairs"):
-            self._keep(f"{site}.position", pool(tokens, mask, "position", self.positions))
         if self.original and tokens.ndim == 3 and (site == "raw" or final):
             self._token_metrics(site, tokens, used)
         if self.original and site == "raw" and self._reads():

@@ -73,6 +73,8 @@ class Options:
             raise LayerscopeError(
                 f"--store-dtype {self.store_dtype!r} does not exist: choose {' or '.join(STORE_DTYPES)}"
             )
+        if not isinstance(self.pooling, str):
+            raise LayerscopeError(f"pooling {self.pooling!r} is no text: give auto, or names with commas")
         if self.pooling != "auto":
             parse_pooling(self.pooling)
 
@@ -90,14 +92,17 @@ def options_from(
     samples: int | str | None,
     alpha: float | Iterable[float],
     lens_tokens: int | str | None,
+    view_kinds: str | Iterable[str] | None,
     **others: Any,
 ) -> Options:
     """Return checked options from what a caller or a command line gives."""
     orders = (float(alpha),) if isinstance(alpha, (int, float)) else tuple(float(a) for a in alpha)
+    kinds = view_kinds.split(",") if isinstance(view_kinds, str) else view_kinds or ()
     return Options(
         metrics=choose_metrics(metrics),
         samples=_count(samples, "--samples"),
-        alpha=orders,
+        alpha=tuple(dict.fromkeys(orders)),
+        view_kinds=tuple(kinds) or None,
         lens_tokens="auto" if lens_tokens == "auto" else _count(lens_tokens, "--lens-tokens"),
         **others,
     )
@@ -107,9 +112,12 @@ def _count(value: int | str | None, option: str) -> int | None:
     if value in (None, "all"):
         return None
     try:
-        return int(value)  # type: ignore[arg-type]
+        number = int(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise LayerscopeError(f"{option} {value!r} is no number: give a whole number or all") from None
+        number = None
+    if number is None or (isinstance(value, float) and number != value):
+        raise LayerscopeError(f"{option} {value!r} is no number: give a whole number or all")
+    return number
 
 
 def _option(name: str) -> str:

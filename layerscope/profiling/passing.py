@@ -10,7 +10,7 @@ from torch import Tensor
 
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Corpus
-from layerscope.models import LayeredModel
+from layerscope.models import LayeredModel, Vectors
 from layerscope.models.capture import evaluating
 from layerscope.profiling.measure import BatchMeasure
 from layerscope.profiling.options import Options
@@ -28,7 +28,7 @@ def run_pass(
     model: LayeredModel,
     corpus: Corpus,
     options: Options,
-    pooling: tuple[str, ...],
+    vectors: Vectors,
     folder: RunFolder,
     teller: Teller,
 ) -> None:
@@ -36,7 +36,7 @@ def run_pass(
     todo = [shard for shard in folder.shards if not folder.is_finished(shard)]
     _refuse_hopeless(folder, model)
     done = sum(len(folder.rows(shard)) for shard in folder.shards if shard not in set(todo))
-    job = _Pass(model, corpus, options, pooling, folder, teller)
+    job = _Pass(model, corpus, options, vectors, folder, teller)
     with evaluating(model.module), teller.bar("forward", len(folder.plan), "samples") as advance:
         advance(done)
         for shard in todo:
@@ -55,11 +55,11 @@ class _Pass:
         model: LayeredModel,
         corpus: Corpus,
         options: Options,
-        pooling: tuple[str, ...],
+        vectors: Vectors,
         folder: RunFolder,
         teller: Teller,
     ) -> None:
-        self.model, self.corpus, self.options, self.pooling = model, corpus, options, pooling
+        self.model, self.corpus, self.options, self.vectors = model, corpus, options, vectors
         self.folder, self.teller = folder, teller
 
     def compute(self, rows: pd.DataFrame) -> Iterator[Tensors]:
@@ -88,7 +88,7 @@ class _Pass:
         pairs = zip(rows["sample"], rows["view"], strict=True)
         samples = [view_of(self.corpus, int(sample), int(view), self.options) for sample, view in pairs]
         inputs = self.model.encoder.batch(samples).to(self.model.device)
-        measure = BatchMeasure(self.model, inputs, rows, self.options, self.pooling)
+        measure = BatchMeasure(self.model, inputs, rows, self.options, self.vectors)
         self.model.run(inputs, measure.visit)
         return measure.tensors()
 

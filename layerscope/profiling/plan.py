@@ -10,7 +10,7 @@ import pandas as pd
 
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Corpus, augment
-from layerscope.models import LayeredModel
+from layerscope.models import LayeredModel, Vectors
 from layerscope.profiling.options import Options
 
 BATCHES_PER_SHARD = 4
@@ -22,7 +22,7 @@ LENS_SHARE, LENS_MOST, LENS_LEAST = 1 / 32, 4096, 256
 ENTROPY_SAMPLES = 256  # eigenvalues are what a pass spends its time on where the forward is fast
 
 
-def make_plan(model: LayeredModel, corpus: Corpus, options: Options) -> pd.DataFrame:
+def make_plan(model: LayeredModel, corpus: Corpus, options: Options, vectors: Vectors) -> pd.DataFrame:
     """Return a row for every forward of a sample: the originals, then the views of some of them.
 
     Columns: sample (number in the corpus), name, view (0: the sample itself), length (tokens), label, position (of a
@@ -57,7 +57,7 @@ def make_plan(model: LayeredModel, corpus: Corpus, options: Options) -> pd.DataF
     if options.entropy_samples is not None or model.device.type != "cpu":
         most = options.entropy_samples or ENTROPY_SAMPLES
         plan["entropy"] = plan["sample"].isin(rng.permutation(kept)[:most]) & (plan["view"] == 0)
-    plan = _with_positions(plan, model, options)
+    plan = _with_positions(plan, model, vectors, options)
     plan.attrs |= {"cut": cut, "empty": len(corpus) - len(kept)}
     return plan
 
@@ -116,11 +116,11 @@ def _kind(model: LayeredModel) -> str:
     return "cpu" if model.device.type == "cpu" else "cuda"
 
 
-def _with_positions(plan: pd.DataFrame, model: LayeredModel, options: Options) -> pd.DataFrame:
+def _with_positions(plan: pd.DataFrame, model: LayeredModel, vectors: Vectors, options: Options) -> pd.DataFrame:
     """Draw the token positions that are looked at one by one, apart from everything else that is drawn."""
     rng = np.random.default_rng([options.seed, 1])
     lengths = np.where(plan["view"] == 0, plan["length"], 0)
-    if model.causal:
+    if "position" in vectors.pairs:
         plan["position"] = np.where(lengths > 0, (rng.random(len(plan)) * lengths).astype(int), 0)
     if model.lens is not None and model.lens.kind == "tokens" and options.wants("lens"):
         readable = np.maximum(lengths - 1, 0) if model.causal else lengths  # the last token has no next one

@@ -12,7 +12,7 @@ from layerscope.errors import LayerscopeError
 from layerscope.inputs import Corpus, draw, open_corpus, pack
 from layerscope.inputs.corpus import folder_name
 from layerscope.inputs.views import DEFAULT_SHARE, check_views
-from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load, pooling_for
+from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, Vectors, find_layers, load, vectors_for
 from layerscope.models.encode import modality_of
 from layerscope.profiling.available import check_available
 from layerscope.profiling.identity import describe, refuse_another
@@ -43,7 +43,7 @@ def profile(
     samples: int | str | None = 1000,
     views: int = 2,
     view_samples: int = 1000,
-    view_kinds: Iterable[str] | None = None,
+    view_kinds: str | Iterable[str] | None = None,
     view_share: float = DEFAULT_SHARE,
     dtype: str = "auto",
     device: str = "auto",
@@ -111,9 +111,8 @@ def profile(
 
     """
     options = options_from(
-        metrics, samples, alpha, lens_tokens, pooling=pooling, max_length=max_length, batch_size=batch_size,
-        views=views, view_samples=view_samples, view_share=view_share,
-        view_kinds=None if view_kinds is None else tuple(view_kinds),
+        metrics, samples, alpha, lens_tokens, view_kinds, pooling=pooling, max_length=max_length,
+        batch_size=batch_size, views=views, view_samples=view_samples, view_share=view_share,
         dtype=dtype, seed=seed, exclude_sinks=exclude_sinks, store_dtype=store_dtype, entropy_samples=entropy_samples,
         prompt=prompt, chunk=chunk, part=part, blocks=blocks, norm=norm,
     )  # fmt: skip
@@ -132,16 +131,16 @@ def profile(
         max_length=max_length,
         prompt=prompt,
     )
-    names = pooling_for(layered, options.pooling)
+    vectors = vectors_for(layered, options.pooling, options.wants("pairs"))
+    corpus = draw(_windows(corpus, layered, options), options.samples, options.seed)
     for note in check_available(options, layered, corpus):
         teller.say(note)
-    corpus = draw(_windows(corpus, layered, options), options.samples, options.seed)
     path = Path(out) if out is not None else Path("runs") / folder_name(f"{loaded.name}-{corpus.name}")
     source = str(model) if isinstance(model, (str, Path)) else type(model).__name__
-    manifest = describe(layered, corpus, options, names, source, command)
+    manifest = describe(layered, corpus, options, vectors, source, command)
     with locked(path):
-        folder = _open_or_start(path, manifest, layered, corpus, options, teller)
-        run_pass(layered, corpus, options, names, folder, teller)
+        folder = _open_or_start(path, manifest, layered, corpus, options, vectors, teller)
+        run_pass(layered, corpus, options, vectors, folder, teller)
         run = Run(path)
         _tell_broken(run, teller)
         write_tables(run, options, teller)
@@ -173,6 +172,7 @@ def _open_or_start(
     model: LayeredModel,
     corpus: Corpus,
     options: Options,
+    vectors: Vectors,
     teller: Teller,
 ) -> RunFolder:
     """Go on with the run of that folder, or plan a new one and tell what it takes."""
@@ -190,8 +190,8 @@ def _open_or_start(
         teller.say(f"going on with {str(path)!r}: {finished} of {len(folder.shards)} shards are there")
         folder.log("resumed", finished=finished)
         return folder
-    plan = _with_targets(make_plan(model, corpus, options), model)
-    size = _bytes(plan, model, options, manifest)
+    plan = _with_targets(make_plan(model, corpus, options, vectors), model)
+    size = _bytes(plan, model, options, vectors)
     need_room(path, size)
     teller.say(_cost(plan, size, path, model, manifest))
     notes = [*corpus.notes, *model.notes]
@@ -208,10 +208,10 @@ def _open_or_start(
     return folder
 
 
-def _bytes(plan: pd.DataFrame, model: LayeredModel, options: Options, manifest: dict[str, Any]) -> int:
-    """Return the size of the pooled states; for similarities a causal model keeps a vector more of each original."""
-    vectors = len(plan) * len(manifest["pooling"]) + int((plan["view"] == 0).sum()) * manifest["position"]
-    states = vectors * (model.stack.depth + 1) * len(model.sites)
+def _bytes(plan: pd.DataFrame, model: LayeredModel, options: Options, vectors: Vectors) -> int:
+    """Return the size of the pooled states; similarities may keep a vector more of each original."""
+    kept = len(plan) * len(vectors.poolings) + int((plan["view"] == 0).sum()) * len(vectors.pairs)
+    states = kept * (model.stack.depth + 1) * len(model.sites)
     return states * (2 * model.stack.width + 4 if options.store_dtype == "float16" else 4 * model.stack.width)
 
 

@@ -131,7 +131,7 @@ class _Tables:
     def pairs(self) -> Iterator[Row]:
         """Similarity of every two layers, and each sample's cosine to the last layer."""
         columns = self.run.columns
-        poolings = [*(["position"] if self.run.info["position"] else []), *self.poolings]
+        poolings = [*self.run.info["pair_pooling"], *self.poolings]
         for pooling in poolings:
             states = self.run.states(pooling, columns, self.rows)
             errors = np.full(len(columns), math.nan)

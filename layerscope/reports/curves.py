@@ -297,7 +297,7 @@ def _similar(curve: Curve) -> list[Finding]:
         for layer in before[-2:]
     )
     if start is None:
-        text = f"No layer before it has {level} ({closest})."
+        text = f"No layer has {level} but the last itself ({closest})."
     elif start == end:
         text = f"Only layer {end} itself has {level}, which is its own output after the norm ({closest})."
     else:

@@ -33,7 +33,8 @@ STYLE = {
     "ytick.labelsize": 7, "legend.fontsize": 7, "axes.spines.top": False, "axes.spines.right": False,
     "axes.linewidth": 0.6, "axes.edgecolor": "#444444", "xtick.major.width": 0.6, "ytick.major.width": 0.6,
     "axes.grid": True, "grid.color": "#e4e4e4", "grid.linewidth": 0.5, "axes.axisbelow": True, "lines.linewidth": 1.3,
-    "lines.markersize": 2.6, "figure.facecolor": "white", "legend.frameon": False, "axes.ymargin": 0.09, "axes.formatter.limits": (-3, 4),
+    "lines.markersize": 2.6, "figure.facecolor": "white", "legend.frameon": False, "axes.ymargin": 0.09,
+    "axes.formatter.limits": (-3, 4),
 }  # fmt: skip
 
 

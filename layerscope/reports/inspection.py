@@ -27,7 +27,8 @@ def show(found: Inspection, console: Console | None = None) -> None:
         "head": found.head or "none that reads this part",
         "attention": "causal: no token sees the next" if found.causal else "not causal",
         "pooling": f"auto is {', '.join(found.pooling)}",
-        "a run takes": f"{found.bytes_per_sample / 1e6:.3f} MB on disk and about {found.seconds_per_sample * 1e3:.1f} ms per short sample",
+        "a run takes": f"{found.bytes_per_sample / 1e3:.0f} kB on disk and {found.seconds_per_sample * 1e3:.1f} ms "
+        "or so for a short sample",
         "override": "--part, --blocks PATH, --norm PATH (or none)",
     }
     for name, fact in facts.items():

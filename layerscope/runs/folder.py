@@ -202,9 +202,13 @@ def need_room(path: Path, size: int) -> None:
     free = shutil.disk_usage(there).free
     if size > free:
         raise LayerscopeError(
-            f"the states take {size / 1e9:.1f} GB and {str(path)!r} has {free / 1e9:.1f} GB free: "
+            f"the states take {_amount(size)} and {str(path)!r} has {_amount(free)} free: "
             "take fewer --samples, --store-dtype float16, or another --out"
         )
+
+
+def _amount(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
 
 
 def _aside(path: Path, write: Any) -> None:

@@ -75,13 +75,15 @@ class Run:
         for column, wanted in (("variant", variant), ("pooling", pooling)):
             rows = _chosen(rows, column, wanted)
         if rows["layer_b"].notna().any():
-            rows = rows if site is None else rows[(rows["site"] == site) & (rows["site_b"] == site)]
+            if site is not None:
+                rows = _chosen(rows, "site", site)
+                rows = rows[rows["site_b"] == site]
             labels = [_label(c) for c in self.columns]
             keyed = rows.assign(a=_labels(rows, ""), b=_labels(rows, "_b"))
             square = keyed.pivot(index="a", columns="b", values="value")
             order = [label for label in labels if label in square.index]
             return square.loc[order, order]
-        rows = _chosen(rows, "site", site)
+        rows = _chosen(rows, "site", site, "raw")
         return pd.Series(rows["value"].to_numpy(), index=pd.Index(rows["layer"].astype(int), name="layer"), name=name)
 
     def pooled(
@@ -96,7 +98,7 @@ class Run:
         if site not in sites:
             raise LayerscopeError(f"site {site!r} is not in this run: it has {', '.join(sites)}")
         pooling = pooling or poolings[0]
-        known = [*poolings, *(["position"] if self.info["position"] else [])]
+        known = [*poolings, *self.info["pair_pooling"]]
         if pooling not in known:
             raise LayerscopeError(f"pooling {pooling!r} is not in this run: it has {', '.join(known)}")
         rows = self.original_rows()
@@ -166,14 +168,16 @@ def _melted(rows: pd.DataFrame, key: str, values: torch.Tensor, depth: int) -> p
     return frame.assign(metric=metric, variant=variant, layer=numbers, site=site, value=values.T.reshape(-1).numpy())
 
 
-def _chosen(rows: pd.DataFrame, column: str, wanted: str | None) -> pd.DataFrame:
+def _chosen(rows: pd.DataFrame, column: str, wanted: str | None, default: str | None = None) -> pd.DataFrame:
+    """Return the rows of one variant, pooling or site: the one wanted, else the default or the first there is."""
     values = list(rows[column].dropna().unique())
-    if not values:
+    if wanted is None and not values:
         return rows
     if wanted is None:
-        return rows[rows[column] == values[0]]
+        wanted = default if default in values else values[0]
     if wanted not in values:
-        raise LayerscopeError(f"{column} {wanted!r} is not in this run: it has {', '.join(map(str, values))}")
+        metric, known = rows["metric"].iloc[0], ", ".join(map(str, values)) or "none"
+        raise LayerscopeError(f"{column} {wanted!r} is not there for {metric}: it has {known}")
     return rows[rows[column] == wanted]
 
 

@@ -151,7 +151,7 @@ def test_a_final_norm_can_end_a_valley(written, by_layer):
         (
             [0.1, 0.3, 0.85, 0.89, 1.0],
             None,
-            "No layer before it has a cosine above 0.9 to the last layer (layer 2: 0.850, layer 3: 0.890)",
+            "No layer has a cosine above 0.9 to the last layer but the last itself (layer 2: 0.850, layer 3: 0.890)",
         ),
     ],
 )

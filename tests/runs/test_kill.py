@@ -18,7 +18,7 @@ import layerscope
 from layerscope.runs import RunFolder
 
 KILLS = 10
-OPTIONS = {"batch_size": 2, "views": 2, "view_samples": 40, "pooling": "mean,last", "alpha": [1.0, 2.0]}
+OPTIONS = {"batch_size": 1, "views": 2, "view_samples": 50, "pooling": "mean,last", "alpha": [1.0, 2.0]}
 
 
 def work(model: str, out: str) -> None:
@@ -27,14 +27,16 @@ def work(model: str, out: str) -> None:
     import torch
 
     torch.set_num_threads(1)
-    layerscope.profile(model, tiny.texts(80), out=out, progress=False, **OPTIONS)
+    layerscope.profile(model, tiny.texts(100), out=out, progress=False, **OPTIONS)
 
 
 @pytest.fixture(scope="module")
 def spawner():
     """Return a context whose children come from a clean process that has imported torch already."""
     context = mp.get_context("forkserver")
-    context.set_forkserver_preload(["layerscope.profiling", "layerscope.inspecting", "transformers", "tiny"])
+    context.set_forkserver_preload(
+        ["layerscope.profiling", "transformers.models.llama.modeling_llama", "pyarrow.parquet", "tiny"]
+    )
     return context
 
 
@@ -70,19 +72,20 @@ def test_ten_kills_end_in_the_same_table(spawner, model: Path, tmp_path: Path) -
     assert shards >= 20 and tables >= 5
 
     # eight moments of the pass and two of the tables, each with a seeded delay, so that writes are hit too
-    moments = [(sorted(rng.sample(range(1, shards), 8))[i], 0) for i in range(8)] + [(shards, 1), (shards, 4)]
-    resumed_at = []
-    for moment in moments:
+    killed_at = []
+    for kill in range(KILLS):
+        after = (progress_of(killed)[0] + rng.randint(1, 3), 0) if kill < 8 else (shards, kill - 7)
         child = spawner.Process(target=work, args=(str(model), str(killed)))
         child.start()
-        while progress_of(killed) < moment and child.is_alive():
+        while progress_of(killed) < after and child.is_alive():
             time.sleep(0.0005)
-        time.sleep(rng.random() * 0.01)
+        time.sleep(rng.random() * 0.004)
         os.kill(child.pid, signal.SIGKILL)
         child.join()
         assert child.exitcode == -signal.SIGKILL
-        resumed_at.append(progress_of(killed))
-    assert len(set(resumed_at)) >= KILLS - 2, "the kills did not fall at different moments"
+        killed_at.append(progress_of(killed))
+    assert killed_at[7] < (shards, 0), "the kills were to fall into the pass"
+    assert sorted(set(killed_at)) == killed_at
 
     last = spawner.Process(target=work, args=(str(model), str(killed)))
     last.start()
@@ -94,7 +97,6 @@ def test_ten_kills_end_in_the_same_table(spawner, model: Path, tmp_path: Path) -
     # a kill may fall between a shard's last rename and its line in the log, never the other way round
     computed = Counter(event["shard"] for event in two.folder.events("shard"))
     assert set(computed.values()) == {1}
-    assert set(two.folder.shards) - set(computed) <= set(two.folder.shards)
     assert len(computed) >= shards - KILLS
     began = [event["finished"] for event in two.folder.events("resumed")]
     assert began == sorted(began)
@@ -126,12 +128,13 @@ def test_the_command_killed_goes_on_with_the_same_command(model: Path, tmp_path:
     import tiny
 
     data, out = tmp_path / "texts.txt", tmp_path / "run"
-    data.write_text("\n".join(tiny.texts(300)))
+    data.write_text("\n".join(tiny.texts(100)))
     command = [
         sys.executable, "-m", "layerscope", "profile", str(model), "--data", str(data), "--chunk", "16",
         "--batch-size", "1", "--samples", "all", "--views", "0", "--out", str(out), "--json",
     ]  # fmt: skip
-    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    threads = os.environ | {"OMP_NUM_THREADS": "1"}  # another number of threads may give another last bit
+    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=threads)
     while progress_of(out)[0] < 5:
         assert first.poll() is None, first.stderr.read().decode()
         time.sleep(0.002)
@@ -140,7 +143,7 @@ def test_the_command_killed_goes_on_with_the_same_command(model: Path, tmp_path:
     finished = progress_of(out)[0]
     total = len(RunFolder(out).shards)
     assert finished < total
-    second = subprocess.run(command, capture_output=True, text=True)
+    second = subprocess.run(command, capture_output=True, text=True, env=threads)
     assert second.returncode == 0, second.stderr
     assert f"{finished} of {total} shards are there" in " ".join(second.stderr.split())
     run = layerscope.open_run(out)

@@ -1,0 +1,223 @@
+"""The pass: memory that runs out, states that are not finite, and batches that must not matter."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+import torch
+from tokenizers import normalizers
+
+import layerscope
+from layerscope import LayerscopeError
+
+ROWS = tiny.rows(40)
+
+
+def profile(model: Any, data: Any, out: Path, **options: Any) -> layerscope.Run:
+    return layerscope.profile(model, data, out=out, **{"views": 0, "progress": False} | options)
+
+
+def told(capfd: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capfd.readouterr().err.split())
+
+
+def assert_close(one: pd.DataFrame, two: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(one, two, check_exact=False, rtol=1e-5, atol=1e-5)
+
+
+def test_out_of_memory_halves_the_batch(tmp_path: Path, capfd) -> None:
+    model = tiny.Plain(fits=5)
+    run = profile(model, ROWS, tmp_path / "a", batch_size=20, progress=True)
+    assert "out of memory: batch 0 of 20 samples is computed in halves" in told(capfd)
+    assert max(model.sizes) <= 5
+    halved = run.folder.events("halved")
+    assert [(event["batch"], event["rows"]) for event in halved] == [
+        (0, 20),
+        (0, 10),
+        (0, 10),
+        (1, 20),
+        (1, 10),
+        (1, 10),
+    ]
+    assert [event["forwards"] for event in run.folder.events("shard")] == [8]
+    small = profile(tiny.Plain(), ROWS, tmp_path / "b", batch_size=5)
+    assert_close(run.table(), small.table())
+    for layer in range(4):
+        np.testing.assert_allclose(run.pooled(layer), small.pooled(layer), atol=1e-5)
+
+
+def bounded(model: torch.nn.Module, tokens: int) -> torch.nn.Module:
+    """Return a GPT-2 on a device with room for this many tokens a batch."""
+
+    def refuse(_: object, args: tuple[torch.Tensor]) -> None:
+        if args[0].numel() > tokens:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+    model.transformer.wte.register_forward_pre_hook(refuse)
+    return model
+
+
+def test_halves_keep_the_lens_rows_and_views_in_place(tmp_path: Path) -> None:
+    texts, processor = tiny.texts(24), tiny.tokenizer(special=False)
+    options = {"processor": processor, "batch_size": 6, "views": 1, "lens_tokens": None}
+    whole = profile(tiny.gpt2(), texts, tmp_path / "a", **options)
+    halved = profile(bounded(tiny.gpt2(), 128), texts, tmp_path / "b", **options)
+    assert halved.folder.events("halved") and not whole.folder.events("halved")
+    assert_close(halved.table(), whole.table())
+
+
+def test_a_sample_that_never_fits_is_one_line(tmp_path: Path) -> None:
+    data = [*["w1 w2 w3 w4"] * 20, "w5 " * 60, "w6 " * 9]
+    with pytest.raises(LayerscopeError) as error:
+        profile(
+            bounded(tiny.gpt2(), 50), data, tmp_path / "run", processor=tiny.tokenizer(special=False), metrics="cka"
+        )
+    assert str(error.value) == (
+        "out of memory with a single sample of 60 tokens (20): "
+        "take a smaller --max-length or --dtype bfloat16; what is finished is kept"
+    )
+
+
+def test_one_sample_with_nan_is_told_left_out_and_counted(tmp_path: Path, capfd) -> None:
+    data = ROWS.clone()
+    data[17, 0] = 1.0
+    run = profile(tiny.Plain(breaks=2), data, tmp_path / "a", batch_size=1, progress=True)
+    line = "1 of 40 forwards of Plain hold NaN or infinity (first: layer 2, sample 17): they are left out and counted"
+    assert line in told(capfd)
+    table = run.table()
+    measured = table[table["value"].notna()]
+    assert len(measured) == len(table)
+    assert set(table["n"]) == {39}
+    others = profile(tiny.Plain(), torch.cat([data[:17], data[18:]]), tmp_path / "b", batch_size=1).table()
+    values = ["metric", "variant", "layer", "site", "layer_b", "pooling", "value", "n"]
+    assert_close(table[values], others[values])
+    for name in ("cka", "cosine_similarity", "dataset_entropy", "effective_rank"):
+        assert set(table[table["metric"] == name]["n_skipped"]) == {1}
+    assert np.isnan(run.pooled(2)[17]).any() and np.isfinite(np.delete(run.pooled(2), 17, 0)).all()
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"exclude_sinks": True}, {"pooling": "last"}, {"pooling": "last", "alpha": 2.0}]
+)
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_text_model_with_one_broken_sample(tmp_path: Path, options: dict[str, Any], value: float) -> None:
+    """The word w89 breaks the second block, at its own position alone."""
+    texts = [text.replace("w89", "w88") for text in tiny.texts(30)]
+    texts[11] = "w1 w2 w89 w3 w4"
+    model = tiny.gpt2()
+
+    def breaks(_: object, __: object, out: Any) -> Any:
+        ids = model.seen
+        hidden = out[0] if isinstance(out, tuple) else out
+        hidden = torch.where((ids == 3 + 90)[..., None] & (torch.arange(hidden.shape[-1]) == 5), value, hidden)
+        return (hidden, *out[1:]) if isinstance(out, tuple) else hidden
+
+    model.transformer.wte.register_forward_pre_hook(lambda _, args: setattr(model, "seen", args[0]))
+    model.transformer.h[1].register_forward_hook(breaks)
+    options = options | {"processor": tiny.tokenizer(special=False), "lens_tokens": None}
+    run = profile(model, texts, tmp_path / "a", views=1, **options)
+    table = run.table()
+    assert table["value"].notna().all()
+    assert np.isfinite(table["value"]).all()
+    clean = profile(tiny.gpt2(), texts[:11] + texts[12:], tmp_path / "b", views=0, **options).table()
+    kept = table[~table["metric"].isin(["infonce", "infonce_bound", "lidar", "dime"])]
+    kept, clean = (t[t["pooling"] != "position"].reset_index(drop=True) for t in (kept, clean))
+    values = ["metric", "variant", "layer", "site", "layer_b", "pooling", "value", "n"]
+    assert_close(kept[values], clean[values])
+    viewed = table[table["metric"].isin(["infonce", "lidar", "dime"])]
+    assert set(viewed["n"] + viewed["n_skipped"]) == {30} and (viewed["n_skipped"] >= 1).all()
+    assert set(table[table["metric"] == "prompt_entropy"]["n_skipped"]) == {1}
+
+
+def test_all_samples_with_nan_stop_the_job(tmp_path: Path) -> None:
+    data = ROWS.clone()
+    data[:, 0] = 1.0
+    options = {"batch_size": 1, "blocks": "blocks", "norm": "none"}
+    line = (
+        "layer 2 of Plain gives NaN or infinity for every sample (first: 0): "
+        "try --dtype float32, or look at the weights"
+    )
+    for _ in range(2):  # the second call goes on with the same folder
+        with pytest.raises(LayerscopeError) as error:
+            profile(tiny.Plain(breaks=2), data, tmp_path / "run", **options)
+        assert str(error.value) == line
+
+
+def test_a_hopeless_model_is_told_early(tmp_path: Path) -> None:
+    data = tiny.rows(2000)
+    data[:, 0] = 1.0
+    model = tiny.Plain(breaks=1)
+    with pytest.raises(LayerscopeError, match="layer 1 of Plain gives NaN"):
+        profile(model, data, tmp_path / "run", samples="all", batch_size=4, blocks="blocks", norm="none")
+    assert sum(model.sizes) < 200
+
+
+def values_by_sample(run: layerscope.Run) -> pd.Series:
+    frame = run.samples()
+    frame = frame[frame["metric"].isin(["prompt_entropy", "curvature"])]
+    return frame.set_index(["metric", "layer", "site", "sample"])["value"].sort_index()
+
+
+@pytest.mark.parametrize(("make", "special"), [(tiny.bert, True), (tiny.gpt2, False), (tiny.llama, False)])
+def test_batch_size_order_and_padding_side_do_not_matter(make, special: bool, tmp_path: Path) -> None:
+    texts = tiny.texts(20, longest=60)
+    order = np.random.default_rng(0).permutation(len(texts))
+    metrics = "prompt_entropy,curvature"
+
+    def values(name: str, data: list[str], side: str, batch: int) -> tuple[pd.Series, np.ndarray]:
+        processor = tiny.tokenizer(special=special, side=side)
+        options = {"metrics": metrics, "pooling": "mean,last,first", "batch_size": batch, "processor": processor}
+        run = profile(make(), data, tmp_path / name, **options)
+        site = "raw" if make is tiny.bert else "normed"
+        pooled = [run.pooled(layer, site, name) for layer in range(4) for name in ("mean", "last", "first")]
+        return values_by_sample(run), np.stack(pooled, 1)
+
+    first, states = values("one", texts, "right", 1)
+    for name, side, batch in (("three", "right", 3), ("all", "right", 32), ("left", "left", 32)):
+        other, others = values(name, texts, side, batch)
+        pd.testing.assert_series_equal(first, other, atol=1e-5, rtol=1e-5)
+        np.testing.assert_allclose(states, others, atol=2e-5, rtol=1e-5)
+    shuffled, others = values("shuffled", [texts[i] for i in order], "right", 5)
+    back = shuffled.rename(index=dict(enumerate(order)), level="sample").sort_index()
+    pd.testing.assert_series_equal(first, back, atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(states[order], others, atol=2e-5, rtol=1e-5)
+
+
+def test_one_token_texts_are_defined_and_counted(tmp_path: Path) -> None:
+    texts = [*tiny.texts(21), "w5 w6"]  # texts 0, 10 and 20 are one token, the last is two
+    run = profile(tiny.gpt2(), texts, tmp_path / "run", processor=tiny.tokenizer(special=False), batch_size=1)
+    values = values_by_sample(run)
+    for sample in (0, 10, 20):
+        assert values["prompt_entropy"].xs(sample, level="sample").abs().max() < 1e-5
+        assert values["curvature"].xs(sample, level="sample").isna().all()
+    assert values["curvature"].xs(21, level="sample").isna().all()
+    table = run.table().set_index("metric")
+    short = int(sum(len(text.split()) < 3 for text in texts))
+    assert set(table.loc["curvature", "n_skipped"]) == {short}
+    assert set(table.loc["curvature", "n"]) == {len(texts) - short}
+    assert set(table.loc["prompt_entropy", "n"]) == {len(texts)}
+    assert table["value"].notna().all()
+    mean = values["curvature"].xs("raw", level="site").groupby("layer").mean()
+    np.testing.assert_allclose(run.metric("curvature", site="raw"), mean, rtol=1e-6)
+
+
+def test_texts_without_a_token_are_told_and_counted(tmp_path: Path, capfd) -> None:
+    texts = ["w1 w2 w3", "\x07", "w4 w5", "w6 w7 w8", "w9", "w1"]
+    tokenizer = tiny.tokenizer(special=False)
+    tokenizer.backend_tokenizer.normalizer = normalizers.Replace("\x07", "")
+    assert tokenizer(texts[1])["input_ids"] == []
+    run = profile(tiny.gpt2(), texts, tmp_path / "run", processor=tokenizer, metrics="dataset_entropy", progress=True)
+    assert "1 of 6 samples have no token: they are left out and counted" in told(capfd)
+    assert len(run.pooled(0)) == 5
+    assert set(run.table()["n"]) == {5} and set(run.table()["n_skipped"]) == {1}
+
+
+def test_a_single_sample_has_a_table(tmp_path: Path) -> None:
+    run = profile(tiny.gpt2(), ["w1 w2 w3 w4"], tmp_path / "run", processor=tiny.tokenizer(special=False), views=2)
+    table = run.table()
+    assert set(table["n"]) <= {1, 3}
+    assert run.metric("prompt_entropy").notna().all()

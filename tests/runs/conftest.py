@@ -1,0 +1,3 @@
+from tiny import one_thread
+
+__all__ = ["one_thread"]

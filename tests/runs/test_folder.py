@@ -1,0 +1,330 @@
+"""What a run folder refuses, finds damaged, and goes on with."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import tiny
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+import layerscope
+from layerscope import LayerscopeError
+from layerscope.runs.folder import RunFolder, locked, need_room, packed, unpacked
+
+ROWS = tiny.rows(40)
+OPTIONS: dict[str, Any] = {"views": 0, "batch_size": 2, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("finished") / "run"
+    return layerscope.profile(tiny.Plain(), ROWS, out=out, **OPTIONS).path
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> layerscope.Run:
+    """A finished run of one's own, to be damaged."""
+    shutil.copytree(finished, tmp_path / "run")
+    return layerscope.open_run(tmp_path / "run")
+
+
+def again(run: layerscope.Run, model: Any = None, data: Any = ROWS, **changed: Any) -> layerscope.Run:
+    return layerscope.profile(model or tiny.Plain(), data, out=run.path, **OPTIONS | changed)
+
+
+def shard_file(run: layerscope.Run, shard: int, suffix: str = "safetensors") -> Path:
+    return run.path / "shards" / f"{shard:05d}.{suffix}"
+
+
+def flip(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def refusal(run: layerscope.Run, what: str, old: str, new: str) -> str:
+    return (
+        f"run folder {str(run.path)!r} holds another run ({what}: {old} there, {new} here): "
+        "choose another folder with --out, or delete it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "what", "old", "new"),
+    [
+        ({"seed": 1}, "seed", "0", "1"),
+        ({"batch_size": 4}, "batch-size", "2", "4"),
+        ({"samples": 39}, "data contents", None, None),
+        ({"samples": "all"}, "samples", "1000", "None"),
+        ({"pooling": "first"}, "pooling", "auto", "first"),
+        ({"metrics": "cka"}, "metrics", None, None),
+        ({"alpha": [1, 2]}, "alpha", "1.0", "1.0,2.0"),
+        ({"store_dtype": "float16"}, "store-dtype", "float32", "float16"),
+        ({"exclude_sinks": True}, "exclude-sinks", "False", "True"),
+    ],
+)
+def test_other_options_are_refused_by_name(run, changed, what, old, new) -> None:
+    with pytest.raises(LayerscopeError) as error:
+        again(run, **changed)
+    if old is None:
+        assert f"holds another run ({what}: " in str(error.value)
+    else:
+        assert str(error.value) == refusal(run, what, old, new)
+    pd.testing.assert_frame_equal(again(run).table(), run.table())
+
+
+def test_another_model_data_or_dtype_is_refused(run) -> None:
+    changed = tiny.Plain()
+    with torch.no_grad():
+        changed.blocks[2].linear.weight.mul_(1.01)
+    for model, data, what in (
+        (changed, ROWS, "model weights"),
+        (tiny.Plain().double(), ROWS, "model weights"),
+        (None, ROWS.flip(0), "data contents"),
+        (None, ROWS[:39], "data contents"),
+    ):
+        with pytest.raises(LayerscopeError, match=rf"holds another run \({what}: "):
+            again(run, model, data)
+
+
+def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    texts = tiny.texts(12)
+    options = {"out": tmp_path / "run", "metrics": "curvature", "progress": False}
+    layerscope.profile(tiny.bert(), texts, processor=tiny.tokenizer(special=True), **options)
+    with pytest.raises(LayerscopeError, match=r"holds another run \(tokens: "):
+        layerscope.profile(tiny.bert(), texts, processor=tiny.tokenizer(special=False), **options)
+    with pytest.raises(LayerscopeError, match=r"holds another run \(max-length: None there, 5 here\)"):
+        layerscope.profile(tiny.bert(), texts, processor=tiny.tokenizer(special=True), max_length=5, **options)
+    layerscope.profile(tiny.bert(), texts, processor=tiny.tokenizer(special=True), **options)
+
+
+def test_a_second_process_is_refused(run) -> None:
+    hold = "import sys, pathlib; from layerscope.runs.folder import locked\n"
+    hold += "with locked(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", hold, str(run.path)]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(LayerscopeError) as error:
+        again(run)
+    assert str(error.value) == (
+        f"another process is writing to {str(run.path)!r}: wait for it, or choose another folder with --out"
+    )
+    holder.kill()  # a killed process leaves no lock behind
+    holder.wait()
+    again(run)
+
+
+def rewrite(run: layerscope.Run, **changed: Any) -> None:
+    path = run.path / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+
+
+def test_a_newer_format_is_refused(run) -> None:
+    rewrite(run, format=99)
+    line = f"run folder {str(run.path)!r} was written by a newer layerscope (format 99): upgrade"
+    for open_it in (lambda: layerscope.open_run(run.path), lambda: again(run)):
+        with pytest.raises(LayerscopeError) as error:
+            open_it()
+        assert str(error.value) == line
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', "[1]", "", "{", '{"format": 1}', '{"format": "1"}'])
+def test_a_manifest_that_is_none(run, text: str) -> None:
+    (run.path / "run.json").write_text(text)
+    for open_it in (lambda: layerscope.open_run(run.path), lambda: again(run)):
+        with pytest.raises(LayerscopeError, match="run.json"):
+            open_it()
+
+
+def test_a_missing_plan_is_one_line(run) -> None:
+    (run.path / "plan.parquet").unlink()
+    with pytest.raises(LayerscopeError) as error:
+        again(run)
+    where = str(run.path / "plan.parquet")
+    assert str(error.value) == f"{where!r} is missing: start the run again in another folder"
+
+
+def test_folders_that_are_no_runs(tmp_path: Path) -> None:
+    with pytest.raises(LayerscopeError, match="does not exist"):
+        layerscope.open_run(tmp_path / "none")
+    with pytest.raises(LayerscopeError, match="is no run folder: it has no run.json"):
+        layerscope.open_run(tmp_path)
+
+
+def damage_by_flip(path: Path) -> None:
+    flip(path, path.stat().st_size - 9)
+
+
+def damage_by_cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize("damage", [damage_by_flip, damage_by_cut])
+def test_a_damaged_shard_is_found_told_and_computed_again(run, damage, capfd) -> None:
+    table, before = run.table(), len(run.folder.events("shard"))
+    damage(shard_file(run, 2))
+    for file in (run.path / "tables").iterdir():
+        file.unlink()
+    mended = again(run, progress=True)
+    told = " ".join(capfd.readouterr().err.split())
+    assert f"shard 2 of {str(run.path)!r} is not what was written: it is computed again" in told
+    assert [event["shard"] for event in mended.folder.events("shard")[before:]] == [2]
+    pd.testing.assert_frame_equal(mended.table(), table, check_exact=True)
+
+
+@pytest.mark.parametrize("lost", ["shard", "checksum", "bad checksum", "tables", "one table", "bad table", "log"])
+def test_a_half_deleted_folder_goes_on(run, lost: str) -> None:
+    table, states = run.table(), run.pooled(2)
+    victims = {
+        "shard": [shard_file(run, 1)],
+        "checksum": [shard_file(run, 1, "json")],
+        "bad checksum": [],
+        "tables": list((run.path / "tables").glob("*.parquet")),
+        "one table": [run.path / "tables" / "pairs.parquet"],
+        "bad table": [],
+        "log": [run.path / "log.jsonl"],
+    }
+    for path in victims[lost]:
+        path.unlink()
+    if lost == "bad checksum":
+        shard_file(run, 1, "json").write_text("{")
+    if lost == "bad table":
+        flip(run.path / "tables" / "pooled.parquet", 40)
+    mended = again(run)
+    pd.testing.assert_frame_equal(mended.table(), table, check_exact=True)
+    assert (mended.pooled(2) == states).all()
+
+
+def test_shards_without_a_manifest_are_not_taken_for_those_of_a_new_run(run, tmp_path: Path) -> None:
+    (run.path / "run.json").unlink()
+    other = again(run, data=ROWS.flip(0))
+    fresh = layerscope.profile(tiny.Plain(), ROWS.flip(0), out=tmp_path / "fresh", **OPTIONS)
+    pd.testing.assert_frame_equal(other.table(), fresh.table(), check_exact=True)
+    assert (other.pooled(3) == fresh.pooled(3)).all()
+
+
+def test_half_a_line_in_the_log_hides_no_other(run) -> None:
+    shards = len(run.folder.events("shard"))
+    with (run.path / "log.jsonl").open("a") as file:
+        file.write('{"time": 1, "event": "sha')
+    shard_file(run, 0).unlink()
+    assert len(again(run).folder.events("shard")) == shards + 1
+
+
+def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    with pytest.raises(LayerscopeError) as error:
+        layerscope.profile(tiny.Plain(), ROWS, out=tmp_path / "run", **OPTIONS)
+    where = str(tmp_path / "run")
+    assert str(error.value) == f"run folder {where!r} cannot be written (File exists): choose another with --out"
+    with pytest.raises(LayerscopeError, match=r"cannot be written \(Not a directory\)"):
+        layerscope.profile(tiny.Plain(), ROWS, out=tmp_path / "run" / "below", **OPTIONS)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 1 MB, where the machine lets one be mounted."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def fill(disk: Path, leave: int = 0) -> None:
+    """Fill a disk up to the last `leave` bytes."""
+    ballast = disk / "ballast"
+    with ballast.open("wb") as file, contextlib.suppress(OSError):
+        while True:
+            os.write(file.fileno(), b"x" * 4096)
+    os.truncate(ballast, max(0, ballast.stat().st_size - leave))
+
+
+def test_a_full_disk_is_one_line_and_the_same_call_goes_on_after_room_is_made(small_disk: Path, tmp_path: Path) -> None:
+    def profile(out: Path) -> layerscope.Run:
+        return layerscope.profile(tiny.Plain(), tiny.rows(600), out=out, samples="all", views=0, progress=False)
+
+    lines = []
+    for leave in (40_000, 176_000, 60_000, 0):
+        fill(small_disk, leave)
+        with pytest.raises(LayerscopeError) as error:
+            profile(small_disk / "run")
+        lines.append(str(error.value))
+    assert "\n" not in "".join(lines)
+    assert "MB free" in lines[0]
+    full = "cannot be written (no space left on the disk): make room, then run the same command to go on"
+    assert all(line.endswith(full) for line in lines[1:]), lines
+    (small_disk / "ballast").unlink()
+    pd.testing.assert_frame_equal(profile(small_disk / "run").table(), profile(tmp_path / "whole").table())
+
+
+def test_a_disk_that_fills_up_in_the_pass_loses_nothing(small_disk: Path) -> None:
+    run = layerscope.profile(tiny.Plain(), ROWS, out=small_disk / "run", **OPTIONS)
+    table, finished = run.table(), shard_file(run, 0).stat().st_mtime_ns
+    for path in [shard_file(run, 3), *(run.path / "tables").iterdir()]:
+        path.unlink()
+    fill(small_disk)
+    with pytest.raises(LayerscopeError) as error:
+        again(run)
+    assert str(error.value).endswith(
+        "cannot be written (no space left on the disk): make room, then run the same command to go on"
+    )
+    (small_disk / "ballast").unlink()
+    pd.testing.assert_frame_equal(again(run).table(), table, check_exact=True)
+    assert shard_file(run, 0).stat().st_mtime_ns == finished
+
+
+def test_need_room_refuses_before_the_start(tmp_path: Path) -> None:
+    need_room(tmp_path / "not" / "there" / "yet", 1)
+    with pytest.raises(LayerscopeError) as error:
+        need_room(tmp_path / "run", 10**18)
+    assert str(error.value).startswith(f"the states take 1,000,000,000.0 GB and {str(tmp_path / 'run')!r} has ")
+    assert str(error.value).endswith("take fewer --samples, --store-dtype float16, or another --out")
+
+
+def test_a_run_that_does_not_fit_computes_nothing(small_disk: Path) -> None:
+    model = tiny.Plain(width=512)
+    with pytest.raises(LayerscopeError, match=r"the states take 4.1 MB and .* has 1.0 MB free: take fewer --samples"):
+        layerscope.profile(model, tiny.rows(500), out=small_disk / "run", **OPTIONS)
+    assert not RunFolder.exists(small_disk / "run")
+    assert max(model.sizes) <= 8  # the probe's batches, none of the pass
+
+
+def test_float16_keeps_massive_activations(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    states = torch.randn(4, 50, 256, generator=generator)
+    states[:, :, 3] += 1e5
+    states[1] *= 1e-6
+    states[2, 7] = 0.0
+    states[3] *= 1e12
+    save_file(packed("raw.mean", states, torch.float16), tmp_path / "s.safetensors")
+    with safe_open(tmp_path / "s.safetensors", framework="pt") as file:
+        keys = set(file.keys())
+        back = torch.stack([unpacked(file, "raw.mean", layer, keys) for layer in range(4)])
+    assert torch.isfinite(back).all()
+    error = (back - states).norm(dim=-1) / states.norm(dim=-1).clamp_min(1e-30)
+    assert error.max() < 1e-3
+    assert (back[2, 7] == 0).all()
+
+
+def test_float32_is_stored_as_it_is() -> None:
+    states = torch.randn(2, 3, 4)
+    assert packed("raw.mean", states, torch.float32).keys() == {"raw.mean"}
+    assert torch.equal(packed("raw.mean", states, torch.float32)["raw.mean"], states)
+
+
+def test_the_lock_makes_the_folder(tmp_path: Path) -> None:
+    with locked(tmp_path / "a" / "b"):
+        assert (tmp_path / "a" / "b" / ".lock").is_file()
