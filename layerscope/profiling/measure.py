@@ -113,7 +113,8 @@ class BatchMeasure:
         sinks = real & (norms > SINK * median)
         if self.original and site == "raw":
             self.scalars.setdefault("sinks.raw", []).append(sinks.sum(1).float())
-        return (real & ~sinks).long()
+        kept: Tensor = (real & ~sinks).long()
+        return kept
 
     def _reads(self) -> bool:
         return self.model.lens is not None and self.options.wants("lens")

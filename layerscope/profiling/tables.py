@@ -117,7 +117,7 @@ class _Tables:
                     continue
                 alphas = self.options.alpha if name == "dime" else (None,)
                 for alpha in alphas:
-                    extra = {} if alpha is None else {"alpha": alpha, "seed": self.options.seed}
+                    extra: dict[str, Any] = {} if alpha is None else {"alpha": alpha, "seed": self.options.seed}
                     values = torch.tensor([function(views[b, 0], views[b, 1], **extra) for b in blocks])
                     variant = f"N={size}" + ("" if alpha is None else f",alpha={alpha:g}")
                     mean, error, _ = _mean(values)
@@ -257,7 +257,8 @@ class _Tables:
         if not (viewed["view"] > 0).any():
             return None
         wide = viewed.pivot(index="sample", columns="view", values="row").dropna()
-        return wide.to_numpy(dtype=np.int64)
+        rows: np.ndarray[Any, Any] = wide.to_numpy(dtype=np.int64)
+        return rows
 
 
 def can_be_probed(labels: Any, folds: int = 5) -> bool:

@@ -29,6 +29,8 @@ from torch import Tensor
 from layerscope.errors import LayerscopeError
 
 FORMAT = 1
+OWN = {".lock", "log.jsonl", "plan.parquet", ".plan.parquet.part", ".run.json.part", "shards", "tables"}
+"""What may lie in a folder where a run is started: what a run that was killed early leaves."""
 
 
 class RunFolder:
@@ -49,9 +51,14 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, manifest: dict[str, Any], plan: pd.DataFrame) -> RunFolder:
         """Start a run folder with its manifest and plan; shards and tables without a manifest are of no known run."""
-        for name in ("shards", "tables"):
+        others = sorted(p.name for p in path.iterdir() if p.name not in OWN) if path.exists() else []
+        if others:
+            raise LayerscopeError(
+                f"folder {str(path)!r} holds other files ({others[0]}) and no run: choose a new folder with --out"
+            )
+        for name, suffixes in (("shards", ("safetensors", "json")), ("tables", ("parquet",))):
             (path / name).mkdir(parents=True, exist_ok=True)
-            for left in (path / name).glob("*.*"):
+            for left in (file for suffix in suffixes for file in (path / name).glob(f"*.{suffix}")):
                 left.unlink()
         _aside(path / "plan.parquet", lambda p: _write_parquet(p, plan))
         text = json.dumps({"format": FORMAT, **manifest}, indent=2, ensure_ascii=False)

@@ -231,6 +231,20 @@ def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path: Path) -> None:
         layerscope.profile(tiny.Plain(), ROWS, out=tmp_path / "run" / "below", **OPTIONS)
 
 
+def test_a_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "tables").mkdir(parents=True)
+    (tmp_path / "mine" / "tables" / "sales.parquet").write_text("x")
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    with pytest.raises(LayerscopeError) as error:
+        layerscope.profile(tiny.Plain(), ROWS, out=tmp_path / "mine", **OPTIONS)
+    where = str(tmp_path / "mine")
+    assert str(error.value) == (
+        f"folder {where!r} holds other files (thesis.tex) and no run: choose a new folder with --out"
+    )
+    assert (tmp_path / "mine" / "tables" / "sales.parquet").read_text() == "x"
+    assert not (tmp_path / "mine" / "shards").exists()
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 1 MB, where the machine lets one be mounted."""

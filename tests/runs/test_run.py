@@ -165,8 +165,7 @@ def test_the_lens_reads_what_the_model_would_say(run) -> None:
             hits[layer] += (rows[:-1].argmax(-1) == ids[1:]).tolist()
             losses[layer] += torch.nn.functional.cross_entropy(rows[:-1], ids[1:], reduction="none").tolist()
         tops = torch.stack([rows[:-1].argmax(-1) for rows in logits])
-        for column in tops.T.tolist():
-            first_stays.append(next(k for k in (1, 2, 3) if len(set(column[k:])) == 1))
+        first_stays += [next(k for k in (1, 2, 3) if len(set(column[k:])) == 1) for column in tops.T.tolist()]
     np.testing.assert_allclose(run.metric("layer_accuracy"), [np.mean(h) for h in hits], rtol=1e-6)
     np.testing.assert_allclose(run.metric("perplexity"), [math.exp(np.mean(x)) for x in losses], rtol=1e-4)
     np.testing.assert_allclose(run.metric("saturation_layer")[3], np.mean(first_stays), rtol=1e-6)
@@ -179,7 +178,7 @@ def test_the_lens_reads_what_the_model_would_say(run) -> None:
 def test_a_share_of_the_positions_is_seeded(tmp_path: Path) -> None:
     runs = [
         profile(tiny.llama(), tmp_path / n, lens_tokens=50, metrics="perplexity", seed=s)
-        for n, s in zip("abc", (0, 0, 1))
+        for n, s in zip("abc", (0, 0, 1), strict=True)
     ]
     first, same, other = (run.metric("perplexity") for run in runs)
     pd.testing.assert_series_equal(first, same)
@@ -211,7 +210,8 @@ def test_probes_are_those_of_the_public_functions(run) -> None:
 
 def test_samples_are_drawn_by_seed(tmp_path: Path) -> None:
     runs = [
-        profile(tiny.bert(), tmp_path / n, samples=10, seed=s, metrics="curvature") for n, s in zip("abc", (0, 0, 1))
+        profile(tiny.bert(), tmp_path / n, samples=10, seed=s, metrics="curvature")
+        for n, s in zip("abc", (0, 0, 1), strict=True)
     ]
     names = [list(run.folder.plan.sort_values("sample")["name"]) for run in runs]
     assert names[0] == names[1] != names[2] and len(names[0]) == 10
@@ -312,6 +312,32 @@ def test_metrics_that_cannot_be_had_are_told(tmp_path: Path, capfd) -> None:
     profile(tiny.bert(), tmp_path / "b", metrics="curvature,infonce", progress=True)
     told = " ".join(capfd.readouterr().err.split())
     assert "infonce is not measured: it compares views of a sample (give --views 1 or more)" in told
+
+
+def test_labels_too_few_to_be_probed_are_told_before_the_pass(tmp_path: Path) -> None:
+    with pytest.raises(LayerscopeError, match="linear_probe is not measured: it needs two classes of five samples"):
+        profile(tiny.bert(), tmp_path / "a", (TEXTS, list(range(40))), metrics="linear_probe")
+    assert not (tmp_path / "a").exists()
+
+
+def test_an_order_asked_for_twice_is_one(tmp_path: Path) -> None:
+    run = profile(tiny.bert(), tmp_path / "a", alpha=[2, 1, 2], metrics="dataset_entropy")
+    assert list(run.table()["variant"]) == ["alpha=2", "alpha=1"] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"metrics": []}, "no metric is asked for: give names, default or seven as --metrics"),
+        ({"batch_size": "8"}, "--batch-size '8' is no whole number: give 1 or more"),
+        ({"samples": 2.5}, "--samples 2.5 is no number: give a whole number or all"),
+        ({"pooling": ("mean", "last")}, "pooling ('mean', 'last') is no text: give auto, or names with commas"),
+    ],
+)
+def test_options_of_a_wrong_kind_are_one_line(tmp_path: Path, options: dict[str, Any], line: str) -> None:
+    with pytest.raises(LayerscopeError) as error:
+        profile(tiny.bert(), tmp_path / "a", **options)
+    assert str(error.value) == line
 
 
 def test_a_run_that_has_not_got_to_its_tables(run, tmp_path: Path) -> None:
