@@ -28,7 +28,9 @@ def peak(samples: int) -> float:
 
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(embedded("minilm"))
-    config = BertConfig(vocab_size=30522, hidden_size=128, num_hidden_layers=4, num_attention_heads=4, intermediate_size=256)
+    config = BertConfig(
+        vocab_size=30522, hidden_size=128, num_hidden_layers=4, num_attention_heads=4, intermediate_size=256
+    )
     words = [word for word in tokenizer.get_vocab() if word.isalpha()]
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:

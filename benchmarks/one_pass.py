@@ -109,7 +109,9 @@ def main() -> None:
 
 def _difference(table: Any, name: str, by_layer: list[float]) -> float:
     rows = table[(table["metric"] == name) & (table["site"] == "raw")].sort_values("layer")
-    return max(abs(a - b) / max(abs(b), 1e-6) for a, b in zip(rows["value"], by_layer, strict=True) if not math.isnan(b))
+    return max(
+        abs(a - b) / max(abs(b), 1e-6) for a, b in zip(rows["value"], by_layer, strict=True) if not math.isnan(b)
+    )
 
 
 if __name__ == "__main__":

@@ -57,19 +57,19 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     from layerscope.models import LoadOptions, Override, find_layers, load, vectors_for
     from layerscope.models.capture import evaluating
     from layerscope.models.forward import forward
+    from layerscope.profiling.job import Job
     from layerscope.profiling.options import options_from
-    from layerscope.profiling.passing import _Pass
+    from layerscope.profiling.passing import compute
     from layerscope.profiling.plan import make_plan
-    from layerscope.progress import Silent
 
     source, tokenizer, n, _ = case(name)
     loaded = load(source, LoadOptions(), tokenizer)
     corpus = open_corpus(texts(tokenizer, n))
-    options = options_from("default", "all", 1.0, "auto", views=0, max_length=TOKENS, batch_size=32)
+    options = options_from("default", "all", 1.0, "auto", None, views=0, max_length=TOKENS, batch_size=32)
     model = find_layers(loaded, "text", corpus.samples[:4], Override(), max_length=TOKENS, prompt="")
-    plan = make_plan(model, corpus, options, vectors_for(model, "auto"))
+    job = Job(model, corpus, options, vectors_for(model, "auto"))
+    plan = make_plan(job)
     batches = [rows for _, rows in plan.groupby("batch")]
-    job = _Pass(model, corpus, options, vectors_for(model, "auto"), None, Silent())  # type: ignore[arg-type]
     inputs = [model.encoder.batch([corpus.samples[i] for i in rows["sample"]]) for rows in batches]
     backbone = getattr(model.module, model.module.base_model_prefix, model.module)
 
@@ -82,7 +82,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     def measured() -> float:
         start = time.perf_counter()
         for rows in batches:
-            list(job.compute(rows))
+            list(compute(job, rows, print))
         return time.perf_counter() - start
 
     with evaluating(model.module):
@@ -121,9 +121,8 @@ def end_to_end() -> None:
         start = time.perf_counter()
         profile("minilm", corpus, out=Path(folder) / "run", progress=False)
         whole = time.perf_counter() - start
-    print(
-        f"end to end, 256 docstrings, two views, all metrics and probes: {whole:.1f} s; one forward of the originals {bare:.1f} s"
-    )
+    print(f"end to end, 256 docstrings, two views, all metrics and probes: {whole:.1f} s")
+    print(f"one forward of the originals: {bare:.1f} s")
 
 
 def main() -> None:
@@ -141,8 +140,9 @@ def main() -> None:
         command = [sys.executable, __file__, "--child", "--case", name, "--repeats", str(args.repeats)]
         out = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
         print(out.pop("where"))
+        print(f"{name}: {out['ratio']:.3f} x (bar {out['bar']}), repeats {out['ratios']}")
         print(
-            f"{name}: {out['ratio']:.3f} x (bar {out['bar']}) · bare {out['bare_s']:.2f} s, profile {out['profile_s']:.2f} s · {out['ratios']}\n"
+            f"bare {out['bare_s']:.2f} s, profile {out['profile_s']:.2f} s, {out['texts']} x {out['tokens']} tokens\n"
         )
     end_to_end()
 

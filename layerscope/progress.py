@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-
 Advance = Callable[[int], None]
 
 
@@ -48,11 +47,21 @@ class Console:
     @contextmanager
     def bar(self, title: str, total: int, unit: str = "") -> Iterator[Advance]:
         """Show a bar with the rate and the time left."""
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            ProgressColumn,
+            TextColumn,
+            TimeRemainingColumn,
+        )
 
+        columns: tuple[ProgressColumn, ...]
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         rate = TextColumn("{task.fields[rate]}")
-        with Progress(*columns, rate, console=self.console, transient=True) as progress:
+        with Progress(
+            *columns, rate, console=self.console, transient=True, disable=not self.console.is_terminal
+        ) as progress:
             task = progress.add_task(title, total=total, rate="")
 
             def advance(steps: int) -> None:

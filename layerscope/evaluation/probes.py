@@ -63,9 +63,7 @@ def knn_probe(states: Array, labels: npt.ArrayLike, k: int = 10, folds: int = 5,
     rows, classes, skipped = _usable(states, labels, folds)
     smallest = len(rows) - -(-len(rows) // folds)
     if not 1 <= k <= smallest:
-        raise LayerscopeError(
-            f"k={k} neighbours out of {smallest} training samples: give k from 1 to {smallest}"
-        )
+        raise LayerscopeError(f"k={k} neighbours out of {smallest} training samples: give k from 1 to {smallest}")
 
     def classifier() -> Any:
         # Between unit rows Euclidean order is cosine order, and the faster of the two.
@@ -82,17 +80,14 @@ def _usable(
     names = np.asarray(labels)
     if rows.ndim != 2 or names.shape != rows.shape[:1]:
         raise LayerscopeError(
-            f"states has shape {rows.shape} and labels {names.shape}: "
-            "give [N, D] states and one label for each row"
+            f"states has shape {rows.shape} and labels {names.shape}: give [N, D] states and one label for each row"
         )
     if folds < 2:
         raise LayerscopeError(f"folds={folds}: give at least 2")
     _, classes, sizes = np.unique(names, return_inverse=True, return_counts=True)
     kept = sizes[classes] >= folds
     if len(np.unique(classes[kept])) < 2:
-        raise LayerscopeError(
-            f"fewer than 2 classes have {folds} members: label more samples or ask for fewer folds"
-        )
+        raise LayerscopeError(f"fewer than 2 classes have {folds} members: label more samples or ask for fewer folds")
     return rows[kept], classes[kept], int((~kept).sum())
 
 

@@ -72,9 +72,7 @@ def _classes(labels: Sequence[Any] | None) -> Labels | None:
         return None
     classes = class_labels(labels)
     if classes is None:
-        raise LayerscopeError(
-            "the labels are no classes (text or whole numbers): give classes, or leave them out"
-        )
+        raise LayerscopeError("the labels are no classes (text or whole numbers): give classes, or leave them out")
     return classes
 
 
@@ -110,9 +108,7 @@ def _paths(paths: list[Path], labels: Sequence[Any] | None, modality: Modality |
     kind = modality or media_kind(paths[0].name)
     odd = next((path for path in paths if media_kind(path.name) != kind), None)
     if kind is None or odd is not None:
-        raise LayerscopeError(
-            f"{odd or paths[0]} is not of the kind of the others: give images only, or sounds only"
-        )
+        raise LayerscopeError(f"{odd or paths[0]} is not of the kind of the others: give images only, or sounds only")
     if labels is not None and len(labels) != len(paths):
         raise LayerscopeError(f"{len(labels)} labels for {len(paths)} files: give one a file")
     corpus = media_corpus([(str(path), path) for path in paths], kind, "files", "the list of paths", ())
@@ -126,9 +122,7 @@ def _paths(paths: list[Path], labels: Sequence[Any] | None, modality: Modality |
 
 
 def _images(data: list[Any], labels: Sequence[Any] | None) -> Corpus:
-    odd = next(
-        (i for i, image in enumerate(data) if not (_is_a(image, "PIL.Image") or _is_array(image))), None
-    )
+    odd = next((i for i, image in enumerate(data) if not (_is_a(image, "PIL.Image") or _is_array(image))), None)
     if odd is not None:
         raise LayerscopeError(f"sample {odd} is a {type(data[odd]).__name__}, not an image as the others are")
     images = tuple(to_rgb(image) if _is_a(image, "PIL.Image") else array_image(image) for image in data)
@@ -139,14 +133,10 @@ def _sounds(data: list[Any], labels: Sequence[Any] | None, notes: tuple[str, ...
     sounds = []
     for index, item in enumerate(data):
         if not (isinstance(item, Waveform) or _is_pair(item)):
-            raise LayerscopeError(
-                f"sample {index} is a {type(item).__name__}, not a sound: give (array, rate)"
-            )
+            raise LayerscopeError(f"sample {index} is a {type(item).__name__}, not a sound: give (array, rate)")
         samples, rate = (item.samples, item.rate) if isinstance(item, Waveform) else item
         if rate < 1 or len(samples) == 0:
-            raise LayerscopeError(
-                f"sample {index} is a sound of {len(samples)} samples at {rate} Hz: give 1 or more"
-            )
+            raise LayerscopeError(f"sample {index} is a sound of {len(samples)} samples at {rate} Hz: give 1 or more")
         sounds.append(Waveform(mono(np.asarray(samples)), int(rate)))
     return Corpus("sounds", "audio", tuple(sounds), _numbers(len(sounds)), _classes(labels), notes)
 
@@ -159,9 +149,7 @@ def _arrays(data: list[Any], labels: Sequence[Any] | None, modality: Modality | 
     if modality == "image" or (modality is None and looks_like_image):
         return _images(data, labels)
     if modality is None and data[0].ndim == 1:
-        raise LayerscopeError(
-            "a list of 1-D arrays may be sounds or features: say modality='audio' or 'tensor'"
-        )
+        raise LayerscopeError("a list of 1-D arrays may be sounds or features: say modality='audio' or 'tensor'")
     shapes = {tuple(item.shape) for item in data}
     if len(shapes) > 1:
         first, second = sorted(shapes)[:2]

@@ -21,9 +21,7 @@ def pack(corpus: Corpus, tokenizer: Any, window: int) -> Corpus:
     one. Labels are dropped (told). Raises `LayerscopeError` where the window has no room for a token of text.
     """
     if corpus.modality != "text":
-        raise LayerscopeError(
-            f"{corpus.name} holds {corpus.modality} samples: only text is packed into windows"
-        )
+        raise LayerscopeError(f"{corpus.name} holds {corpus.modality} samples: only text is packed into windows")
     if isinstance(corpus.samples[0], Window):
         raise LayerscopeError(f"{corpus.name} is packed into windows already: pack the text it came from")
     before, after = special_tokens(tokenizer)
@@ -42,11 +40,7 @@ def pack(corpus: Corpus, tokenizer: Any, window: int) -> Corpus:
     windows = []
     for first in range(0, total * body, body):
         span = slice(first, first + body)
-        source = (
-            _span(text, starts[span], ends[span])
-            if len(starts)
-            else str(tokenizer.decode(ids[span].tolist()))
-        )
+        source = _span(text, starts[span], ends[span]) if len(starts) else str(tokenizer.decode(ids[span].tolist()))
         windows.append(Window(source, (*before, *ids[span].tolist(), *after)))
     notes = [*corpus.notes, f"packed into {count(total, 'window')} of {len(windows[0].ids)} tokens"]
     if (rest := len(ids) - total * body) > 0:
@@ -54,9 +48,7 @@ def pack(corpus: Corpus, tokenizer: Any, window: int) -> Corpus:
     if corpus.labels is not None:
         notes.append("labels left out: a window may span several samples")
     names = tuple(map(str, range(total)))
-    return replace(
-        corpus, samples=tuple(windows), names=names, labels=None, notes=tuple(notes), running=False
-    )
+    return replace(corpus, samples=tuple(windows), names=names, labels=None, notes=tuple(notes), running=False)
 
 
 def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -67,9 +59,7 @@ def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         for first in range(len(whole) - len(plain) + 1):
             if plain and whole[first : first + len(plain)] == plain:
                 return tuple(whole[:first]), tuple(whole[first + len(plain) :])
-    raise LayerscopeError(
-        "the tokenizer changes a text when it adds special tokens: its windows cannot be packed"
-    )
+    raise LayerscopeError("the tokenizer changes a text when it adds special tokens: its windows cannot be packed")
 
 
 def running_text(samples: Sequence[str]) -> str:

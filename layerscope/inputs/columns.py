@@ -164,9 +164,7 @@ def _check_texts(texts: Sequence[Any], where: str, column: str) -> None:
     if row is None:
         # In a file all cells are strings; in a list the user wrote them as texts.
         if found and column != "the list" and all(_NUMBER.fullmatch(text) for text in found):
-            raise LayerscopeError(
-                f"{where}: {column} holds numbers (such as {found[0]}), not texts: name another"
-            )
+            raise LayerscopeError(f"{where}: {column} holds numbers (such as {found[0]}), not texts: name another")
         return
     value, kind = f"{texts[row]!r:.40}", type(texts[row]).__name__
     if any(isinstance(text, str) for text in found):
@@ -218,19 +216,13 @@ def class_labels(cells: Sequence[Any]) -> Labels | None:
 
     Fractions are scores and lists are several classes: neither is a class.
     """
-    values = [
-        cell.item() if hasattr(cell, "item") and getattr(cell, "ndim", 0) == 0 else cell for cell in cells
-    ]
+    values = [cell.item() if hasattr(cell, "item") and getattr(cell, "ndim", 0) == 0 else cell for cell in cells]
     if not all(isinstance(value, (str, int, float)) for value in values):
         return None
     if all(isinstance(value, str) for value in values):
         if all(re.fullmatch(r"-?(0|[1-9]\d{0,17})(\.0+)?", value) for value in values):
             return tuple(int(float(value)) if "." in value else int(value) for value in values)
-        return (
-            None
-            if all(_NUMBER.fullmatch(value) for value in values) and _fractions(values)
-            else tuple(values)
-        )
+        return None if all(_NUMBER.fullmatch(value) for value in values) and _fractions(values) else tuple(values)
     if any(isinstance(value, float) and not math.isfinite(value) for value in values):
         return None
     if all(isinstance(value, (int, float)) for value in values):

@@ -43,9 +43,7 @@ def saved_corpus(path: Path, columns: Columns, split: str | None = None) -> Corp
         data = _datasets().load_from_disk(str(path))
     except Exception as error:  # pyarrow, json and datasets each raise their own
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise LayerscopeError(
-            f"{path} is not a data set written by save_to_disk ({reason}): save it again"
-        ) from error
+        raise LayerscopeError(f"{path} is not a data set written by save_to_disk ({reason}): save it again") from error
     return dataset_corpus(data, path.resolve().name, columns, str(path), split)
 
 
@@ -66,9 +64,7 @@ def dataset_corpus(data: Any, name: str, columns: Columns, where: str, split: st
         data, split = _one_split(data, split, where, notes)
         name = f"{name}-{split}"
     if not hasattr(data, "num_rows"):
-        raise LayerscopeError(
-            f"{where} is a stream: give a data set with a length, such as list(stream.take(1000))"
-        )
+        raise LayerscopeError(f"{where} is a stream: give a data set with a length, such as list(stream.take(1000))")
     if data.num_rows == 0:
         raise LayerscopeError(f"{where} has no rows: give at least one sample")
     kinds = {column: _MEDIA.get(type(feature).__name__) for column, feature in data.features.items()}
@@ -84,9 +80,7 @@ def _one_split(data: Any, split: str | None, where: str, notes: list[str]) -> tu
         split = next((known for known in _SPLITS if known in data), next(iter(data)))
         notes.append(f"split: {split} (of {', '.join(data)})")
     if split not in data:
-        raise LayerscopeError(
-            f"{where} has no split {split!r}{near(split, data)} (its splits: {', '.join(data)})"
-        )
+        raise LayerscopeError(f"{where} has no split {split!r}{near(split, data)} (its splits: {', '.join(data)})")
     return data[split], split
 
 
@@ -169,9 +163,7 @@ def _loaded(parts: Sequence[str]) -> Any:
             "save it elsewhere with save_to_disk and give its folder"
         ) from last
     reason = (str(last).strip() or type(last).__name__).splitlines()[0][:200]
-    raise LayerscopeError(
-        f"hf:{shown} cannot be loaded ({reason}): check its name, configuration and access"
-    ) from last
+    raise LayerscopeError(f"hf:{shown} cannot be loaded ({reason}): check its name, configuration and access") from last
 
 
 def _is_unknown(error: Exception) -> bool:
@@ -189,9 +181,7 @@ def _hub_answers() -> bool:
 
     def ask() -> None:
         try:
-            urllib.request.urlopen(
-                os.environ.get("HF_ENDPOINT", "https://huggingface.co"), timeout=_PATIENCE
-            ).close()
+            urllib.request.urlopen(os.environ.get("HF_ENDPOINT", "https://huggingface.co"), timeout=_PATIENCE).close()
             answered.set()
         except urllib.error.HTTPError:
             answered.set()  # a refusal is an answer

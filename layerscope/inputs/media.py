@@ -40,9 +40,7 @@ class Files(Sequence[Any]):
             raise
         except Exception as error:  # whatever a decoder meets in a damaged file
             name = self.names[index]
-            raise LayerscopeError(
-                f"{name} cannot be decoded ({error}): replace the file or remove it"
-            ) from error
+            raise LayerscopeError(f"{name} cannot be decoded ({error}): replace the file or remove it") from error
 
     def stored(self, index: int) -> bytes:
         """Return a file's bytes."""
@@ -65,9 +63,7 @@ def choose_kind(kinds: Counter[Modality], wanted: Modality | None, notes: list[s
     """Return the modality to take where files of both kinds lie together; the other is told."""
     chosen = wanted if wanted is not None and wanted in kinds else kinds.most_common(1)[0][0]
     others = sorted(set(kinds) - {chosen})
-    notes += [
-        f"{count(kinds[other], f'{other} file')} beside the {chosen} files left out" for other in others
-    ]
+    notes += [f"{count(kinds[other], f'{other} file')} beside the {chosen} files left out" for other in others]
     return chosen
 
 
@@ -93,8 +89,7 @@ def _whole(
     if len(faults) == len(files):
         name, reason = next(iter(faults.items()))
         raise LayerscopeError(
-            f"{where}: none of its {count(len(files), f'{modality} file')} can be read "
-            f"({name}: {reason}): replace them"
+            f"{where}: none of its {count(len(files), f'{modality} file')} can be read ({name}: {reason}): replace them"
         )
     if faults:
         notes.append(f"{count(len(faults), f'broken {modality} file')} left out: {listed(list(faults))}")
@@ -127,7 +122,5 @@ def _prefix_labels(paths: Sequence[PurePosixPath], notes: list[str]) -> Labels |
     all_have_rest = all("_" in path.stem.strip("_") for path in paths)
     if not all_have_rest or not 2 <= len(set(prefixes)) <= len(paths) / 2:
         return None
-    notes.append(
-        f"label: the file name before the first '_' ({len(set(prefixes))} classes, such as {prefixes[0]!r})"
-    )
+    notes.append(f"label: the file name before the first '_' ({len(set(prefixes))} classes, such as {prefixes[0]!r})")
     return class_labels(prefixes)

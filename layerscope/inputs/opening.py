@@ -43,9 +43,7 @@ def open_corpus(
     else:
         corpus = memory_corpus(data, modality, columns)
     if modality is not None and corpus.modality != modality:
-        raise LayerscopeError(
-            f"{corpus.name} holds {corpus.modality} samples, not the modality {modality!r} asked for"
-        )
+        raise LayerscopeError(f"{corpus.name} holds {corpus.modality} samples, not the modality {modality!r} asked for")
     return corpus
 
 
@@ -54,6 +52,8 @@ def _named(data: str, modality: Modality | None, columns: Columns) -> Corpus:
         return stdlib_docs()
     if data == "digits":
         return digits()
+    if not data.strip():
+        raise LayerscopeError("no data is named: give a file, a folder, hf:NAME, stdlib-docs or digits")
     if data.startswith("hf:"):
         return hub_corpus(data.removeprefix("hf:"), columns)
     return open_path(Path(data), modality, columns)
@@ -68,9 +68,7 @@ def open_path(path: Path, modality: Modality | None, columns: Columns) -> Corpus
     if is_archive(path.name):
         return archive_corpus(path, modality, [])
     if (kind := media_kind(path.name)) is not None:
-        raise LayerscopeError(
-            f"{path} is a single {kind} file: give the folder it lies in, or a list of paths"
-        )
+        raise LayerscopeError(f"{path} is a single {kind} file: give the folder it lies in, or a list of paths")
     suffixes = [suffix.lower() for suffix in path.suffixes]
     packed = suffixes[-1:] == [".gz"]
     suffix = (suffixes[:-1] if packed else suffixes)[-1:] or [""]
@@ -96,9 +94,7 @@ def _check_exists(path: Path) -> None:
         raise LayerscopeError(_NO_PATH.format(str(path)[:40]))
     hint = near(path.name, siblings) or near(str(path), BUILT_IN)
     built_in = ", ".join(BUILT_IN)
-    raise LayerscopeError(
-        f"{path} does not exist{hint or ': check the path'} (without a path: {built_in}, hf:NAME)"
-    )
+    raise LayerscopeError(f"{path} does not exist{hint or ': check the path'} (without a path: {built_in}, hf:NAME)")
 
 
 def _running(path: Path, name: str) -> Corpus:

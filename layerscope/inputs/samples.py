@@ -106,9 +106,7 @@ def _encoded(sample: Any) -> bytes:
         import torch
 
         flat = sample.detach().cpu().contiguous().reshape(-1)
-        return f"{sample.dtype}{tuple(sample.shape)}".encode() + bytes(
-            flat.view(torch.uint8).numpy().tobytes()
-        )
+        return f"{sample.dtype}{tuple(sample.shape)}".encode() + bytes(flat.view(torch.uint8).numpy().tobytes())
     if hasattr(sample, "getbands"):  # a PIL image
         return f"{sample.mode}{sample.size}".encode() + bytes(sample.tobytes())
     array = np.asarray(sample)

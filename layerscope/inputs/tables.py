@@ -104,8 +104,7 @@ def _rows(text: str, path: Path, separator: str, quoting: Any) -> Iterator[list[
                 yield row
         except csv.Error as error:
             raise LayerscopeError(
-                f"{path}: line {reader.line_num} is broken ({error}): "
-                "close quotes, and double those inside a text"
+                f"{path}: line {reader.line_num} is broken ({error}): close quotes, and double those inside a text"
             ) from error
 
 

@@ -42,9 +42,7 @@ def change_words(text: str, kinds: Sequence[str], share: float, random: np.rando
 
 def swap(word: str, random: np.random.Generator) -> str | None:
     """Return a word with two neighbouring, different letters swapped; None where it has none."""
-    places = [
-        i for i in range(len(word) - 1) if word[i] != word[i + 1] and _letters(word, i) and _free(word, i + 2)
-    ]
+    places = [i for i in range(len(word) - 1) if word[i] != word[i + 1] and _letters(word, i) and _free(word, i + 2)]
     if not places:
         return None
     i = int(random.choice(places))

@@ -17,9 +17,7 @@ def as_tensor(values: Array, name: str, dims: int = 0) -> Tensor:
     """
     tensor = torch.as_tensor(values)
     if tensor.ndim < dims:
-        raise LayerscopeError(
-            f"{name} has shape {tuple(tensor.shape)}: give an array with at least {dims} dimensions"
-        )
+        raise LayerscopeError(f"{name} has shape {tuple(tensor.shape)}: give an array with at least {dims} dimensions")
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
@@ -95,8 +93,7 @@ def real_first(tokens: Tensor, mask: Array | None) -> tuple[Tensor, Tensor]:
         real.expand(tokens.shape[:-1])
     except RuntimeError:
         raise LayerscopeError(
-            f"mask has shape {tuple(real.shape)} and tokens {tuple(tokens.shape)}: "
-            "give a mask with one entry per token"
+            f"mask has shape {tuple(real.shape)} and tokens {tuple(tokens.shape)}: give a mask with one entry per token"
         ) from None
     if bool((real[..., 1:] <= real[..., :-1]).all()):
         return tokens, counts

@@ -36,9 +36,7 @@ def _loss(a: Array, b: Array, temperature: float, symmetric: bool) -> tuple[Tens
     first, second = as_pair64(a, b, ("a", "b"))
     count = first.shape[-2]
     if first.shape[-1] != second.shape[-1]:
-        raise LayerscopeError(
-            f"a has {first.shape[-1]} features and b has {second.shape[-1]}: give views in one space"
-        )
+        raise LayerscopeError(f"a has {first.shape[-1]} features and b has {second.shape[-1]}: give views in one space")
     if count < 2:
         raise LayerscopeError("InfoNCE over 1 sample has no negatives: give at least 2")
     if not temperature > 0:

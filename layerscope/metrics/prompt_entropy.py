@@ -141,15 +141,11 @@ def entropy_of_grams(
     present = [n for n in torch.unique(sizes).tolist() if n > 0]
     picks = [(sizes == n).nonzero().squeeze(-1) for n in present]
     groups = [
-        _group(grams, pick, n if side == "tokens" else grams.shape[-1])
-        for n, pick in zip(present, picks, strict=True)
+        _group(grams, pick, n if side == "tokens" else grams.shape[-1]) for n, pick in zip(present, picks, strict=True)
     ]
     broken = [~torch.isfinite(g.diagonal(dim1=-2, dim2=-1)).all(-1) for g in groups]
     # LAPACK may not return from a matrix with NaN in it.
-    safe = [
-        g.masked_fill(b[..., None, None], 0.0) if bool(b.any()) else g
-        for g, b in zip(groups, broken, strict=True)
-    ]
+    safe = [g.masked_fill(b[..., None, None], 0.0) if bool(b.any()) else g for g, b in zip(groups, broken, strict=True)]
     if alpha == 2.0:
         entropies = [collision_entropy(g) for g in safe]
     else:

@@ -39,9 +39,7 @@ METRICS = {
             True,
         ),
         Metric("curvature", "tokens", "curvature", "radians; low: tokens follow a smooth path", _SKEAN, True),
-        Metric(
-            "dataset_entropy", "pooled", "dataset entropy", "nats; high: samples spread out", _SKEAN, True
-        ),
+        Metric("dataset_entropy", "pooled", "dataset entropy", "nats; high: samples spread out", _SKEAN, True),
         Metric("effective_rank", "pooled", "effective rank", "dimensions in use", "Roy, Vetterli 2007", True),
         Metric(
             "infonce",
@@ -75,9 +73,7 @@ METRICS = {
             "1: two layers hold the same geometry",
             "Kornblith et al. 2019; Song et al. 2012",
         ),
-        Metric(
-            "layer_accuracy", "lens", "layer accuracy", "share right, read through the model's head", _JIANG
-        ),
+        Metric("layer_accuracy", "lens", "layer accuracy", "share right, read through the model's head", _JIANG),
         Metric(
             "perplexity",
             "lens",
@@ -106,7 +102,5 @@ def choose_metrics(asked: str | Iterable[str]) -> tuple[str, ...]:
             chosen[name] = None
         else:
             known = ["default", "seven", *METRICS]
-            raise LayerscopeError(
-                f"metric {name!r} does not exist{near(name, known)}: choose from {', '.join(known)}"
-            )
+            raise LayerscopeError(f"metric {name!r} does not exist{near(name, known)}: choose from {', '.join(known)}")
     return tuple(name for name in METRICS if name in chosen)

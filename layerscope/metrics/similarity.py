@@ -28,9 +28,7 @@ _BLOCK_BYTES = 192 * 2**20
 _TILE_BYTES = 256 * 2**20
 
 
-def similarity_matrix(
-    states: States, metric: str = "cka", debiased: bool = True, center: bool = True
-) -> Tensor:
+def similarity_matrix(states: States, metric: str = "cka", debiased: bool = True, center: bool = True) -> Tensor:
     """Return the similarity of every pair of layers, `[L, L]` in float64, reading states in blocks.
 
     `states` is `[N, L, D]`, an array, a tensor, or an object with a shape and slices of rows. "cka" is
@@ -66,9 +64,7 @@ def cosine_to(states: States, layer: int = -1, center: bool = True) -> Tensor:
     """
     blocks = _Blocks(states, center)
     if not -blocks.layers <= layer < blocks.layers:
-        raise LayerscopeError(
-            f"layer {layer} does not exist: these states have layers 0..{blocks.layers - 1}"
-        )
+        raise LayerscopeError(f"layer {layer} does not exist: these states have layers 0..{blocks.layers - 1}")
     unit_blocks = (unit_rows(rows) for rows in blocks)
     return torch.cat([torch.linalg.vecdot(unit, unit[layer]).mT for unit in unit_blocks]).clamp(-1.0, 1.0)
 
@@ -79,14 +75,10 @@ class _Blocks:
     def __init__(self, states: States, center: bool) -> None:
         shape = tuple(int(size) for size in states.shape)
         if len(shape) != 3 or 0 in shape:
-            raise LayerscopeError(
-                f"states has shape {shape}: give [samples, layers, features], none of them 0"
-            )
+            raise LayerscopeError(f"states has shape {shape}: give [samples, layers, features], none of them 0")
         self.count, self.layers, self.width = shape
         # A block must fit, and a Gram tile of it for every layer.
-        rows = min(
-            _BLOCK_BYTES // (8 * self.layers * self.width), math.isqrt(_TILE_BYTES // (8 * self.layers))
-        )
+        rows = min(_BLOCK_BYTES // (8 * self.layers * self.width), math.isqrt(_TILE_BYTES // (8 * self.layers)))
         rows = max(1, rows)
         self.spans = [slice(i, min(i + rows, self.count)) for i in range(0, self.count, rows)]
         self._states = states
@@ -99,9 +91,7 @@ class _Blocks:
         offset = first + total / self.count
         if not bool(torch.isfinite(offset).all()):
             bad = (~torch.isfinite(offset)).any(-1).flatten().nonzero().flatten().tolist()
-            raise LayerscopeError(
-                f"states holds NaN or infinite values at layers {bad}: drop those samples first"
-            )
+            raise LayerscopeError(f"states holds NaN or infinite values at layers {bad}: drop those samples first")
         if center:
             self._offset = offset
 

@@ -48,6 +48,12 @@ def _what_failed(source: str, error: Exception) -> str:
         return "runs code of its own when loaded: read it, then allow it with --trust-remote-code"
     if any(word in text for word in ("safetensors", ".bin")) and "no file named" in text:
         return "has no safetensors weights: convert them, or trust its pickles with --allow-pickle"
+    if "ignore_mismatched_sizes" in text or "size mismatch" in text:
+        return "has weights of other shapes than its config.json says: take both from the same checkpoint"
+    if "deserializing header" in text or "SafetensorError" in type(error).__name__:
+        return "has a damaged safetensors file: copy or download it again"
+    if "model type" in text and "does not recognize" in text:
+        return "is of a type that this transformers does not know: upgrade transformers, or see --trust-remote-code"
     if not Path(source).exists():
         if any(word in text for word in ("couldn't connect", "Connection", "offline", "Max retries", "resolve")):
             return "is no local folder, and the hub cannot be reached: check the name, or the network"

@@ -54,6 +54,13 @@ def forward(module: nn.Module, inputs: Inputs, **extra: object) -> object:
     return module(**named)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that a device or the machine has no memory left."""
+    text = str(error).lower()
+    told = "out of memory" in text or "can't allocate memory" in text
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or told
+
+
 def hidden_of(value: object) -> Tensor | None:
     """Return the hidden state among a module's arguments or results: the first floating tensor with features."""
     if isinstance(value, Tensor):

@@ -107,29 +107,19 @@ def find_layers(
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     with evaluating(module):
         short, long = _probe_samples(encoder, samples)
-        inputs = encoder.batch([long]).to(device)
-        stack, parts = _find_stack(module, inputs, override)
+        stack, parts = _find_stack(module, encoder.batch([long]).to(device), override)
         model = LayeredModel(
-            loaded,
-            encoder,
-            stack,
-            None,
-            parts,
-            ("mean",),
-            False,
-            True,
-            True,
-            3,
-            1,
-            device,
-            tuple(loaded.notes),
+            loaded, encoder, stack, None, parts, ("mean",), False, True, True, 3, 1, device, tuple(loaded.notes)
         )
-        alone = _states(model, [long])
-        last = alone[f"raw.{stack.depth}"]
-        model = replace(
-            model, rank=last.ndim, tokens=last.shape[1] if last.ndim == 3 else 1, causal=_causal(model, long)
-        )
-        model = replace(model, lens=find_lens(module, stack, _with_mask(model, inputs, last), last, model.causal))
+        long, alone = _finite_states(model, [long, *samples])
+        last, final = alone[f"raw.{stack.depth}"], alone[f"{model.final}.{stack.depth}"]
+        model = replace(model, rank=last.ndim, tokens=last.shape[1] if last.ndim == 3 else 1)
+        inputs = encoder.batch([long]).to(device)
+        inputs = replace(inputs, mask=model.mask(inputs, last))
+        causal = _causal(model, long)
+        lens, note = find_lens(module, stack, inputs, last, final, causal)
+        notes = (*model.notes, note) if note else model.notes
+        model = replace(model, causal=causal, lens=lens, notes=notes)
         model = replace(model, pooling=_pooling(model, inputs, last))
         return _batching(model, short, long, alone)
 
@@ -171,8 +161,13 @@ def _states(model: LayeredModel, samples: list[Any]) -> dict[str, Tensor]:
     return states
 
 
-def _with_mask(model: LayeredModel, inputs: Inputs, tokens: Tensor) -> Inputs:
-    return replace(inputs, mask=model.mask(inputs, tokens))
+def _finite_states(model: LayeredModel, samples: Sequence[Any]) -> tuple[Any, dict[str, Tensor]]:
+    """The first sample whose states are all finite, with them: a broken one would hide what the model can do."""
+    first = _states(model, [samples[0]])
+    for sample, states in ((s, first if s is samples[0] else _states(model, [s])) for s in samples):
+        if all(bool(torch.isfinite(state).all()) for state in states.values()):
+            return sample, states
+    return samples[0], first
 
 
 def _causal(model: LayeredModel, sample: Any) -> bool:
@@ -190,7 +185,7 @@ def _pooling(model: LayeredModel, inputs: Inputs, last: Tensor) -> tuple[str, ..
     if model.loaded.pooling:
         return model.loaded.pooling
     if model.lens is not None and model.lens.kind == "pooled":
-        return (token_read(model.lens, last, _with_mask(model, inputs, last)),)
+        return (token_read(model.lens, last, inputs),)
     return ("mean",)
 
 

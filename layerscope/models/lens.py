@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from layerscope.models.forward import Inputs, accepts, forward, hidden_of
 from layerscope.models.stack import Stack
+from layerscope.models.trace import same
 
 CHUNK = 1 << 24  # logits held at once
+OTHER_PART = "the model's head does not read the states of this part alone: no lens"
 
 
 @dataclass(frozen=True)
@@ -113,40 +115,44 @@ def _row(inputs: Inputs, i: int) -> Inputs:
 
 
 @torch.inference_mode()
-def find_lens(module: nn.Module, stack: Stack, inputs: Inputs, last: Tensor, causal: bool) -> Lens | None:
-    """Return the lens of a model, or None where it has no head over this stack.
+def find_lens(
+    module: nn.Module, stack: Stack, inputs: Inputs, last: Tensor, final: Tensor, causal: bool
+) -> tuple[Lens | None, str | None]:
+    """Return the lens of a model, or None where it has no head over this stack, and a line where there is one unread.
 
     Args:
         module: the whole model.
         stack: the stack whose states are to be read.
         inputs: a probe batch.
         last: raw states of layer L on that batch, [B, T, D]; the lens on them must give the model's own logits.
+        final: the same after the final norm, if there is one: a module that returns them has no head.
         causal: whether position t cannot see t+1.
 
     """
     if stack.entry:
-        return None
+        return None, None
     inputs = _row(inputs, 0)
-    last = last[:1, : inputs.mask.shape[1]] if inputs.mask is not None and last.ndim == 3 else last[:1]
+    length = inputs.mask.shape[1] if inputs.mask is not None and last.ndim == 3 else last.shape[1]
+    last, final = last[:1, :length], final[:1, :length]
     try:
         own = logits_of(forward(module, inputs))
-    except Exception:
-        return None
-    if own is None or own.shape[-1] < 2 or own is last:
-        return None
+    except Exception as error:
+        return None, f"the model does not run to its head ({type(error).__name__}): no lens"
+    if own is None or own.shape[-1] < 2 or any(same(own, states) for states in (last, final)):
+        return None, None
     kind: Literal["tokens", "pooled"] = "tokens" if own.ndim == 3 else "pooled"
     lens = Lens(module, stack, kind, own.shape[-1], causal)
+    if kind == "tokens" and (own.shape[:2] != last.shape[:2] or not accepts(module, "input_ids")):
+        return None, OTHER_PART
     try:
         if kind == "pooled":
             mine = lens.sample_logits(last, inputs)
         else:
-            if own.shape[:2] != last.shape[:2] or not accepts(module, "input_ids"):
-                return None
             mine = torch.cat(list(lens.token_logits(last.flatten(0, 1), inputs))).view(own.shape)
-    except Exception:
-        return None
+    except Exception as error:
+        return None, f"{OTHER_PART} ({type(error).__name__})"
     agrees = torch.allclose(mine, own.float(), rtol=2e-2 if own.dtype != torch.float32 else 1e-4, atol=1e-4)
-    return lens if agrees and reads(lens, last, inputs) else None
+    return (lens, None) if agrees and reads(lens, last, inputs) else (None, OTHER_PART)
 
 
 def reads(lens: Lens, last: Tensor, inputs: Inputs) -> bool:

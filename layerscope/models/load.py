@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -68,7 +70,8 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
     options.place()
     options.torch_dtype()
     if isinstance(model, (str, Path)):
-        return _from_source(str(model), options, processor)
+        with _without_bars():
+            return _from_source(str(model), options, processor)
     if hasattr(model, "_first_module") and hasattr(model, "encode"):
         return _from_sentence_transformer(model, type(model).__name__)
     if not isinstance(model, nn.Module):
@@ -94,6 +97,20 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
     if _has_file(source, "modules.json", options):
         return _load_sentence_transformer(source, options)
     return _load_transformers(source, options, processor)
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep transformers' own progress bars off the screen: a library that is asked to be silent is."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _has_file(source: str, name: str, options: LoadOptions) -> bool:
@@ -169,7 +186,10 @@ def _load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> An
         "pixel_values": (transformers.AutoImageProcessor, {"backend": "pil"}),
     }.get(kind, (transformers.AutoFeatureExtractor, {}))
     try:
-        return auto.from_pretrained(source, **trust, **more)
+        processor = auto.from_pretrained(source, **trust, **more)
+        if kind == "input_ids" and len(processor) <= len(set(processor.all_special_ids)):
+            raise ValueError("it knows no words")  # transformers makes up an empty one where there is none
+        return processor
     except (OSError, ValueError, KeyError, TypeError) as error:
         if kind == "pixel_values":
             return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from layerscope.errors import LayerscopeError, near
-from layerscope.models.forward import Inputs, forward
+from layerscope.models.forward import Inputs, forward, is_out_of_memory
 from layerscope.models.trace import Call, is_norm, same, trace
 
 
@@ -80,6 +80,8 @@ def choose(stacks: list[Stack], part: str | None) -> Stack:
     for stack in stacks:
         if part == stack.part or stack.blocks[0].startswith(part + "."):
             return stack
+    if len(stacks) == 1:
+        raise LayerscopeError(f"part {part!r} does not exist: this model has one stack of blocks, leave --part out")
     raise LayerscopeError(f"part {part!r} does not exist{near(part, names)}: this model has {', '.join(names)}")
 
 
@@ -89,7 +91,8 @@ def module_at(module: nn.Module, path: str, option: str) -> nn.Module:
         return module.get_submodule(path)
     except AttributeError:
         known = [name for name, _ in module.named_modules() if name]
-        raise LayerscopeError(f"{option} {path!r} does not exist in this model{near(path, known)}") from None
+        mend = near(path, known) or f": name one of its modules, such as {_likely(module)}"
+        raise LayerscopeError(f"{option} {path!r} does not exist in this model{mend}") from None
 
 
 def _entries(module: nn.Module, inputs: Inputs) -> Iterator[tuple[str, nn.Module]]:
@@ -99,6 +102,10 @@ def _entries(module: nn.Module, inputs: Inputs) -> Iterator[tuple[str, nn.Module
     except LayerscopeError:
         raise
     except Exception as error:
+        if is_out_of_memory(error):
+            raise LayerscopeError(
+                "out of memory with one short sample: take --dtype bfloat16 or another --device"
+            ) from error
         towers = [
             (f"{name}.", child)
             for name, child in module.named_modules()

@@ -13,9 +13,9 @@ from torch import nn
 
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Corpus
-from layerscope.models import LayeredModel, Vectors
+from layerscope.models import LayeredModel
 from layerscope.models.encode import TextEncoder
-from layerscope.profiling.options import Options
+from layerscope.profiling.job import Job
 
 VALUES_PER_WEIGHT = 64
 TOKENISED = 64
@@ -40,10 +40,9 @@ def tokens_fingerprint(model: LayeredModel, corpus: Corpus) -> str | None:
     return hashlib.sha256(repr([model.encoder.ids(sample) for sample in samples]).encode()).hexdigest()
 
 
-def describe(
-    model: LayeredModel, corpus: Corpus, options: Options, vectors: Vectors, source: str, command: str
-) -> dict[str, Any]:
+def describe(job: Job, source: str, command: str) -> dict[str, Any]:
     """Return the manifest of a run: everything to repeat it and to know it again."""
+    model, corpus, options, vectors = job.model, job.corpus, job.options, job.vectors
     dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
     return {
         "layerscope": _version("layerscope"),
@@ -55,6 +54,7 @@ def describe(
             "weights": weights_fingerprint(model.module),
             "class": type(model.module).__name__,
             "parameters": sum(p.numel() for p in model.module.parameters()),
+            "device": model.device.type,
             "dtype": str(dtype).removeprefix("torch."),
             "part": model.stack.part,
             "depth": model.stack.depth,
@@ -91,6 +91,7 @@ def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> N
     pairs = [
         ("model", there["model"].get("name"), here["model"]["name"]),
         ("model weights", there["model"].get("weights"), here["model"]["weights"]),
+        ("device", there["model"].get("device"), here["model"]["device"]),
         ("model dtype", there["model"].get("dtype"), here["model"]["dtype"]),
         ("part", there["model"].get("part"), here["model"]["part"]),
         ("blocks", there["model"].get("blocks"), here["model"]["blocks"]),

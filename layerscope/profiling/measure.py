@@ -9,10 +9,9 @@ from torch import Tensor
 
 from layerscope.metrics.curvature import curvature_and_zeros
 from layerscope.metrics.prompt_entropy import entropy_of_grams, gram_side, token_gram
-from layerscope.models import LayeredModel, Vectors
 from layerscope.models.forward import Inputs
 from layerscope.models.pooling import pool
-from layerscope.profiling.options import Options
+from layerscope.profiling.job import Job
 from layerscope.runs.folder import packed
 
 SINK = 10.0
@@ -26,15 +25,9 @@ class BatchMeasure:
     `broken` [B], the first layer of a sample that is not finite, or −1.
     """
 
-    def __init__(
-        self,
-        model: LayeredModel,
-        inputs: Inputs,
-        rows: pd.DataFrame,
-        options: Options,
-        vectors: Vectors,
-    ) -> None:
-        self.model, self.inputs, self.rows, self.options = model, inputs, rows, options
+    def __init__(self, job: Job, inputs: Inputs, rows: pd.DataFrame) -> None:
+        model, vectors = job.model, job.vectors
+        self.model, self.options, self.inputs, self.rows = model, job.options, inputs, rows
         self.original = bool((rows["view"] == 0).all())
         self.poolings = (*vectors.poolings, *vectors.pairs) if self.original else vectors.poolings
         self.positions = torch.tensor(rows["position"].to_numpy(), device=model.device) if "position" in rows else None

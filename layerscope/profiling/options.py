@@ -55,20 +55,9 @@ class Options:
     norm: str | None = None
 
     def __post_init__(self) -> None:
-        for name, (least, hint) in LEAST.items():
-            value = getattr(self, name)
-            if value is None or value == "auto":
-                continue
-            if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-                raise LayerscopeError(f"{_option(name)} {value!r} is no whole number: give {hint}")
-            if value < least:
-                raise LayerscopeError(f"{_option(name)} {value} makes no sense: give {hint}")
+        self._check_numbers()
         if not self.metrics:
             raise LayerscopeError("no metric is asked for: give names, default or seven as --metrics")
-        if not self.alpha or not all(1.0 <= a < math.inf for a in self.alpha):
-            raise LayerscopeError(
-                f"--alpha {','.join(map(str, self.alpha))} makes no sense: give orders of 1 or more, such as 1 or 1,2"
-            )
         if self.store_dtype not in STORE_DTYPES:
             raise LayerscopeError(
                 f"--store-dtype {self.store_dtype!r} does not exist: choose {' or '.join(STORE_DTYPES)}"
@@ -77,6 +66,22 @@ class Options:
             raise LayerscopeError(f"pooling {self.pooling!r} is no text: give auto, or names with commas")
         if self.pooling != "auto":
             parse_pooling(self.pooling)
+
+    def _check_numbers(self) -> None:
+        for name, (least, hint) in LEAST.items():
+            value = getattr(self, name)
+            if value is None or value == "auto":
+                continue
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+                raise LayerscopeError(f"{_option(name)} {value!r} is no whole number: give {hint}")
+            if value < least:
+                raise LayerscopeError(f"{_option(name)} {value} makes no sense: give {hint}")
+        if not self.alpha or not all(1.0 <= a < math.inf for a in self.alpha):
+            raise LayerscopeError(
+                f"--alpha {','.join(map(str, self.alpha))} makes no sense: give orders of 1 or more, such as 1 or 1,2"
+            )
+        if not 0 < self.view_share <= 1:
+            raise LayerscopeError(f"--view-share {self.view_share} makes no sense: give more than 0 and at most 1")
 
     def wants(self, needs: str) -> bool:
         """Return whether some metric of this kind was asked for."""

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from layerscope.errors import LayerscopeError
-from layerscope.inputs import Corpus, augment
-from layerscope.models import LayeredModel, Vectors
-from layerscope.profiling.options import Options
+from layerscope.inputs import augment
+from layerscope.models import LayeredModel
+from layerscope.profiling.job import Job
 
 BATCHES_PER_SHARD = 4
 TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 32768}
@@ -22,7 +22,7 @@ LENS_SHARE, LENS_MOST, LENS_LEAST = 1 / 32, 4096, 256
 ENTROPY_SAMPLES = 256  # eigenvalues are what a pass spends its time on where the forward is fast
 
 
-def make_plan(model: LayeredModel, corpus: Corpus, options: Options, vectors: Vectors) -> pd.DataFrame:
+def make_plan(job: Job) -> pd.DataFrame:
     """Return a row for every forward of a sample: the originals, then the views of some of them.
 
     Columns: sample (number in the corpus), name, view (0: the sample itself), length (tokens), label, position (of a
@@ -31,35 +31,36 @@ def make_plan(model: LayeredModel, corpus: Corpus, options: Options, vectors: Ve
     runs out early or never. `attrs["cut"]` is the number of samples cut at the maximal length, `attrs["empty"]` that
     of samples without a token, which have no row.
     """
-    rng = np.random.default_rng(options.seed)
+    model, corpus, options = job.model, job.corpus, job.options
     lengths = np.array(model.encoder.lengths(corpus.samples))
     cut = getattr(model.encoder, "cut", 0)
     kept = np.flatnonzero(lengths > 0)
     if not len(kept):
         raise LayerscopeError(f"no sample of {corpus.name} has a token left: look at the data")
-    frames = [pd.DataFrame({"sample": kept, "view": 0, "length": lengths[kept]})]
+    parts = [_batched(pd.DataFrame({"sample": kept, "view": 0, "length": lengths[kept]}), job)]
     if options.wants("views") and options.views:
-        chosen = (
-            kept
-            if len(kept) <= options.view_samples
-            else np.sort(rng.choice(kept, options.view_samples, replace=False))
-        )
-        frames += [_view_rows(model, corpus, chosen, view, options) for view in range(1, options.views + 1)]
-    plan = pd.concat([_batched(frame, model, options) for frame in _by_pass(frames)], ignore_index=True)
-    plan["batch"], plan["shard"] = (
-        plan.pop("batch_starts").cumsum() - 1,
-        plan.pop("shard_starts").cumsum() - 1,
-    )
+        # views are measured differently from originals, so no batch holds both
+        parts.append(_batched(_view_rows(job, _seeded(kept, options.view_samples, options.seed)), job))
+    plan = pd.concat(parts, ignore_index=True)
+    for name in ("batch", "shard"):
+        plan[name] = plan.pop(f"{name}_starts").cumsum() - 1
     plan["offset"] = plan.groupby("shard").cumcount()
     plan["name"] = [corpus.names[i] for i in plan["sample"]]
     if corpus.labels is not None:
         plan["label"] = _one_kind([corpus.labels[i] for i in plan["sample"]])
     if options.entropy_samples is not None or model.device.type != "cpu":
-        most = options.entropy_samples or ENTROPY_SAMPLES
-        plan["entropy"] = plan["sample"].isin(rng.permutation(kept)[:most]) & (plan["view"] == 0)
-    plan = _with_positions(plan, model, vectors, options)
+        chosen = _seeded(kept, options.entropy_samples or ENTROPY_SAMPLES, options.seed)
+        plan["entropy"] = plan["sample"].isin(chosen) & (plan["view"] == 0)
+    plan = _with_targets(_with_positions(plan, job), model)
     plan.attrs |= {"cut": cut, "empty": len(corpus) - len(kept)}
     return plan
+
+
+def _seeded(samples: Any, most: int, seed: int) -> Any:
+    """At most so many of the samples, drawn by the seed, in order."""
+    if len(samples) <= most:
+        return samples
+    return np.sort(np.random.default_rng(seed).choice(samples, most, replace=False))
 
 
 def _one_kind(labels: list[str | int]) -> list[str] | list[str | int]:
@@ -67,60 +68,60 @@ def _one_kind(labels: list[str | int]) -> list[str] | list[str | int]:
     return labels if len({type(label) for label in labels}) == 1 else [str(label) for label in labels]
 
 
-def view_of(corpus: Corpus, sample: int, view: int, options: Options) -> Any:
+def view_of(job: Job, sample: int, view: int) -> Any:
     """Return a sample, or one of its seeded augmentations."""
-    given = corpus.samples[sample]
+    given, options = job.corpus.samples[sample], job.options
     if view == 0:
         return given
     kinds, share = options.view_kinds, options.view_share
-    return augment(given, corpus.modality, kinds=kinds, share=share, seed=options.seed, sample_id=sample, view=view)
+    return augment(given, job.corpus.modality, kinds=kinds, share=share, seed=options.seed, sample_id=sample, view=view)
 
 
-def _view_rows(model: LayeredModel, corpus: Corpus, chosen: Any, view: int, options: Options) -> pd.DataFrame:
-    lengths = model.encoder.lengths(view_of(corpus, int(i), view, options) for i in chosen)
-    return pd.DataFrame({"sample": chosen, "view": view, "length": np.maximum(lengths, 1)})
+def _view_rows(job: Job, chosen: Any) -> pd.DataFrame:
+    frames = []
+    for view in range(1, job.options.views + 1):
+        lengths = job.model.encoder.lengths(view_of(job, int(i), view) for i in chosen)
+        frames.append(pd.DataFrame({"sample": chosen, "view": view, "length": np.maximum(lengths, 1)}))
+    return pd.concat(frames, ignore_index=True)
 
 
-def _by_pass(frames: list[pd.DataFrame]) -> list[pd.DataFrame]:
-    """The originals, and all views together: the two are measured differently, so no batch holds both."""
-    return frames[:1] + ([pd.concat(frames[1:], ignore_index=True)] if len(frames) > 1 else [])
-
-
-def _batched(frame: pd.DataFrame, model: LayeredModel, options: Options) -> pd.DataFrame:
+def _batched(frame: pd.DataFrame, job: Job) -> pd.DataFrame:
     """Sort rows by length and mark where batches and shards start."""
     frame = frame.sort_values(["length", "view", "sample"], ascending=[False, True, True], ignore_index=True)
     starts = np.zeros(len(frame), dtype=bool)
     size, limit, longest = 0, 0, 0
-    enough = TOKENS_WORTH_A_BATCH[_kind(model)] if options.batch_size is None else math.inf
+    enough = TOKENS_WORTH_A_BATCH[_kind(job.model)] if job.options.batch_size is None else math.inf
     for row, length in enumerate(frame["length"]):
         ragged = length < RAGGED * longest and size * longest >= enough
-        if size >= limit or ragged or (not model.padding and length != longest):
+        if size >= limit or ragged or (not job.model.padding and length != longest):
             starts[row] = True
-            size, limit, longest = 0, batch_size(model, options, length), length
+            size, limit, longest = 0, _batch_size(job, length), length
         size += 1
     shards = starts & ((np.cumsum(starts) - 1) % BATCHES_PER_SHARD == 0)
     return frame.assign(batch_starts=starts, shard_starts=shards)
 
 
-def batch_size(model: LayeredModel, options: Options, length: int) -> int:
-    """Return how many samples of at most this length go together."""
+def _batch_size(job: Job, length: int) -> int:
+    """How many samples of at most this length go together."""
+    model, kind = job.model, _kind(job.model)
     if not model.batching:
         return 1
-    if options.batch_size is not None:
-        return options.batch_size
+    if job.options.batch_size is not None:
+        return job.options.batch_size
     tokens = length if model.encoder.modality == "text" else model.tokens
-    return max(1, min(ROWS_PER_BATCH[_kind(model)], TOKENS_PER_BATCH[_kind(model)] // max(1, tokens)))
+    return max(1, min(ROWS_PER_BATCH[kind], TOKENS_PER_BATCH[kind] // max(1, tokens)))
 
 
 def _kind(model: LayeredModel) -> str:
     return "cpu" if model.device.type == "cpu" else "cuda"
 
 
-def _with_positions(plan: pd.DataFrame, model: LayeredModel, vectors: Vectors, options: Options) -> pd.DataFrame:
+def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:
     """Draw the token positions that are looked at one by one, apart from everything else that is drawn."""
+    model, options = job.model, job.options
     rng = np.random.default_rng([options.seed, 1])
     lengths = np.where(plan["view"] == 0, plan["length"], 0)
-    if "position" in vectors.pairs:
+    if "position" in job.vectors.pairs:
         plan["position"] = np.where(lengths > 0, (rng.random(len(plan)) * lengths).astype(int), 0)
     if model.lens is not None and model.lens.kind == "tokens" and options.wants("lens"):
         readable = np.maximum(lengths - 1, 0) if model.causal else lengths  # the last token has no next one
@@ -141,3 +142,15 @@ def _lens_positions(readable: Any, asked: int | str | None, rng: np.random.Gener
     return [
         positions[rows == row].tolist() if n else [] for row, n in enumerate(np.bincount(rows, minlength=len(readable)))
     ]
+
+
+def _with_targets(plan: pd.DataFrame, model: LayeredModel) -> pd.DataFrame:
+    """Add the class each label stands for at a classifier's head, where every label is one of its classes."""
+    if model.lens is None or model.lens.kind != "pooled" or "label" not in plan:
+        return plan
+    names = getattr(getattr(model.module, "config", None), "label2id", None) or {}
+    targets = [names.get(label, names.get(str(label), label)) for label in plan["label"]]
+    numbers = pd.to_numeric(pd.Series(targets), errors="coerce")
+    if numbers.isna().any() or not numbers.between(0, model.lens.classes - 1).all():
+        return plan
+    return plan.assign(target=numbers.astype(int).to_numpy())

@@ -5,24 +5,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Corpus, draw, open_corpus, pack
 from layerscope.inputs.corpus import folder_name
 from layerscope.inputs.views import DEFAULT_SHARE, check_views
-from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, Vectors, find_layers, load, vectors_for
+from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.encode import modality_of
 from layerscope.profiling.available import check_available
-from layerscope.profiling.identity import describe, refuse_another
+from layerscope.profiling.identity import describe
+from layerscope.profiling.job import Job
 from layerscope.profiling.options import Options, options_from
 from layerscope.profiling.passing import run_pass
-from layerscope.profiling.plan import make_plan
+from layerscope.profiling.start import open_or_start, tell_broken
 from layerscope.profiling.tables import write_tables
 from layerscope.progress import Console, Silent, Teller
-from layerscope.runs import Run, RunFolder
-from layerscope.runs.folder import locked, need_room
+from layerscope.runs import Run
+from layerscope.runs.folder import locked
 
 WINDOW = 256
 """Running text is packed into windows of this many tokens for a language model."""
@@ -133,16 +131,17 @@ def profile(
     )
     vectors = vectors_for(layered, options.pooling, options.wants("pairs"))
     corpus = draw(_windows(corpus, layered, options), options.samples, options.seed)
+    job = Job(layered, corpus, options, vectors)
     for note in check_available(options, layered, corpus):
         teller.say(note)
     path = Path(out) if out is not None else Path("runs") / folder_name(f"{loaded.name}-{corpus.name}")
     source = str(model) if isinstance(model, (str, Path)) else type(model).__name__
-    manifest = describe(layered, corpus, options, vectors, source, command)
+    manifest = describe(job, source, command)
     with locked(path):
-        folder = _open_or_start(path, manifest, layered, corpus, options, vectors, teller)
-        run_pass(layered, corpus, options, vectors, folder, teller)
+        folder = open_or_start(path, manifest, job, teller)
+        run_pass(job, folder, teller)
         run = Run(path)
-        _tell_broken(run, teller)
+        tell_broken(run, teller)
         write_tables(run, options, teller)
     return run
 
@@ -164,89 +163,3 @@ def _windows(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
         raise LayerscopeError("--chunk packs running text: this data has samples of its own, leave --chunk out")
     window = min(options.chunk or WINDOW, model.max_length or WINDOW)
     return pack(corpus, model.loaded.processor, window)
-
-
-def _open_or_start(
-    path: Path,
-    manifest: dict[str, Any],
-    model: LayeredModel,
-    corpus: Corpus,
-    options: Options,
-    vectors: Vectors,
-    teller: Teller,
-) -> RunFolder:
-    """Go on with the run of that folder, or plan a new one and tell what it takes."""
-    for note in (*corpus.notes, *model.notes):
-        teller.say(note)
-    if RunFolder.exists(path):
-        folder = RunFolder(path)
-        refuse_another(path, folder.manifest, manifest)
-        for shard in folder.damaged():
-            teller.say(f"shard {shard} of {str(path)!r} is not what was written: it is computed again")
-            folder.discard(shard)
-        for name in folder.drop_damaged_tables():
-            teller.say(f"table {name} of {str(path)!r} is not what was written: it is computed again")
-        finished = sum(folder.is_finished(shard) for shard in folder.shards)
-        teller.say(f"going on with {str(path)!r}: {finished} of {len(folder.shards)} shards are there")
-        folder.log("resumed", finished=finished)
-        return folder
-    plan = _with_targets(make_plan(model, corpus, options, vectors), model)
-    size = _bytes(plan, model, options, vectors)
-    need_room(path, size)
-    teller.say(_cost(plan, size, path, model, manifest))
-    notes = [*corpus.notes, *model.notes]
-    own = []
-    if plan.attrs["cut"]:
-        own.append(f"{plan.attrs['cut']:,} of {len(corpus):,} texts are cut at {model.max_length} tokens")
-    if plan.attrs["empty"]:
-        own.append(f"{plan.attrs['empty']:,} of {len(corpus):,} samples have no token: they are left out and counted")
-    for note in own:
-        teller.say(note)
-    notes += own
-    folder = RunFolder.create(path, {**manifest, "notes": notes}, plan)
-    folder.log("started", rows=len(plan), shards=len(folder.shards))
-    return folder
-
-
-def _bytes(plan: pd.DataFrame, model: LayeredModel, options: Options, vectors: Vectors) -> int:
-    """Return the size of the pooled states; similarities may keep a vector more of each original."""
-    kept = len(plan) * len(vectors.poolings) + int((plan["view"] == 0).sum()) * len(vectors.pairs)
-    states = kept * (model.stack.depth + 1) * len(model.sites)
-    return states * (2 * model.stack.width + 4 if options.store_dtype == "float16" else 4 * model.stack.width)
-
-
-def _cost(plan: pd.DataFrame, size: int, path: Path, model: LayeredModel, manifest: dict[str, Any]) -> str:
-    originals = int((plan["view"] == 0).sum())
-    views = f" + {len(plan) - originals:,} of views" if len(plan) > originals else ""
-    return (
-        f"{manifest['model']['name']}: {model.stack.depth} layers of {model.stack.width} · {manifest['data']['name']}: "
-        f"{originals:,} forwards of samples{views} · {size / 1e6:,.0f} MB of states in {path}"
-    )
-
-
-def _with_targets(plan: pd.DataFrame, model: LayeredModel) -> pd.DataFrame:
-    """Add the class each label stands for at a classifier's head, where every label is one of its classes."""
-    if model.lens is None or model.lens.kind != "pooled" or "label" not in plan:
-        return plan
-    names = getattr(getattr(model.module, "config", None), "label2id", None) or {}
-    targets = [names.get(label, names.get(str(label), label)) for label in plan["label"]]
-    numbers = pd.to_numeric(pd.Series(targets), errors="coerce")
-    if numbers.isna().any() or not numbers.between(0, model.lens.classes - 1).all():
-        return plan
-    return plan.assign(target=numbers.astype(int).to_numpy())
-
-
-def _tell_broken(run: Run, teller: Teller) -> None:
-    """Name the samples that are left out for a NaN or an infinity, with their first layer."""
-    plan, broken = run.folder.plan, []
-    for shard in run.folder.shards:
-        with run.folder.shard(shard) as file:
-            layers = file.get_tensor("broken").numpy()
-        rows = run.folder.rows(shard)
-        broken += [(int(layers[i]), str(rows["name"].iloc[i])) for i in np.flatnonzero(layers >= 0)]
-    if broken:
-        layer, name = broken[0]
-        teller.say(
-            f"{len(broken):,} of {len(plan):,} forwards of {run.info['model']['name']} hold NaN or infinity "
-            f"(first: layer {layer}, sample {name}): they are left out and counted; --dtype float32 may mend it"
-        )

@@ -37,9 +37,7 @@ def test_linear_probe_is_converged_where_it_counts(clusters):
     folds = []
     for train, test in StratifiedKFold(5, shuffle=True, random_state=0).split(rows, labels):
         scaler = StandardScaler().fit(rows[train])
-        exact = LogisticRegression(tol=1e-9, max_iter=10_000).fit(
-            scaler.transform(rows[train]), labels[train]
-        )
+        exact = LogisticRegression(tol=1e-9, max_iter=10_000).fit(scaler.transform(rows[train]), labels[train])
         folds.append((exact.predict(scaler.transform(rows[test])) == labels[test]).mean())
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -84,18 +84,12 @@ def test_slow_tokenizers_give_decoded_text(tmp_path):
 def test_what_cannot_be_packed(tmp_path):
     tokenizer = word_tokenizer("[CLS] $A [SEP]")
     corpus = running(tmp_path, "w1 w2 w3")
-    message = (
-        "a window of 2 tokens has no room for text beside the tokenizer's 2 special tokens: give 3 or more"
-    )
+    message = "a window of 2 tokens has no room for text beside the tokenizer's 2 special tokens: give 3 or more"
     with pytest.raises(LayerscopeError, match=f"^{message}$"):
         pack(corpus, tokenizer, 2)
-    with pytest.raises(
-        LayerscopeError, match="^digits holds image samples: only text is packed into windows$"
-    ):
+    with pytest.raises(LayerscopeError, match="^digits holds image samples: only text is packed into windows$"):
         pack(open_corpus("digits"), tokenizer, 8)
-    with pytest.raises(
-        LayerscopeError, match="^story is packed into windows already: pack the text it came from$"
-    ):
+    with pytest.raises(LayerscopeError, match="^story is packed into windows already: pack the text it came from$"):
         pack(pack(corpus, tokenizer, 8), tokenizer, 8)
 
 
@@ -120,6 +114,5 @@ def test_shakespeare_with_a_real_tokenizer(shared):
     assert {window.ids[0] for window in packed.samples} == {tokenizer.bos_token_id}
     text = (shared / "data/tiny_shakespeare/input.txt").read_text()
     assert (
-        "".join(window.text for window in packed.samples[:50])
-        == text[: sum(len(w.text) for w in packed.samples[:50])]
+        "".join(window.text for window in packed.samples[:50]) == text[: sum(len(w.text) for w in packed.samples[:50])]
     )

@@ -74,10 +74,7 @@ def test_images_and_sounds_of_a_data_set(tmp_path):
 
 
 def test_wrong_names_and_folders(tmp_path, monkeypatch):
-    assert (
-        refusal(f"hf:{tmp_path}/none")
-        == f"{tmp_path}/none does not exist: give a folder written by save_to_disk"
-    )
+    assert refusal(f"hf:{tmp_path}/none") == f"{tmp_path}/none does not exist: give a folder written by save_to_disk"
     (tmp_path / "state.json").write_text("{")
     message = refusal(f"hf:{tmp_path}")
     assert message.startswith(f"{tmp_path} is not a data set written by save_to_disk (")

@@ -11,9 +11,7 @@ from PIL import Image
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Waveform, archives, open_corpus, resample
 
-LOOKED_FOR = (
-    "images (.jpg, .jpeg, .png, .bmp, .gif, .tif, .tiff, .webp, .ppm, .pgm) or sounds (.wav, .flac, .ogg)"
-)
+LOOKED_FOR = "images (.jpg, .jpeg, .png, .bmp, .gif, .tif, .tiff, .webp, .ppm, .pgm) or sounds (.wav, .flac, .ogg)"
 
 
 def refusal(data, **options):
@@ -82,9 +80,7 @@ def test_broken_files_among_good_ones_are_left_out_and_named(tmp_path):
 def test_a_file_that_breaks_after_opening_is_named(tmp_path):
     corpus = open_corpus(image_file(tmp_path / "x/a.png").parent)
     (tmp_path / "x/a.png").write_bytes(b"gone")
-    with pytest.raises(
-        LayerscopeError, match=r"^a\.png cannot be decoded \(.*\): replace the file or remove it$"
-    ):
+    with pytest.raises(LayerscopeError, match=r"^a\.png cannot be decoded \(.*\): replace the file or remove it$"):
         corpus.samples[0]
 
 
@@ -224,10 +220,7 @@ def test_shared_sounds_and_images_open(shared):
     digits = open_corpus(shared / "data/fsdd")
     assert (digits.name, len(digits), set(digits.labels)) == ("fsdd_recordings", 3000, set(range(10)))
     assert digits.samples[0].rate == 8000
-    assert all(
-        name.startswith(f"recordings/{label}_")
-        for name, label in zip(digits.names, digits.labels, strict=True)
-    )
+    assert all(name.startswith(f"recordings/{label}_") for name, label in zip(digits.names, digits.labels, strict=True))
 
 
 def test_shared_cifar10_opens(shared):
@@ -235,6 +228,4 @@ def test_shared_cifar10_opens(shared):
     assert (len(corpus), len(set(corpus.labels)), corpus.labels[0]) == (60000, 10, "airplane")
     assert corpus.samples[59999].size == (32, 32)
     assert "splits test, train: all are used" in corpus.notes
-    assert isinstance(
-        corpus.samples[0], type(Image.open(io.BytesIO(corpus.samples.stored(0))).convert("RGB"))
-    )
+    assert isinstance(corpus.samples[0], type(Image.open(io.BytesIO(corpus.samples.stored(0))).convert("RGB")))

@@ -221,9 +221,7 @@ def test_a_text_given_for_a_path():
 def test_an_unknown_modality():
     expected = "modality 'imag' is unknown, did you mean image? (text, image, audio, tensor)"
     assert refusal(["a"], modality="imag") == expected
-    assert (
-        refusal(["a"], modality="tensor") == "texts holds text samples, not the modality 'tensor' asked for"
-    )
+    assert refusal(["a"], modality="tensor") == "texts holds text samples, not the modality 'tensor' asked for"
 
 
 def test_shared_tables_open(shared):

@@ -23,9 +23,7 @@ def test_agrees_with_the_reference(rng, shape, rows, alpha):
     Z = rng.standard_normal(shape) * rng.uniform(0.1, 5, shape[1]) + 1
     # A centred square matrix has one eigenvalue of rounding, whose root is not small.
     tolerance = 1e-6 if alpha < 1 and rows == "centered" else 1e-9
-    assert matrix_entropy(Z, alpha, rows) == pytest.approx(
-        references.matrix_entropy(Z, alpha, rows), rel=tolerance
-    )
+    assert matrix_entropy(Z, alpha, rows) == pytest.approx(references.matrix_entropy(Z, alpha, rows), rel=tolerance)
 
 
 def test_both_sides_of_the_gram_agree(rng):

@@ -61,9 +61,7 @@ def test_infonce(oracle):
     for way, pair in (("z1_to_z2", (a, b)), ("z2_to_z1", (b, a)), ("two_way_mean", (a, b))):
         tail = f"{way}.tau0_1.z1_40x20.z2_40x20"
         both = way == "two_way_mean"
-        assert metrics.infonce(*pair, symmetric=both) == pytest.approx(
-            float(oracle["infonce." + tail]), rel=1e-9
-        )
+        assert metrics.infonce(*pair, symmetric=both) == pytest.approx(float(oracle["infonce." + tail]), rel=1e-9)
         bound = metrics.infonce_bound(*pair, symmetric=both)
         assert bound == pytest.approx(float(oracle["infonce_bound." + tail]), rel=1e-9)
 
@@ -99,9 +97,7 @@ def test_rbf_cka(oracle):
     }
     for key in keys(oracle, "cka_rbf"):
         _, sigma, first, second = key.split(".")
-        value = metrics.cka(
-            oracle[first], oracle[second], kernel="rbf", debiased=False, bandwidth=names[sigma]
-        )
+        value = metrics.cka(oracle[first], oracle[second], kernel="rbf", debiased=False, bandwidth=names[sigma])
         assert value == pytest.approx(float(oracle[key]), rel=1e-9), key
 
 

@@ -34,9 +34,7 @@ def test_the_two_halves_give_the_whole_for_all_layers_at_once(rng, width, rows, 
     mask = torch.from_numpy(rng.random((7, 20)) < 0.8)
     mask[0], mask[1] = False, torch.arange(20) == 4
     grams = torch.stack([token_gram(tokens, mask, rows) for tokens in layers])
-    values = entropy_of_grams(
-        grams, mask.sum(-1), alpha, normalization="max", width=width, side=gram_side(20, width)
-    )
+    values = entropy_of_grams(grams, mask.sum(-1), alpha, normalization="max", width=width, side=gram_side(20, width))
     want = prompt_entropy(layers, mask, alpha, rows, normalization="max")
     np.testing.assert_allclose(values, want, atol=3e-6)
     assert values[:, 0].isnan().all() and values[:, 1].abs().max() < 1e-6
@@ -94,13 +92,9 @@ def test_prefixes_are_the_values_of_the_cut_samples(rng):
     mask = prefix_mask([10, 4, 0], 10)
     values = prompt_entropy(tokens, mask, rows="centered", prefixes=[1, 4, 10, 12])
     assert values.shape == (3, 4)
-    np.testing.assert_allclose(
-        values[0, :3], [prompt_entropy(tokens[0, :k], rows="centered") for k in (1, 4, 10)]
-    )
+    np.testing.assert_allclose(values[0, :3], [prompt_entropy(tokens[0, :k], rows="centered") for k in (1, 4, 10)])
     assert float(values[1, 1]) == pytest.approx(prompt_entropy(tokens[1, :4], rows="centered"))
-    np.testing.assert_array_equal(
-        values.isnan(), [[False, False, False, True], [False, False, True, True], [True] * 4]
-    )
+    np.testing.assert_array_equal(values.isnan(), [[False, False, False, True], [False, False, True, True], [True] * 4])
     with pytest.raises(LayerscopeError, match="prefix 0"):
         prompt_entropy(tokens, prefixes=[0])
 

@@ -33,9 +33,7 @@ def test_every_pair_is_its_cka_in_either_form(rng, small_blocks, shape, debiased
     values = similarity_matrix(disk, debiased=debiased)
     assert disk.longest < 40
     np.testing.assert_array_equal(states, before)
-    want = [
-        [cka(states[:, a], states[:, b], debiased=debiased) for a in range(shape[1])] for b in range(shape[1])
-    ]
+    want = [[cka(states[:, a], states[:, b], debiased=debiased) for a in range(shape[1])] for b in range(shape[1])]
     np.testing.assert_allclose(values, want, atol=1e-10)
 
 

@@ -1,0 +1,95 @@
+"""Start a run folder, or go on with one, and tell the user what it takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from layerscope.profiling.identity import refuse_another
+from layerscope.profiling.job import Job
+from layerscope.profiling.plan import make_plan
+from layerscope.progress import Teller
+from layerscope.runs import Run, RunFolder
+from layerscope.runs.folder import need_room
+
+
+def open_or_start(path: Path, manifest: dict[str, Any], job: Job, teller: Teller) -> RunFolder:
+    """Go on with the run of that folder, or plan a new one and tell what it takes.
+
+    A folder that holds another run, or states that do not fit on its disk, are an error.
+    """
+    notes = [*job.corpus.notes, *job.model.notes]
+    for note in notes:
+        teller.say(note)
+    if RunFolder.exists(path):
+        return _go_on(path, manifest, teller)
+    plan = make_plan(job)
+    size = _bytes(plan, job)
+    need_room(path, size)
+    teller.say(_cost(plan, size, path, job))
+    own = _left_out(plan, job)
+    for note in own:
+        teller.say(note)
+    folder = RunFolder.create(path, {**manifest, "notes": [*notes, *own]}, plan)
+    folder.log("started", rows=len(plan), shards=len(folder.shards))
+    return folder
+
+
+def _go_on(path: Path, manifest: dict[str, Any], teller: Teller) -> RunFolder:
+    folder = RunFolder(path)
+    refuse_another(path, folder.manifest, manifest)
+    for shard in folder.damaged():
+        teller.say(f"shard {shard} of {str(path)!r} is not what was written: it is computed again")
+        folder.discard(shard)
+    for name in folder.drop_damaged_tables():
+        teller.say(f"table {name} of {str(path)!r} is not what was written: it is computed again")
+    finished = sum(folder.is_finished(shard) for shard in folder.shards)
+    teller.say(f"going on with {str(path)!r}: {finished} of {len(folder.shards)} shards are there")
+    folder.log("resumed", finished=finished)
+    return folder
+
+
+def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
+    """What of the samples does not go in."""
+    lines, total = [], len(job.corpus)
+    if plan.attrs["cut"]:
+        lines.append(f"{plan.attrs['cut']:,} of {total:,} texts are cut at {job.model.max_length} tokens")
+    if plan.attrs["empty"]:
+        lines.append(f"{plan.attrs['empty']:,} of {total:,} samples have no token: they are left out and counted")
+    return lines
+
+
+def _bytes(plan: pd.DataFrame, job: Job) -> int:
+    """Return the size of the pooled states; similarities may keep a vector more of each original."""
+    model, vectors = job.model, job.vectors
+    kept = len(plan) * len(vectors.poolings) + int((plan["view"] == 0).sum()) * len(vectors.pairs)
+    states = kept * (model.stack.depth + 1) * len(model.sites)
+    return states * (2 * model.stack.width + 4 if job.options.store_dtype == "float16" else 4 * model.stack.width)
+
+
+def _cost(plan: pd.DataFrame, size: int, path: Path, job: Job) -> str:
+    originals = int((plan["view"] == 0).sum())
+    views = f" + {len(plan) - originals:,} of views" if len(plan) > originals else ""
+    return (
+        f"{job.model.loaded.name}: {job.model.stack.depth} layers of {job.model.stack.width} · {job.corpus.name}: "
+        f"{originals:,} forwards of samples{views} · {size / 1e6:,.0f} MB of states in {path}"
+    )
+
+
+def tell_broken(run: Run, teller: Teller) -> None:
+    """Name the samples that are left out for a NaN or an infinity, with their first layer."""
+    plan, broken = run.folder.plan, []
+    for shard in run.folder.shards:
+        with run.folder.shard(shard) as file:
+            layers = file.get_tensor("broken").numpy()
+        rows = run.folder.rows(shard)
+        broken += [(int(layers[i]), str(rows["name"].iloc[i])) for i in np.flatnonzero(layers >= 0)]
+    if broken:
+        layer, name = broken[0]
+        teller.say(
+            f"{len(broken):,} of {len(plan):,} forwards of {run.info['model']['name']} hold NaN or infinity "
+            f"(first: layer {layer}, sample {name}): they are left out and counted; --dtype float32 may mend it"
+        )
