@@ -121,7 +121,8 @@ def whisper() -> nn.Module:
     config = hf.WhisperConfig(
         vocab_size=V, d_model=D, encoder_layers=L, decoder_layers=2, encoder_attention_heads=HEADS,
         decoder_attention_heads=HEADS, encoder_ffn_dim=64, decoder_ffn_dim=64, max_source_positions=1500,
-        num_mel_bins=80, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, begin_suppress_tokens=None, suppress_tokens=None,
+        num_mel_bins=80, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1,
+        begin_suppress_tokens=None, suppress_tokens=None,
     )  # fmt: skip
     return build(lambda: hf.WhisperForConditionalGeneration(config))
 
