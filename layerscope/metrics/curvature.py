@@ -3,6 +3,9 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, as_tensor, real_first
 
+_CACHED = 1 << 19
+"""Numbers taken at a time: a difference of all tokens at once spends its time on fresh memory, not on arithmetic."""
+
 
 def curvature(tokens: Array, mask: Array | None = None) -> float | Tensor:
     """Return the mean angle between consecutive steps from token to token, one value a sample.
@@ -26,14 +29,24 @@ def zero_differences(tokens: Array, mask: Array | None = None) -> float | Tensor
 def curvature_and_zeros(tokens: Array, mask: Array | None = None) -> tuple[Tensor, Tensor]:
     """Return `curvature` and `zero_differences`, both tensors `[...]`, from one reading of the tokens."""
     states, lengths = real_first(as_tensor(tokens, "tokens", 2), mask)
+    shape = states.shape[:-2]
+    samples = states.reshape(-1, *states.shape[-2:])
+    size = max(1, _CACHED // max(1, samples[:1].numel()))
+    pieces = [
+        _angles(x, n) for x, n in zip(torch.split(samples, size), torch.split(lengths.reshape(-1), size), strict=True)
+    ]
+    means, zeros = zip(*pieces, strict=True)
+    return torch.cat(means).reshape(shape), torch.cat(zeros).reshape(shape)
+
+
+def _angles(states: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean angle and number of zero steps [B] of states [B, T, D] whose first `lengths` tokens are real."""
     if states.shape[-2] < 2:
-        nothing = states.new_full(states.shape[:-2], torch.nan)
-        return nothing, torch.zeros_like(nothing, dtype=torch.long)
+        return states.new_full(lengths.shape, torch.nan), torch.zeros_like(lengths)
     steps = states[..., 1:, :] - states[..., :-1, :]
     norms = torch.linalg.vector_norm(steps, dim=-1)
     dots = torch.linalg.vecdot(steps[..., 1:, :], steps[..., :-1, :])
-    position = torch.arange(norms.shape[-1], device=norms.device)
-    real = position < (lengths - 1)[..., None]
+    real = torch.arange(norms.shape[-1], device=norms.device) < (lengths - 1)[..., None]
     moving = real & (norms != 0)
     counted = moving[..., 1:] & moving[..., :-1]
     scale = (norms[..., 1:] * norms[..., :-1]).masked_fill(~counted, 1.0)

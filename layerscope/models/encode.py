@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Protocol
 
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 
 from layerscope.errors import LayerscopeError
 from layerscope.models.forward import Inputs, accepts
+
+TOKENISED_AT_ONCE = 256
 
 
 class Encoder(Protocol):
@@ -38,25 +41,22 @@ class TextEncoder:
     modality: str = "text"
     cut: int = field(default=0, init=False)
 
-    def ids(self, sample: Any) -> list[int]:
-        """Return the token ids of one sample, special tokens included."""
-        given = getattr(sample, "ids", None)
-        if given is not None:
-            return list(given[: self.max_length])
-        encoded = self.tokenizer(self.prompt + sample, truncation=False, verbose=False)["input_ids"]
-        if len(encoded) > self.max_length:
-            encoded = self.tokenizer(self.prompt + sample, truncation=True, max_length=self.max_length)["input_ids"]
-            self.cut += 1
-        return list(encoded)
+    def ids(self, samples: Sequence[Any]) -> list[list[int]]:
+        """Return the token ids of each sample, special tokens included, cut at the maximal length."""
+        return self._tokenised(samples, truncation=True, max_length=self.max_length)
 
     def lengths(self, samples: Iterable[Any]) -> list[int]:
         """Return each sample's number of tokens; `cut` then says how many of them were longer."""
-        self.cut = 0
-        return [len(self.ids(sample)) for sample in samples]
+        whole: list[int] = []
+        remaining = iter(samples)
+        while chunk := list(islice(remaining, TOKENISED_AT_ONCE)):
+            whole += map(len, self._tokenised(chunk, verbose=False))
+        self.cut = sum(length > self.max_length for length in whole)
+        return [min(length, self.max_length) for length in whole]
 
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return ids [B, T] and their mask; a decoder of an encoder-decoder reads the text shifted by one."""
-        rows = [self.ids(sample) for sample in samples]
+        rows = self.ids(samples)
         width = max(map(len, rows))
         pad = self.tokenizer.pad_token_id or 0
         ids = torch.tensor([row + [pad] * (width - len(row)) for row in rows])
@@ -66,6 +66,16 @@ class TextEncoder:
             named["decoder_input_ids"] = _shifted(ids, self.module)
             named["decoder_attention_mask"] = mask
         return Inputs(named, mask=mask)
+
+    def _tokenised(self, samples: Sequence[Any], **options: Any) -> list[list[int]]:
+        """Ids of texts through the tokenizer, and of windows as they are."""
+        if all(hasattr(sample, "ids") for sample in samples):
+            return [list(sample.ids[: self.max_length]) for sample in samples]
+        texts = [self.prompt + sample for sample in samples]
+        encoded: list[list[int]] = self.tokenizer(
+            texts, return_attention_mask=False, return_token_type_ids=False, **options
+        )["input_ids"]
+        return encoded
 
 
 @dataclass

@@ -140,7 +140,7 @@ def _find_stack(module: nn.Module, inputs: Inputs, override: Override) -> tuple[
 def _probe_samples(encoder: Encoder, samples: Sequence[Any]) -> tuple[Any, Any]:
     """A short and a longer sample; of texts only the first tokens."""
     if isinstance(encoder, TextEncoder):
-        ids = next((i for i in map(encoder.ids, samples) if len(i) > 1), None) or encoder.ids(samples[0]) or [0, 0]
+        ids = next((row for row in encoder.ids(samples) if len(row) > 1), [0, 0])
         long = (ids * PROBE_TOKENS)[: min(PROBE_TOKENS, encoder.max_length)]
         return _Ids(tuple(long[: max(1, len(long) // 2)])), _Ids(tuple(long))
     lengths = encoder.lengths(samples)

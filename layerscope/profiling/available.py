@@ -7,7 +7,7 @@ from layerscope.inputs import Corpus
 from layerscope.metrics.registry import METRICS, choose_metrics
 from layerscope.models import LayeredModel
 from layerscope.profiling.options import Options
-from layerscope.profiling.tables import can_be_probed
+from layerscope.profiling.tables.labels import can_be_probed
 
 
 def check_available(options: Options, model: LayeredModel, corpus: Corpus) -> list[str]:

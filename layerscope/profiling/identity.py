@@ -37,7 +37,7 @@ def tokens_fingerprint(model: LayeredModel, corpus: Corpus) -> str | None:
     if not isinstance(model.encoder, TextEncoder):
         return None
     samples = [corpus.samples[i] for i in range(min(TOKENISED, len(corpus)))]
-    return hashlib.sha256(repr([model.encoder.ids(sample) for sample in samples]).encode()).hexdigest()
+    return hashlib.sha256(repr(model.encoder.ids(samples)).encode()).hexdigest()
 
 
 def describe(job: Job, source: str, command: str) -> dict[str, Any]:

@@ -38,11 +38,12 @@ class BatchMeasure:
         self.means: list[Tensor] = []
         self.lens_states: list[Tensor] = []
         self.side = "tokens"
+        self.masked: tuple[()] | tuple[Tensor | None] = ()
 
     def visit(self, layer: int, site: str, tokens: Tensor) -> None:
         """Take what is asked for from the states of one layer."""
         final = site == "normed" and layer == self.model.stack.depth
-        mask = self.model.mask(self.inputs, tokens)
+        mask = self._real(tokens)
         used = self._without_sinks(tokens, mask, site) if self.options.exclude_sinks and tokens.ndim == 3 else mask
         for name in self.poolings:
             self._keep(f"{site}.{name}", pool(tokens, used if name == "mean" else mask, name, self.positions))
@@ -65,6 +66,13 @@ class BatchMeasure:
         if self.lens_states:
             out |= self._lens(torch.stack(self.lens_states))
         return {k: v.cpu() for k, v in {**out, "broken": self._first_broken()}.items()}
+
+    def _real(self, tokens: Tensor) -> Tensor | None:
+        """Which states are real, found once a batch; None where all are, which spares every layer the masking."""
+        if not self.masked:
+            mask = self.model.mask(self.inputs, tokens)
+            self.masked = (None if mask is None or bool(mask.all()) else mask,)
+        return self.masked[0]
 
     def _keep(self, key: str, vectors: Tensor) -> None:
         self.pooled.setdefault(key, []).append(vectors)

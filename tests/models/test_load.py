@@ -85,7 +85,7 @@ def test_a_sentence_transformer_object_with_its_prompt_and_cls_pooling(tmp_path)
     loaded = load(model, LoadOptions())
     assert (loaded.pooling, loaded.max_length, loaded.prompt) == (("cls",), 16, "w50 ")
     scope = find(loaded)
-    assert scope.encoder.ids(TEXTS[2]) == [50, 40]
+    assert scope.encoder.ids(TEXTS[2:3]) == [[50, 40]]
 
 
 def test_a_peft_adapter_folder(tmp_path):

@@ -1,0 +1,44 @@
+"""From the run folder to the table: every metric by layer, without the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pandas as pd
+
+from layerscope.metrics.registry import Needs
+from layerscope.profiling.options import Options
+from layerscope.profiling.tables.labels import label_rows
+from layerscope.profiling.tables.lens import lens_rows
+from layerscope.profiling.tables.pairs import pair_rows
+from layerscope.profiling.tables.pooled import pooled_rows
+from layerscope.profiling.tables.source import Row, Source
+from layerscope.profiling.tables.tokens import token_rows
+from layerscope.profiling.tables.views import view_rows
+from layerscope.progress import Teller
+from layerscope.runs import COLUMNS, Run
+
+BESIDE = ("sinks",)
+"""What is counted in passing and stands in the table though nobody asked for it by name."""
+
+STEPS: dict[Needs, Callable[[Source], Iterator[Row]]] = {
+    "tokens": token_rows,
+    "pooled": pooled_rows,
+    "views": view_rows,
+    "pairs": pair_rows,
+    "lens": lens_rows,
+    "labels": label_rows,
+}
+
+
+def write_tables(run: Run, options: Options, teller: Teller) -> None:
+    """Compute every metric asked for that is not yet in the run folder, and keep each kind as soon as it is known."""
+    source = Source(run, options)
+    todo = [kind for kind in STEPS if options.wants(kind) and not run.folder.has_table(kind)]
+    with teller.bar("metrics", len(todo)) as advance:
+        for kind in todo:
+            rows = [row for row in STEPS[kind](source) if row["metric"] in (*options.metrics, *BESIDE)]
+            frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+            frame["part"] = run.info["model"]["part"]
+            run.folder.write_table(kind, frame)
+            advance(1)

@@ -1,0 +1,53 @@
+"""How well each layer's states tell the labels: cross-validated probes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from layerscope.evaluation.probes import ProbeScore, knn_probe, linear_probe
+from layerscope.profiling.tables.source import Row, Source
+from layerscope.runs.states import Column
+
+MOST = 5000
+"""A probe is fitted on at most this many seeded samples."""
+FOLDS = 5
+NEIGHBOURS = 10
+
+
+def label_rows(source: Source) -> Iterator[Row]:
+    """Yield probe accuracies by layer, at the site that a truncated model would yield."""
+    plan = source.folder.plan
+    rows = source.rows[np.argsort(source.sample[source.rows])]
+    if len(rows) > MOST:
+        rows = np.sort(np.random.default_rng([source.options.seed, 3]).choice(rows, MOST, replace=False))
+    if "label" not in plan or not can_be_probed(labels := plan["label"].to_numpy()[rows]):
+        return
+    for pooling in source.poolings:
+        for layer in range(source.run.depth + 1):
+            column = Column(source.run.final, layer)
+            states = source.run.states(pooling, (column,), rows)[:][:, 0]
+            for name, probe in (("linear_probe", _linear), ("knn_probe", _nearest)):
+                if source.wants(name):
+                    score = probe(states, labels, source.options.seed)
+                    yield source.row(name, column, score.mean, score.stderr, score.n, pooling=pooling)
+
+
+def can_be_probed(labels: Any) -> bool:
+    """Return whether at least two classes have a member for every fold."""
+    return bool((pd.Series(labels).value_counts() >= FOLDS).sum() >= 2)
+
+
+def _linear(states: Tensor, labels: Any, seed: int) -> ProbeScore:
+    return linear_probe(states, labels, folds=FOLDS, seed=seed)
+
+
+def _nearest(states: Tensor, labels: Any, seed: int) -> ProbeScore:
+    counts = pd.Series(labels).value_counts()
+    usable = int(counts[counts >= FOLDS].sum())
+    smallest_training_fold = usable - -(-usable // FOLDS)
+    return knn_probe(states, labels, k=min(NEIGHBOURS, smallest_training_fold), folds=FOLDS, seed=seed)

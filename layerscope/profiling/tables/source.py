@@ -1,0 +1,75 @@
+"""What tables are computed from: the finite rows of a run, its layers and its poolings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscope.profiling.options import Options
+from layerscope.runs import Run
+from layerscope.runs.states import Column, StoredStates
+
+Row = dict[str, Any]
+Numbers = np.ndarray[Any, Any]
+
+
+class Source:
+    """A run folder as the tables read it: no model, and of the states one block at a time.
+
+    `rows` are the plan's rows of finite samples, in plan order; `total` counts the samples that were drawn, so that
+    what is left out is counted (NaN, infinity, no token).
+    """
+
+    def __init__(self, run: Run, options: Options) -> None:
+        self.run, self.options, self.folder = run, options, run.folder
+        self.sample, self.view = (run.folder.plan[name].to_numpy() for name in ("sample", "view"))
+        self.fine = self._fine_rows()
+        self.rows = np.flatnonzero((self.view == 0) & self.fine)
+        self.total = int(run.info["data"]["samples"])
+        self.poolings: list[str] = run.info["pooling"]
+
+    def wants(self, name: str) -> bool:
+        """Return whether a metric was asked for."""
+        return name in self.options.metrics
+
+    def original_shards(self) -> Iterator[tuple[int, Numbers]]:
+        """Yield the shards of samples themselves, each with which of its rows are finite."""
+        for shard in self.folder.shards:
+            rows = self.folder.rows(shard)
+            if (rows["view"] == 0).all():
+                yield shard, self.fine[rows.index]
+
+    def layers(self) -> Iterator[tuple[str, Column, StoredStates]]:
+        """Yield every pooling and layer (and the final one) with the states of all finite samples."""
+        for pooling in self.poolings:
+            for column in self.run.columns:
+                yield pooling, column, self.run.states(pooling, (column,), self.rows)
+
+    def row(
+        self, name: str, column: Column, value: float, stderr: float = math.nan, n: int | None = None, **more: Any
+    ) -> Row:
+        """Return one row of the long frame; `n` samples (by default all finite ones) out of the total."""
+        used = len(self.rows) if n is None else n
+        total = more.pop("total", self.total)
+        known = {"layer": column.layer, "site": column.site, "value": float(value), "stderr": stderr}
+        return {"metric": name, "variant": None, "pooling": None, **known, "n": used, "n_skipped": total - used, **more}
+
+    def _fine_rows(self) -> Numbers:
+        fine = np.ones(len(self.folder.plan), dtype=bool)
+        for shard in self.folder.shards:
+            with self.folder.shard(shard) as file:
+                fine[self.folder.rows(shard).index] = file.get_tensor("broken").numpy() < 0
+        return fine
+
+
+def mean(values: Tensor) -> tuple[float, float, int]:
+    """Return mean, standard error and number of the values that are defined."""
+    known = values[~torch.isnan(values)]
+    n = len(known)
+    error = float(known.std()) / math.sqrt(n) if n > 1 else math.nan
+    return (float(known.mean()) if n else math.nan), error, n
