@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from layerscope.metrics.registry import METRICS
-from layerscope.reports.curves import LOWEST, NIL, SIMILAR, Curve, Group, curves, error, findings, number
+from layerscope.reports.curves import LOWEST, NIL, SIMILAR, Curve, Group, curves, error, number
+from layerscope.reports.findings import findings
 from layerscope.runs.run import Run
 
 BLOCKS = "▁▂▃▄▅▆▇█"

@@ -89,7 +89,10 @@ class Run:
     def pooled(
         self, layer: int, site: str = "raw", pooling: str | None = None
     ) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Return the pooled states [N, D] of one layer in the order of the samples, float32."""
+        """Return the pooled states [N, D] of one layer in the order of the samples, float32.
+
+        A sample that gave NaN or infinity keeps its row as it is; one without a token has none.
+        """
         if not -self.depth - 1 <= layer <= self.depth:
             raise LayerscopeError(f"layer {layer} does not exist: this model has layers 0..{self.depth}")
         sites, poolings = self.info["model"]["sites"], self.info["pooling"]

@@ -44,10 +44,6 @@ class StoredStates:
     def __getitem__(self, block: slice) -> Tensor:
         return gather(self.folder, self.pooling, self.columns, self.rows[block])
 
-    def column(self, index: int) -> StoredStates:
-        """Return the same rows of one layer."""
-        return StoredStates(self.folder, self.pooling, (self.columns[index],), self.rows, self.width)
-
     def blocks(self, size: int = 2048) -> Iterator[Tensor]:
         """Yield the rows in blocks [n, layers, D]."""
         for start in range(0, len(self), size):

@@ -3,7 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from layerscope.reports.curves import Curve, curves, error, findings, number
+from layerscope.reports.curves import Curve, curves, error, number
+from layerscope.reports.findings import findings
 
 
 def named(found, name):
