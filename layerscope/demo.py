@@ -7,8 +7,8 @@ from pathlib import Path
 from layerscope.inputs import draw, open_corpus
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.models.hub import EMBEDDED
-from layerscope.profiling.profile import profile
 from layerscope.profiling.speed import milliseconds_to_layers
+from layerscope.profiling.verb import profile
 from layerscope.runs import Run
 
 DATA = "stdlib-docs"

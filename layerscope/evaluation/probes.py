@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import binomtest
+from sklearn import config_context
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.neighbors import KNeighborsClassifier
@@ -13,6 +14,8 @@ from sklearn.preprocessing import StandardScaler
 
 from layerscope.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, unit_rows
+
+_DISTANCES_MB = 8  # scikit-learn would hold the distances between all samples at once
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,8 @@ def _cross_validate(
     accuracies = []
     for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(rows, classes):
         fitted = classifier().fit(rows[train], classes[train])
-        right[test] = fitted.predict(rows[test]) == classes[test]
+        with config_context(working_memory=_DISTANCES_MB):
+            right[test] = fitted.predict(rows[test]) == classes[test]
         accuracies.append(float(right[test].mean()))
     mean = float(right.mean())
     interval = binomtest(int(right.sum()), len(right)).proportion_ci(0.95, method="wilson")

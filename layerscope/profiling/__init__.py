@@ -1,5 +1,5 @@
 """The verb `profile`: one pass over the data, then every metric from what the pass stored."""
 
-from layerscope.profiling.profile import profile
+from layerscope.profiling.verb import profile
 
 __all__ = ["profile"]
