@@ -11,11 +11,12 @@ from layerscope.metrics.matrix_entropy import matrix_entropy
 from layerscope.metrics.perplexity import perplexity
 from layerscope.metrics.prompt_entropy import prompt_entropy
 from layerscope.metrics.saturation_layer import saturation_layer
-from layerscope.metrics.similarity import cosine_to, similarity_matrix
+from layerscope.metrics.similarity import cosine_pairs, cosine_to, similarity_matrix
 
 __all__ = [
     "cka",
     "cka_minibatch",
+    "cosine_pairs",
     "cosine_similarity",
     "cosine_to",
     "curvature",

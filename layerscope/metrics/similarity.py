@@ -69,6 +69,24 @@ def cosine_to(states: States, layer: int = -1, center: bool = True) -> Tensor:
     return torch.cat([torch.linalg.vecdot(unit, unit[layer]).mT for unit in unit_blocks]).clamp(-1.0, 1.0)
 
 
+def cosine_pairs(states: States, center: bool = True) -> tuple[Tensor, Tensor]:
+    """Return mean and standard error `[L, L]` of the per-sample cosines of every two layers, read in row blocks.
+
+    `states` as in `similarity_matrix`, whose cosine matrix is the first of the two; the error is NaN for one sample.
+    Raises `LayerscopeError` for non-finite states.
+    """
+    blocks = _Blocks(states, center)
+    total = squares = torch.zeros(blocks.layers, blocks.layers, dtype=torch.float64)
+    for rows in blocks:
+        unit = unit_rows(rows).transpose(0, 1)
+        cosines = unit @ unit.mT
+        total, squares = total + cosines.sum(0), squares + cosines.square().sum(0)
+    n = blocks.count
+    mean = (total / n).clamp(-1.0, 1.0)
+    spread = (squares / n - mean.square()).clamp(min=0.0)
+    return mean, (spread / (n - 1)).sqrt() if n > 1 else torch.full_like(mean, torch.nan)
+
+
 class _Blocks:
     """Float64 blocks `[L, rows, D]` of states, each layer around its mean over all samples if `center`."""
 

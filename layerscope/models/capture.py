@@ -60,12 +60,18 @@ def capture(module: nn.Module, stack: Stack, inputs: Inputs, visit: Visit, until
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put every module into evaluation mode (no dropout) and afterwards back into the mode it was in."""
+    """Put every module into evaluation mode (no dropout, no random masking) and afterwards back as it was."""
     training = [child for child in module.modules() if child.training]
+    config = getattr(module, "config", None)
+    masking = getattr(config, "mask_ratio", None)  # ViTMAE masks patches at random even in evaluation
     module.eval()
+    if masking:
+        config.mask_ratio = 0.0  # type: ignore[union-attr]
     try:
         yield
     finally:
+        if masking:
+            config.mask_ratio = masking  # type: ignore[union-attr]
         for child in training:
             child.training = True
 

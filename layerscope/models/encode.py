@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
@@ -58,7 +58,7 @@ class TextEncoder:
         """Return ids [B, T] and their mask; a decoder of an encoder-decoder reads the text shifted by one."""
         rows = self.ids(samples)
         width = max(map(len, rows))
-        pad = self.tokenizer.pad_token_id or 0
+        pad = self._pad_id()
         ids = torch.tensor([row + [pad] * (width - len(row)) for row in rows])
         mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
         named = {"input_ids": ids, "attention_mask": mask}
@@ -66,6 +66,12 @@ class TextEncoder:
             named["decoder_input_ids"] = _shifted(ids, self.module)
             named["decoder_attention_mask"] = mask
         return Inputs(named, mask=mask)
+
+    def _pad_id(self) -> int:
+        """Return what fills a batch; a classifier on a decoder looks for its own pad id to find the last token."""
+        own = getattr(getattr(self.module, "config", None), "pad_token_id", None)
+        found = own if isinstance(own, int) and own >= 0 else self.tokenizer.pad_token_id
+        return int(found or 0)
 
     def _tokenised(self, samples: Sequence[Any], **options: Any) -> list[list[int]]:
         """Ids of texts through the tokenizer, and of windows as they are."""
@@ -98,7 +104,16 @@ class ImageEncoder:
             if self.processor is not None
             else torch.stack([self._plain(image) for image in images])
         )
-        return Inputs({"pixel_values": pixels})
+        return Inputs({"pixel_values": pixels} | self._order(len(images)))
+
+    def _order(self, n: int) -> dict[str, Tensor]:
+        """Return the noise that keeps the patches of a masked autoencoder in their own order."""
+        config = getattr(self.module, "config", None)
+        size, patch = getattr(config, "image_size", None), getattr(config, "patch_size", None)
+        if not accepts(self.module, "noise") or not isinstance(size, int) or not isinstance(patch, int):
+            return {}
+        patches = (size // patch) ** 2
+        return {"noise": torch.arange(patches, dtype=torch.float32).expand(n, patches)}
 
     def _plain(self, image: Any) -> Tensor:
         import numpy as np
@@ -118,7 +133,12 @@ class AudioEncoder:
     extractor: Any
     module: nn.Module
     modality: str = "audio"
-    frames: Callable[[Tensor], Tensor] | None = None
+    cut: int = field(default=0, init=False)
+
+    @property
+    def max_length(self) -> int | None:
+        """Seconds of a sound at most, where the model has a fixed window."""
+        return getattr(self.extractor, "chunk_length", None)
 
     def _wave(self, sample: Any) -> Any:
         from layerscope.inputs import resample
@@ -126,13 +146,16 @@ class AudioEncoder:
         return resample(sample, self.extractor.sampling_rate)
 
     def lengths(self, samples: Iterable[Any]) -> list[int]:
-        """Return each sound's length in samples at the extractor's rate."""
-        return [len(self._wave(sample)) for sample in samples]
+        """Return each sound's length in samples at the extractor's rate; `cut` then counts those beyond the window."""
+        lengths = [len(self._wave(sample)) for sample in samples]
+        most = self.max_length and self.max_length * self.extractor.sampling_rate
+        self.cut = sum(length > most for length in lengths) if most else 0
+        return lengths
 
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return the features the model reads, with the mask of the real ones."""
         waves = [self._wave(sample) for sample in samples]
-        fixed = getattr(self.extractor, "chunk_length", None)
+        fixed = self.max_length
         out = self.extractor(
             waves,
             sampling_rate=self.extractor.sampling_rate,

@@ -106,8 +106,9 @@ def _packed(inputs: Inputs, n: int, states: Tensor) -> Inputs:
 def _row(inputs: Inputs, i: int) -> Inputs:
     """Return sample `i` alone, without its padding."""
     length = None if inputs.mask is None else int(inputs.mask[i].sum())
+    width = None if inputs.mask is None else inputs.mask.shape[1]  # raw sound is longer than its mask of frames
     named = {
-        k: v[i : i + 1, :length] if length is not None and v.ndim == 2 else v[i : i + 1]
+        k: v[i : i + 1, :length] if v.ndim == 2 and v.shape[1] == width else v[i : i + 1]
         for k, v in inputs.named.items()
     }
     mask = None if inputs.mask is None else inputs.mask[i : i + 1, :length]

@@ -46,12 +46,12 @@ def pool(tokens: Tensor, mask: Tensor | None, pooling: str, positions: Tensor | 
 
     """
     if tokens.ndim == 2:
-        return tokens.float()
+        return tokens.to(torch.float32, copy=True)  # a block may change its input in place after it was seen
     if pooling == "mean":
         return _mean(tokens.float(), mask)
     rows = torch.arange(len(tokens), device=tokens.device)
     if pooling in ("cls", "first"):
-        return tokens[:, 0].float()
+        return tokens[:, 0].to(torch.float32, copy=True)
     if pooling == "last":
         last = tokens.shape[1] - 1 if mask is None else mask.sum(1).long() - 1
         return tokens[rows, last].float()

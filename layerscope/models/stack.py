@@ -194,11 +194,12 @@ def _outermost(chains: list[list[Call]]) -> list[list[Call]]:
 
 
 def _largest(chains: list[list[Call]]) -> list[list[Call]]:
-    """The chain with the most parameters, without a norm at its end; the longer one on a tie."""
+    """The chain with the most parameters, without a norm at its end; on a tie the longer, then the outer one."""
 
-    def size(chain: list[Call]) -> tuple[int, int]:
+    def size(chain: list[Call]) -> tuple[int, int, int]:
         modules = {id(c.module): c.module for c in chain}
-        return sum(p.numel() for m in modules.values() for p in m.parameters()), len(chain)
+        weights = sum(p.numel() for m in modules.values() for p in m.parameters())
+        return weights, len(chain), -chain[0].path.count(".")
 
     chains = [_without_norms(chain) for chain in chains]
     chains = [chain for chain in chains if len(chain) > 1]

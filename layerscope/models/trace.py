@@ -64,7 +64,8 @@ def is_norm(call: Call) -> bool:
     """Return whether a module normalises its input: no matrix of weights, and blind to the input's scale."""
     if any(p.ndim > 1 for p in call.module.parameters()) or call.given.shape != call.returned.shape:
         return False
-    x = call.given / call.given.float().pow(2).mean().sqrt().clamp_min(1e-12).to(call.given.dtype)
+    size = call.given.float().pow(2).mean(-1, keepdim=True).sqrt().clamp_min(1e-12)
+    x = call.given / size.to(call.given.dtype)  # each token by its own: a massive one would hide the others under eps
     once, twice = call.module(x), call.module(2 * x)
     if not isinstance(once, Tensor) or once.shape != x.shape:
         return False

@@ -18,6 +18,7 @@ from layerscope.models.encode import TextEncoder
 from layerscope.profiling.job import Job
 
 VALUES_PER_WEIGHT = 64
+PACKAGES = ("torch", "transformers", "sentence-transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
 TOKENISED = 64
 
 
@@ -81,7 +82,7 @@ def describe(job: Job, source: str, command: str) -> dict[str, Any]:
         "options": options.identity(),
         "versions": {
             "python": python_version(),
-            **{n: _version(n) for n in ("torch", "transformers", "numpy")},
+            **{n: _version(n) for n in PACKAGES},
         },
     }
 

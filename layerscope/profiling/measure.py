@@ -50,7 +50,7 @@ class BatchMeasure:
         if "mean" not in self.poolings or self.options.exclude_sinks:
             self.means.append(pool(tokens, mask, "mean"))  # sees every token, so that no NaN goes unseen
         if self.original and tokens.ndim == 3 and (site == "raw" or final):
-            self._token_metrics(site, tokens, used)
+            self._token_metrics(site, tokens, mask, used)
         if self.original and site == "raw" and self._reads():
             self.lens_states.append(self._lens_rows(tokens))
 
@@ -77,16 +77,17 @@ class BatchMeasure:
     def _keep(self, key: str, vectors: Tensor) -> None:
         self.pooled.setdefault(key, []).append(vectors)
 
-    def _token_metrics(self, site: str, tokens: Tensor, mask: Tensor | None) -> None:
+    def _token_metrics(self, site: str, tokens: Tensor, mask: Tensor | None, used: Tensor | None) -> None:
+        """`mask` marks the real tokens, `used` those of them that are no sinks left out."""
         if "curvature" in self.options.metrics:
             angle, zeros = curvature_and_zeros(tokens, mask)
             self.scalars.setdefault(f"curvature.{site}", []).append(angle.float())
             self.scalars.setdefault(f"zero_steps.{site}", []).append(zeros.float())
         if "prompt_entropy" in self.options.metrics:
             self.side = gram_side(*tokens.shape[-2:])
-            self.grams.setdefault(site, []).append(token_gram(tokens, mask))
+            self.grams.setdefault(site, []).append(token_gram(tokens, used))
             every = torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
-            self.lengths.setdefault(site, []).append(every if mask is None else mask.sum(1))
+            self.lengths.setdefault(site, []).append(every if used is None else used.sum(1))
 
     def _entropies(self, site: str, grams: Tensor) -> dict[str, Tensor]:
         """S_α of all layers at once; on a GPU eigenvalues are the cost, so S₁ takes a seeded share of the samples."""
@@ -110,7 +111,7 @@ class BatchMeasure:
         """Return the mask without tokens whose norm is far above their sample's median, and count them."""
         norms = tokens.float().norm(dim=-1)
         real = torch.ones_like(norms, dtype=torch.bool) if mask is None else mask.bool()
-        median = norms.masked_fill(~real, torch.nan).nanmedian(1, keepdim=True).values
+        median = norms.masked_fill(~real, torch.nan).nanquantile(0.5, 1, keepdim=True)
         sinks = real & (norms > SINK * median)
         if self.original and site == "raw":
             self.scalars.setdefault("sinks.raw", []).append(sinks.sum(1).float())
@@ -124,7 +125,7 @@ class BatchMeasure:
         """The states the lens will read: some tokens of a language model, all of a classifier's."""
         assert self.model.lens is not None
         if self.model.lens.kind == "pooled":
-            return tokens
+            return tokens.clone()  # a block may change its input in place
         sample, position = self._lens_index()
         return tokens[sample, position]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,8 @@ def view_of(job: Job, sample: int, view: int) -> Any:
     if view == 0:
         return given
     kinds, share = options.view_kinds, options.view_share
-    return augment(given, job.corpus.modality, kinds=kinds, share=share, seed=options.seed, sample_id=sample, view=view)
+    own = zlib.crc32(job.corpus.names[sample].encode())  # by its name: the same views whatever else is drawn
+    return augment(given, job.corpus.modality, kinds=kinds, share=share, seed=options.seed, sample_id=own, view=view)
 
 
 def _view_rows(job: Job, chosen: Any) -> pd.DataFrame:
@@ -119,38 +121,35 @@ def _kind(model: LayeredModel) -> str:
 def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:
     """Draw the token positions that are looked at one by one, apart from everything else that is drawn."""
     model, options = job.model, job.options
-    rng = np.random.default_rng([options.seed, 1])
     lengths = np.where(plan["view"] == 0, plan["length"], 0)
     if "position" in job.vectors.pairs:
-        plan["position"] = np.where(lengths > 0, (rng.random(len(plan)) * lengths).astype(int), 0)
+        share = np.random.default_rng([options.seed, 1]).random(len(plan))
+        plan["position"] = (share * lengths).astype(int)
     if model.lens is not None and model.lens.kind == "tokens" and options.wants("lens"):
         readable = np.maximum(lengths - 1, 0) if model.causal else lengths  # the last token has no next one
-        plan["lens"] = _lens_positions(readable, options.lens_tokens, rng)
+        plan["lens"] = _lens_positions(readable, options.lens_tokens, options.seed)
     return plan
 
 
-def _lens_positions(readable: Any, asked: int | str | None, rng: np.random.Generator) -> list[list[int]]:
+def _lens_positions(readable: Any, asked: int | str | None, seed: int) -> list[list[int]]:
     total = int(readable.sum())
     most = total if asked is None else asked
     if asked == "auto":
         most = min(LENS_MOST, max(LENS_LEAST, int(total * LENS_SHARE)))
     assert isinstance(most, int)
+    rng = np.random.default_rng([seed, 4])
     chosen = np.sort(rng.choice(total, min(most, total), replace=False)) if total else np.empty(0, dtype=int)
     ends = np.cumsum(readable)
-    rows = np.searchsorted(ends, chosen, side="right")
-    positions = chosen - (ends - readable)[rows]
-    return [
-        positions[rows == row].tolist() if n else [] for row, n in enumerate(np.bincount(rows, minlength=len(readable)))
-    ]
+    by_row = np.split(chosen, np.searchsorted(chosen, ends)[:-1])
+    return [(positions - start).tolist() for positions, start in zip(by_row, ends - readable, strict=True)]
 
 
 def _with_targets(plan: pd.DataFrame, model: LayeredModel) -> pd.DataFrame:
     """Add the class each label stands for at a classifier's head, where every label is one of its classes."""
     if model.lens is None or model.lens.kind != "pooled" or "label" not in plan:
         return plan
-    names = getattr(getattr(model.module, "config", None), "label2id", None) or {}
-    targets = [names.get(label, names.get(str(label), label)) for label in plan["label"]]
-    numbers = pd.to_numeric(pd.Series(targets), errors="coerce")
-    if numbers.isna().any() or not numbers.between(0, model.lens.classes - 1).all():
-        return plan
-    return plan.assign(target=numbers.astype(int).to_numpy())
+    named = getattr(getattr(model.module, "config", None), "id2label", None) or {}
+    classes = {str(number): number for number in range(model.lens.classes)}
+    classes |= {str(name).lower(): int(number) for number, name in named.items()}
+    targets = [classes.get(str(label).lower()) for label in plan["label"]]
+    return plan if None in targets else plan.assign(target=np.array(targets, dtype=np.int64))

@@ -56,9 +56,14 @@ def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
     """What of the samples does not go in."""
     lines, total = [], len(job.corpus)
     if plan.attrs["cut"]:
-        lines.append(f"{plan.attrs['cut']:,} of {total:,} texts are cut at {job.model.max_length} tokens")
+        unit = "texts are cut at {} tokens" if job.corpus.modality == "text" else "sounds are cut at {} seconds"
+        lines.append(f"{plan.attrs['cut']:,} of {total:,} {unit.format(job.model.max_length)}")
     if plan.attrs["empty"]:
         lines.append(f"{plan.attrs['empty']:,} of {total:,} samples have no token: they are left out and counted")
+    classifier = job.model.lens is not None and job.model.lens.kind == "pooled"
+    if classifier and "label" in plan and "target" not in plan and job.options.wants("lens"):
+        example = plan["label"].iloc[0]
+        lines.append(f"the labels are not the classes of the model's head (such as {example}): no layer accuracy")
     return lines
 
 

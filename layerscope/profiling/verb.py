@@ -161,5 +161,7 @@ def _windows(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
         return corpus
     if options.chunk and not corpus.running:
         raise LayerscopeError("--chunk packs running text: this data has samples of its own, leave --chunk out")
+    if options.prompt:
+        raise LayerscopeError("--prompt goes before texts, and packed windows are none: leave one of the two out")
     window = min(options.chunk or WINDOW, model.max_length or WINDOW)
     return pack(corpus, model.loaded.processor, window)

@@ -24,6 +24,8 @@ UNITS = {
 }  # fmt: skip
 LOWEST = ("prompt_entropy", "curvature", "infonce", "perplexity")
 """What stands out in these is their minimum, in the others their maximum: a convention, not a verdict."""
+NO_CURVE = ("saturation_layer", "zero_steps")
+"""One number for all layers, and a count that explains the curvature's n: they stand in the table alone."""
 SIMILAR = 0.9
 HALF = 0.5
 NIL = 1e-9
@@ -90,7 +92,7 @@ def curves(run: Run) -> list[Curve]:
     table = run.table()
     pairs = table["layer_b"].notna()
     to_last = (table["layer_b"] == run.depth) & (table["site_b"] == run.final)
-    by_layer = table[(~pairs | to_last.fillna(False).astype(bool)) & (table["metric"] != "saturation_layer")]
+    by_layer = table[(~pairs | to_last.fillna(False).astype(bool)) & ~table["metric"].isin(NO_CURVE)]
     found = [
         _curve(rows.sort_values("layer"), run)
         for _, rows in by_layer.groupby(["metric", "variant", "pooling"], sort=False, dropna=False)

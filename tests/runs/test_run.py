@@ -40,7 +40,7 @@ def test_the_table_is_the_long_frame(run) -> None:
     for column in ("variant", "pooling", "site_b"):
         assert all(value is None or isinstance(value, str) for value in table[column])
     assert table["step"].isna().all()
-    assert set(table["metric"]) == set(metrics_of_a_language_model())
+    assert set(table["metric"]) - {"zero_steps"} == set(metrics_of_a_language_model())
     keys = ["metric", "variant", "layer", "site", "layer_b", "site_b", "pooling"]
     assert not table.duplicated(keys).any()
     pd.testing.assert_frame_equal(layerscope.open_run(run.path).table(), table)
@@ -79,7 +79,9 @@ def test_pairs_are_a_square_frame(run) -> None:
 
 def test_samples_hold_what_is_averaged(run) -> None:
     frame = run.samples()
-    assert {"sample", "name", "label", "length", "metric", "variant", "layer", "site", "value"} == set(frame.columns)
+    assert {"sample", "name", "label", "length", "metric", "variant", "layer", "site", "pooling", "value"} == set(
+        frame.columns
+    )
     lengths = frame.drop_duplicates("sample").set_index("sample")["length"].sort_index()
     assert lengths.tolist() == [len(text.split()) for text in TEXTS]
     cosine = frame[frame["metric"] == "cosine_to_last"]

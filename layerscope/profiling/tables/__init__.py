@@ -18,7 +18,7 @@ from layerscope.profiling.tables.views import view_rows
 from layerscope.progress import Teller
 from layerscope.runs import COLUMNS, Run
 
-BESIDE = ("sinks",)
+BESIDE = ("sinks", "zero_steps")
 """What is counted in passing and stands in the table though nobody asked for it by name."""
 
 STEPS: dict[Needs, Callable[[Source], Iterator[Row]]] = {

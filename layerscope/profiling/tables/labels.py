@@ -23,10 +23,12 @@ def label_rows(source: Source) -> Iterator[Row]:
     """Yield probe accuracies by layer, at the site that a truncated model would yield."""
     plan = source.folder.plan
     rows = source.rows[np.argsort(source.sample[source.rows])]
+    left_out = source.total - len(rows)
     if len(rows) > MOST:
         rows = np.sort(np.random.default_rng([source.options.seed, 3]).choice(rows, MOST, replace=False))
     if "label" not in plan or not can_be_probed(labels := plan["label"].to_numpy()[rows]):
         return
+    total = len(rows) + left_out
     for pooling in source.poolings:
         for layer in range(source.run.depth + 1):
             column = Column(source.run.final, layer)
@@ -34,7 +36,7 @@ def label_rows(source: Source) -> Iterator[Row]:
             for name, probe in (("linear_probe", _linear), ("knn_probe", _nearest)):
                 if source.wants(name):
                     score = probe(states, labels, source.options.seed)
-                    yield source.row(name, column, score.mean, score.stderr, score.n, pooling=pooling)
+                    yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
 
 
 def can_be_probed(labels: Any) -> bool:

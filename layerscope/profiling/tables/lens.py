@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -17,15 +18,16 @@ def lens_rows(source: Source) -> Iterator[Row]:
     found = _lens_columns(source)
     if "prediction" not in found or not found["prediction"].shape[1]:
         return
-    prediction, n = found["prediction"], found["prediction"].shape[1]
+    prediction, n = found["prediction"], int(found["drawn"].sum())
     columns = [Column(source.run.final, layer) for layer in range(source.run.depth + 1)]
     if "target" in found:
         for column, hits in zip(columns, (prediction == found["target"]).double(), strict=True):
             yield source.row("layer_accuracy", column, *mean(hits), total=n)
     if source.run.info["model"]["language_model"] and "nll" in found:
         for column, losses in zip(columns, found["nll"].double(), strict=True):
-            value = float(metrics.perplexity(losses))
-            yield source.row("perplexity", column, value, value * mean(losses)[1], n, total=n)
+            finite = losses[torch.isfinite(losses)]
+            value = float(metrics.perplexity(finite)) if len(finite) else math.nan
+            yield source.row("perplexity", column, value, value * mean(finite)[1], len(finite), total=n)
     first = metrics.saturation_layer(prediction[1:].T)
     yield source.row("saturation_layer", columns[-1], *mean(first.double()), total=n)
     for column in columns[1:]:
@@ -33,7 +35,7 @@ def lens_rows(source: Source) -> Iterator[Row]:
 
 
 def _lens_columns(source: Source) -> dict[str, Tensor]:
-    """Predictions [L+1, n], targets [n] and losses [L+1, n] of the finite samples, where they are there."""
+    """Predictions [L+1, n], targets [n] and losses [L+1, n] of the finite samples, and how many were `drawn`."""
     parts: dict[str, list[Tensor]] = {}
     for shard, fine in source.original_shards():
         with source.folder.shard(shard) as file:
@@ -41,6 +43,8 @@ def _lens_columns(source: Source) -> dict[str, Tensor]:
             kept = torch.from_numpy(fine)
             if "lens.row" in keys:
                 kept = kept[file.get_tensor("lens.row").long()]
+            if keys:
+                parts.setdefault("drawn", []).append(torch.tensor([len(kept)]))
             for key in keys:
                 values = file.get_tensor(key)
                 parts.setdefault(key.removeprefix("lens."), []).append(values[..., kept])

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 
 from layerscope import metrics
-from layerscope.profiling.tables.source import Row, Source, mean
+from layerscope.profiling.tables.source import Row, Source
 
 LEAST = 4
 """Debiased CKA is defined from this many samples on."""
@@ -22,35 +23,30 @@ def pair_rows(source: Source) -> Iterator[Row]:
     for pooling in (poolings := [*source.run.info["pair_pooling"], *source.poolings]):
         states = source.run.states(pooling, columns, source.rows)
         if source.wants("cosine_similarity"):
-            to_last = metrics.cosine_to(states)
             if pooling == poolings[0]:
-                _keep(source, to_last)
-            errors = [mean(layer)[1] for layer in to_last.T]
-            matrix = metrics.similarity_matrix(states, "cosine_similarity")
-            yield from _square(source, "cosine_similarity", "centered", matrix, pooling, errors)
+                _keep(source, metrics.cosine_to(states), pooling)
+            yield from _square(source, "cosine_similarity", "centered", pooling, *metrics.cosine_pairs(states))
         if source.wants("cka") and len(states) >= LEAST:
             matrix = metrics.similarity_matrix(states, "cka")
-            yield from _square(source, "cka", "linear,debiased", matrix, pooling, [math.nan] * len(columns))
+            yield from _square(source, "cka", "linear,debiased", pooling, matrix, torch.full_like(matrix, math.nan))
 
 
-def _square(
-    source: Source, name: str, variant: str, matrix: Tensor, pooling: str, errors_to_last: list[float]
-) -> Iterator[Row]:
+def _square(source: Source, name: str, variant: str, pooling: str, values: Tensor, errors: Tensor) -> Iterator[Row]:
     columns = source.run.columns
     for i, a in enumerate(columns):
         for j, b in enumerate(columns):
-            error = errors_to_last[i] if j == len(columns) - 1 else math.nan
-            other: Row = {"layer_b": b.layer, "site_b": b.site}
-            yield source.row(name, a, float(matrix[i, j]), error, variant=variant, pooling=pooling, **other)
+            other: Row = {"layer_b": b.layer, "site_b": b.site, "variant": variant, "pooling": pooling}
+            yield source.row(name, a, float(values[i, j]), float(errors[i, j]), **other)
 
 
-def _keep(source: Source, values: Tensor) -> None:
+def _keep(source: Source, values: Tensor, pooling: str) -> None:
     columns, n = source.run.columns, len(source.rows)
     frame = pd.DataFrame(
         {
             "sample": np.repeat(source.sample[source.rows], len(columns)),
             "metric": "cosine_to_last",
             "variant": "centered",
+            "pooling": pooling,
             "layer": np.tile([c.layer for c in columns], n),
             "site": np.tile([c.site for c in columns], n),
             "value": values.reshape(-1).numpy(),

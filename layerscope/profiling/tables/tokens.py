@@ -21,6 +21,9 @@ def token_rows(source: Source) -> Iterator[Row]:
                 parts.setdefault(key, []).append(file.get_tensor(key)[:, fine])
     for key, shards in sorted(parts.items()):
         name, variant, site = parse_key(key)
-        for layer, values in enumerate(torch.cat(shards, 1).double()):
+        layers = torch.cat(shards, 1).double()
+        if name == "zero_steps" and not bool(layers.any()):
+            continue
+        for layer, values in enumerate(layers):
             column = Column(site, layer if site == "raw" else source.run.depth)
             yield source.row(name, column, *mean(values), variant=variant)

@@ -1,0 +1,224 @@
+"""A whole run against the same metrics computed here, from states that the test's own hooks have seen."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from models import zoo
+from models.tokenizer import word_tokenizer, words
+
+from layerscope import metrics, profile
+from layerscope.inputs import augment, open_corpus
+from layerscope.runs import Run
+
+N, VIEWS = 24, 2
+
+
+def texts() -> list[str]:
+    rng = np.random.default_rng(3)
+    return [words(rng.integers(3, 80, size=int(n)).tolist()) for n in rng.integers(4, 30, size=N)]
+
+
+def tokens_by_layer(model, tokenizer, text: str) -> list[torch.Tensor]:
+    """States of layers 0..L of one text alone, by plain hooks on BERT's layers."""
+    seen: list[torch.Tensor] = []
+    layers = model.bert.encoder.layer
+    handles = [layers[0].register_forward_pre_hook(lambda _, args: seen.append(args[0][0]))]
+    handles += [layer.register_forward_hook(lambda *a: seen.append(a[-1][0])) for layer in layers]
+    with torch.no_grad():
+        model.bert(input_ids=torch.tensor([tokenizer(text)["input_ids"]]))
+    for handle in handles:
+        handle.remove()
+    return seen
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    model, tokenizer, corpus = zoo.bert(), word_tokenizer(), open_corpus(texts())
+    out = tmp_path_factory.mktemp("values") / "run"
+    run = profile(model, corpus, processor=tokenizer, out=out, metrics="seven", views=VIEWS, progress=False)
+    return run, model, tokenizer, corpus
+
+
+def value(run: Run, metric: str, layer: int, column: str = "value") -> float:
+    table = run.table()
+    return float(table[(table["metric"] == metric) & (table["layer"] == layer)][column].iloc[0])
+
+
+def test_token_metrics_are_the_mean_of_the_public_functions_with_its_error(measured) -> None:
+    run, model, tokenizer, corpus = measured
+    states = [tokens_by_layer(model, tokenizer, text) for text in corpus.samples]
+    for name, function in (("prompt_entropy", metrics.prompt_entropy), ("curvature", metrics.curvature)):
+        for layer in range(zoo.L + 1):
+            each = np.array([float(function(sample[layer].double())) for sample in states])
+            assert value(run, name, layer) == pytest.approx(each.mean(), rel=1e-5)
+            assert value(run, name, layer, "stderr") == pytest.approx(each.std(ddof=1) / math.sqrt(N), rel=1e-4)
+
+
+def test_pooled_and_view_metrics_are_the_public_functions(measured) -> None:
+    run, model, tokenizer, corpus = measured
+    names = list(corpus.names)
+
+    def view(i: int, v: int) -> str:
+        import zlib
+
+        own = zlib.crc32(names[i].encode())
+        return corpus.samples[i] if v == 0 else augment(corpus.samples[i], "text", seed=0, sample_id=own, view=v)
+
+    def vectors(text: str) -> torch.Tensor:
+        return torch.stack([x.mean(0) for x in tokens_by_layer(model, tokenizer, text)])
+
+    pooled = torch.stack([torch.stack([vectors(view(i, v)) for v in range(VIEWS + 1)]) for i in range(N)])
+    pooled = pooled.double()  # [N, views, layers, D]
+    assert any(view(i, 1) != view(i, 2) for i in range(N))
+    for layer in range(zoo.L + 1):
+        z = pooled[:, :, layer]
+        order = np.random.default_rng([0, 2]).permutation(N)
+        expected = {
+            "dataset_entropy": metrics.dataset_entropy(z[:, 0]),
+            "effective_rank": metrics.effective_rank(z[:, 0]),
+            "infonce": metrics.infonce(z[order, 0], z[order, 1]),
+            "dime": metrics.dime(z[order, 0], z[order, 1]),
+            "lidar": metrics.lidar(z),
+        }
+        for name, want in expected.items():
+            assert value(run, name, layer) == pytest.approx(float(want), rel=2e-4, abs=1e-6), (name, layer)
+
+
+def test_a_sample_has_the_same_views_whatever_else_is_drawn(tmp_path) -> None:
+    from layerscope.models import LoadOptions, Override, find_layers, load, vectors_for
+    from layerscope.profiling.job import Job
+    from layerscope.profiling.options import options_from
+    from layerscope.profiling.plan import view_of
+
+    corpus = open_corpus(texts())
+    loaded = load(zoo.bert(), LoadOptions(), word_tokenizer())
+    model = find_layers(loaded, "text", corpus.samples[:3], Override(), max_length=None, prompt="")
+
+    def views(corpus, seed: int = 0) -> dict[str, str]:
+        options = options_from("default", "all", 1.0, "auto", None, seed=seed)
+        job = Job(model, corpus, options, vectors_for(model, "auto"))
+        return {corpus.names[i]: view_of(job, i, 1) for i in range(len(corpus))}
+
+    every, some = views(corpus), views(corpus.take([20, 5, 11]))
+    assert some == {name: every[name] for name in some}
+    assert views(corpus, seed=1) != every
+
+
+def test_a_vit_on_digits(tmp_path) -> None:
+    run = profile(zoo.vit(), "digits", out=tmp_path / "run", samples=60, views=1, progress=False)
+    assert run.info["pooling"] == ["first"]
+    table = run.table()
+    assert {"prompt_entropy", "lidar", "cka", "layer_accuracy", "linear_probe"} <= set(table["metric"])
+    assert run.metric("layer_accuracy").index.tolist() == [0, 1, 2, 3]
+    assert run.pooled(3, "final").shape == (60, zoo.D)
+
+
+def test_a_whisper_encoder_pools_real_frames_only(tmp_path) -> None:
+    from transformers import WhisperFeatureExtractor
+
+    from layerscope.inputs import Waveform
+
+    model, extractor = zoo.whisper(), WhisperFeatureExtractor()
+    rng = np.random.default_rng(0)
+    sounds = [Waveform(rng.normal(size=n).astype("float32"), 8000) for n in (4000, 9600, 6400, 8000)]
+    run = profile(model, sounds, processor=extractor, part="encoder", out=tmp_path / "run", views=1, progress=False)
+    from layerscope.inputs import resample
+
+    for i, sound in enumerate(sounds):
+        features = extractor(resample(sound, 16000), sampling_rate=16000, return_tensors="pt")["input_features"]
+        frames = math.ceil(len(sound.samples) / 8000 * 50)
+        with torch.no_grad():
+            states = model.model.encoder(features).last_hidden_state[0, :frames]
+        mine = torch.from_numpy(run.pooled(zoo.L, "final")[i])
+        torch.testing.assert_close(mine, states.mean(0), rtol=1e-4, atol=1e-5)
+
+
+def test_a_sound_beyond_the_window_is_told(tmp_path) -> None:
+    from transformers import WhisperFeatureExtractor
+
+    from layerscope.inputs import Waveform
+
+    long = Waveform(np.zeros(31 * 8000, dtype="float32") + 0.1, 8000)
+    run = profile(
+        zoo.whisper(), [long, Waveform(np.ones(8000, dtype="float32"), 8000)], processor=WhisperFeatureExtractor(),
+        part="encoder", out=tmp_path / "run", views=0, metrics="prompt_entropy", progress=False,
+    )  # fmt: skip
+    assert "1 of 2 sounds are cut at 30 seconds" in run.info["notes"]
+
+
+def test_blocks_that_change_their_input_in_place_do_not_change_what_was_seen(tmp_path) -> None:
+    class InPlace(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x.relu_())
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), *[InPlace() for _ in range(3)])
+    rows = torch.randn(12, 6)
+    run = profile(model, rows, out=tmp_path / "run", metrics="effective_rank", progress=False)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.from_numpy(run.pooled(0)), model[0](rows))
+
+
+def test_the_labels_of_a_classifier_are_matched_by_name(tmp_path) -> None:
+    import transformers as hf
+
+    config = hf.BertConfig(**zoo.COMMON, num_labels=2, id2label={0: "NEGATIVE", 1: "POSITIVE"})
+    model = zoo.build(lambda: hf.BertForSequenceClassification(config))
+    samples = texts()
+    labels = ["positive" if i % 3 else "negative" for i in range(N)]
+    run = profile(
+        model,
+        (samples, labels),
+        processor=word_tokenizer(),
+        out=tmp_path / "a",
+        metrics="layer_accuracy",
+        progress=False,
+    )
+    tokenizer = word_tokenizer()
+    with torch.no_grad():
+        own = [int(model(input_ids=torch.tensor([tokenizer(t)["input_ids"]])).logits.argmax()) for t in samples]
+    right = np.mean([p == (label == "positive") for p, label in zip(own, labels, strict=True)])
+    assert float(run.metric("layer_accuracy")[zoo.L]) == pytest.approx(right)
+    other = profile(
+        model, (samples, [f"x{i % 2}" for i in range(N)]), processor=word_tokenizer(), out=tmp_path / "b",
+        metrics="layer_accuracy,saturated", progress=False,
+    )  # fmt: skip
+    assert any("not the classes of the model's head (such as x" in note for note in other.info["notes"])
+
+
+def test_a_classifier_on_a_decoder_reads_its_last_token_in_any_batch(tmp_path) -> None:
+    import transformers as hf
+
+    config = hf.GPT2Config(
+        vocab_size=99, n_embd=32, n_layer=3, n_head=4, pad_token_id=2, bos_token_id=1, eos_token_id=2, num_labels=3
+    )
+    model = zoo.build(lambda: hf.GPT2ForSequenceClassification(config))
+    data = (texts(), [i % 3 for i in range(N)])
+    one, many = (
+        profile(
+            model, data, processor=word_tokenizer(), out=tmp_path / str(size), batch_size=size, progress=False,
+            metrics="layer_accuracy",
+        ).metric("layer_accuracy")
+        for size in (1, 16)
+    )  # fmt: skip
+    assert one.tolist() == many.tolist()
+
+
+def test_the_demo_answers_in_its_first_line(tmp_path, capfd) -> None:
+    import re
+
+    from layerscope.demo import run_demo
+
+    answer, run = run_demo(tmp_path / "demo", "60")
+    found = re.fullmatch(r"layer (\d): (\d+\.\d) % · the model as shipped: (\d+\.\d) % · (\d+\.\d)× faster", answer)
+    assert found is not None, answer
+    accuracy = run.metric("linear_probe")
+    assert int(found[1]) == accuracy.drop(0).idxmax()
+    assert float(found[2]) == pytest.approx(100 * accuracy[int(found[1])], abs=0.051)
+    assert float(found[3]) == pytest.approx(100 * accuracy[6], abs=0.051)
