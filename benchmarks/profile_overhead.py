@@ -24,8 +24,8 @@ BARS = {"minilm": 1.20, "wide": 1.10, "lens": 1.35}
 TOKENS = 128
 
 
-def case(name: str) -> tuple[Any, Any, int, dict[str, Any]]:
-    """Return (model, tokenizer, number of texts, options) of a case."""
+def case(name: str) -> tuple[Any, Any, int]:
+    """Return (model, tokenizer, number of texts) of a case."""
     import torch
     from transformers import AutoTokenizer, BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 
@@ -35,13 +35,13 @@ def case(name: str) -> tuple[Any, Any, int, dict[str, Any]]:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     torch.manual_seed(0)
     if name == "minilm":
-        return folder, None, 256, {"lens_tokens": "auto"}
+        return folder, None, 256
     if name == "wide":
-        return BertModel(BertConfig(vocab_size=30522)).eval(), tokenizer, 64, {}
-    return GPT2LMHeadModel(GPT2Config(vocab_size=50257)).eval(), tokenizer, 64, {}
+        return BertModel(BertConfig(vocab_size=30522)).eval(), tokenizer, 64
+    return GPT2LMHeadModel(GPT2Config(vocab_size=50257)).eval(), tokenizer, 64
 
 
-def texts(tokenizer: Any, n: int) -> list[str]:
+def texts(n: int) -> list[str]:
     """Return running text cut into pieces of just over 128 tokens."""
     from layerscope.inputs import open_corpus
 
@@ -62,9 +62,9 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     from layerscope.profiling.passing import compute
     from layerscope.profiling.plan import make_plan
 
-    source, tokenizer, n, _ = case(name)
+    source, tokenizer, n = case(name)
     loaded = load(source, LoadOptions(), tokenizer)
-    corpus = open_corpus(texts(tokenizer, n))
+    corpus = open_corpus(texts(n))
     options = options_from("default", "all", 1.0, "auto", None, views=0, max_length=TOKENS, batch_size=32)
     model = find_layers(loaded, "text", corpus.samples[:4], Override(), max_length=TOKENS, prompt="")
     job = Job(model, corpus, options, vectors_for(model, "auto"))

@@ -33,12 +33,6 @@ class Stack:
         """L, the number of block executions."""
         return len(self.blocks)
 
-    def layer_index(self, layer: int) -> int:
-        """Return the layer, counted from the end where negative, or say which layers there are."""
-        if -self.depth - 1 <= layer <= self.depth:
-            return layer % (self.depth + 1)
-        raise LayerscopeError(f"layer {layer} does not exist: this model has layers 0..{self.depth}")
-
 
 class SeveralParts(LayerscopeError):
     """A model with several stacks of blocks, and none of them named."""
