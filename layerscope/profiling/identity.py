@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
@@ -13,13 +14,28 @@ from torch import nn
 
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Corpus
+from layerscope.inputs.samples import Window
 from layerscope.models import LayeredModel
 from layerscope.models.encode import TextEncoder
 from layerscope.profiling.job import Job
 
+EXAMPLES = 3
+EXAMPLE_LENGTH = 240
+"""Characters of a sample that are kept as an example."""
 VALUES_PER_WEIGHT = 64
 PACKAGES = ("torch", "transformers", "sentence-transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
 TOKENISED = 64
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where model and data come from, as the user named them, and the command that asks for the run."""
+
+    model: str
+    data: str
+    text_column: str | None
+    label_column: str | None
+    command: str
 
 
 def weights_fingerprint(module: nn.Module) -> str:
@@ -41,16 +57,29 @@ def tokens_fingerprint(model: LayeredModel, corpus: Corpus) -> str | None:
     return hashlib.sha256(repr(model.encoder.ids(samples)).encode()).hexdigest()
 
 
-def describe(job: Job, source: str, command: str) -> dict[str, Any]:
+def examples(corpus: Corpus) -> list[str]:
+    """Return the beginnings of the first samples, where they are texts: a reader sees what the model was shown."""
+    if corpus.modality != "text":
+        return []
+    first = [corpus.samples[i] for i in range(min(EXAMPLES, len(corpus)))]
+    return [_cut(sample.text if isinstance(sample, Window) else str(sample)) for sample in first]
+
+
+def _cut(text: str) -> str:
+    shown = text if len(text) <= EXAMPLE_LENGTH else f"{text[: EXAMPLE_LENGTH - 1]}…"
+    return shown.encode("utf-8", "replace").decode()  # half a surrogate pair cannot be written
+
+
+def describe(job: Job, origin: Origin) -> dict[str, Any]:
     """Return the manifest of a run: everything to repeat it and to know it again."""
     model, corpus, options, vectors = job.model, job.corpus, job.options, job.vectors
     dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
     return {
         "layerscope": _version("layerscope"),
-        "command": command,
+        "command": origin.command,
         "model": {
             "name": model.loaded.name,
-            "source": source,
+            "source": origin.model,
             "revision": model.loaded.revision,
             "weights": weights_fingerprint(model.module),
             "class": type(model.module).__name__,
@@ -71,6 +100,10 @@ def describe(job: Job, source: str, command: str) -> dict[str, Any]:
         },
         "data": {
             "name": corpus.name,
+            "source": origin.data,
+            "text_column": origin.text_column,
+            "label_column": origin.label_column,
+            "examples": examples(corpus),
             "modality": corpus.modality,
             "samples": len(corpus),
             "fingerprint": corpus.fingerprint(),

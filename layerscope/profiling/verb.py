@@ -12,7 +12,8 @@ from layerscope.inputs.views import DEFAULT_SHARE, check_views
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.encode import modality_of
 from layerscope.profiling.available import check_available
-from layerscope.profiling.identity import describe
+from layerscope.profiling.call import spoken
+from layerscope.profiling.identity import Origin, describe
 from layerscope.profiling.job import Job
 from layerscope.profiling.options import Options, options_from
 from layerscope.profiling.passing import run_pass
@@ -102,12 +103,13 @@ def profile(
         trust_remote_code: let the checkpoint's own code run.
         allow_pickle: load pickled weights, which can run code.
         progress: tell what happens on standard error, with bars.
-        command: the command line that asks for this run, kept in the run folder.
+        command: the command line that asks for this run, kept in the run folder; by default the call itself.
 
     Raises:
         LayerscopeError: for every wrong input, in one line with the mend.
 
     """
+    command = command or spoken(profile, locals(), leave_out=("progress", "command"))
     options = options_from(
         metrics, samples, alpha, lens_tokens, view_kinds, pooling=pooling, max_length=max_length,
         batch_size=batch_size, views=views, view_samples=view_samples, view_share=view_share,
@@ -119,7 +121,8 @@ def profile(
     weights = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)
     corpus = None if data is None else read(data)  # wrong data is told before the model is loaded
     loaded = load(model, weights, processor)
-    corpus = corpus or read(_default_data(loaded))
+    data = _default_data(loaded) if data is None else data
+    corpus = corpus or read(data)
     check_views(corpus.modality, options.view_kinds, options.view_share)
     layered = find_layers(
         loaded,
@@ -135,8 +138,7 @@ def profile(
     for note in check_available(options, layered, corpus):
         teller.say(note)
     path = Path(out) if out is not None else Path("runs") / folder_name(f"{loaded.name}-{corpus.name}")
-    source = str(model) if isinstance(model, (str, Path)) else type(model).__name__
-    manifest = describe(job, source, command)
+    manifest = describe(job, Origin(_named(model), _named(data), text_column, label_column, command))
     with locked(path):
         folder = open_or_start(path, manifest, job, teller)
         run_pass(job, folder, teller)
@@ -144,6 +146,11 @@ def profile(
         tell_broken(run, teller)
         write_tables(run, options, teller)
     return run
+
+
+def _named(given: Any) -> str:
+    """Return a path or a name as it was given, of an object its kind."""
+    return str(given) if isinstance(given, (str, Path)) else type(given).__name__
 
 
 def _default_data(loaded: Loaded) -> str:
