@@ -19,6 +19,11 @@ class Metric:
     needs: Needs
     title: str
     reading: str
+    """A few words for a terminal: unit, and what an end of the scale means."""
+    meaning: str
+    """How it is computed, and its range."""
+    direction: str
+    """Which end means what: a description or a hypothesis, never a verdict."""
     source: str
     seven: bool = False
     """One of the seven quality measures of Layer by Layer."""
@@ -26,6 +31,7 @@ class Metric:
 
 _SKEAN = "Skean et al. 2025, Layer by Layer"
 _JIANG = "Jiang, Zhou, Zhu 2025, Tracing Representation Progression"
+_OORD = "van den Oord et al. 2018, Representation Learning with Contrastive Predictive Coding"
 
 METRICS = {
     m.name: m
@@ -35,18 +41,55 @@ METRICS = {
             "tokens",
             "prompt entropy",
             "nats; low: a sample's tokens are compressed",
+            "Entropy of the normalised eigenvalues of the Gram matrix of one sample's tokens, each token scaled to "
+            "unit length; from 0 (all tokens point one way) to log min(tokens, width). Averaged over samples.",
+            "Low: the tokens of a sample are compressed. Often a valley in the middle layers, and in two published "
+            "language models the valley lies near the best layers; a hypothesis elsewhere.",
             _SKEAN,
             True,
         ),
-        Metric("curvature", "tokens", "curvature", "radians; low: tokens follow a smooth path", _SKEAN, True),
-        Metric("dataset_entropy", "pooled", "dataset entropy", "nats; high: samples spread out", _SKEAN, True),
-        Metric("effective_rank", "pooled", "effective rank", "dimensions in use", "Roy, Vetterli 2007", True),
+        Metric(
+            "curvature",
+            "tokens",
+            "curvature",
+            "radians; low: tokens follow a smooth path",
+            "Mean angle between the steps from one token to the next and the steps after them; from 0 (a straight "
+            "line) to π. A sample needs three tokens.",
+            "Low: tokens follow a smooth path. Random steps in a wide space give about π/2, and steps to independent "
+            "points 2π/3.",
+            _SKEAN,
+            True,
+        ),
+        Metric(
+            "dataset_entropy",
+            "pooled",
+            "dataset entropy",
+            "nats; high: samples spread out",
+            "The same entropy over the pooled states of all samples instead of the tokens of one; from 0 to "
+            "log min(samples, width).",
+            "High: samples spread over many directions. Which end serves a task differs by model and data.",
+            _SKEAN,
+            True,
+        ),
+        Metric(
+            "effective_rank",
+            "pooled",
+            "effective rank",
+            "dimensions in use",
+            "Exponential of the entropy of the singular values, normalised to sum 1; from 1 to min(samples, width).",
+            "High: more dimensions are in use. It is no sign of quality by itself: noise has full rank.",
+            "Roy, Vetterli 2007, The Effective Rank",
+            True,
+        ),
         Metric(
             "infonce",
             "views",
             "InfoNCE",
             "nats; low: views of a sample find each other",
-            "van den Oord et al. 2018",
+            "Cross-entropy of finding a sample's augmented view among those of all samples of its block by cosine "
+            "similarity, temperature 0.1, both ways averaged; 0 and up. Blocks of another size give other values.",
+            "Low: augmentations leave a sample where it is. Its relation to task scores changes sign with the corpus.",
+            _OORD,
             True,
         ),
         Metric(
@@ -54,37 +97,112 @@ METRICS = {
             "views",
             "InfoNCE bound",
             "nats of shared information at least",
-            "van den Oord et al. 2018",
+            "log N − InfoNCE for blocks of N samples: a lower bound of the information that two views of a sample "
+            "share; at most log N.",
+            "High: the views share more. It is InfoNCE upside down.",
+            _OORD,
         ),
-        Metric("lidar", "views", "LiDAR", "directions that tell samples apart", "Thilak et al. 2024", True),
+        Metric(
+            "lidar",
+            "views",
+            "LiDAR",
+            "directions that tell samples apart",
+            "Effective rank of linear discriminant analysis with every sample as a class and its views as members: the "
+            "scatter between samples, whitened by the scatter within; from 1 to min(width, samples − 1).",
+            "High: more directions tell samples apart than augmentations disturb. A hypothesis for quality.",
+            "Thilak et al. 2024, LiDAR",
+            True,
+        ),
         Metric(
             "dime",
             "views",
             "DiME",
             "nats; high: true pairs share more than random ones",
-            "Skean et al. 2023",
+            "Difference of matrix-based entropies: joint entropy of samples with randomly permuted views minus that "
+            "with their own views.",
+            "Above 0: true pairs share more than random ones. Its relation to task scores changes sign with the "
+            "corpus.",
+            "Skean et al. 2023, DiME",
             True,
         ),
-        Metric("cosine_similarity", "pairs", "cosine", "1: two layers hold the same directions", _JIANG),
+        Metric(
+            "cosine_similarity",
+            "pairs",
+            "cosine",
+            "1: two layers hold the same directions",
+            "Cosine between the vectors that two layers give one sample, each layer centred by its own mean over the "
+            "samples, averaged over samples; from −1 to 1.",
+            "1: the two layers hold the same directions. It tells how far a layer is from another, not how good it is.",
+            _JIANG,
+        ),
         Metric(
             "cka",
             "pairs",
             "CKA",
             "1: two layers hold the same geometry",
-            "Kornblith et al. 2019; Song et al. 2012",
+            "Centred kernel alignment of two layers, linear kernel, debiased: how alike the samples lie to each other, "
+            "whatever the rotation and scale; at most 1, near 0 (or slightly below) for unrelated layers.",
+            "1: the two layers hold the same geometry of samples.",
+            "Kornblith et al. 2019; debiased as in Song et al. 2012",
         ),
-        Metric("layer_accuracy", "lens", "layer accuracy", "share right, read through the model's head", _JIANG),
+        Metric(
+            "layer_accuracy",
+            "lens",
+            "layer accuracy",
+            "share right, read through the model's head",
+            "Share of right predictions when a layer's states go through all that follows the model's last block: "
+            "norm, pooler and head.",
+            "High: the head can already read this layer.",
+            _JIANG,
+        ),
         Metric(
             "perplexity",
             "lens",
             "perplexity",
             "low: the next token is expected",
+            "Exponential of the mean negative log likelihood of the next token, read from a layer through the model's "
+            "norm and head; from 1.",
+            "Low: the next token is expected. Blind guessing gives the size of the vocabulary.",
             "exp of the mean negative log likelihood",
         ),
-        Metric("saturation_layer", "lens", "saturation", "layer from which the prediction stays", _JIANG),
-        Metric("saturated", "lens", "saturated", "share of predictions that no longer change", _JIANG),
-        Metric("linear_probe", "labels", "linear probe", "cross-validated share right", "Alain, Bengio 2016"),
-        Metric("knn_probe", "labels", "kNN probe", "cross-validated share right", "Cover, Hart 1967"),
+        Metric(
+            "saturation_layer",
+            "lens",
+            "saturation",
+            "layer from which the prediction stays",
+            "Smallest layer from which the head's top prediction never changes again; from 1 to the last layer. "
+            "Averaged over predictions.",
+            "Low: predictions settle early, and the layers after change them no more.",
+            _JIANG,
+        ),
+        Metric(
+            "saturated",
+            "lens",
+            "saturated",
+            "share of predictions that no longer change",
+            "Share of predictions whose saturation layer is this one or an earlier one; it reaches 100 % at the last "
+            "layer.",
+            "High at an early layer: depth is spent on few samples.",
+            _JIANG,
+        ),
+        Metric(
+            "linear_probe",
+            "labels",
+            "linear probe",
+            "cross-validated share right",
+            "Cross-validated accuracy of a logistic regression from a layer's pooled states to your labels.",
+            "High: the labels can be read off linearly. This one is a verdict, for these labels.",
+            "Alain, Bengio 2016, Understanding Intermediate Layers Using Linear Classifier Probes",
+        ),
+        Metric(
+            "knn_probe",
+            "labels",
+            "kNN probe",
+            "cross-validated share right",
+            "Cross-validated accuracy of the vote of a sample's nearest neighbours by cosine similarity.",
+            "High: samples of a label lie together, as retrieval needs them.",
+            "Cover, Hart 1967; weights as in Wu et al. 2018",
+        ),
     )
 }
 
