@@ -15,7 +15,7 @@ import pandas as pd
 from layerscope.errors import LayerscopeError
 from layerscope.metrics.registry import METRICS
 from layerscope.reports.curves import Curve, curves, number
-from layerscope.reports.terminal import plain, pooling_name
+from layerscope.reports.plain import plain, pooling_name
 from layerscope.runs.run import Run
 
 DPI = 200

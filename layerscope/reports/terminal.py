@@ -16,6 +16,7 @@ from rich.text import Text
 from layerscope.metrics.registry import METRICS
 from layerscope.reports.curves import LOWEST, NIL, SIMILAR, Curve, Group, curves, error, number
 from layerscope.reports.findings import findings
+from layerscope.reports.plain import plain, pooling_name
 from layerscope.runs.run import Run
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -96,18 +97,6 @@ def spark(values: Iterable[float], log: bool = False) -> str:
     return "".join(
         " " if math.isnan(h) else BLOCKS[round(float(h))] for h in np.where(np.isnan(series), np.nan, heights)
     )
-
-
-def plain(text: str) -> str:
-    """Return a text with what would steer a terminal spelt out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def pooling_name(pooling: str | None) -> str:
-    """Return in words what one vector of a sample is."""
-    if pooling is None:
-        return "by token"
-    return "one token of each sample" if pooling == "position" else f"{pooling} pooling"
 
 
 def _mean(part: np.ndarray[Any, Any]) -> float:

@@ -1,0 +1,261 @@
+"""From runs to what the page says and draws: plain values, every text still as the data gave it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from layerscope.inputs.corpus import folder_name
+from layerscope.metrics.registry import METRICS, Metric
+from layerscope.reports.boxes import boxes
+from layerscope.reports.curves import Curve, curves, number, panels, told
+from layerscope.reports.findings import Finding, findings
+from layerscope.reports.names import run_names
+from layerscope.reports.plain import plain, pooling_name
+from layerscope.runs.run import Run
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One plot of the page: what is written around it, and in `drawn` what the script draws."""
+
+    title: str
+    kind: str
+    summary: str
+    drawn: Json
+    unit: str = ""
+    meanings: tuple[Metric, ...] = ()
+
+    @property
+    def plots(self) -> int:
+        """How many plots stand beside each other in it."""
+        return len(self.drawn.get("places", (0,)))
+
+    @property
+    def choices(self) -> int:
+        """Among how many runs and poolings each of its plots chooses; 1 is no choice."""
+        return len(self.drawn.get("choices", (0,)))
+
+    @property
+    def file(self) -> str:
+        """Name its downloads begin with."""
+        return folder_name(self.title.lower().replace(" ", "-"))
+
+
+@dataclass(frozen=True)
+class Section:
+    """Figures under one heading, with a sentence on how to read them."""
+
+    id: str
+    title: str
+    lead: str
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A run as the page shows it: its name among the others, its curves and what stands out."""
+
+    name: str
+    run: Run
+    curves: list[Curve]
+    findings: list[Finding]
+    tables: pd.DataFrame = field(repr=False)
+
+
+def shown(runs: Sequence[Run]) -> list[Shown]:
+    """Read runs as far as they are finished; a run without any table is an error of its own."""
+    found = []
+    for name, run in zip(run_names(runs), runs, strict=True):
+        table, known = run.table(), curves(run)
+        found.append(Shown(name, run, known, findings(run, known), table))
+    return found
+
+
+SECTIONS: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "probes": (
+        ("labels",),
+        "What your labels say",
+        "Accuracy of probes trained on each layer's vectors, cross-validated.",
+    ),
+    "quality": (
+        ("tokens", "pooled", "views"),
+        "Quality of each layer",
+        "Entropy, geometry and invariance, without labels. Which end of a scale serves a task differs by model and "
+        "data.",
+    ),
+    "similarity": (
+        ("pairs",),
+        "Similarity of layers",
+        "How close each layer is to the last, and every two layers to each other.",
+    ),
+    "head": (
+        ("lens",),
+        "What the model's head reads",
+        "Every layer seen through all that follows the model's last block: norm, pooler, head.",
+    ),
+}
+"""Which kinds of metrics (`Metric.needs`) stand under which heading."""
+
+
+def sections(runs: Sequence[Shown]) -> list[Section]:
+    """Return the figures of runs under their headings; a heading without a figure is left out."""
+    known = [(i, curve) for i, entry in enumerate(runs) for curve in entry.curves]
+    by_panel: dict[tuple[str, str | None], list[tuple[int, Curve]]] = {}
+    for key in panels([curve for _, curve in known]):
+        by_panel[key] = [(i, curve) for i, curve in known if (curve.metric, curve.variant) == key]
+    found = []
+    for name, (kinds, title, lead) in SECTIONS.items():
+        figures = [
+            curve_figure(lines, runs, _titled(key, by_panel))
+            for key, lines in by_panel.items()
+            if METRICS[key[0]].needs in kinds
+        ]
+        if name == "similarity":
+            figures += list(pair_figures(runs))
+        if name == "head":
+            figures += list(saturation_figures(runs))
+        if figures:
+            found.append(Section(name, title, lead, tuple(figures)))
+    return found
+
+
+def _titled(key: tuple[str, str | None], known: Iterable[tuple[str, str | None]]) -> str:
+    metric, variant = key
+    title = METRICS[metric].title + (" to the last layer" if METRICS[metric].needs == "pairs" else "")
+    several = sum(name == metric for name, _ in known) > 1
+    return f"{title} ({variant})" if several and variant else title
+
+
+def curve_figure(lines: list[tuple[int, Curve]], runs: Sequence[Shown], title: str) -> Figure:
+    """Return one metric by layer: a line for each run and pooling, with errors and the value after the norm."""
+    first = lines[0][1]
+    drawn = [_line(i, curve, runs[i].run) for i, curve in lines]
+    return Figure(
+        title=title[0].upper() + title[1:],
+        kind="curve",
+        summary="; ".join(_summary(runs[i].name if len(runs) > 1 else "", curve) for i, curve in lines),
+        drawn={"log": first.log, "unit": first.unit, "lines": drawn},
+        unit=first.unit,
+        meanings=(METRICS[first.metric],),
+    )
+
+
+def _line(index: int, curve: Curve, run: Run) -> Json:
+    layers = list(curve.layers)
+    points = [*layers, run.depth] if curve.final is not None else layers
+    sites = [curve.site] * len(layers) + [run.final] * (curve.final is not None)
+    values, errors = list(curve.values), list(curve.stderr)
+    if curve.final is not None:
+        values, errors = [*values, curve.last()[0]], [*errors, curve.last()[1]]
+    return {
+        "run": index,
+        "pooling": None if curve.pooling is None else pooling_name(curve.pooling),
+        "layers": points,
+        "sites": sites,
+        "values": [v * curve.scale for v in values],
+        "errors": [e * curve.scale for e in errors],
+        "raw": values,
+        "stderr": errors,
+        "told": [told(curve, v, e) for v, e in zip(values, errors, strict=True)],
+        "final": curve.final is not None,
+        "stands_out": curve.stands_out,
+    }
+
+
+def _summary(name: str, curve: Curve) -> str:
+    where = ", ".join(filter(None, (name, curve.pooling and pooling_name(curve.pooling))))
+    start, end = told(curve, *curve.at(curve.layers[0])), told(curve, *curve.last())
+    text = f"{start} at layer {curve.layers[0]}, {end} at the last layer"
+    if curve.stands_out is not None:
+        text += f", layer {curve.stands_out} stands out with {told(curve, *curve.at(curve.stands_out))}"
+    return f"{where}: {text}" if where else text
+
+
+def pair_figures(runs: Sequence[Shown]) -> Iterator[Figure]:
+    """Yield a heat map of every two layers for each similarity, and boxes of each sample's cosine to the last."""
+    for name in ("cosine_similarity", "cka"):
+        if choices := [choice for i, entry in enumerate(runs) for choice in _squares(i, entry, name)]:
+            title = f"{METRICS[name].title} of every two layers"
+            text = f"A heat map: {METRICS[name].meaning}"
+            yield from _beside("heat", title, text, choices, METRICS[name])
+    choices = [
+        {"run": i, "choice": "", "boxes": [_box(box, entry.run) for box in found]}
+        for i, entry in enumerate(runs)
+        if (found := boxes(entry.run))
+    ]
+    text = "Boxes by layer: quartiles and whiskers of each sample's cosine to the last layer, outliers as dots."
+    title = "Each sample's cosine to the last layer"
+    yield from _beside("box", title, text, choices, METRICS["cosine_similarity"])
+
+
+def _squares(index: int, entry: Shown, name: str) -> Iterator[Json]:
+    rows = entry.tables[(entry.tables["metric"] == name) & entry.tables["layer_b"].notna()]
+    for pooling in rows["pooling"].unique():
+        square = pd.DataFrame(entry.run.metric(name, pooling=pooling))
+        values = square.to_numpy(dtype=np.float64)
+        finite = values[np.isfinite(values)]
+        yield {
+            "run": index,
+            "choice": pooling_name(pooling),
+            "layers": [str(label) for label in square.index],
+            "values": [list(line) for line in values],
+            "lowest": float(min(0.0, finite.min(initial=0.0))),
+        }
+
+
+def _box(box: Any, run: Run) -> Json:
+    after = box.site == run.final and run.final != "raw"
+    return {
+        "layer": "final" if after else str(box.layer),
+        "quartiles": [box.first, box.median, box.third],
+        "whiskers": [box.low, box.high],
+        "mean": box.mean,
+        "n": box.n,
+        "outliers": [{"name": plain(name), "value": value} for name, value in box.outliers],
+    }
+
+
+def saturation_figures(runs: Sequence[Shown]) -> Iterator[Figure]:
+    """Yield bars of the share of predictions whose last change is at each layer."""
+    choices = []
+    for i, entry in enumerate(runs):
+        curve = next((c for c in entry.curves if c.metric == "saturated"), None)
+        if curve is None:
+            continue
+        mean = entry.tables.loc[entry.tables["metric"] == "saturation_layer", "value"]
+        shares = np.diff(curve.values, prepend=0.0)
+        choices.append(
+            {
+                "run": i,
+                "choice": "",
+                "layers": list(curve.layers),
+                "shares": list(shares),
+                "mean": float(mean.iloc[0]) if len(mean) else math.nan,
+                "told": f"mean {number(float(mean.iloc[0]))}" if len(mean) else "",
+                "n": curve.n,
+            }
+        )
+    text = "Bars by layer: the share of predictions that settle there."
+    yield from _beside("bars", "Where predictions settle", text, choices, METRICS["saturation_layer"])
+
+
+SIDE_BY_SIDE = 3
+"""Plots that hold one run each stand beside each other up to this many; then each offers the choice of a run."""
+
+
+def _beside(kind: str, title: str, text: str, choices: list[Json], metric: Metric) -> Iterator[Figure]:
+    """Yield a figure of plots beside each other, one choice (a run, or a pooling of it) each; none without a choice."""
+    if not choices:
+        return
+    firsts = [next(i for i, c in enumerate(choices) if c["run"] == run) for run in sorted({c["run"] for c in choices})]
+    places = firsts if len(firsts) > 1 else list(range(len(choices)))
+    drawn = {"choices": choices, "places": places[:SIDE_BY_SIDE]}
+    yield Figure(title, kind, text, drawn, meanings=(metric,))

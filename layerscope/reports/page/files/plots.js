@@ -1,0 +1,201 @@
+"use strict";
+// From a figure's content to plotly's traces and layout.
+
+const DASHES = ["solid", "dash", "dot", "dashdot"];
+const SYMBOLS = ["circle", "square", "triangle-up", "x", "star", "pentagon", "cross", "hexagram"];
+const MOST_MARKERS = 30;
+const MOST_PRINTED = 13;
+
+function theme() {
+  const css = getComputedStyle(document.documentElement);
+  const value = (name) => css.getPropertyValue(name).trim();
+  return {
+    ink: value("--ink"), muted: value("--muted"), card: value("--card"), grid: value("--grid"), line: value("--line"),
+    mark: value("--mark"), series: value("--series").split(",").map((color) => color.trim()),
+  };
+}
+
+function layout(colors, more) {
+  const axis = {
+    gridcolor: colors.grid, linecolor: colors.line, zeroline: false, automargin: true, fixedrange: coarse(),
+    tickfont: { size: 11 }, title: { font: { size: 12 }, standoff: 6 },
+  };
+  const { xaxis = {}, yaxis = {}, ...rest } = more;
+  return {
+    paper_bgcolor: colors.card, plot_bgcolor: colors.card, font: { color: colors.ink, size: 12 }, showlegend: false,
+    margin: { l: 48, r: 12, t: 10, b: 40 }, hoverlabel: { font: { size: 12 }, namelength: -1 }, hovermode: "closest",
+    xaxis: { ...axis, ...xaxis }, yaxis: { ...axis, ...yaxis }, dragmode: coarse() ? false : "zoom", ...rest,
+  };
+}
+
+function coarse() {
+  return matchMedia("(pointer: coarse)").matches; // a finger that moves over a plot scrolls the page
+}
+
+// Colour and shape of a line: of several runs each has its own, of several poolings each its own dash.
+function look(line, poolings, colors) {
+  const i = several ? line.run : poolings.indexOf(line.pooling);
+  const dash = DASHES[poolings.indexOf(line.pooling) % DASHES.length];
+  return { color: colors.series[i % colors.series.length], dash, symbol: SYMBOLS[i % SYMBOLS.length] };
+}
+
+function poolingsOf(lines) {
+  return [...new Set(lines.map((line) => line.pooling))];
+}
+
+const PLOTS = {
+  curve(figure, _, view, colors) {
+    const poolings = poolingsOf(figure.lines);
+    const data = figure.lines.filter((line) => view.runs.has(line.run))
+      .flatMap((line) => curveTraces(line, figure, look(line, poolings, colors), view, colors));
+    const xaxis = { title: { text: view.percent ? "percent of depth" : "layer" }, rangemode: "tozero" };
+    if (!view.percent) Object.assign(xaxis, { tickformat: "d", dtick: step(deepest(view)) });
+    const yaxis = { title: { text: figure.unit }, type: figure.log ? "log" : "linear" };
+    if (figure.log) Object.assign(yaxis, { exponentformat: "power", dtick: 1, minexponent: 3 });
+    return { data, layout: layout(colors, { xaxis, yaxis }) };
+  },
+
+  heat(figure, choice, _, colors) {
+    const printed = choice.layers.length <= MOST_PRINTED;
+    const data = [{
+      type: "heatmap", x: choice.layers, y: choice.layers, z: choice.values, zmin: choice.lowest, zmax: 1,
+      colorscale: "Cividis", texttemplate: printed ? "%{z:.2f}" : "", textfont: { size: 10 }, xgap: 1, ygap: 1,
+      hovertemplate: "layers %{y} and %{x}: %{z:.4f}<extra></extra>",
+      colorbar: { thickness: 12, outlinewidth: 0, tickfont: { size: 11 } },
+    }];
+    const axis = { type: "category", title: { text: "layer" }, constrain: "domain", showgrid: false, ticks: "" };
+    return { data, layout: layout(colors, { xaxis: axis, yaxis: { ...axis, scaleanchor: "x" } }) };
+  },
+
+  box(figure, choice, _, colors) {
+    const color = colors.series[several ? choice.run % colors.series.length : 0];
+    const names = choice.boxes.map((box) => box.layer);
+    const column = (pick) => choice.boxes.map(pick);
+    const far = choice.boxes.flatMap((box) => box.outliers.map((sample) => ({ layer: box.layer, ...sample })));
+    const data = [{
+      type: "box", x: names, q1: column((b) => b.quartiles[0]), median: column((b) => b.quartiles[1]),
+      q3: column((b) => b.quartiles[2]), lowerfence: column((b) => b.whiskers[0]),
+      upperfence: column((b) => b.whiskers[1]), mean: column((b) => b.mean), marker: { color }, line: { width: 1.3 },
+      whiskerwidth: 0.5, hoverinfo: "y",
+    }, {
+      type: "scatter", mode: "markers", x: far.map((s) => s.layer), y: far.map((s) => s.value), hoverinfo: "text",
+      hovertext: far.map((s) => `${escaped(short(s.name))}: ${s.value.toFixed(3)} at layer ${s.layer}`),
+      marker: { color, size: 3.5, opacity: 0.6 },
+    }];
+    const xaxis = { type: "category", categoryorder: "array", categoryarray: names, title: { text: "layer" } };
+    return { data, layout: layout(colors, { xaxis, yaxis: { title: { text: "cosine" } } }) };
+  },
+
+  bars(figure, choice, _, colors) {
+    const color = colors.series[several ? choice.run % colors.series.length : 0];
+    const data = [{
+      type: "bar", x: choice.layers, y: choice.shares.map((share) => 100 * share), marker: { color },
+      hovertemplate: "layer %{x}: %{y:.1f} %<extra></extra>",
+    }];
+    const more = {
+      xaxis: { title: { text: "layer from which the prediction stays" }, dtick: step(choice.layers.at(-1)), tickformat: "d" },
+      yaxis: { title: { text: `% of ${choice.n.toLocaleString("en")} predictions` }, rangemode: "tozero" },
+    };
+    if (choice.mean !== null) {
+      const right = choice.mean > (1 + choice.layers.at(-1)) / 2;
+      const at = { xref: "x", yref: "paper" };
+      const line = { color: colors.mark, dash: "dash", width: 2 };
+      more.shapes = [{ type: "line", ...at, x0: choice.mean, x1: choice.mean, y0: 0, y1: 1, line }];
+      more.annotations = [{
+        ...at, x: choice.mean, y: 1, yanchor: "bottom", xanchor: right ? "right" : "left", showarrow: false,
+        text: choice.told, font: { color: colors.mark },
+      }];
+      more.margin = { l: 48, r: 12, t: 26, b: 40 };
+    }
+    return { data, layout: layout(colors, more) };
+  },
+};
+
+function curveTraces(line, figure, style, view, colors) {
+  const depth = page.runs[line.run].depth;
+  const at = (layer) => (view.percent ? (100 * layer) / depth : layer);
+  const end = line.layers.length - (line.final ? 1 : 0);
+  const x = line.layers.slice(0, end).map(at);
+  const values = line.values.slice(0, end);
+  const name = [several ? runName(line.run) : "", line.pooling ?? ""].filter(Boolean).map(short).join(", ");
+  const text = (i) => {
+    const layer = line.final && i === end ? "after the final norm" : `layer ${line.layers[i]}`;
+    return (name ? `${escaped(name)}<br>` : "") + `${layer}: ${escaped(line.told[i])}`;
+  };
+  const base = { type: "scatter", hoverinfo: "text" };
+  const traces = [
+    ...bands(line, x, values, figure.log).map((band) => (
+      { type: "scatter", ...band, mode: "lines", fill: "toself", fillcolor: faded(style.color), line: { width: 0 },
+        hoverinfo: "skip" })),
+    { ...base, x, y: values, hovertext: values.map((_, i) => text(i)), connectgaps: false,
+      mode: x.length > MOST_MARKERS ? "lines" : "lines+markers", line: { color: style.color, dash: style.dash, width: 2 },
+      marker: { symbol: style.symbol, size: 6, color: style.color } },
+  ];
+  if (line.final) {
+    traces.push({ ...base, x: [at(depth)], y: [line.values[end]], hovertext: [text(end)], mode: "markers",
+      marker: { symbol: "diamond-open", size: 10, color: style.color, line: { width: 2 } } });
+  }
+  const i = line.layers.indexOf(line.stands_out);
+  if (line.stands_out !== null && i >= 0 && i < end) {
+    traces.push({ ...base, x: [x[i]], y: [values[i]], hovertext: [`${text(i)}, stands out`], mode: "markers",
+      marker: { symbol: "circle-open", size: 14, color: colors.mark, line: { width: 2 } } });
+  }
+  return traces;
+}
+
+// Bands of one standard error: a polygon for each stretch of layers that have a value.
+function bands(line, x, values, log) {
+  const found = [];
+  let stretch = [];
+  const close = () => {
+    if (stretch.length > 1) {
+      const low = stretch.map((i) => [x[i], log ? Math.max(values[i] - line.errors[i], values[i] / 2) : values[i] - line.errors[i]]);
+      const high = stretch.map((i) => [x[i], values[i] + line.errors[i]]).reverse();
+      found.push({ x: [...low, ...high].map((p) => p[0]), y: [...low, ...high].map((p) => p[1]) });
+    }
+    stretch = [];
+  };
+  values.forEach((value, i) => (value === null || line.errors[i] === null ? close() : stretch.push(i)));
+  close();
+  return found;
+}
+
+function faded(color) {
+  return `${color}33`;
+}
+
+function short(text) {
+  const letters = [...text];
+  return letters.length > 60 ? `${letters.slice(0, 59).join("")}…` : text;
+}
+
+function deepest(view) {
+  return Math.max(...[...view.runs].map((run) => page.runs[run].depth), 1);
+}
+
+function step(depth) {
+  return [1, 2, 4, 5, 10, 20, 50, 100].find((size) => depth / size <= 8) ?? 1000;
+}
+
+// The rows behind a figure, as its CSV holds them: values in the units of the long frame.
+const ROWS = {
+  curve: (figure) => [
+    ["run", "pooling", "site", "layer", "value", "stderr"],
+    figure.lines.flatMap((line) => line.layers.map((layer, i) => (
+      [runName(line.run), line.pooling, line.sites[i], layer, line.raw[i], line.stderr[i]]))),
+  ],
+  heat: (figure) => [
+    ["run", "pooling", "layer", "layer_b", "value"],
+    figure.choices.flatMap((choice) => choice.layers.flatMap((a, i) => choice.layers.map((b, j) => (
+      [runName(choice.run), choice.choice, a, b, choice.values[i][j]])))),
+  ],
+  box: (figure) => [
+    ["run", "layer", "n", "mean", "lower_whisker", "q1", "median", "q3", "upper_whisker"],
+    figure.choices.flatMap((choice) => choice.boxes.map((box) => (
+      [runName(choice.run), box.layer, box.n, box.mean, box.whiskers[0], ...box.quartiles, box.whiskers[1]]))),
+  ],
+  bars: (figure) => [
+    ["run", "layer", "share"],
+    figure.choices.flatMap((choice) => choice.layers.map((layer, i) => [runName(choice.run), layer, choice.shares[i]])),
+  ],
+};

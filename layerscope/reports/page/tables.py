@@ -1,0 +1,76 @@
+"""From runs to the two tables of the page: a row for each layer, and a row for each number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from layerscope.reports.curves import Curve, told
+from layerscope.reports.page.content import Json, Shown
+from layerscope.reports.plain import pooling_name
+
+
+def layers_table(runs: Sequence[Shown]) -> Json:
+    """Return every metric by layer: a row for each run and layer (and `final`), a column for each metric."""
+    keys = list(dict.fromkeys(_key(curve) for entry in runs for curve in entry.curves))
+    rows = [row for i, entry in enumerate(runs) for row in _rows(i, entry, keys)]
+    known = {_key(curve): curve for entry in runs for curve in entry.curves}
+    columns = [_heading(known[key], list(known.values())) for key in keys]
+    return {"columns": columns, "rows": rows}
+
+
+def _key(curve: Curve) -> tuple[str, str | None, str | None]:
+    return curve.metric, curve.variant, curve.pooling
+
+
+def _heading(curve: Curve, beside: Sequence[Curve]) -> Json:
+    title = curve.title + (" to the last layer" if curve.group == "similarity" else "")
+    same = [other for other in beside if other.metric == curve.metric]
+    details = [curve.unit]
+    if len({other.variant for other in same}) > 1 and curve.variant:
+        details.append(curve.variant)
+    if len({other.pooling for other in same}) > 1 and curve.pooling:
+        details.append(pooling_name(curve.pooling))
+    return {"title": title, "detail": ", ".join(filter(None, details))}
+
+
+def _rows(index: int, entry: Shown, keys: list[tuple[str, str | None, str | None]]) -> list[Json]:
+    known = {_key(curve): curve for curve in entry.curves}
+    depth = entry.run.depth
+    final = any(curve.final is not None for curve in entry.curves)
+    places: list[tuple[str, float]] = [(str(layer), layer) for layer in range(depth + 1)]
+    places += [("final", depth + 0.5)] if final else []
+    return [
+        {"run": index, "layer": name, "place": place, "cells": [_cell(known.get(key), name) for key in keys]}
+        for name, place in places
+    ]
+
+
+def _cell(curve: Curve | None, layer: str) -> Json | None:
+    """Return a value as it is, as it is told, and whether it stands out; None where there is none."""
+    if curve is None or (layer == "final" and curve.final is None):
+        return None
+    value, stderr = curve.last() if layer == "final" else curve.at(int(layer))
+    if math.isnan(value) and (layer == "final" or int(layer) not in curve.layers):
+        return None
+    text = told(curve, value, stderr).removesuffix(f" {curve.unit}")
+    return {"value": value, "told": text, "stands_out": layer == str(curve.stands_out)}
+
+
+def long_table(runs: Sequence[Shown]) -> list[Json]:
+    """Return the long frame of all runs by columns, the run's name first; texts as numbers of a list of texts."""
+    frames = [entry.tables.assign(run=entry.name) for entry in runs]
+    frame = pd.concat(frames, ignore_index=True)
+    names = ["run", *(name for name in frame if name != "run")]
+    return [_column(name, frame[name]) for name in names]
+
+
+def _column(name: str, values: pd.Series) -> Json:  # type: ignore[type-arg]
+    if values.dtype == object or isinstance(values.dtype, pd.StringDtype):
+        texts = list(values.dropna().unique())
+        places: dict[Any, int] = {text: i for i, text in enumerate(texts)}
+        return {"name": name, "texts": texts, "codes": [places.get(value) for value in values]}
+    return {"name": name, "numbers": [None if pd.isna(value) else value for value in values.tolist()]}
