@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -99,6 +100,14 @@ def curves(run: Run) -> list[Curve]:
     ]
     order = {name: i for i, name in enumerate(METRICS)}
     return sorted(found, key=lambda c: order.get(c.metric, len(order)))
+
+
+def panels(curves: Iterable[Curve]) -> dict[tuple[str, str | None], list[Curve]]:
+    """Return curves by (metric, variant): what belongs into one picture, in the order given."""
+    found: dict[tuple[str, str | None], list[Curve]] = {}
+    for curve in curves:
+        found.setdefault((curve.metric, curve.variant), []).append(curve)
+    return found
 
 
 def _curve(rows: pd.DataFrame, run: Run) -> Curve:

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from layerscope.reports.curves import Curve, curves, error, number
+from layerscope.reports.curves import Curve, curves, error, number, panels
 from layerscope.reports.findings import findings
 
 
@@ -47,6 +47,18 @@ def test_a_number_has_three_significant_digits(value, text):
 )
 def test_an_error_has_one_digit_or_two_after_a_one(stderr, text):
     assert error(stderr) == text
+
+
+def test_panels_hold_the_poolings_of_one_metric_and_variant(written, by_layer):
+    rows = [
+        *by_layer("effective_rank", [1.0, 2.0], pooling="mean"),
+        *by_layer("effective_rank", [3.0, 4.0], pooling="last"),
+    ]
+    entropies = [row for v in ("alpha=1", "alpha=2") for row in by_layer("prompt_entropy", [1.0, 2.0], variant=v)]
+    found = panels(curves(written(rows + entropies, depth=1, pooling=["mean", "last"])))
+    assert list(found) == [("prompt_entropy", "alpha=1"), ("prompt_entropy", "alpha=2"), ("effective_rank", None)]
+    assert {c.pooling for c in found["effective_rank", None]} == {"mean", "last"}
+    assert panels([]) == {}
 
 
 def test_curves_of_a_real_run_equal_its_table(labelled):
