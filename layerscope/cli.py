@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -53,6 +54,7 @@ Trust = Annotated[
     typer.Option("--trust-remote-code", help="Let the checkpoint's own code run.", rich_help_panel=MODEL),
 ]
 Pickle = Annotated[bool, typer.Option("--allow-pickle", help="Load pickled weights.", rich_help_panel=MODEL)]
+Figures = Annotated[Path | None, typer.Option(help="Draw the paper figures as PNG and PDF into this folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 
 
@@ -97,7 +99,7 @@ def profile(  # noqa: D417
         Path | None,
         typer.Option(help="Run folder; the same command on it goes on.", show_default="runs/MODEL-DATA"),
     ] = None,
-    figures: Annotated[Path | None, typer.Option(help="Draw curves and heat maps as PNG into this folder.")] = None,
+    figures: Figures = None,
     metrics: Annotated[
         str,
         typer.Option(help="default, seven (Layer by Layer), or names with commas.", rich_help_panel=METRIC),
@@ -192,6 +194,27 @@ def inspect(
         show(entry)
 
 
+@app.command(epilog="Example:  layerscope report runs/a runs/b --out compared.html --figures figures/")
+def report(
+    runs: Annotated[list[str], typer.Argument(help="Run folders; several are overlaid.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The page.", show_default="report.html in the run's folder; here for several runs"),
+    ] = None,
+    figures: Figures = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write [bold]one HTML page[/bold] about one or more runs: it opens offline and can be sent to anyone."""
+    from layerscope.reports.page import report as verb
+
+    page = verb(runs, out)
+    drawn = _draw(runs, figures)
+    if as_json:
+        print(json.dumps({"page": str(page), "figures": drawn}, indent=2))
+        return
+    print(f"page: {page}")
+
+
 @app.command(epilog="Example:  layerscope demo --out demo")
 def demo(
     out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
@@ -203,7 +226,7 @@ def demo(
 
     answer, run = run_demo(out, samples, shlex.join(["layerscope", *sys.argv[1:]]))
     print(answer, file=sys.stderr if as_json else sys.stdout)
-    _show(run, None, as_json)
+    _show(run, None, as_json, page=run.report())
 
 
 @app.callback(invoke_without_command=True)
@@ -218,21 +241,32 @@ def version(
         raise typer.Exit
 
 
-def _show(run: Run, figures: Path | None, as_json: bool) -> None:
+def _show(run: Run, figures: Path | None, as_json: bool, page: Path | None = None) -> None:
     from layerscope.reports import terminal
 
-    if figures is not None:
-        from layerscope.reports.figures import draw
-
-        for path in draw(run, figures):
-            print(path, file=sys.stderr)
+    _draw([run.path], figures)
     if as_json:
-        print(json.dumps(terminal.summary_json(run), indent=2))
+        more = {} if page is None else {"page": str(page)}
+        print(json.dumps(terminal.summary_json(run) | more, indent=2))
         return
     from rich.console import Console
 
     terminal.show(run, Console())
     print(f"\nrun folder: {run.path}")
+    print(f"page: {page}" if page else f"as a page: {shlex.join(['layerscope', 'report', str(run.path)])}")
+
+
+def _draw(runs: Sequence[str | Path], folder: Path | None) -> list[str]:
+    """Draw the figures of runs where a folder is named, tell their paths, and return them."""
+    if folder is None:
+        return []
+    from layerscope.reports.figures import draw
+    from layerscope.runs import open_run
+
+    drawn = [str(path) for path in draw([open_run(run) for run in runs], folder)]
+    for path in drawn:
+        print(path, file=sys.stderr)
+    return drawn
 
 
 def _names(text: str | None) -> list[str] | None:

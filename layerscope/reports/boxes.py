@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from layerscope.runs.run import Run
@@ -32,7 +33,7 @@ class Box:
 
 
 def boxes(run: Run) -> list[Box]:
-    """Return a box for each layer below the last, at `raw`; empty where no pairs of layers were compared."""
+    """Return a box for each layer but the last itself; empty where no pairs of layers were compared."""
     if not run.folder.has_table(TABLE):
         return []
     values = run.folder.read_table(TABLE)
@@ -40,25 +41,25 @@ def boxes(run: Run) -> list[Box]:
     values = values[~last & values["value"].notna()]
     names = run.folder.plan.drop_duplicates("sample").set_index("sample")["name"]
     layers = values.groupby(["layer", "site"], sort=True)
-    return [_box(layer, site, rows, names) for (layer, site), rows in layers]
+    return [_box(int(layer), str(site), rows, names) for (layer, site), rows in layers]
 
 
 def _box(layer: int, site: str, rows: pd.DataFrame, names: pd.Series) -> Box:  # type: ignore[type-arg]
-    values = rows["value"]
-    first, median, third = (float(values.quantile(q)) for q in (0.25, 0.5, 0.75))
+    values, samples = rows["value"].to_numpy(), rows["sample"].to_numpy()
+    first, median, third = (float(q) for q in np.quantile(values, (0.25, 0.5, 0.75)))
     reach = WHISKER * (third - first)
-    inside = values[(values >= first - reach) & (values <= third + reach)]
-    beyond = rows.drop(index=inside.index)
-    furthest = (beyond["value"] - median).abs().nlargest(OUTLIERS).index
+    inside = (values >= first - reach) & (values <= third + reach)
+    beyond = np.flatnonzero(~inside)
+    furthest = beyond[np.argsort(-np.abs(values[beyond] - median), kind="stable")][:OUTLIERS]
     return Box(
-        int(layer),
-        str(site),
-        first,
-        median,
-        third,
-        float(inside.min()),
-        float(inside.max()),
-        float(values.mean()),
-        len(values),
-        tuple((str(names[row["sample"]]), float(row["value"])) for _, row in beyond.loc[furthest].iterrows()),
+        layer=layer,
+        site=site,
+        first=first,
+        median=median,
+        third=third,
+        low=float(values[inside].min()),
+        high=float(values[inside].max()),
+        mean=float(values.mean()),
+        n=len(values),
+        outliers=tuple((str(names[samples[i]]), float(values[i])) for i in furthest),
     )

@@ -30,6 +30,7 @@ class Run:
         self.path = Path(path)
         self.folder = RunFolder(self.path)
         self.info: dict[str, Any] = self.folder.manifest
+        self._read: tuple[list[tuple[str, int]], pd.DataFrame] | None = None
 
     def __repr__(self) -> str:
         model, data = self.info["model"], self.info["data"]
@@ -54,10 +55,13 @@ class Run:
     def table(self) -> pd.DataFrame:
         """Return the long frame of every metric: see `COLUMNS` for its columns; times are no part of it."""
         names = [name for name in self.folder.tables() if not name.startswith("samples.")]
-        frames = [self.folder.read_table(name) for name in names]
-        if not frames:
+        if not names:
             raise LayerscopeError(f"run {str(self.path)!r} has no table yet: run the same command to go on")
-        return pd.concat([_long(frame) for frame in frames], ignore_index=True)
+        written = [self.folder.table_written(name) for name in names]
+        if self._read is None or self._read[0] != written:
+            frames = [_long(self.folder.read_table(name)) for name in names]
+            self._read = written, pd.concat(frames, ignore_index=True)
+        return self._read[1].copy()
 
     def metric(
         self, name: str, *, site: str | None = None, pooling: str | None = None, variant: str | None = None
@@ -108,6 +112,12 @@ class Run:
         order = rows[np.argsort(self.folder.plan["sample"].to_numpy()[rows])]
         states = gather(self.folder, pooling, [Column(site, layer % (self.depth + 1))], order)
         return states[:, 0].numpy()
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the run as one HTML page that opens offline, by default `report.html` in its folder."""
+        from layerscope.reports.page import report  # the one place where a run knows how it is shown
+
+        return report(self, path)
 
     def states(self, pooling: str, columns: tuple[Column, ...], rows: np.ndarray[Any, Any]) -> StoredStates:
         """Return rows of the plan as a lazy array [N, layers, D]."""

@@ -56,7 +56,13 @@ class Section:
     id: str
     title: str
     lead: str
-    figures: tuple[Figure, ...]
+    rows: tuple[tuple[Figure, ...], ...]
+    """Curves by layer in one, what holds a run of its own in the next."""
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """All figures in the order of the page."""
+        return tuple(figure for row in self.rows for figure in row)
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ def shown(runs: Sequence[Run]) -> list[Shown]:
     found = []
     for name, run in zip(run_names(runs), runs, strict=True):
         table, known = run.table(), curves(run)
-        found.append(Shown(name, run, known, findings(run, known), table))
+        found.append(Shown(plain(name), run, known, findings(run, known), table))
     return found
 
 
@@ -108,9 +114,8 @@ SECTIONS: dict[str, tuple[tuple[str, ...], str, str]] = {
 def sections(runs: Sequence[Shown]) -> list[Section]:
     """Return the figures of runs under their headings; a heading without a figure is left out."""
     known = [(i, curve) for i, entry in enumerate(runs) for curve in entry.curves]
-    by_panel: dict[tuple[str, str | None], list[tuple[int, Curve]]] = {}
-    for key in panels([curve for _, curve in known]):
-        by_panel[key] = [(i, curve) for i, curve in known if (curve.metric, curve.variant) == key]
+    keys = sorted(panels([curve for _, curve in known]), key=lambda key: list(METRICS).index(key[0]))
+    by_panel = {key: [(i, curve) for i, curve in known if (curve.metric, curve.variant) == key] for key in keys}
     found = []
     for name, (kinds, title, lead) in SECTIONS.items():
         figures = [
@@ -118,12 +123,9 @@ def sections(runs: Sequence[Shown]) -> list[Section]:
             for key, lines in by_panel.items()
             if METRICS[key[0]].needs in kinds
         ]
-        if name == "similarity":
-            figures += list(pair_figures(runs))
-        if name == "head":
-            figures += list(saturation_figures(runs))
-        if figures:
-            found.append(Section(name, title, lead, tuple(figures)))
+        rows = (tuple(figures), tuple(BESIDES[name](runs)) if name in BESIDES else ())
+        if any(rows):
+            found.append(Section(name, title, lead, tuple(row for row in rows if row)))
     return found
 
 
@@ -139,13 +141,18 @@ def curve_figure(lines: list[tuple[int, Curve]], runs: Sequence[Shown], title: s
     first = lines[0][1]
     drawn = [_line(i, curve, runs[i].run) for i, curve in lines]
     return Figure(
-        title=title[0].upper() + title[1:],
+        title=_capital(title),
         kind="curve",
         summary="; ".join(_summary(runs[i].name if len(runs) > 1 else "", curve) for i, curve in lines),
         drawn={"log": first.log, "unit": first.unit, "lines": drawn},
         unit=first.unit,
         meanings=(METRICS[first.metric],),
     )
+
+
+def _capital(title: str) -> str:
+    """Return a title with a capital, unless its second letter is one already (kNN)."""
+    return title if title[1:2].isupper() else title[0].upper() + title[1:]
 
 
 def _line(index: int, curve: Curve, run: Run) -> Json:
@@ -183,7 +190,7 @@ def pair_figures(runs: Sequence[Shown]) -> Iterator[Figure]:
     """Yield a heat map of every two layers for each similarity, and boxes of each sample's cosine to the last."""
     for name in ("cosine_similarity", "cka"):
         if choices := [choice for i, entry in enumerate(runs) for choice in _squares(i, entry, name)]:
-            title = f"{METRICS[name].title} of every two layers"
+            title = f"{_capital(METRICS[name].title)} of every two layers"
             text = f"A heat map: {METRICS[name].meaning}"
             yield from _beside("heat", title, text, choices, METRICS[name])
     choices = [
@@ -199,16 +206,7 @@ def pair_figures(runs: Sequence[Shown]) -> Iterator[Figure]:
 def _squares(index: int, entry: Shown, name: str) -> Iterator[Json]:
     rows = entry.tables[(entry.tables["metric"] == name) & entry.tables["layer_b"].notna()]
     for pooling in rows["pooling"].unique():
-        square = pd.DataFrame(entry.run.metric(name, pooling=pooling))
-        values = square.to_numpy(dtype=np.float64)
-        finite = values[np.isfinite(values)]
-        yield {
-            "run": index,
-            "choice": pooling_name(pooling),
-            "layers": [str(label) for label in square.index],
-            "values": [list(line) for line in values],
-            "lowest": float(min(0.0, finite.min(initial=0.0))),
-        }
+        yield {"run": index, "choice": pooling_name(pooling), "metric": name, "pooling": pooling}
 
 
 def _box(box: Any, run: Run) -> Json:
@@ -247,6 +245,8 @@ def saturation_figures(runs: Sequence[Shown]) -> Iterator[Figure]:
     yield from _beside("bars", "Where predictions settle", text, choices, METRICS["saturation_layer"])
 
 
+BESIDES = {"similarity": pair_figures, "head": saturation_figures}
+"""What stands below the curves of a section, by its name."""
 SIDE_BY_SIDE = 3
 """Plots that hold one run each stand beside each other up to this many; then each offers the choice of a run."""
 

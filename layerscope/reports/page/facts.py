@@ -12,6 +12,19 @@ from layerscope.reports.plain import plain
 from layerscope.runs.run import Run
 
 MOST_LABELS = 12
+DECISIVE = {
+    "data.fingerprint": "their data",
+    "data.samples": "the number of samples",
+    "options.max_length": "the maximum length",
+    "options.prompt": "the prompt",
+    "options.chunk": "the windows",
+    "options.views": "the number of views",
+    "options.view_kinds": "the kinds of views",
+    "options.view_share": "the share of words a view changes",
+    "options.exclude_sinks": "what is done with sinks",
+    "options.seed": "the seed",
+}
+"""Facts that move a metric without the model."""
 HASHES = ("fingerprint", "weights", "tokens")
 UNCHANGED = ("model.blocks", "data.examples")
 """Facts too long to compare: what they come from (class, source) is compared instead."""
@@ -86,6 +99,15 @@ def differences(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     names = list(dict.fromkeys(name for facts in flat for name in facts))
     rows = [(name, [facts.get(name, "–") for facts in flat]) for name in names if name not in UNCHANGED]
     return [(name.replace("_", " "), values) for name, values in rows if len(set(values)) > 1]
+
+
+def unlike(runs: Sequence[Run]) -> str:
+    """Return one sentence on what keeps the values of runs from being compared, empty where nothing does."""
+    flat = [dict(_flat(run.info)) for run in runs]
+    names = [title for key, title in DECISIVE.items() if len({facts.get(key) for facts in flat}) > 1]
+    if not names:
+        return ""
+    return f"These runs differ in {', '.join(names)}: compare their shapes, not one value with another."
 
 
 def _flat(info: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from plotly.offline import get_plotlyjs
 
 from layerscope import __version__
 from layerscope.reports.page.content import sections, shown
-from layerscope.reports.page.facts import differences, facts
+from layerscope.reports.page.facts import differences, facts, unlike
 from layerscope.reports.page.tables import layers_table, long_table
 from layerscope.reports.plain import plain
 from layerscope.runs.run import Run
@@ -36,26 +36,30 @@ def render(runs: Sequence[Run]) -> str:
         "frame": long_table(known),
     }
     scripts = [get_plotlyjs(), "\n".join(_own(name) for name in SCRIPTS)]
-    return _environment().get_template("page.html").render(
-        title=_title(known[0].run) if len(known) == 1 else f"{len(known)} runs compared",
-        runs=[(entry, facts(entry.run)) for entry in known],
-        differences=differences([entry.run for entry in known]),
-        sections=parts,
-        number={id(figure): i for i, figure in enumerate(figures)},
-        content=_numbers(content),
-        style=Markup(_own("page.css")),
-        scripts=[Markup(script) for script in scripts],
-        policy="; ".join(
-            (
-                "default-src 'none'",
-                f"script-src {' '.join(_hash(script) for script in scripts)}",
-                "style-src 'unsafe-inline'",
-                "img-src data: blob:",
-                "base-uri 'none'",
-                "form-action 'none'",
-            )
-        ),
-        version=__version__,
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            title=_title(known[0].run) if len(known) == 1 else f"{len(known)} runs compared",
+            runs=[(entry, facts(entry.run)) for entry in known],
+            differences=differences(runs),
+            unlike=unlike(runs),
+            sections=parts,
+            content=_numbers(content),
+            style=Markup(_own("page.css")),
+            scripts=[Markup(script) for script in scripts],
+            policy="; ".join(
+                (
+                    "default-src 'none'",
+                    f"script-src {' '.join(_hash(script) for script in scripts)}",
+                    "style-src 'unsafe-inline'",
+                    "img-src data: blob:",
+                    "base-uri 'none'",
+                    "form-action 'none'",
+                )
+            ),
+            version=__version__,
+        )
     )
 
 

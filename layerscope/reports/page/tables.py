@@ -72,5 +72,10 @@ def _column(name: str, values: pd.Series) -> Json:  # type: ignore[type-arg]
     if values.dtype == object or isinstance(values.dtype, pd.StringDtype):
         texts = list(values.dropna().unique())
         places: dict[Any, int] = {text: i for i, text in enumerate(texts)}
-        return {"name": name, "texts": texts, "codes": [places.get(value) for value in values]}
-    return {"name": name, "numbers": [None if pd.isna(value) else value for value in values.tolist()]}
+        return {"name": name, "texts": texts, **_short([places.get(value) for value in values])}
+    return {"name": name, **_short([None if pd.isna(value) else value for value in values.tolist()])}
+
+
+def _short(values: list[Any]) -> Json:
+    """Return values as a list, or once where all are the same."""
+    return {"all": values[0]} if values and all(value == values[0] for value in values) else {"values": values}

@@ -6,8 +6,8 @@ const view = {
   runs: new Set(page.runs.keys()),
   percent: document.querySelector("input[name=axis][value=percent]").checked,
 };
-const cards = [...document.querySelectorAll("[data-figure]")].map((card) => {
-  const figure = page.figures[Number(card.dataset.figure)];
+const cards = [...document.querySelectorAll("[data-figure]")].map((card, i) => {
+  const figure = page.figures[i]; // in the order of the page
   const plots = [...card.querySelectorAll(".plot")];
   return { card, figure, plots, picked: [...(figure.places ?? [0])] };
 });
@@ -17,6 +17,8 @@ function drawCard({ card, figure, plots, picked }, colors) {
   plots.forEach((plot, slot) => {
     const choice = figure.choices?.[picked[slot]];
     const { data, layout } = PLOTS[figure.kind](figure, choice, view, colors);
+    // plotly measures a plot's room later than paper waits for it
+    if (root.classList.contains("printing")) Object.assign(layout, { width: plot.clientWidth, height: plot.clientHeight });
     Plotly.react(plot, data, layout, { displayModeBar: false, responsive: true, showTips: false });
   });
   if (figure.kind === "curve") writeKey(card.querySelector(".key"), figure, colors);
@@ -29,34 +31,16 @@ function writeKey(key, figure, colors) {
   key.replaceChildren(...poolings.flatMap((pooling) => {
     const line = figure.lines.find((entry) => entry.pooling === pooling);
     const style = look(line, poolings, colors);
-    return [swatch(several ? { ...style, color: colors.muted } : style, !several), ` ${pooling ?? "by token"}  `];
+    return [swatch(several ? { ...style, color: colors.muted } : style, false), ` ${pooling ?? "by token"}  `];
   }));
 }
 
 // A short line as the plots draw it: colour, dash and marker.
-function swatch(style, marker = true) {
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  fillSwatch(svg, style, marker);
-  return svg;
-}
-
-function fillSwatch(svg, style, marker = true) {
-  const dashes = { solid: "", dash: "7 4", dot: "2 3", dashdot: "7 3 2 3" };
-  const shapes = {
-    circle: "M17 2a4 4 0 1 0 .01 0z", square: "M13 2h8v8h-8z", "triangle-up": "M17 1l5 9h-10z",
-    x: "M13 3l2-2 2 3 2-3 2 2-3 3 3 3-2 2-2-3-2 3-2-2 3-3z", star: "M17 0l1.5 4h4l-3 2.500 1 4.500-3.500-2.500-3.500 2.500 1-4.500-3-2.500h4z",
-    pentagon: "M17 1l5 4-2 6h-6l-2-6z", cross: "M15 1h4v3h3v4h-3v3h-4v-3h-3v-4h3z", hexagram: "M17 0l2 3h4l-2 3 2 3h-4l-2 3-2-3h-4l2-3-2-3h4z",
-  };
-  svg.setAttribute("width", "34");
-  svg.setAttribute("height", "12");
-  svg.setAttribute("aria-hidden", "true");
-  const draw = (name, attributes) => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    return made;
-  };
-  svg.replaceChildren(draw("path", { d: "M1 6H33", stroke: style.color, "stroke-width": "2", "stroke-dasharray": dashes[style.dash] }));
-  if (marker) svg.append(draw("path", { d: shapes[style.symbol], fill: style.color }));
+function swatch(style, marker) {
+  const stroke = { solid: "──", dash: "╌╌", dot: "┈┈", dashdot: "─┈" }[style.dash];
+  const made = element("span", { class: "swatch", "aria-hidden": "true" }, marker ? `─${GLYPHS[style.symbol]}─` : stroke);
+  made.style.color = style.color;
+  return made;
 }
 
 // Plots are drawn one by one, so that the page can be read and scrolled from the first on.
@@ -64,19 +48,14 @@ async function drawAll() {
   const mine = ++drawing;
   root.dataset.drawn = "";
   const colors = theme();
-  document.querySelectorAll(".runs .swatch").forEach((svg, run) => fillSwatch(svg, look({ run, pooling: null }, [null], colors)));
+  document.querySelectorAll(".runs .swatch").forEach((old, run) => {
+    old.replaceWith(swatch(look({ run, pooling: null }, [null], colors), true));
+  });
   for (const card of cards) {
     drawCard(card, colors);
     await new Promise((resolve) => { setTimeout(resolve); });
     if (mine !== drawing) return;
   }
-  root.dataset.drawn = "all";
-}
-
-function drawNow() {
-  drawing += 1;
-  const colors = theme();
-  cards.forEach((card) => drawCard(card, colors));
   root.dataset.drawn = "all";
 }
 
@@ -126,23 +105,20 @@ function layersTable() {
 }
 
 function numbersTable() {
-  const chosen = new Set(["run", "metric"]);
-  const columns = page.frame.map((column) => {
-    const value = column.texts
-      ? (row) => (column.codes[row] === null ? null : column.texts[column.codes[row]])
-      : (row) => column.numbers[row];
+  const steps = frame.get("step").value;
+  const hidden = new Set([...(several ? [] : ["run"]), ...(steps(0) === null && steps(frameRows - 1) === null ? ["step"] : [])]);
+  const columns = [...frame.values()].filter((column) => !hidden.has(column.name)).map(({ name, number, value }) => {
     const text = (row) => {
       const found = value(row);
       if (found === null) return "";
       return typeof found === "number" && !Number.isInteger(found) ? String(Number(found.toPrecision(6))) : String(found);
     };
-    return { title: column.name, number: Boolean(column.numbers), choose: chosen.has(column.name), value, text };
+    return { title: name, number, choose: name === "run" || name === "metric", value, text };
   });
-  const runs = page.frame[0];
-  const number = new Map(page.runs.map((run, i) => [run.name, i]));
+  const index = new Map(page.runs.map((run, i) => [run.name, i]));
   return makeTable(document.querySelector("#numbers .table"), {
-    label: "Every number", file: "numbers", columns, count: runs.codes.length,
-    isShown: (row) => view.runs.has(number.get(runs.texts[runs.codes[row]])),
+    label: "Every number", file: "numbers", columns, count: frameRows,
+    isShown: (row) => view.runs.has(index.get(frame.get("run").value(row))),
   });
 }
 
@@ -176,8 +152,8 @@ addEventListener("beforeprint", () => {
   screenTheme = root.dataset.theme;
   setTheme("light");
   root.classList.add("printing");
-  drawNow();
-  cards.forEach(({ plots }) => plots.forEach((plot) => Plotly.Plots.resize(plot)));
+  drawing += 1;
+  cards.forEach((card) => drawCard(card, theme()));
 });
 addEventListener("afterprint", () => {
   setTheme(screenTheme);

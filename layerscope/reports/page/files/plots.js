@@ -2,8 +2,9 @@
 // From a figure's content to plotly's traces and layout.
 
 const DASHES = ["solid", "dash", "dot", "dashdot"];
-const SYMBOLS = ["circle", "square", "triangle-up", "x", "star", "pentagon", "cross", "hexagram"];
-const MOST_MARKERS = 30;
+const GLYPHS = { circle: "●", square: "■", "triangle-up": "▲", x: "✕", star: "★", cross: "✚" };
+const SYMBOLS = Object.keys(GLYPHS);
+const MOST_MARKERS = 26;
 const MOST_PRINTED = 13;
 
 function theme() {
@@ -17,13 +18,13 @@ function theme() {
 
 function layout(colors, more) {
   const axis = {
-    gridcolor: colors.grid, linecolor: colors.line, zeroline: false, automargin: true, fixedrange: coarse(),
+    gridcolor: colors.grid, linecolor: colors.line, zeroline: false, fixedrange: coarse(),
     tickfont: { size: 11 }, title: { font: { size: 12 }, standoff: 6 },
   };
   const { xaxis = {}, yaxis = {}, ...rest } = more;
   return {
     paper_bgcolor: colors.card, plot_bgcolor: colors.card, font: { color: colors.ink, size: 12 }, showlegend: false,
-    margin: { l: 48, r: 12, t: 10, b: 40 }, hoverlabel: { font: { size: 12 }, namelength: -1 }, hovermode: "closest",
+    margin: { l: 52, r: 12, t: 10, b: 40 }, hoverlabel: { font: { size: 12 }, namelength: -1 }, hovermode: "closest",
     xaxis: { ...axis, ...xaxis }, yaxis: { ...axis, ...yaxis }, dragmode: coarse() ? false : "zoom", ...rest,
   };
 }
@@ -43,23 +44,31 @@ function poolingsOf(lines) {
   return [...new Set(lines.map((line) => line.pooling))];
 }
 
+const pairs = squares();
+
+function squareOf({ run, metric, pooling }) {
+  return pairs.get(JSON.stringify([runName(run), metric, pooling]));
+}
+
 const PLOTS = {
   curve(figure, _, view, colors) {
     const poolings = poolingsOf(figure.lines);
-    const data = figure.lines.filter((line) => view.runs.has(line.run))
-      .flatMap((line) => curveTraces(line, figure, look(line, poolings, colors), view, colors));
+    const lines = figure.lines.filter((line) => view.runs.has(line.run))
+      .map((line) => curveTraces(line, figure, look(line, poolings, colors), view, colors));
+    const data = [...lines.flatMap((line) => line.traces), markTrace(lines.flatMap((line) => line.marks))];
     const xaxis = { title: { text: view.percent ? "percent of depth" : "layer" }, rangemode: "tozero" };
     if (!view.percent) Object.assign(xaxis, { tickformat: "d", dtick: step(deepest(view)) });
-    const yaxis = { title: { text: figure.unit }, type: figure.log ? "log" : "linear" };
+    const yaxis = { type: figure.log ? "log" : "linear" };
     if (figure.log) Object.assign(yaxis, { exponentformat: "power", dtick: 1, minexponent: 3 });
     return { data, layout: layout(colors, { xaxis, yaxis }) };
   },
 
   heat(figure, choice, _, colors) {
-    const printed = choice.layers.length <= MOST_PRINTED;
+    const { layers, values } = squareOf(choice);
+    const printed = layers.length <= MOST_PRINTED;
     const data = [{
-      type: "heatmap", x: choice.layers, y: choice.layers, z: choice.values, zmin: choice.lowest, zmax: 1,
-      colorscale: "Cividis", texttemplate: printed ? "%{z:.2f}" : "", textfont: { size: 10 }, xgap: 1, ygap: 1,
+      type: "heatmap", x: layers, y: layers, z: values, zmin: Math.min(0, ...values.flat()), zmax: 1,
+      colorscale: "Cividis", texttemplate: printed ? "%{z:.2f}" : "", textfont: { size: 10 }, xgap: Number(printed), ygap: Number(printed),
       hovertemplate: "layers %{y} and %{x}: %{z:.4f}<extra></extra>",
       colorbar: { thickness: 12, outlinewidth: 0, tickfont: { size: 11 } },
     }];
@@ -105,7 +114,7 @@ const PLOTS = {
         ...at, x: choice.mean, y: 1, yanchor: "bottom", xanchor: right ? "right" : "left", showarrow: false,
         text: choice.told, font: { color: colors.mark },
       }];
-      more.margin = { l: 48, r: 12, t: 26, b: 40 };
+      more.margin = { l: 52, r: 12, t: 26, b: 40 };
     }
     return { data, layout: layout(colors, more) };
   },
@@ -128,19 +137,28 @@ function curveTraces(line, figure, style, view, colors) {
       { type: "scatter", ...band, mode: "lines", fill: "toself", fillcolor: faded(style.color), line: { width: 0 },
         hoverinfo: "skip" })),
     { ...base, x, y: values, hovertext: values.map((_, i) => text(i)), connectgaps: false,
-      mode: x.length > MOST_MARKERS ? "lines" : "lines+markers", line: { color: style.color, dash: style.dash, width: 2 },
-      marker: { symbol: style.symbol, size: 6, color: style.color } },
+      mode: "lines+markers", line: { color: style.color, dash: style.dash, width: 2 },
+      marker: { symbol: style.symbol, size: 6, color: style.color, maxdisplayed: MOST_MARKERS } },
   ];
+  const marks = [];
   if (line.final) {
-    traces.push({ ...base, x: [at(depth)], y: [line.values[end]], hovertext: [text(end)], mode: "markers",
-      marker: { symbol: "diamond-open", size: 10, color: style.color, line: { width: 2 } } });
+    marks.push({ x: at(depth), y: line.values[end], text: text(end), symbol: "diamond-open", size: 10, color: style.color });
   }
   const i = line.layers.indexOf(line.stands_out);
   if (line.stands_out !== null && i >= 0 && i < end) {
-    traces.push({ ...base, x: [x[i]], y: [values[i]], hovertext: [`${text(i)}, stands out`], mode: "markers",
-      marker: { symbol: "circle-open", size: 14, color: colors.mark, line: { width: 2 } } });
+    const ring = { symbol: "circle-open", size: 14, color: colors.mark };
+    marks.push({ x: x[i], y: values[i], text: `${text(i)}, stands out`, ...ring });
   }
-  return traces;
+  return { traces, marks };
+}
+
+// What is marked on the lines of a plot, as one trace: fewer traces are drawn faster.
+function markTrace(marks) {
+  const column = (name) => marks.map((mark) => mark[name]);
+  return {
+    type: "scatter", mode: "markers", x: column("x"), y: column("y"), hoverinfo: "text", hovertext: column("text"),
+    marker: { symbol: column("symbol"), size: column("size"), color: column("color"), line: { width: 2, color: column("color") } },
+  };
 }
 
 // Bands of one standard error: a polygon for each stretch of layers that have a value.
@@ -161,7 +179,7 @@ function bands(line, x, values, log) {
 }
 
 function faded(color) {
-  return `${color}33`;
+  return color + (page.runs.length > 4 ? "18" : "33"); // bands of many runs lie on each other
 }
 
 function short(text) {
@@ -186,8 +204,10 @@ const ROWS = {
   ],
   heat: (figure) => [
     ["run", "pooling", "layer", "layer_b", "value"],
-    figure.choices.flatMap((choice) => choice.layers.flatMap((a, i) => choice.layers.map((b, j) => (
-      [runName(choice.run), choice.choice, a, b, choice.values[i][j]])))),
+    figure.choices.flatMap((choice) => {
+      const { layers, values } = squareOf(choice);
+      return layers.flatMap((a, i) => layers.map((b, j) => [runName(choice.run), choice.pooling, a, b, values[i][j]]));
+    }),
   ],
   box: (figure) => [
     ["run", "layer", "n", "mean", "lower_whisker", "q1", "median", "q3", "upper_whisker"],

@@ -71,7 +71,8 @@ function makeTable(root, { label, columns, count, file, isShown }) {
     const rows = chosen();
     body.replaceChildren(...rows.slice(0, state.limit).map((row) => element("tr", {}, ...columns.map((column) => {
       const kind = [column.number ? "number" : "", column.marked?.(row) ? "marked" : ""].filter(Boolean).join(" ");
-      return element("td", kind ? { class: kind } : {}, column.text(row));
+      const text = column.text(row);
+      return element("td", { ...(kind && { class: kind }), ...(text.length > 30 && { title: text }) }, text);
     }))));
     headings.forEach((cell, i) => {
       const direction = state.descending ? "descending" : "ascending";

@@ -5,6 +5,35 @@
 const page = JSON.parse(document.getElementById("content").textContent);
 const several = page.runs.length > 1;
 
+// The long frame: columns by name, each with the value of a row (null where there is none).
+const frame = new Map(page.frame.map((column) => {
+  const stored = column.values ? (row) => column.values[row] : () => column.all;
+  const value = column.texts ? (row) => column.texts[stored(row)] ?? null : stored;
+  return [column.name, { name: column.name, number: !column.texts, value }];
+}));
+const frameRows = Math.max(...page.frame.map((column) => column.values?.length ?? 1));
+
+// What every two layers gave, by run, metric and pooling: {layers, values}, layers in order, the final one last.
+function squares() {
+  const [run, metric, pooling, layer, site, other, otherSite, value] =
+    ["run", "metric", "pooling", "layer", "site", "layer_b", "site_b", "value"].map((name) => frame.get(name).value);
+  const name = (site, layer) => (site === "raw" ? String(layer) : "final");
+  const found = new Map();
+  for (let row = 0; row < frameRows; row++) {
+    if (other(row) === null) continue;
+    const key = JSON.stringify([run(row), metric(row), pooling(row)]);
+    if (!found.has(key)) found.set(key, new Map());
+    const lines = found.get(key);
+    const a = name(site(row), layer(row));
+    if (!lines.has(a)) lines.set(a, new Map());
+    lines.get(a).set(name(otherSite(row), other(row)), value(row));
+  }
+  return new Map([...found].map(([key, lines]) => {
+    const layers = [...lines.keys()].sort((a, b) => (a === "final") - (b === "final") || a - b);
+    return [key, { layers, values: layers.map((a) => layers.map((b) => lines.get(a).get(b) ?? null)) }];
+  }));
+}
+
 function escaped(text) {
   return text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 }

@@ -1,0 +1,101 @@
+"""The figures of a run, or of several runs over each other, ready for a paper: PNG and PDF, one style, two widths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from layerscope.errors import LayerscopeError
+from layerscope.reports.curves import curves, panels
+from layerscope.reports.figures.member import Key, Member, keys
+from layerscope.reports.names import run_names
+from layerscope.runs.run import Run
+
+Drawer = Callable[[float], Any]
+"""Draws a figure of a width in inches."""
+
+
+def draw(runs: Run | Sequence[Run], folder: str | Path, names: Sequence[str] | None = None) -> list[Path]:
+    """Draw the figures of one run, or of several over each other, into a folder and return the paths of the files.
+
+    Every figure is there as `NAME.png` and `NAME.pdf`, 6.3 inches wide, and laid out anew for a column of 3.15 inches
+    as `NAME-column.png` and `NAME-column.pdf`: `curves`; `cosine_similarity`, `cosine_to_last` and `cka` where pairs of
+    layers were compared; `saturation` where a model has a head. Beside them each metric alone, as wide as a column:
+    `curve-METRIC.png` and `curve-METRIC.pdf`.
+
+    Several runs lie over each other by depth in percent, told apart by colour, dash and marker, and are called `names`,
+    or what tells them apart; maps, boxes and saturation have a panel for each run. Raises `LayerscopeError` where
+    matplotlib is missing, the folder cannot be written, or there is nothing to draw.
+    """
+    try:
+        from layerscope.reports.figures import style
+    except ImportError:
+        raise LayerscopeError('figures need matplotlib: pip install "layerscope[figures]"') from None
+    members = _members([runs] if isinstance(runs, Run) else list(runs), names)
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LayerscopeError(
+            f"figures cannot be written to {str(folder)!r}: {error.strerror}; give another folder"
+        ) from None
+    written: list[Path] = []
+    with style.styled():
+        for name, drawer in _drawers(members):
+            written += style.save(drawer(style.TEXT_WIDTH), target, name)
+            written += style.save(drawer(style.COLUMN_WIDTH), target, f"{name}-column")
+        for name, drawer in _single(members):
+            written += style.save(drawer(style.COLUMN_WIDTH), target, name)
+    return written
+
+
+def _members(runs: list[Run], names: Sequence[str] | None) -> list[Member]:
+    """Return the runs with their names and curves; an error where there is none."""
+    names = run_names(runs) if names is None else list(names)
+    if len(names) != len(runs):
+        raise LayerscopeError(f"{len(runs)} runs have {len(names)} names: give as many names as runs")
+    alone = len(runs) == 1
+    known = [panels(curves(run)) for run in runs]
+    members = [Member(run, names[i], i, alone, known[i]) for i, run in enumerate(runs)]
+    if not any(known):
+        held = f"run {str(runs[0].path)!r} holds" if alone else "these runs hold"
+        raise LayerscopeError(f"{held} no metric by layer: there is nothing to draw")
+    return members
+
+
+def _drawers(members: list[Member]) -> Iterator[tuple[str, Drawer]]:
+    """Yield the name of each figure there is something for, and what draws it."""
+    from layerscope.reports.figures.boxes import draw_boxes
+    from layerscope.reports.figures.lines import draw_curves
+    from layerscope.reports.figures.pairs import draw_pairs
+    from layerscope.reports.figures.saturation import draw_saturation
+
+    found = keys(members)
+    there = {metric for metric, _ in found}
+    yield "curves", partial(draw_curves, members, found)
+    for metric in ("cosine_similarity", "cka"):
+        if metric in there:
+            yield metric, partial(draw_pairs, members, metric)
+    if any(len(member.cosines) for member in members):
+        yield "cosine_to_last", partial(draw_boxes, members)
+    if "saturated" in there:
+        yield "saturation", partial(draw_saturation, members)
+
+
+def _single(members: list[Member]) -> Iterator[tuple[str, Drawer]]:
+    """Yield a figure for each metric, and for each variant of it where there are several."""
+    from layerscope.reports.figures.lines import draw_curves
+
+    found = keys(members)
+    for key in found:
+        yield _file_name(key, found), partial(draw_curves, members, [key])
+
+
+def _file_name(key: Key, among: list[Key]) -> str:
+    metric, variant = key
+    several = sum(other == metric for other, _ in among) > 1
+    name = f"curve-{metric}-{variant}" if several and variant else f"curve-{metric}"
+    return re.sub(r"[^\w=.+-]+", "-", name)

@@ -1,0 +1,53 @@
+"""One run among those of a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from layerscope.metrics.registry import METRICS
+from layerscope.reports.curves import Curve, Values
+from layerscope.runs.run import Run
+
+Key = tuple[str, str | None]
+"""Metric and variant: what one panel shows."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A run, what it is called, its place among the others, and its curves by panel."""
+
+    run: Run
+    name: str
+    number: int
+    alone: bool
+    panels: dict[Key, list[Curve]]
+
+    def x(self, layers: Iterable[int]) -> Values:
+        """Return where layers stand: at their number where the run is alone, else at their depth in percent."""
+        places = np.array(list(layers), dtype=np.float64)
+        return places if self.alone else 100 * places / self.run.depth
+
+    def of(self, metric: str) -> list[Curve]:
+        """Return the curves of a metric, all variants and poolings."""
+        return [curve for (name, _), found in self.panels.items() for curve in found if name == metric]
+
+    @cached_property
+    def cosines(self) -> pd.DataFrame:
+        """Return each sample's cosine to the last layer, a row for each sample and layer; without rows where none is.
+
+        What a final norm makes of the last layer is left out: its cosine to itself.
+        """
+        rows = self.run.samples()
+        return rows[(rows["metric"] == "cosine_to_last") & (rows["site"] == "raw")] if "metric" in rows else rows[:0]
+
+
+def keys(members: Iterable[Member]) -> list[Key]:
+    """Return what the runs have a panel for, in the order of the registry."""
+    order = {name: i for i, name in enumerate(METRICS)}
+    found = dict.fromkeys(key for member in members for key in member.panels)
+    return sorted(found, key=lambda key: order.get(key[0], len(order)))

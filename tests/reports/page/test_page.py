@@ -1,0 +1,192 @@
+"""The page as a file: what it carries, what it never carries, and how it is refused."""
+
+import json
+import math
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import layerscope
+from layerscope.errors import LayerscopeError
+from layerscope.metrics.registry import METRICS
+from layerscope.reports.boxes import boxes
+from layerscope.reports.page import report
+from layerscope.runs import open_run
+
+
+def test_a_run_writes_its_page_into_its_folder(labelled):
+    page = labelled.report()
+    assert page == labelled.path / "report.html"
+    assert page.read_text("utf-8").startswith("<!doctype html>")
+    assert layerscope.report(labelled.path, page) == page  # the verb, by the folder's name, over what is there
+    page.unlink()
+
+
+def test_the_same_run_gives_the_same_bytes(labelled, tmp_path):
+    first, second = report(labelled, tmp_path / "a.html"), report(labelled, tmp_path / "b.html")
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_one_plotly_and_nothing_to_fetch(language, labelled, tmp_path):
+    text = report([language, labelled], tmp_path / "page.html").read_text("utf-8")
+    assert text.count("plotly.js v") == 1
+    own = text.replace(text[text.index("/**\n* plotly.js") : text.index('"use strict";\n// Values')], "")
+    assert "http://" not in own.replace("http://www.w3.org", "")
+    assert "https://" not in own
+    assert "default-src &#39;none&#39;" in own
+
+
+def test_a_page_of_fifty_layers_stays_under_6_mb(written, by_layer, pairs, tmp_path):
+    square = np.random.default_rng(0).random((51, 51))
+    rows = [row for name in METRICS if METRICS[name].needs != "pairs" for row in by_layer(name, list(square[0]))]
+    rows += [r for name in ("cosine_similarity", "cka") for p in ("mean", "last") for r in pairs(name, square, p)]
+    page = report(written(rows, depth=50), tmp_path / "page.html")
+    assert page.stat().st_size < 6e6
+
+
+def test_the_page_carries_the_whole_long_frame(language, labelled, tmp_path, content_of):
+    runs = [language, labelled]
+    columns = content_of(report(runs, tmp_path / "page.html"))["frame"]
+    tables = [run.table() for run in runs]
+    table = pd.concat(tables, ignore_index=True).astype(object)
+    assert [c["name"] for c in columns] == ["run", *table.columns]
+    for column in columns[1:]:
+        values = column.get("values", [column.get("all")] * len(table))
+        values = [None if v is None else column["texts"][v] for v in values] if "texts" in column else values
+        wanted = [None if pd.isna(v) else v for v in table[column["name"]]]
+        assert values == wanted, column["name"]
+
+
+def test_what_was_run_stands_on_the_page(language, tmp_path):
+    text = report(language, tmp_path / "page.html").read_text("utf-8")
+    for wanted in (
+        "layerscope profile tiny-llama", "tiny-llama", "LlamaForCausalLM", "40 samples", "layerscope", "torch", "transformers",
+        "max length", "lens tokens", language.info["data"]["examples"][0][:40],
+    ):  # fmt: skip
+        assert wanted in text, wanted
+    for name in set(language.table()["metric"]) & METRICS.keys() - {"saturation_layer"}:
+        for said in (METRICS[name].meaning, METRICS[name].direction, METRICS[name].source):
+            assert said.replace("'", "&#39;").replace(">", "&gt;") in text, name
+
+
+def test_a_call_from_python_is_told_as_a_call(labelled):
+    assert labelled.info["command"].startswith("layerscope.profile(<Sequential of ")
+    assert "progress" not in labelled.info["command"]
+
+
+def test_boxes_are_the_quartiles_of_each_layer(labelled):
+    values = labelled.samples()
+    values = values[values["metric"] == "cosine_to_last"]
+    found = boxes(labelled)
+    assert [(box.layer, box.site) for box in found] == [(layer, "raw") for layer in range(labelled.depth + 1)]
+    for box in found:
+        one = values[(values["layer"] == box.layer) & (values["site"] == box.site)].set_index("name")["value"]
+        assert (box.first, box.median, box.third) == pytest.approx(tuple(np.percentile(one, [25, 50, 75])))
+        reach = 1.5 * (box.third - box.first)
+        far = one[(one < box.first - reach) | (one > box.third + reach)]
+        assert dict(box.outliers) == {str(k): v for k, v in far.items()}
+        assert box.low == one.drop(far.index).min()
+        assert box.high == one.drop(far.index).max()
+
+
+def test_runs_that_differ_say_in_what(labelled, language, tmp_path):
+    text = report([labelled, language], tmp_path / "page.html").read_text("utf-8")
+    assert "These runs differ in their data, the number of samples: compare their shapes" in text
+    assert "2 runs compared" in text
+    copy = tmp_path / "copy"
+    shutil.copytree(labelled.path, copy)
+    text = report([labelled, copy], tmp_path / "same.html").read_text("utf-8")
+    assert "These runs differ" not in text
+    assert "Nothing: same model, data and options." in text
+
+
+def test_a_run_that_was_stopped_says_what_it_lacks(labelled, tmp_path):
+    copy = tmp_path / "stopped"
+    shutil.copytree(labelled.path, copy)
+    (copy / "tables" / "labels.parquet").unlink()
+    text = report(copy, tmp_path / "page.html").read_text("utf-8")
+    assert "unfinished: linear probe, kNN probe not computed yet; the same command goes on" in text
+    (copy / "shards" / "00000.json").unlink()
+    assert "unfinished: 1 of " in report(copy, tmp_path / "page.html").read_text("utf-8")
+
+
+def test_values_that_are_not_finite_stay_off_the_json(written, by_layer, tmp_path, content_of):
+    rows = by_layer("effective_rank", [1.0, math.nan, math.inf, 2.0, 3.0], [0.1, math.nan, math.inf, 0.1, 0.1])
+    content = content_of(report(written(rows), tmp_path / "page.html"))
+    assert content["figures"][0]["lines"][0]["values"] == [1.0, None, None, 2.0, 3.0]
+
+
+def refused(*arguments, **named):
+    with pytest.raises(LayerscopeError) as error:
+        report(*arguments, **named)
+    return str(error.value)
+
+
+def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
+    there = labelled.path
+    assert refused([], tmp_path / "a.html") == "no run is named: give the folder of one, or of several"
+    missing = tmp_path / "none"
+    assert refused(missing).startswith(f"run folder {str(missing)!r} does not exist")
+    assert refused([there, str(there)]) == f"run {str(there)!r} is given twice: name each run once"
+    named = tmp_path / "data.csv"
+    named.write_text("text\nkept\n")
+    assert refused(there, named) == f"--out {str(named)!r} is no name of a page: let it end in .html"
+    assert named.read_text() == "text\nkept\n"
+    folder = tmp_path / "folder.html"
+    folder.mkdir()
+    said = f"--out {str(folder)!r} is a folder: name a file in it, such as {folder / 'report.html'}"
+    assert refused(there, folder) == said
+    blocked = named / "page.html"
+    said = f"page {str(blocked)!r} cannot be written (Not a directory): choose another file with --out"
+    assert refused(there, blocked) == said
+    empty = tmp_path / "empty"
+    shutil.copytree(there, empty)
+    shutil.rmtree(empty / "tables")
+    said = f"run {str(empty)!r} has no table yet: run the same command to go on"
+    assert refused(empty, tmp_path / "a.html") == said
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    monkeypatch.delitem(sys.modules, "layerscope.reports.page.render", raising=False)
+    assert refused(there, tmp_path / "a.html") == 'the page needs plotly.offline: pip install "layerscope[report]"'
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk_leaves_the_page_that_was_there(labelled, tmp_path):
+    page = report(labelled, tmp_path / "page.html")
+    before = page.read_bytes()
+    (tmp_path / ".page.html.part").symlink_to("/dev/full")
+    said = f"page {str(page)!r} cannot be written (No space left on device): choose another file with --out"
+    assert refused(labelled, page) == said
+    assert page.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html"]
+
+
+def test_the_command_prints_the_path_of_the_page_and_the_figures(labelled, tmp_path, monkeypatch, capsys):
+    from layerscope.cli import main
+
+    page, figures = tmp_path / "page.html", tmp_path / "figures"
+    arguments = ["report", str(labelled.path), "--out", str(page), "--figures", str(figures), "--json"]
+    monkeypatch.setattr(sys, "argv", ["layerscope", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["page"] == str(page)
+    assert page.is_file()
+    assert sorted(printed["figures"]) == sorted(str(path) for path in figures.iterdir())
+    assert {Path(path).suffix for path in printed["figures"]} == {".png", ".pdf"}
+
+
+def test_a_table_that_changed_is_read_again(labelled, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(labelled.path, copy)
+    run = open_run(copy)
+    rows = run.table()
+    rows["value"] = 0.0  # a reader's own copy
+    assert run.table()["value"].any()
+    run.folder.write_table("labels", run.folder.read_table("labels").iloc[:0])
+    assert len(run.table()) == len(rows) - (rows["metric"].isin(["linear_probe", "knn_probe"])).sum()
