@@ -38,7 +38,8 @@ def report(runs: Given | Sequence[Given], out: str | Path | None = None) -> Path
     try:
         from layerscope.reports.page.render import render
     except ImportError as error:
-        raise LayerscopeError(f'the page needs {error.name}: pip install "layerscope[report]"') from error
+        package = str(error.name).partition(".")[0]
+        raise LayerscopeError(f'the page needs {package}: pip install "layerscope[report]"') from error
 
     return _write(target, render(chosen))
 
@@ -65,9 +66,11 @@ def _write(path: Path, text: str) -> Path:
         part.write_text(text, encoding="utf-8", errors="replace")
         os.replace(part, path)
     except OSError as error:
-        if part.is_file():
-            part.unlink()
+        reason = f"{str(path.parent)!r} is no folder"
+        if path.parent.is_dir():
+            part.unlink(missing_ok=True)
+            reason = str(error.strerror)
         raise LayerscopeError(
-            f"page {str(path)!r} cannot be written ({error.strerror}): choose another file with --out"
+            f"page {str(path)!r} cannot be written ({reason}): choose another file with --out"
         ) from error
     return path

@@ -65,8 +65,8 @@ def test_the_page_carries_the_whole_long_frame(language, labelled, tmp_path, con
 def test_what_was_run_stands_on_the_page(language, tmp_path):
     text = report(language, tmp_path / "page.html").read_text("utf-8")
     for wanted in (
-        "layerscope profile tiny-llama", "tiny-llama", "LlamaForCausalLM", "40 samples", "layerscope", "torch", "transformers",
-        "max length", "lens tokens", language.info["data"]["examples"][0][:40],
+        "layerscope profile tiny-llama", "tiny-llama", "LlamaForCausalLM", "40 samples", "layerscope", "torch",
+        "transformers", "max length", "lens tokens", language.info["data"]["examples"][0][:40],
     ):  # fmt: skip
         assert wanted in text, wanted
     for name in set(language.table()["metric"]) & METRICS.keys() - {"saturation_layer"}:
@@ -98,8 +98,7 @@ def test_runs_that_differ_say_in_what(labelled, language, tmp_path):
     text = report([labelled, language], tmp_path / "page.html").read_text("utf-8")
     assert "These runs differ in their data, the number of samples: compare their shapes" in text
     assert "2 runs compared" in text
-    copy = tmp_path / "copy"
-    shutil.copytree(labelled.path, copy)
+    copy = shutil.copytree(labelled.path, tmp_path / "copy")
     text = report([labelled, copy], tmp_path / "same.html").read_text("utf-8")
     assert "These runs differ" not in text
     assert "Nothing: same model, data and options." in text
@@ -142,7 +141,7 @@ def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
     said = f"--out {str(folder)!r} is a folder: name a file in it, such as {folder / 'report.html'}"
     assert refused(there, folder) == said
     blocked = named / "page.html"
-    said = f"page {str(blocked)!r} cannot be written (Not a directory): choose another file with --out"
+    said = f"page {str(blocked)!r} cannot be written ({str(named)!r} is no folder): choose another file with --out"
     assert refused(there, blocked) == said
     empty = tmp_path / "empty"
     shutil.copytree(there, empty)
@@ -151,7 +150,7 @@ def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
     assert refused(empty, tmp_path / "a.html") == said
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     monkeypatch.delitem(sys.modules, "layerscope.reports.page.render", raising=False)
-    assert refused(there, tmp_path / "a.html") == 'the page needs plotly.offline: pip install "layerscope[report]"'
+    assert refused(there, tmp_path / "a.html") == 'the page needs plotly: pip install "layerscope[report]"'
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")

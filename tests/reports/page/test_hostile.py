@@ -1,0 +1,146 @@
+"""Scripts and marks in texts, labels, columns, file names and model names: none runs, each is shown as what it is."""
+
+import csv
+
+import pandas as pd
+import pytest
+import tiny
+
+from layerscope.profiling import profile
+from layerscope.reports.page import report
+
+HOSTILE = [
+    "<script>window.hit = 1</script>",
+    "</script><script>window.hit = 1</script>",
+    "<!-- <script> window.hit = 1",
+    '"><img src=x onerror="window.hit = 1">',
+    "<svg onload=window.hit=1>",
+    "<iframe srcdoc='<script>parent.hit = 1</script>'></iframe>",
+    "<style>* { display: none }</style>",
+    '<a href="javascript:window.hit=1">press</a>',
+    "' onmouseover='window.hit=1",
+    "javascript:window.hit=1",
+    "{{ 7 * 7 }} {% raw %} ${7 * 7} #{7 * 7}",
+    "%{y} %{fullData.name} <extra>more</extra>",
+    "<b>bold</b><br>line <sub>low</sub>",
+    "&lt;i&gt; &amp; &#60;i&#62;",
+    "$\\frac{1}{2}$ \\(x\\)",
+    "]]> <![CDATA[ <?php ?> <%= 1 %>",
+    "__proto__",
+    "=HYPERLINK(1)",
+    "\u2028line\u2029separators",
+]
+"""What breaks pages whose text is not escaped, one way each."""
+STEERING = ["\u202egnihton\u202c", "\x00nul", "\x1b[31mred", "\ud83dhalf"]
+"""What would turn or break the text around it: spelt out."""
+WHOLE = [*HOSTILE, "مرحبا بالعالم", "👩‍👩‍👧 family", "x" * 300]
+
+
+def named(text):
+    """Return a text as a file may be called."""
+    return text.replace("/", "∕")
+
+
+def run_with(folder, i):
+    """Profile texts, labels, columns, files and a model that all bear hostile names, and return the run."""
+    model = tiny.saved(tiny.llama(i), folder / named(HOSTILE[i]), special=False)
+    texts = [f"{text} w{j}" for j, text in enumerate(WHOLE[i:] + WHOLE[:i])]
+    data = folder / f"{named(HOSTILE[i + 1])}.csv"
+    frame = pd.DataFrame({HOSTILE[i + 2]: texts, HOSTILE[i + 3]: [HOSTILE[j % 5] for j in range(len(texts))]})
+    frame.to_csv(data, index=False, quoting=csv.QUOTE_ALL)
+    return profile(
+        str(model), str(data), text_column=HOSTILE[i + 2], label_column=HOSTILE[i + 3], out=folder / f"run {i} <b>",
+        progress=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return [run_with(tmp_path_factory.mktemp("hostile"), i) for i in (0, 3, 12)]
+
+
+def unharmed(opened):
+    """Assert that nothing that came from data became a part of the page."""
+    assert opened.console == []
+    assert opened.ask("window.hit") is None
+    assert opened.ask("document.querySelectorAll('iframe, img, object, embed, form, math').length") == 0
+    assert opened.ask("document.scripts.length") == 3
+    assert opened.ask("[...document.querySelectorAll('a')].every(a => a.getAttribute('href').startsWith('#'))")
+    attributes = (
+        "[...document.querySelectorAll('*')].flatMap(e => e.getAttributeNames()).filter(n => n.startsWith('on'))"
+    )
+    assert opened.ask(attributes) == []
+    assert opened.ask("getComputedStyle(document.body).display") != "none"
+
+
+def test_a_run_of_hostile_names_is_shown_as_it_is(browser, runs, tmp_path):
+    run = runs[0]
+    with browser.open(report(run, tmp_path / "page.html")) as opened:
+        opened.ask("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        assert opened.text("h1") == f"{named(HOSTILE[0])} on {run.info['data']['name']}"
+        shown = opened.ask("document.body.innerText")
+        for text in (HOSTILE[1], HOSTILE[2], HOSTILE[3], named(HOSTILE[0]), named(HOSTILE[1])):
+            assert text in shown
+        labels = opened.ask("[...document.querySelectorAll('dl.facts dd')].map(d => d.textContent)")
+        for label in HOSTILE[:5]:
+            assert any(f"{label} (" in found for found in labels), label
+        assert opened.texts(".examples li") == [" ".join(text.split(" ")) for text in run.info["data"]["examples"]]
+        assert opened.ask("document.title").startswith(named(HOSTILE[0]))
+        unharmed(opened)
+
+
+@pytest.mark.parametrize("width", [1300, 360])
+def test_runs_of_hostile_names_lie_over_each_other(browser, runs, tmp_path, width):
+    with browser.open(report(runs, tmp_path / "page.html"), width) as opened:
+        names = opened.ask("page.runs.map(r => r.name)")
+        labels = opened.texts(".runs label")
+        assert all(label.endswith(name) for label, name in zip(labels, names, strict=True))
+        choices = set(opened.ask("[...document.querySelectorAll('.choice option')].map(o => o.text)"))
+        assert choices == {
+            *names,
+            *(f"{name}, {p}" for name in names for p in ("mean pooling", "one token of each sample")),
+        }
+        for box in opened.tab.locator("[data-run]").all():
+            box.uncheck()
+            box.check()
+        opened.drawn()
+        unharmed(opened)
+
+
+def test_what_a_pointer_shows_over_a_plot_is_text(browser, runs, tmp_path):
+    with browser.open(report(runs, tmp_path / "page.html")) as opened:
+        hover = """(run) => {
+            const plot = cards.find(c => c.figure.kind === 'curve').plots[0];
+            const at = plot.data.findIndex(t => t.hovertext && t.marker.symbol === SYMBOLS[run]);
+            Plotly.Fx.hover(plot, [{ curveNumber: at, pointNumber: 1 }]);
+            const label = plot.querySelector('.hoverlayer');
+            return [label.textContent, label.querySelectorAll('a, tspan[style*=weight], tspan[style*=font]').length];
+        }"""
+        for i in range(3):
+            opened.tab.wait_for_timeout(200)  # plotly lets one label a while stand before the next
+            shown, styled = opened.ask(hover, i)
+            name = opened.ask("(i) => short(runName(i))", i)
+            assert name.replace(" ", "") in shown.replace("\u00a0", "").replace(" ", "")
+            assert styled == 0
+        far = "cards.find(c => c.figure.kind === 'box').plots[0].data[1].hovertext"
+        assert all("<" not in text for text in opened.ask(far))
+        unharmed(opened)
+
+
+def test_every_text_reaches_the_page_as_it_is(browser, written, by_layer, tmp_path):
+    texts = [*WHOLE, *STEERING]
+    runs = [written(by_layer("effective_rank", [1.0, 2.0, 3.0, 2.0, 1.0]), model=text) for text in texts]
+    spelt = [text.encode("unicode_escape").decode() if text in STEERING else text for text in texts]
+    spelt = [text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029") for text in spelt]
+    with browser.open(report(runs, tmp_path / "page.html")) as opened:
+        assert opened.ask("page.runs.map(r => r.name)") == spelt
+        assert opened.ask("[...document.querySelectorAll('#runs h3')].map(h => h.textContent)") == spelt
+        unharmed(opened)
+
+
+def test_a_download_holds_hostile_names_as_one_field(browser, runs, tmp_path):
+    with browser.open(report(runs, tmp_path / "page.html")) as opened:
+        path = opened.save("#layers [data-csv]", tmp_path)
+        names = opened.ask("page.runs.map(r => r.name)")
+    found = pd.read_csv(path)
+    assert list(dict.fromkeys(found["run"])) == names
