@@ -70,9 +70,11 @@ def test_pdf_has_its_fonts_in_it_and_no_date(drawn):
             assert b"CreationDate" not in data and b"/Subtype /Image" not in data.replace(b"/Image /", b"")
 
 
-def test_the_same_run_gives_the_same_bytes(drawn, labelled, tmp_path):
-    for path in draw(labelled, tmp_path):
-        assert path.read_bytes() == drawn[path.name].read_bytes(), path.name
+def test_the_same_runs_give_the_same_bytes(written, pairs, tmp_path):
+    runs = [written(pairs("cka", np.eye(3)), depth=2, model=model) for model in ("one", "two")]
+    first, second = draw(runs, tmp_path / "a"), draw(runs, tmp_path / "b")
+    assert len(first) == 10
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
 def test_lines_are_the_runs_numbers(labelled):

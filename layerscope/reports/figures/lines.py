@@ -124,8 +124,9 @@ def _scale(axis: Any, values: Values, log: bool) -> None:
         return
     if log and values.min() > 0:
         axis.set_yscale("log")
-        near = values.max() < 1000 * values.min()
-        axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if near else (1.0,)))
+        wide = values.max() / values.min()
+        steps = (1.0, 2.0, 5.0) if wide < 30 else (1.0, 3.0) if wide < 1000 else (1.0,)
+        axis.yaxis.set_major_locator(LogLocator(subs=steps))
         axis.yaxis.set_minor_locator(NullLocator())
         axis.yaxis.set_major_formatter(FuncFormatter(partial(_tick, digits=3)))
         return

@@ -38,15 +38,15 @@ def draw_pairs(members: list[Member], metric: str, width: float) -> Any:
     for axis, (member, pooling, square) in zip(axes, maps, strict=True):
         image = _map(axis, square.to_numpy(), lowest, 72 * side / len(square))
         axis.set_title(_name(member, pooling, several))
-        _mark(axis, [str(name) for name in square.index], most=max(4, int(side * 5)))
+        _mark(axis, [str(name) for name in square.index], most=max(5, int(side * 5)))
     style.label_below(axes, columns, "layer")
     for axis in axes[::columns]:
         axis.set_ylabel("layer")
-    _bar(figure, axes, image, metric, next(curve.variant for m in members for curve in m.of(metric)))
+    _bar(figure, axes, image, metric, {curve.variant for m in members for curve in m.of(metric)})
     return style.finish(figure)
 
 
-def _bar(figure: Any, axes: list[Any], image: Any, metric: str, variant: str | None) -> None:
+def _bar(figure: Any, axes: list[Any], image: Any, metric: str, variants: set[str | None]) -> None:
     """Draw what the colours stand for: beside a single map, below several."""
     width = figure.get_figwidth()
     if len(axes) == 1:
@@ -55,7 +55,8 @@ def _bar(figure: Any, axes: list[Any], image: Any, metric: str, variant: str | N
         figure.set_figheight(figure.get_figheight() + 0.5)
         bar = figure.colorbar(image, ax=axes, location="bottom", fraction=0.05, pad=0.04, shrink=0.6, aspect=6 * width)
     bar.outline.set_visible(False)
-    bar.set_label(METRICS[metric].title + (f" ({variant.replace(',', ', ')})" if variant else ""))
+    variant = variants.pop() if len(variants) == 1 else None
+    bar.set_label(METRICS[metric].title + (f" ({plain(variant).replace(',', ', ')})" if variant else ""))
 
 
 def _poolings(member: Member, metric: str) -> list[str | None]:

@@ -43,7 +43,7 @@ def _bars(axis: Any, member: Member, curve: Curve, most: int) -> None:
     color = style.look(member.number)["color"]
     axis.bar(curve.layers, shares, color=color, width=0.8)
     axis.set_ylabel(f"% of {curve.n:,} predictions")
-    axis.set_xlabel("layer from which the prediction stays")
+    axis.set_xlabel("layer from which the prediction stays" if member.alone else "settles at layer")
     mark_layers(axis, member.run.depth, most, first=1)
     rows = member.run.table()
     mean = rows.loc[rows["metric"] == "saturation_layer", "value"]

@@ -123,15 +123,17 @@ def explain(figure: Any, handles: list[Any]) -> None:
 
 def finish(figure: Any) -> Any:
     """Break or cut the titles of panels that are wider than their panel, settle the layout, and return the figure."""
+    titles = {axis: axis.get_title(loc="left") for axis in figure.axes if axis.get_title(loc="left")}
+    for axis in titles:
+        axis.set_title("-")  # panels are as wide as their numbers allow, whatever they are called
     figure.get_layout_engine().execute(figure)
     extra: dict[int, int] = {}
-    for axis in figure.axes:
-        title = axis.get_title(loc="left")
-        if title:
-            lines = _broken(figure, title, 1.02 * axis.get_window_extent().width / figure.bbox.width)
-            axis.set_title("\n".join(lines))
-            row = axis.get_subplotspec().rowspan.start
-            extra[row] = max(extra.get(row, 0), len(lines) - 1)
+    for axis, title in titles.items():
+        axis.apply_aspect()
+        lines = _broken(figure, title, axis.get_window_extent().width / figure.bbox.width)
+        axis.set_title("\n".join(lines))
+        row = axis.get_subplotspec().rowspan.start
+        extra[row] = max(extra.get(row, 0), len(lines) - 1)
     figure.set_figheight(figure.get_figheight() + 0.14 * sum(extra.values()))
     fixed = any(axis.get_aspect() != "auto" for axis in figure.axes)
     for _ in range(2 if fixed else 1):  # panels of a fixed shape find their place in steps
