@@ -257,15 +257,14 @@ def _show(run: Run, figures: Path | None, as_json: bool, page: Path | None = Non
 
 
 def _draw(runs: Sequence[str | Path], folder: Path | None) -> list[str]:
-    """Draw the figures of runs where a folder is named, tell their paths, and return them."""
+    """Draw the figures of runs where a folder is named, tell their number, and return their paths."""
     if folder is None:
         return []
     from layerscope.reports.figures import draw
     from layerscope.runs import open_run
 
     drawn = [str(path) for path in draw([open_run(run) for run in runs], folder)]
-    for path in drawn:
-        print(path, file=sys.stderr)
+    print(f"figures: {len(drawn)} files in {folder}", file=sys.stderr)
     return drawn
 
 

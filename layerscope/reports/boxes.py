@@ -10,10 +10,10 @@ import pandas as pd
 from layerscope.runs.run import Run
 
 TABLE = "samples.cosine_to_last"
-WHISKER = 1.5
-"""Whiskers reach the furthest value within so many interquartile ranges of the box (Tukey)."""
+WHISKERS = (5, 95)
+"""Percentiles between which the whiskers reach."""
 OUTLIERS = 20
-"""At most this many samples beyond the whiskers of a layer are kept, the furthest first."""
+"""At most this many samples beyond the whiskers of a layer are kept by name, the furthest first."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,6 @@ class Box:
     """One layer's cosines to the last layer: quartiles, whiskers, and the samples beyond them by name."""
 
     layer: int
-    site: str
     first: float
     median: float
     third: float
@@ -40,25 +39,21 @@ def boxes(run: Run) -> list[Box]:
     last = (values["layer"] == run.depth) & (values["site"] == run.final)
     values = values[~last & values["value"].notna()]
     names = run.folder.plan.drop_duplicates("sample").set_index("sample")["name"]
-    layers = values.groupby(["layer", "site"], sort=True)
-    return [_box(int(layer), str(site), rows, names) for (layer, site), rows in layers]
+    return [_box(int(layer), rows, names) for layer, rows in values.groupby("layer", sort=True)]
 
 
-def _box(layer: int, site: str, rows: pd.DataFrame, names: pd.Series) -> Box:  # type: ignore[type-arg]
+def _box(layer: int, rows: pd.DataFrame, names: pd.Series) -> Box:  # type: ignore[type-arg]
     values, samples = rows["value"].to_numpy(), rows["sample"].to_numpy()
-    first, median, third = (float(q) for q in np.quantile(values, (0.25, 0.5, 0.75)))
-    reach = WHISKER * (third - first)
-    inside = (values >= first - reach) & (values <= third + reach)
-    beyond = np.flatnonzero(~inside)
+    low, first, median, third, high = (float(q) for q in np.percentile(values, (WHISKERS[0], 25, 50, 75, WHISKERS[1])))
+    beyond = np.flatnonzero((values < low) | (values > high))
     furthest = beyond[np.argsort(-np.abs(values[beyond] - median), kind="stable")][:OUTLIERS]
     return Box(
         layer=layer,
-        site=site,
         first=first,
         median=median,
         third=third,
-        low=float(values[inside].min()),
-        high=float(values[inside].max()),
+        low=low,
+        high=high,
         mean=float(values.mean()),
         n=len(values),
         outliers=tuple((str(names[samples[i]]), float(values[i])) for i in furthest),

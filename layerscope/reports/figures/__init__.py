@@ -79,7 +79,7 @@ def _drawers(members: list[Member]) -> Iterator[tuple[str, Drawer]]:
     for metric in ("cosine_similarity", "cka"):
         if metric in there:
             yield metric, partial(draw_pairs, members, metric)
-    if any(len(member.cosines) for member in members):
+    if any(member.boxes for member in members):
         yield "cosine_to_last", partial(draw_boxes, members)
     if "saturated" in there:
         yield "saturation", partial(draw_saturation, members)

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from layerscope.reports.boxes import WHISKERS
 from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import mark_layers
 from layerscope.reports.figures.member import Member
 from layerscope.reports.plain import plain
 
-WHISKERS = (5, 95)
-"""Percentiles of the samples: single far ones say little, and there are many."""
 LIGHT = 0.35
 
 
 def draw_boxes(members: list[Member], width: float) -> Any:
     """Return a figure of each sample's cosine to the last layer: a panel for each run, a box for each layer."""
-    shown = [member for member in members if len(member.cosines)]
+    shown = [member for member in members if member.boxes]
     columns = style.panel_columns(width, len(shown))
     figure, axes = style.sheet(width, len(shown), columns, 2.0, members)
     for axis, member in zip(axes, shown, strict=True):
@@ -42,15 +40,11 @@ def draw_boxes(members: list[Member], width: float) -> Any:
 
 
 def _boxes(axis: Any, member: Member) -> None:
-    rows = member.cosines
-    rows = rows[np.isfinite(rows["value"])]
-    layers = [(int(layer), values["value"].to_numpy()) for layer, values in rows.groupby("layer")]
     thin = {"color": style.DARK, "linewidth": 0.6}
-    axis.boxplot(
-        [values for _, values in layers],
-        positions=[layer for layer, _ in layers],
+    axis.bxp(
+        [{"q1": b.first, "med": b.median, "q3": b.third, "whislo": b.low, "whishi": b.high} for b in member.boxes],
+        positions=[box.layer for box in member.boxes],
         widths=0.6,
-        whis=WHISKERS,
         showfliers=False,
         patch_artist=True,
         manage_ticks=False,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import pandas as pd
 
 from layerscope.metrics.registry import METRICS
+from layerscope.reports.boxes import Box, boxes
 from layerscope.reports.curves import Curve, Values
 from layerscope.runs.run import Run
 
@@ -37,13 +37,9 @@ class Member:
         return [curve for (name, _), found in self.panels.items() for curve in found if name == metric]
 
     @cached_property
-    def cosines(self) -> pd.DataFrame:
-        """Return each sample's cosine to the last layer, a row for each sample and layer; without rows where none is.
-
-        What a final norm makes of the last layer is left out: its cosine to itself.
-        """
-        rows = self.run.samples()
-        return rows[(rows["metric"] == "cosine_to_last") & (rows["site"] == "raw")] if "metric" in rows else rows[:0]
+    def boxes(self) -> list[Box]:
+        """Return a box of each sample's cosine to the last layer by layer; empty where no pairs were compared."""
+        return boxes(self.run)
 
 
 def keys(members: Iterable[Member]) -> list[Key]:

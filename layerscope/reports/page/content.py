@@ -12,7 +12,7 @@ import pandas as pd
 
 from layerscope.inputs.corpus import folder_name
 from layerscope.metrics.registry import METRICS, Metric
-from layerscope.reports.boxes import boxes
+from layerscope.reports.boxes import WHISKERS, Box, boxes
 from layerscope.reports.curves import Curve, curves, number, panels, told
 from layerscope.reports.findings import Finding, findings
 from layerscope.reports.names import run_names
@@ -194,11 +194,14 @@ def pair_figures(runs: Sequence[Shown]) -> Iterator[Figure]:
             text = f"A heat map: {METRICS[name].meaning}"
             yield from _beside("heat", title, text, choices, METRICS[name])
     choices = [
-        {"run": i, "choice": "", "boxes": [_box(box, entry.run) for box in found]}
+        {"run": i, "choice": "", "boxes": [_box(box) for box in found]}
         for i, entry in enumerate(runs)
         if (found := boxes(entry.run))
     ]
-    text = "Boxes by layer: quartiles and whiskers of each sample's cosine to the last layer, outliers as dots."
+    text = (
+        "Boxes by layer: quartiles of each sample's cosine to the last layer, whiskers from "
+        f"{WHISKERS[0]} to {WHISKERS[1]} %, dots for the samples furthest beyond them."
+    )
     title = "Each sample's cosine to the last layer"
     yield from _beside("box", title, text, choices, METRICS["cosine_similarity"])
 
@@ -209,10 +212,9 @@ def _squares(index: int, entry: Shown, name: str) -> Iterator[Json]:
         yield {"run": index, "choice": pooling_name(pooling), "metric": name, "pooling": pooling}
 
 
-def _box(box: Any, run: Run) -> Json:
-    after = box.site == run.final and run.final != "raw"
+def _box(box: Box) -> Json:
     return {
-        "layer": "final" if after else str(box.layer),
+        "layer": str(box.layer),
         "quartiles": [box.first, box.median, box.third],
         "whiskers": [box.low, box.high],
         "mean": box.mean,
