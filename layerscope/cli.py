@@ -6,10 +6,13 @@ import json
 import os
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+
+from layerscope import usage
 
 if TYPE_CHECKING:
     from layerscope.runs import Run
@@ -23,6 +26,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="See what every layer of a model knows, find the layer that serves you best, and use it.",
     epilog="Start here:  [bold]layerscope demo[/bold]   then   [bold]layerscope profile MODEL --data FILE[/bold]",
 )
@@ -31,6 +35,7 @@ MODEL = "Model and weights"
 DATA = "Data"
 PASS = "The pass"
 METRIC = "Metrics"
+WHOLE = "INTEGER"  # numbers are read as text, so that a wrong one is told in the house's words
 
 Model = Annotated[
     str,
@@ -89,10 +94,13 @@ def profile(  # noqa: D417
     label_column: Annotated[str | None, typer.Option(help="Column of the labels.", rich_help_panel=DATA)] = None,
     samples: Annotated[str, typer.Option(help="How many seeded samples, or all.", rich_help_panel=DATA)] = "1000",
     chunk: Annotated[
-        int | None, typer.Option(help="Pack running text into windows of N tokens.", rich_help_panel=DATA)
+        str | None,
+        typer.Option(help="Pack running text into windows of N tokens.", metavar=WHOLE, rich_help_panel=DATA),
     ] = None,
     prompt: Annotated[str, typer.Option(help="Text put before every text.", rich_help_panel=DATA)] = "",
-    max_length: Annotated[int | None, typer.Option(help="Tokens per text at most.", rich_help_panel=DATA)] = None,
+    max_length: Annotated[
+        str | None, typer.Option(help="Tokens per text at most.", metavar=WHOLE, rich_help_panel=DATA)
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Run folder; the same command on it goes on.", show_default="runs/MODEL-DATA"),
@@ -112,8 +120,12 @@ def profile(  # noqa: D417
         bool,
         typer.Option("--exclude-sinks", help="Leave out tokens of over 10x the median norm.", rich_help_panel=METRIC),
     ] = False,
-    views: Annotated[int, typer.Option(help="Augmentations per sample; 0: none.", rich_help_panel=METRIC)] = 2,
-    view_samples: Annotated[int, typer.Option(help="Samples that get views.", rich_help_panel=METRIC)] = 1000,
+    views: Annotated[
+        str, typer.Option(help="Augmentations per sample; 0: none.", metavar=WHOLE, rich_help_panel=METRIC)
+    ] = "2",
+    view_samples: Annotated[
+        str, typer.Option(help="Samples that get views.", metavar=WHOLE, rich_help_panel=METRIC)
+    ] = "1000",
     view_kinds: Annotated[
         str | None,
         typer.Option(
@@ -122,19 +134,22 @@ def profile(  # noqa: D417
         ),
     ] = None,
     view_share: Annotated[
-        float, typer.Option(help="Share of a text's words a view changes.", rich_help_panel=METRIC)
-    ] = 0.1,
+        str, typer.Option(help="Share of a text's words a view changes.", metavar="SHARE", rich_help_panel=METRIC)
+    ] = "0.1",
     lens_tokens: Annotated[
         str, typer.Option(help="Token positions read through the head, all, or auto.", rich_help_panel=METRIC)
     ] = "auto",
     entropy_samples: Annotated[
-        int | None,
-        typer.Option(help="Samples of prompt entropy.", rich_help_panel=METRIC, show_default="all; 256 on a GPU"),
+        str | None,
+        typer.Option(
+            help="Samples of prompt entropy.", metavar=WHOLE, rich_help_panel=METRIC, show_default="all; 256 on a GPU"
+        ),
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(help="Samples per forward.", rich_help_panel=PASS, show_default="by length")
+        str | None,
+        typer.Option(help="Samples per forward.", metavar=WHOLE, rich_help_panel=PASS, show_default="by length"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.", rich_help_panel=PASS)] = 0,
+    seed: Annotated[str, typer.Option(help="Of everything that is drawn.", metavar=WHOLE, rich_help_panel=PASS)] = "0",
     store_dtype: Annotated[str, typer.Option(help="float32 or float16.", rich_help_panel=PASS)] = "float32",
     revision: Revision = None,
     part: Part = None,
@@ -149,13 +164,16 @@ def profile(  # noqa: D417
     """Measure [bold]every layer[/bold] of a model over your data in one pass."""
     from layerscope.profiling import profile as verb
 
+    usage.check_target("--figures", figures)
     run = verb(
-        model, None if data == "auto" else data, out=out, metrics=metrics, pooling=pooling, max_length=max_length,
-        batch_size=batch_size, samples=samples, views=views, view_samples=view_samples, view_kinds=_names(view_kinds),
-        view_share=view_share, dtype=dtype, device=device, seed=seed, alpha=_numbers(alpha, "--alpha"),
-        exclude_sinks=exclude_sinks, store_dtype=store_dtype, lens_tokens=lens_tokens, entropy_samples=entropy_samples,
-        prompt=prompt, chunk=chunk, text_column=text_column, label_column=label_column, part=part, blocks=blocks,
-        norm=norm, revision=revision, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle,
+        model, None if data == "auto" else data, out=out, metrics=metrics, pooling=pooling, samples=samples,
+        max_length=usage.whole(max_length), batch_size=usage.whole(batch_size), views=usage.whole(views),
+        view_samples=usage.whole(view_samples), view_kinds=usage.names(view_kinds, "--view-kinds"),
+        view_share=usage.fraction(view_share), alpha=usage.numbers(alpha, "--alpha"), seed=usage.whole(seed),
+        entropy_samples=usage.whole(entropy_samples), chunk=usage.whole(chunk), dtype=dtype, device=device,
+        exclude_sinks=exclude_sinks, store_dtype=store_dtype, lens_tokens=lens_tokens, prompt=prompt,
+        text_column=text_column, label_column=label_column, part=part, blocks=blocks, norm=norm, revision=revision,
+        trust_remote_code=trust_remote_code, allow_pickle=allow_pickle,
         command=shlex.join(["layerscope", *sys.argv[1:]]),
     )  # fmt: skip
     _show(run, figures, as_json)
@@ -184,7 +202,7 @@ def inspect(
         trust_remote_code=trust_remote_code, allow_pickle=allow_pickle,
     )  # fmt: skip
     if as_json:
-        print(json.dumps([asdict(entry) for entry in found], indent=2))
+        print(json.dumps([asdict(entry) for entry in found], indent=2, allow_nan=False))
         return
     from layerscope.reports.inspection import show
 
@@ -219,35 +237,36 @@ def version(
 
 
 def _show(run: Run, figures: Path | None, as_json: bool) -> None:
-    from layerscope.reports import terminal
-
     if figures is not None:
         from layerscope.reports.figures import draw
 
         for path in draw(run, figures):
             print(path, file=sys.stderr)
-    if as_json:
-        print(json.dumps(terminal.summary_json(run), indent=2))
-        return
-    from rich.console import Console
-
-    terminal.show(run, Console())
-    print(f"\nrun folder: {run.path}")
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _numbers(text: str, option: str) -> list[float]:
     from layerscope.errors import LayerscopeError
 
     try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
+        _print(run, as_json)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        usage.drop_output()
+        reason = error.strerror or error
         raise LayerscopeError(
-            f"{option} {text!r} is no number: give one, or several with commas, such as 1,2"
-        ) from None
+            f"standard output cannot be written ({reason}): the run is whole in {run.path}"
+        ) from error
+
+
+def _print(run: Run, as_json: bool) -> None:
+    from layerscope.reports import terminal
+
+    if as_json:
+        print(json.dumps(terminal.summary_json(run), indent=2, allow_nan=False))
+        return
+    from layerscope.progress import paper
+
+    terminal.show(run, paper())
+    print(f"\nrun folder: {run.path}")
 
 
 def _quiet() -> None:
@@ -262,12 +281,17 @@ def main() -> NoReturn:
     debug = bool(os.environ.get("LAYERSCOPE_DEBUG"))
     if not debug:
         _quiet()
+    usage.ready_output()
     try:
         status = app(standalone_mode=False)
+        sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
+    except BrokenPipeError:  # who reads has seen enough (| head); what was computed is in its folder
+        usage.drop_output()
+        status = 0
     except UsageError as error:
-        _fail(error.format_message(), 2)
+        _fail(usage.told(error), 2)
     except Exception as error:
         if debug:
             raise
@@ -283,5 +307,6 @@ def main() -> NoReturn:
 
 
 def _fail(line: str, status: int) -> NoReturn:
-    print(f"layerscope: {' '.join(line.split())}", file=sys.stderr)
+    with suppress(OSError):  # where nobody reads standard error, the status still tells
+        print(f"layerscope: {usage.printable(line)}", file=sys.stderr)
     sys.exit(status)

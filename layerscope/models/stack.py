@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from layerscope.errors import LayerscopeError, near
+from layerscope.errors import LayerscopeError, choices, near
 from layerscope.models.forward import Inputs, forward, is_out_of_memory
 from layerscope.models.trace import Call, is_norm, same, trace
 
@@ -76,7 +76,7 @@ def choose(stacks: list[Stack], part: str | None) -> Stack:
             return stack
     if len(stacks) == 1:
         raise LayerscopeError(f"part {part!r} does not exist: this model has one stack of blocks, leave --part out")
-    raise LayerscopeError(f"part {part!r} does not exist{near(part, names)}: this model has {', '.join(names)}")
+    raise LayerscopeError(f"part {part!r} does not exist{choices(part, names, 'this model has')}")
 
 
 def module_at(module: nn.Module, path: str, option: str) -> nn.Module:
