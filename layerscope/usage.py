@@ -53,7 +53,8 @@ def told(error: Any) -> str:
         hint = near(error.option_name, _options(context))
         return f"option {error.option_name} does not exist{hint or ':'} {_listed(hint, command)}"
     if kind == "MissingParameter":
-        return f"{command} needs a {error.param.name}: {command} {error.param.name.upper()}, such as {command} minilm"
+        example = f", such as {command} minilm" if error.param.name == "model" else ""
+        return f"{command} needs a {error.param.name}: {command} {error.param.name.upper()}{example}"
     text = str(error.format_message())
     commands = getattr(getattr(context, "command", None), "commands", None)
     if commands and text.startswith("No such command"):

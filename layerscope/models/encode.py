@@ -50,9 +50,13 @@ class TextEncoder:
         whole: list[int] = []
         remaining = iter(samples)
         while chunk := list(islice(remaining, TOKENISED_AT_ONCE)):
-            whole += map(len, self._tokenised(chunk, verbose=False))
+            whole += map(len, self.whole(chunk))
         self.cut = sum(length > self.max_length for length in whole)
         return [min(length, self.max_length) for length in whole]
+
+    def whole(self, samples: Sequence[Any]) -> list[list[int]]:
+        """Return the token ids of each sample, uncut."""
+        return self._tokenised(samples, verbose=False)
 
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return ids [B, T] and their mask; a decoder of an encoder-decoder reads the text shifted by one."""
@@ -225,7 +229,9 @@ def encoder_for(modality: str, processor: Any, module: nn.Module, *, max_length:
     towers = {modality_of(child) for child in module.modules() if dual and hasattr(child, "main_input_name")}
     a_plain_module_with_a_processor = kind == "tensor" and processor is not None
     if modality not in {kind, *towers} and not a_plain_module_with_a_processor:
-        raise LayerscopeError(f"this model reads {kind}, the data are {modality}: give data of the model's kind")
+        raise LayerscopeError(
+            f"this model reads {kind} and the data are {modality}: give {kind}, or a model that reads {modality}"
+        )
     if modality == "tensor":
         parameter = next(module.parameters(), None)
         return TensorEncoder(parameter.dtype if parameter is not None else torch.float32)
@@ -235,7 +241,24 @@ def encoder_for(modality: str, processor: Any, module: nn.Module, *, max_length:
         raise LayerscopeError(f"a {modality} model as an object needs processor=: its tokenizer or feature extractor")
     if modality == "audio":
         return AudioEncoder(processor, module)
-    return TextEncoder(processor, module, _max_length(processor, module, max_length), prompt)
+    encoder = TextEncoder(processor, module, _max_length(processor, module, max_length), prompt)
+    _check_room(encoder)
+    return encoder
+
+
+def _check_room(encoder: TextEncoder) -> None:
+    """Raise where special tokens and prompt leave no token of a text: every sample would be the same."""
+    taken = len(encoder.whole([""])[0])
+    if taken < encoder.max_length:
+        return
+    if encoder.prompt:
+        raise LayerscopeError(
+            f"the prompt takes {taken} of at most {encoder.max_length} tokens: no text is left, make it shorter"
+        )
+    raise LayerscopeError(
+        f"--max-length {encoder.max_length} has no room for text beside the tokenizer's {taken} special tokens: "
+        f"give {taken + 1} or more"
+    )
 
 
 def _max_length(tokenizer: Any, module: nn.Module, asked: int | None) -> int:

@@ -16,7 +16,7 @@ from layerscope.models.forward import Inputs
 from layerscope.models.lens import Lens, find_lens, token_read
 from layerscope.models.load import Loaded
 from layerscope.models.pooling import Vectors, parse
-from layerscope.models.stack import Stack, choose, find_stacks, module_at
+from layerscope.models.stack import Stack, check_norm, choose, find_stacks, module_at
 
 PROBE_TOKENS = 24
 
@@ -125,14 +125,14 @@ def find_layers(
 
 
 def _find_stack(module: nn.Module, inputs: Inputs, override: Override) -> tuple[Stack, tuple[str, ...]]:
-    if override.blocks:
+    if override.blocks is not None:
         module_at(module, override.blocks, "--blocks")
     stacks = [stack for stack, _ in find_stacks(module, inputs, override.blocks)]
     stack = choose(stacks, override.part)
     if override.norm == "none":
         stack = replace(stack, norm=None)
-    elif override.norm:
-        module_at(module, override.norm, "--norm")
+    elif override.norm is not None:
+        check_norm(module, stack, override.norm)
         stack = replace(stack, norm=override.norm)
     return stack, tuple(s.part for s in stacks)
 

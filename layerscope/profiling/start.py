@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from layerscope.inputs.corpus import count
 from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.job import Job
 from layerscope.profiling.plan import make_plan
 from layerscope.progress import Teller
 from layerscope.runs import Run, RunFolder
-from layerscope.runs.folder import need_room
+from layerscope.runs.place import need_room
 
 
 def open_or_start(path: Path, manifest: dict[str, Any], job: Job, teller: Teller) -> RunFolder:
@@ -56,8 +57,8 @@ def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
     """What of the samples does not go in."""
     lines, total = [], len(job.corpus)
     if plan.attrs["cut"]:
-        unit = "texts are cut at {} tokens" if job.corpus.modality == "text" else "sounds are cut at {} seconds"
-        lines.append(f"{plan.attrs['cut']:,} of {total:,} {unit.format(job.model.max_length)}")
+        what, unit = ("texts", "token") if job.corpus.modality == "text" else ("sounds", "second")
+        lines.append(f"{plan.attrs['cut']:,} of {total:,} {what} are cut at {count(job.model.max_length or 0, unit)}")
     if plan.attrs["empty"]:
         lines.append(f"{plan.attrs['empty']:,} of {total:,} samples have no token: they are left out and counted")
     classifier = job.model.lens is not None and job.model.lens.kind == "pooled"
@@ -80,7 +81,7 @@ def _cost(plan: pd.DataFrame, size: int, path: Path, job: Job) -> str:
     views = f" + {len(plan) - originals:,} of views" if len(plan) > originals else ""
     return (
         f"{job.model.loaded.name}: {job.model.stack.depth} layers of {job.model.stack.width} · {job.corpus.name}: "
-        f"{originals:,} forwards of samples{views} · {size / 1e6:,.0f} MB of states in {path}"
+        f"{count(originals, 'forward')} of samples{views} · {size / 1e6:,.0f} MB of states in {path}"
     )
 
 

@@ -166,7 +166,7 @@ MISTAKES = {
     ),
     "no_text.csv": (
         b"a,b\n1,2\n3,4\n",
-        "{} has no column of texts; it has a (numbers), b (numbers): name one with text_column",
+        "{} has no column of texts; it has a (numbers), b (numbers): name one with --text-column",
     ),
     "cut.csv.gz": (
         gzip.compress(b"text\n" + bytes(range(65, 90)) * 99)[:-9],
@@ -243,5 +243,5 @@ def test_frames_of_odd_make():
     assert mixed.labels == ("x", "3")
     vectors = pd.DataFrame({"v": [np.ones(3), np.ones(3)], "n": [1, 2]})
     held = "v (other values), n (numbers)"
-    expected = f"the data frame has no column of texts; it has {held}: name one with text_column"
+    expected = f"the data frame has no column of texts; it has {held}: name one with --text-column"
     assert refusal(vectors) == expected

@@ -19,7 +19,8 @@ from safetensors.torch import save_file
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.runs.folder import RunFolder, locked, need_room, packed, unpacked
+from layerscope.runs.folder import RunFolder, packed, unpacked
+from layerscope.runs.place import locked, need_room
 
 ROWS = tiny.rows(40)
 OPTIONS: dict[str, Any] = {"views": 0, "batch_size": 2, "progress": False}
@@ -109,7 +110,7 @@ def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_second_process_is_refused(run) -> None:
-    hold = "import sys, pathlib; from layerscope.runs.folder import locked\n"
+    hold = "import sys, pathlib; from layerscope.runs.place import locked\n"
     hold += "with locked(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", hold, str(run.path)]
     holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
