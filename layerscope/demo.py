@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from layerscope.errors import LayerscopeError
 from layerscope.inputs import draw, open_corpus
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.models.hub import EMBEDDED
@@ -13,6 +14,8 @@ from layerscope.runs import Run
 
 DATA = "stdlib-docs"
 TIMED_TEXTS = 32
+FEWEST = 100
+"""Of so many docstrings two modules have five, which a probe needs."""
 
 
 def run_demo(out: Path, samples: str = "1000", command: str = "") -> tuple[str, Run]:
@@ -21,6 +24,8 @@ def run_demo(out: Path, samples: str = "1000", command: str = "") -> tuple[str, 
     The shares are cross-validated linear-probe accuracies of the documentation's module; the speed is measured here,
     a forward up to layer k against one through all layers.
     """
+    if samples.isdecimal() and 1 < int(samples) < FEWEST:
+        raise LayerscopeError(f"--samples {samples} makes no sense here: the demo's probe needs {FEWEST} or more")
     run = profile(EMBEDDED, DATA, out=out, samples=samples, command=command)
     accuracy = run.metric("linear_probe")
     best = int(accuracy.drop(0).idxmax())

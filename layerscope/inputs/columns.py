@@ -24,6 +24,12 @@ class Columns:
     text: str | None = None
     label: str | None = None
 
+    def refuse(self, where: str) -> None:
+        """Raise where a column is named and the data have none."""
+        for option, name in (("--text-column", self.text), ("--label-column", self.label)):
+            if name is not None:
+                raise LayerscopeError(f"{option} {name!r}: {where} has no columns, leave it out")
+
 
 def is_missing(cell: Any) -> bool:
     """Tell whether a cell holds nothing: None, NaN, NaT, or blank text."""

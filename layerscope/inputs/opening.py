@@ -48,6 +48,8 @@ def open_corpus(
 
 
 def _named(data: str, modality: Modality | None, columns: Columns) -> Corpus:
+    if data in BUILT_IN:
+        columns.refuse(data)
     if data == "stdlib-docs":
         return stdlib_docs()
     if data == "digits":
@@ -71,6 +73,7 @@ def open_path(path: Path, modality: Modality | None, columns: Columns) -> Corpus
     if path.is_dir():
         return folder_corpus(path, modality, columns)
     if is_archive(path.name):
+        columns.refuse(str(path))
         return archive_corpus(path, modality, [])
     if (kind := media_kind(path.name)) is not None:
         raise LayerscopeError(f"{path} is a single {kind} file: give the folder it lies in, or a list of paths")
@@ -85,6 +88,7 @@ def open_path(path: Path, modality: Modality | None, columns: Columns) -> Corpus
         notes: list[str] = []
         frame = read_frame(path, suffix[0], notes)
         return frame_corpus(frame, name, columns, str(path), notes)
+    columns.refuse(str(path))
     return _running(path, name)
 
 

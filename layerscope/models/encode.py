@@ -150,11 +150,18 @@ class AudioEncoder:
         return resample(sample, self.extractor.sampling_rate)
 
     def lengths(self, samples: Iterable[Any]) -> list[int]:
-        """Return each sound's length in samples at the extractor's rate; `cut` then counts those beyond the window."""
+        """Return each sound's length in samples, 0 where it is too short; `cut` counts those beyond the window."""
         lengths = [len(self._wave(sample)) for sample in samples]
         most = self.max_length and self.max_length * self.extractor.sampling_rate
         self.cut = sum(length > most for length in lengths) if most else 0
-        return lengths
+        return [length if heard else 0 for length, heard in zip(lengths, self._heard(lengths), strict=True)]
+
+    def _heard(self, lengths: list[int]) -> list[bool]:
+        """Whether each length of raw sound is enough for one state of the model's convolutions."""
+        states = getattr(self.module, "_get_feat_extract_output_lengths", None)
+        if states is None or getattr(self.module, "main_input_name", "") != "input_values":
+            return [length > 0 for length in lengths]
+        return [int(states(torch.tensor(length))) > 0 for length in lengths]
 
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return the features the model reads, with the mask of the real ones."""
@@ -213,6 +220,7 @@ def frame_mask(mask: Tensor | None, frames: int, module: nn.Module) -> Tensor | 
     return (torch.arange(frames, device=mask.device) < lengths[:, None]).long()
 
 
+PLURAL = {"text": "texts", "image": "images", "audio": "sounds", "tensor": "arrays"}
 READS = {"input_ids": "text", "pixel_values": "image", "input_features": "audio", "input_values": "audio"}
 
 
@@ -229,9 +237,8 @@ def encoder_for(modality: str, processor: Any, module: nn.Module, *, max_length:
     towers = {modality_of(child) for child in module.modules() if dual and hasattr(child, "main_input_name")}
     a_plain_module_with_a_processor = kind == "tensor" and processor is not None
     if modality not in {kind, *towers} and not a_plain_module_with_a_processor:
-        raise LayerscopeError(
-            f"this model reads {kind} and the data are {modality}: give {kind}, or a model that reads {modality}"
-        )
+        reads, given = PLURAL.get(kind, kind), PLURAL.get(modality, modality)
+        raise LayerscopeError(f"this model reads {reads} and the data are {given}: give {reads}, or a model of {given}")
     if modality == "tensor":
         parameter = next(module.parameters(), None)
         return TensorEncoder(parameter.dtype if parameter is not None else torch.float32)

@@ -112,6 +112,7 @@ def find_layers(
             loaded, encoder, stack, None, parts, ("mean",), False, True, True, 3, 1, device, tuple(loaded.notes)
         )
         long, alone = _finite_states(model, [long, *samples])
+        model = replace(model, notes=(*model.notes, *_broken(alone)))
         last, final = alone[f"raw.{stack.depth}"], alone[f"{model.final}.{stack.depth}"]
         model = replace(model, rank=last.ndim, tokens=last.shape[1] if last.ndim == 3 else 1)
         inputs = encoder.batch([long]).to(device)
@@ -170,6 +171,16 @@ def _finite_states(model: LayeredModel, samples: Sequence[Any]) -> tuple[Any, di
         if all(bool(torch.isfinite(state).all()) for state in states.values()):
             return sample, states
     return samples[0], first
+
+
+def _broken(states: dict[str, Tensor]) -> list[str]:
+    """Tell where a model breaks on every sample of the probe, if it does."""
+    key = next((key for key, state in states.items() if not bool(torch.isfinite(state).all())), None)
+    if key is None:
+        return []
+    site, _, layer = key.partition(".")
+    where = "the final norm after " if site == "normed" else ""
+    return [f"{where}layer {layer} gives NaN or infinity for every sample of the probe: look at the weights"]
 
 
 def _causal(model: LayeredModel, sample: Any) -> bool:

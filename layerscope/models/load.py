@@ -92,7 +92,7 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
         check_folder(folder, options.allow_pickle)
         if options.revision is not None:
             raise LayerscopeError(
-                f"--revision {options.revision!r} is of models of the hub, not of the folder {str(folder)!r}: leave it out"
+                f"--revision {options.revision!r} is of hub models, and {str(folder)!r} is a folder: leave it out"
             )
         source = str(folder)
     else:

@@ -15,6 +15,12 @@ def check_available(options: Options, model: LayeredModel, corpus: Corpus) -> li
 
     The sets "default" and "seven" take what applies, and nothing is said about the rest, but that labels are of no use.
     """
+    for name in ("chunk", "prompt", "max_length"):
+        if getattr(options, name) and corpus.modality != "text":
+            option = "--" + name.replace("_", "-")
+            raise LayerscopeError(
+                f"{option} is of texts, and {corpus.name} holds {corpus.modality} samples: leave it out"
+            )
     missing = {name: reason for name in options.metrics if (reason := _lack(name, options, model, corpus))}
     lines = [f"{name} is not measured: {reason}" for name, reason in missing.items()]
     if len(missing) == len(options.metrics):

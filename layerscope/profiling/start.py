@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.inputs.corpus import count
+from layerscope.inputs.corpus import count, listed
 from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.job import Job
 from layerscope.profiling.plan import make_plan
@@ -60,7 +60,10 @@ def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
         what, unit = ("texts", "token") if job.corpus.modality == "text" else ("sounds", "second")
         lines.append(f"{plan.attrs['cut']:,} of {total:,} {what} are cut at {count(job.model.max_length or 0, unit)}")
     if plan.attrs["empty"]:
-        lines.append(f"{plan.attrs['empty']:,} of {total:,} samples have no token: they are left out and counted")
+        kept = set(plan["sample"])
+        names = [name for i, name in enumerate(job.corpus.names) if i not in kept]
+        what = "sounds are too short for the model" if job.corpus.modality == "audio" else "samples have no token"
+        lines.append(f"{len(names):,} of {total:,} {what}: they are left out and counted ({listed(names)})")
     classifier = job.model.lens is not None and job.model.lens.kind == "pooled"
     if classifier and "label" in plan and "target" not in plan and job.options.wants("lens"):
         example = plan["label"].iloc[0]
