@@ -283,7 +283,7 @@ def main() -> NoReturn:
         _quiet()
     usage.ready_output()
     try:
-        status = app(standalone_mode=False)
+        status = app(prog_name="layerscope", standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED

@@ -48,7 +48,8 @@ def numbers(text: str, option: str) -> list[float]:
 def told(error: Any) -> str:
     """Return what a usage error of the parser says, with the near name and the mend."""
     kind, context = type(error).__name__, error.ctx
-    command = getattr(context, "command_path", None) or "layerscope"
+    typed = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    command = getattr(context, "command_path", None) or f"layerscope {typed}".strip()
     if kind == "NoSuchOption":
         hint = near(error.option_name, _options(context))
         return f"option {error.option_name} does not exist{hint or ':'} {_listed(hint, command)}"
@@ -58,7 +59,6 @@ def told(error: Any) -> str:
     text = str(error.format_message())
     commands = getattr(getattr(context, "command", None), "commands", None)
     if commands and text.startswith("No such command"):
-        typed = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
         hint = near(typed, commands)
         return f"command {typed!r} does not exist{hint or ':'} {_listed(hint, command)}"
     if text.startswith("Got unexpected extra argument"):

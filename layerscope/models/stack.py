@@ -146,10 +146,8 @@ def _candidates(
 ) -> Iterator[tuple[str, list[list[Call]]]]:
     if blocks is not None:
         inside = [c for c in calls if c.path == blocks or c.path.rpartition(".")[0] == blocks]
-        yield (
-            "given",
-            [[c for c in inside if c.keeps_shape]] if inside else [],
-        )  # the user knows what stands between them
+        kept = [c for c in inside if c.keeps_shape]  # the user knows what stands between them
+        yield "given", [kept] if kept else []
         return
     declared = _declared(entry, prefix)
     yield "the model's own declaration", _outermost(_chains([c for c in calls if c.path in declared]))

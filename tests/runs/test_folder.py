@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,22 +108,6 @@ def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
     layerscope.profile(tiny.bert(), texts, processor=tiny.tokenizer(special=True), **options)
 
 
-def test_a_second_process_is_refused(run) -> None:
-    hold = "import sys, pathlib; from layerscope.runs.place import locked\n"
-    hold += "with locked(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
-    command = [sys.executable, "-c", hold, str(run.path)]
-    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert holder.stdout.readline() == "held\n"
-    with pytest.raises(LayerscopeError) as error:
-        again(run)
-    assert str(error.value) == (
-        f"another process is writing to {str(run.path)!r}: wait for it, or choose another folder with --out"
-    )
-    holder.kill()  # a killed process leaves no lock behind
-    holder.wait()
-    again(run)
-
-
 def rewrite(run: layerscope.Run, **changed: Any) -> None:
     path = run.path / "run.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
@@ -145,14 +128,6 @@ def test_a_manifest_that_is_none(run, text: str) -> None:
     for open_it in (lambda: layerscope.open_run(run.path), lambda: again(run)):
         with pytest.raises(LayerscopeError, match="run.json"):
             open_it()
-
-
-def test_a_missing_plan_is_one_line(run) -> None:
-    (run.path / "plan.parquet").unlink()
-    with pytest.raises(LayerscopeError) as error:
-        again(run)
-    where = str(run.path / "plan.parquet")
-    assert str(error.value) == f"{where!r} is missing: start the run again in another folder"
 
 
 def test_folders_that_are_no_runs(tmp_path: Path) -> None:
@@ -220,30 +195,6 @@ def test_half_a_line_in_the_log_hides_no_other(run) -> None:
         file.write('{"time": 1, "event": "sha')
     shard_file(run, 0).unlink()
     assert len(again(run).folder.events("shard")) == shards + 1
-
-
-def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "run").write_text("")
-    with pytest.raises(LayerscopeError) as error:
-        layerscope.profile(tiny.Plain(), ROWS, out=tmp_path / "run", **OPTIONS)
-    where = str(tmp_path / "run")
-    assert str(error.value) == f"run folder {where!r} cannot be written (File exists): choose another with --out"
-    with pytest.raises(LayerscopeError, match=r"cannot be written \(Not a directory\)"):
-        layerscope.profile(tiny.Plain(), ROWS, out=tmp_path / "run" / "below", **OPTIONS)
-
-
-def test_a_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "mine" / "tables").mkdir(parents=True)
-    (tmp_path / "mine" / "tables" / "sales.parquet").write_text("x")
-    (tmp_path / "mine" / "thesis.tex").write_text("x")
-    with pytest.raises(LayerscopeError) as error:
-        layerscope.profile(tiny.Plain(), ROWS, out=tmp_path / "mine", **OPTIONS)
-    where = str(tmp_path / "mine")
-    assert str(error.value) == (
-        f"folder {where!r} holds other files (thesis.tex) and no run: choose a new folder with --out"
-    )
-    assert (tmp_path / "mine" / "tables" / "sales.parquet").read_text() == "x"
-    assert not (tmp_path / "mine" / "shards").exists()
 
 
 @pytest.fixture

@@ -34,8 +34,9 @@ def parquet(**columns: Any) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-GOOD = parquet(text=tiny.texts(40), label=["a", "b"] * 20)
-BROKEN_TEXT = GOOD.replace(b"w41 w7 ", b"\xff\xff\xff w7 ")
+TEXTS = tiny.texts(40)
+GOOD = parquet(text=TEXTS, label=["a", "b"] * 20)
+BROKEN_TEXT = GOOD.replace(TEXTS[5].encode(), b"\xff" * len(TEXTS[5]), 1)
 TABLE = b"text,team\nw1 w2,a\nw3,b\n"
 
 FILES: dict[str, tuple[bytes | str, str]] = {
@@ -62,6 +63,7 @@ FILES: dict[str, tuple[bytes | str, str]] = {
     "binary.jsonl": (GARBAGE, BINARY),
     "binary.txt": (GARBAGE, BINARY),
     "binary.parquet": (GARBAGE, "{} is no Parquet file: " + KINDS),
+    "zeros.txt": (bytes(999), BINARY),
     "array.npy": (b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'}" + b"\xf0?\0\0" * 99, BINARY),
     "paper.pdf": (b"%PDF-1.4\n" + GARBAGE, BINARY),
     # another encoding
