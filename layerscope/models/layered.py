@@ -112,7 +112,7 @@ def find_layers(
             loaded, encoder, stack, None, parts, ("mean",), False, True, True, 3, 1, device, tuple(loaded.notes)
         )
         long, alone = _finite_states(model, [long, *samples])
-        model = replace(model, notes=(*model.notes, *_broken(alone)))
+        model = replace(model, notes=(*model.notes, *_broken(model, alone)))
         last, final = alone[f"raw.{stack.depth}"], alone[f"{model.final}.{stack.depth}"]
         model = replace(model, rank=last.ndim, tokens=last.shape[1] if last.ndim == 3 else 1)
         inputs = encoder.batch([long]).to(device)
@@ -145,6 +145,8 @@ def _probe_samples(encoder: Encoder, samples: Sequence[Any]) -> tuple[Any, Any]:
         long = (ids * PROBE_TOKENS)[: min(PROBE_TOKENS, encoder.max_length)]
         return _Ids(tuple(long[: max(1, len(long) // 2)])), _Ids(tuple(long))
     lengths = encoder.lengths(samples)
+    if max(lengths) == 0:
+        raise LayerscopeError("the sounds are too short for this model to give a single state: give longer ones")
     longest = samples[max(range(len(samples)), key=lambda i: lengths[i])]
     if isinstance(encoder, AudioEncoder):
         return replace(longest, samples=longest.samples[: max(1, len(longest.samples) // 2)]), longest
@@ -173,14 +175,17 @@ def _finite_states(model: LayeredModel, samples: Sequence[Any]) -> tuple[Any, di
     return samples[0], first
 
 
-def _broken(states: dict[str, Tensor]) -> list[str]:
-    """Tell where a model breaks on every sample of the probe, if it does."""
-    key = next((key for key, state in states.items() if not bool(torch.isfinite(state).all())), None)
-    if key is None:
-        return []
-    site, _, layer = key.partition(".")
-    where = "the final norm after " if site == "normed" else ""
-    return [f"{where}layer {layer} gives NaN or infinity for every sample of the probe: look at the weights"]
+def _broken(model: LayeredModel, states: dict[str, Tensor]) -> list[str]:
+    """Tell where a model breaks on every sample of the probe, if it does; where it is the norm alone, it is refused."""
+    bad = [key for key, state in states.items() if not bool(torch.isfinite(state).all())]
+    raw = [key for key in bad if key.startswith("raw")]
+    if bad and not raw:
+        raise LayerscopeError(
+            f"the final norm of {model.loaded.name} ({model.stack.norm}) gives NaN or infinity for every sample of the "
+            "probe: look at its weights, or leave it out with --norm none"
+        )
+    layer = raw[0].partition(".")[2] if raw else None
+    return [] if layer is None else [f"layer {layer} gives NaN or infinity for every sample of the probe"]
 
 
 def _causal(model: LayeredModel, sample: Any) -> bool:
