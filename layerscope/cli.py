@@ -253,7 +253,7 @@ def _show(run: Run, figures: Path | None, as_json: bool) -> None:
         usage.drop_output()
         reason = error.strerror or error
         raise LayerscopeError(
-            f"standard output cannot be written ({reason}): the run is whole in {run.path}"
+            f"standard output cannot be written ({reason}): the run is whole in {str(run.path)!r}"
         ) from error
 
 

@@ -1,8 +1,6 @@
 """What a run folder refuses, finds damaged, and goes on with."""
 
-import contextlib
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -44,12 +42,6 @@ def again(run: layerscope.Run, model: Any = None, data: Any = ROWS, **changed: A
 
 def shard_file(run: layerscope.Run, shard: int, suffix: str = "safetensors") -> Path:
     return run.path / "shards" / f"{shard:05d}.{suffix}"
-
-
-def flip(path: Path, place: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[place] ^= 1
-    path.write_bytes(data)
 
 
 def refusal(run: layerscope.Run, what: str, old: str, new: str) -> str:
@@ -122,63 +114,11 @@ def test_a_newer_format_is_refused(run) -> None:
         assert str(error.value) == line
 
 
-@pytest.mark.parametrize("text", ['{"a": 1}', "[1]", "", "{", '{"format": 1}', '{"format": "1"}'])
-def test_a_manifest_that_is_none(run, text: str) -> None:
-    (run.path / "run.json").write_text(text)
-    for open_it in (lambda: layerscope.open_run(run.path), lambda: again(run)):
-        with pytest.raises(LayerscopeError, match="run.json"):
-            open_it()
-
-
 def test_folders_that_are_no_runs(tmp_path: Path) -> None:
     with pytest.raises(LayerscopeError, match="does not exist"):
         layerscope.open_run(tmp_path / "none")
     with pytest.raises(LayerscopeError, match="is no run folder: it has no run.json"):
         layerscope.open_run(tmp_path)
-
-
-def damage_by_flip(path: Path) -> None:
-    flip(path, path.stat().st_size - 9)
-
-
-def damage_by_cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-@pytest.mark.parametrize("damage", [damage_by_flip, damage_by_cut])
-def test_a_damaged_shard_is_found_told_and_computed_again(run, damage, capfd) -> None:
-    table, before = run.table(), len(run.folder.events("shard"))
-    damage(shard_file(run, 2))
-    for file in (run.path / "tables").iterdir():
-        file.unlink()
-    mended = again(run, progress=True)
-    told = " ".join(capfd.readouterr().err.split())
-    assert f"shard 2 of {str(run.path)!r} is not what was written: it is computed again" in told
-    assert [event["shard"] for event in mended.folder.events("shard")[before:]] == [2]
-    pd.testing.assert_frame_equal(mended.table(), table, check_exact=True)
-
-
-@pytest.mark.parametrize("lost", ["shard", "checksum", "bad checksum", "tables", "one table", "bad table", "log"])
-def test_a_half_deleted_folder_goes_on(run, lost: str) -> None:
-    table, states = run.table(), run.pooled(2)
-    victims = {
-        "shard": [shard_file(run, 1)],
-        "checksum": [shard_file(run, 1, "json")],
-        "bad checksum": [],
-        "tables": list((run.path / "tables").glob("*.parquet")),
-        "one table": [run.path / "tables" / "pairs.parquet"],
-        "bad table": [],
-        "log": [run.path / "log.jsonl"],
-    }
-    for path in victims[lost]:
-        path.unlink()
-    if lost == "bad checksum":
-        shard_file(run, 1, "json").write_text("{")
-    if lost == "bad table":
-        flip(run.path / "tables" / "pooled.parquet", 40)
-    mended = again(run)
-    pd.testing.assert_frame_equal(mended.table(), table, check_exact=True)
-    assert (mended.pooled(2) == states).all()
 
 
 def test_shards_without_a_manifest_are_not_taken_for_those_of_a_new_run(run, tmp_path: Path) -> None:
@@ -207,49 +147,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("no tmpfs can be mounted here")
     yield disk
     subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-def fill(disk: Path, leave: int = 0) -> None:
-    """Fill a disk up to the last `leave` bytes."""
-    ballast = disk / "ballast"
-    with ballast.open("wb") as file, contextlib.suppress(OSError):
-        while True:
-            os.write(file.fileno(), b"x" * 4096)
-    os.truncate(ballast, max(0, ballast.stat().st_size - leave))
-
-
-def test_a_full_disk_is_one_line_and_the_same_call_goes_on_after_room_is_made(small_disk: Path, tmp_path: Path) -> None:
-    def profile(out: Path) -> layerscope.Run:
-        return layerscope.profile(tiny.Plain(), tiny.rows(600), out=out, samples="all", views=0, progress=False)
-
-    lines = []
-    for leave in (40_000, 176_000, 60_000, 0):
-        fill(small_disk, leave)
-        with pytest.raises(LayerscopeError) as error:
-            profile(small_disk / "run")
-        lines.append(str(error.value))
-    assert "\n" not in "".join(lines)
-    assert "MB free" in lines[0]
-    full = "cannot be written (no space left on the disk): make room, then run the same command to go on"
-    assert all(line.endswith(full) for line in lines[1:]), lines
-    (small_disk / "ballast").unlink()
-    pd.testing.assert_frame_equal(profile(small_disk / "run").table(), profile(tmp_path / "whole").table())
-
-
-def test_a_disk_that_fills_up_in_the_pass_loses_nothing(small_disk: Path) -> None:
-    run = layerscope.profile(tiny.Plain(), ROWS, out=small_disk / "run", **OPTIONS)
-    table, finished = run.table(), shard_file(run, 0).stat().st_mtime_ns
-    for path in [shard_file(run, 3), *(run.path / "tables").iterdir()]:
-        path.unlink()
-    fill(small_disk)
-    with pytest.raises(LayerscopeError) as error:
-        again(run)
-    assert str(error.value).endswith(
-        "cannot be written (no space left on the disk): make room, then run the same command to go on"
-    )
-    (small_disk / "ballast").unlink()
-    pd.testing.assert_frame_equal(again(run).table(), table, check_exact=True)
-    assert shard_file(run, 0).stat().st_mtime_ns == finished
 
 
 def test_need_room_refuses_before_the_start(tmp_path: Path) -> None:
