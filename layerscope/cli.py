@@ -164,7 +164,7 @@ def profile(  # noqa: D417
     """Measure [bold]every layer[/bold] of a model over your data in one pass."""
     from layerscope.profiling import profile as verb
 
-    usage.check_target("--figures", figures)
+    out, figures = usage.place("--out", out), usage.place("--figures", figures)
     run = verb(
         model, None if data == "auto" else data, out=out, metrics=metrics, pooling=pooling, samples=samples,
         max_length=usage.whole(max_length), batch_size=usage.whole(batch_size), views=usage.whole(views),
@@ -219,6 +219,7 @@ def demo(
     """Profile the embedded MiniLM on the docstrings of Python's library: no hub, about a minute."""
     from layerscope.demo import run_demo
 
+    out = usage.place("--out", out) or out
     answer, run = run_demo(out, samples, shlex.join(["layerscope", *sys.argv[1:]]))
     print(answer, file=sys.stderr if as_json else sys.stdout)
     _show(run, None, as_json)

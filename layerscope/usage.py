@@ -77,13 +77,19 @@ def _listed(hint: str, command: str) -> str:
     return f"({command} --help lists them)" if hint else f"{command} --help lists them"
 
 
-def check_target(option: str, folder: Path | None) -> None:
-    """Refuse before a long job a folder that could not be made after it."""
+def place(option: str, folder: Path | None) -> Path | None:
+    """Return a folder to be written to, `~` spelt out; one that could not be made is refused before the long job."""
     if folder is None:
-        return
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        return None
+    try:
+        folder = folder.expanduser()
+        there = next(above for above in (folder, *folder.absolute().parents) if above.exists())
+    except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody
+        reason = getattr(error, "strerror", None) or error
+        raise LayerscopeError(f"{option} {str(folder)!r} cannot be made ({reason}): name a folder") from error
     if not there.is_dir():
         raise LayerscopeError(f"{option} {str(folder)!r} cannot be made ({there} is a file): name a folder")
+    return folder
 
 
 def printable(line: str) -> str:

@@ -16,7 +16,7 @@ from layerscope.errors import LayerscopeError
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a run folder for this process alone; a second process is refused, and a refused start leaves nothing."""
-    made = [place for place in (path, *path.parents) if not place.exists()]
+    made = _absent(path)
     file = _lock(path)
     try:
         yield
@@ -24,6 +24,14 @@ def locked(path: Path) -> Iterator[None]:
         if not (path / "run.json").is_file():
             _leave(path, made)
         file.close()
+
+
+def _absent(path: Path) -> list[Path]:
+    """Return the folders that a run there would make; none where that cannot be looked up."""
+    try:
+        return [place for place in (path, *path.parents) if not place.exists()]
+    except OSError:
+        return []
 
 
 def _lock(path: Path) -> Any:

@@ -215,31 +215,45 @@ def test_a_wrong_word(refused, arguments: list[str], message: str) -> None:
     assert refused(*arguments) == message
 
 
+LONG = "w" * 300
 PLACES = {
-    "taken": "run folder {!r} cannot be written (File exists): choose another with --out",
-    "taken/run": "run folder {!r} cannot be written (Not a directory): choose another with --out",
-    "mine": "folder {!r} holds other files (thesis.tex) and no run: choose a new folder with --out",
+    "taken": "{} {!r} cannot be made ({} is a file): name a folder",
+    "taken/below": "{} {!r} cannot be made ({} is a file): name a folder",
+    LONG: "{} {!r} cannot be made (File name too long): name a folder",
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_place_that_is_taken(refused, bert: Path, reviews: Path, tmp_path: Path, place: str) -> None:
-    (tmp_path / "taken").write_text("")
-    (tmp_path / "mine" / "tables").mkdir(parents=True)
-    (tmp_path / "mine" / "tables" / "sales.parquet").write_text("x")
-    (tmp_path / "mine" / "thesis.tex").write_text("x")
-    out = tmp_path / place
-    assert refused("profile", bert, "--data", reviews, "--out", out) == PLACES[place].format(str(out))
-
-
-@pytest.mark.parametrize("place", ["taken", "taken/figures"])
-def test_figures_that_have_no_place_are_told_before_the_pass(
-    refused, bert: Path, reviews: Path, tmp_path: Path, place: str
-) -> None:
-    taken = tmp_path / "taken"
+@pytest.mark.parametrize("name", PLACES, ids=["a file", "in a file", "too long"])
+@pytest.mark.parametrize("option", ["--out", "--figures"])
+def test_a_place_that_cannot_be(refused, bert: Path, reviews: Path, tmp_path: Path, option: str, name: str) -> None:
+    taken, place = tmp_path / "taken", tmp_path / name
     taken.write_text("")
-    line = refused("profile", bert, "--data", reviews, "--out", tmp_path / "run", "--figures", tmp_path / place)
-    assert line == f"--figures {str(tmp_path / place)!r} cannot be made ({taken} is a file): name a folder"
+    options = {"--out": tmp_path / "run"} | {option: place}
+    line = refused("profile", bert, "--data", reviews, *(word for pair in options.items() for word in pair))
+    assert line == PLACES[name].format(option, str(place), taken)
+
+
+@pytest.mark.parametrize("name", ["~/run", "~nobody-of-that-name/run"])
+def test_a_place_at_home(cli, bert: Path, reviews: Path, tmp_path: Path, monkeypatch, name: str) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    printed = cli("profile", bert, "--data", reviews, "--metrics", "cka", "--out", name)
+    if name.startswith("~/"):
+        assert printed.status == 0 and (tmp_path / "run" / "run.json").is_file()
+    else:
+        told = f"--out {name!r} cannot be made (Could not determine home directory.): name a folder"
+        assert (printed.status, printed.line) == (2, told)
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_of_other_files_is_left_alone(refused, bert: Path, reviews: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    (mine / "tables").mkdir(parents=True)
+    (mine / "tables" / "sales.parquet").write_text("x")
+    (mine / "thesis.tex").write_text("x")
+    line = refused("profile", bert, "--data", reviews, "--out", mine)
+    assert line == f"folder {str(mine)!r} holds other files (thesis.tex) and no run: choose a new folder with --out"
+    assert (mine / "tables" / "sales.parquet").read_text() == "x"
 
 
 def test_a_revision_of_a_folder(refused, bert: Path) -> None:

@@ -285,7 +285,7 @@ def test_a_write_that_fails_is_gone_on_with(cli, command, finished: Path, tmp_pa
 
 def test_a_second_process_is_refused_and_ctrl_c_leaves_a_run_that_goes_on(cli, bert: Path, tmp_path: Path) -> None:
     data, out = tmp_path / "texts.jsonl", tmp_path / "run"
-    data.write_text("\n".join(json.dumps({"text": text}) for text in tiny.texts(300)))
+    data.write_text("\n".join(json.dumps({"text": text}) for text in tiny.texts(200)))
     arguments = ["profile", bert, "--data", data, "--out", out, "--batch-size", 1, "--metrics", "curvature"]
     running = subprocess.Popen(
         [sys.executable, "-m", "layerscope", *map(str, arguments)],

@@ -64,15 +64,18 @@ def test_every_odd_text_at_once(cli, request, tmp_path: Path, model: str) -> Non
     assert set(curved["n"] + curved["n_skipped"]) == {26}
 
 
+@pytest.fixture(scope="module")
+def plain(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
+    """States of plain texts alone."""
+    options = {"metrics": "curvature", "views": 0, "progress": False}
+    return layerscope.profile(str(bert), PLAIN[:5], out=tmp_path_factory.mktemp("plain") / "run", **options).pooled(3)
+
+
 @pytest.mark.parametrize("name", ODD)
-def test_an_odd_text_changes_nothing_for_its_batch(cli, bert: Path, tmp_path: Path, name: str) -> None:
+def test_an_odd_text_changes_nothing_for_its_batch(told, bert: Path, tmp_path: Path, plain, name: str) -> None:
     """A text of each kind among plain ones: those keep their states, and its own are finite."""
-    path = write(tmp_path / "odd.jsonl", [*PLAIN[:5], ODD[name]])
-    options = ["--metrics", "curvature", "--views", 0, "--json"]
-    assert cli("profile", bert, "--data", path, "--out", tmp_path / "odd", *options).status == 0
-    alone = write(tmp_path / "plain.jsonl", PLAIN[:5])
-    assert cli("profile", bert, "--data", alone, "--out", tmp_path / "plain", *options).status == 0
-    odd, plain = (layerscope.open_run(tmp_path / run).pooled(3) for run in ("odd", "plain"))
+    told(bert, write(tmp_path / "odd.jsonl", [*PLAIN[:5], ODD[name]]), "--metrics", "curvature", "--views", 0)
+    odd = layerscope.open_run(tmp_path / "run").pooled(3)
     assert np.isfinite(odd).all() and len(odd) == 6
     np.testing.assert_allclose(odd[:5], plain, atol=1e-5)
 
