@@ -179,7 +179,10 @@ DEMO: list[tuple[list[str], str]] = [
     (["--samples", "-3"], "--samples -3 makes no sense: give 2 or more, or all"),
     (["--samples", "few"], "--samples 'few' is no whole number: give 2 or more, or all"),
     (["--samples", "nan"], "--samples 'nan' is no whole number: give 2 or more, or all"),
-    (["--samples", "99"], "--samples 99 makes no sense here: the demo's probe needs 100 or more"),
+    (
+        ["--samples", "9"],
+        "--samples 9 is too few for the demo, which probes for a docstring's module: give 100 or more",
+    ),
     (["extra"], "'extra' is one word too many for layerscope demo: put texts with spaces in quotes"),
     (["--sample", "5"], "option --sample does not exist, did you mean --samples? (layerscope demo --help lists them)"),
 ]
