@@ -11,5 +11,13 @@ class LayerscopeError(ValueError):
 
 def near(name: str, known: Iterable[str]) -> str:
     """Return `", did you mean X?"` for the known name nearest to a misspelt one, or an empty string."""
-    matches = difflib.get_close_matches(name, list(known), n=1)
-    return f", did you mean {matches[0]}?" if matches else ""
+    by_lower = {other.lower().lstrip("-"): other for other in reversed(list(known))}
+    matches = difflib.get_close_matches(name.lower().lstrip("-"), list(by_lower), n=1)
+    return f", did you mean {by_lower[matches[0]]}?" if matches else ""
+
+
+def choices(name: str, known: Iterable[str], lead: str = "choose") -> str:
+    """Return the end of a line on a name that does not exist: the near one, if any, and all there are."""
+    names = list(known)
+    hint, listed = near(name, names), f"{lead} {', '.join(names)}"
+    return f"{hint} ({listed})" if hint else f": {listed}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 Advance = Callable[[int], None]
 
@@ -38,7 +38,13 @@ class Console:
     def __init__(self) -> None:
         from rich.console import Console as Rich
 
-        self.console = Rich(stderr=True, file=sys.stderr)
+        class Patient(Rich):
+            """A console whose reader may leave (2>&1 | head) while the job goes on."""
+
+            def on_broken_pipe(self) -> None:
+                self.quiet = True
+
+        self.console = Patient(stderr=True, file=sys.stderr)
 
     def say(self, line: str) -> None:
         """Print one line, its text as it is."""
@@ -70,3 +76,14 @@ class Console:
                 progress.update(task, rate=f"{speed:.1f} {unit}/s" if speed and unit else "")
 
             yield advance
+
+
+def paper() -> Any:
+    """Return a rich console on standard output that lets a broken pipe be told by its own error."""
+    from rich.console import Console as Rich
+
+    class Paper(Rich):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Paper()

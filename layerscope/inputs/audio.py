@@ -32,9 +32,23 @@ def sound_fault(file: Path | bytes) -> str | None:
     """Return why a sound file cannot be used, from its header alone, or None."""
     info: Callable[[Any], Any] = soundfile().info
     try:
-        return None if info(_opened(file)).frames > 0 else "it holds no sound"
-    except RuntimeError as error:
-        return str(error)
+        frames = info(_opened(file)).frames
+        if _is_cut(file):
+            return "it is cut short"
+        return None if frames > 0 else "it holds no sound"
+    except (RuntimeError, OSError) as error:
+        return str(getattr(error, "error_string", error)).rstrip(".")
+
+
+def _is_cut(file: Path | bytes) -> bool:
+    """Tell a wav that is shorter than it says; one that was piped says nothing (0 or the largest number)."""
+    if isinstance(file, bytes):
+        head, size = file[:8], len(file)
+    else:
+        with file.open("rb") as stream:
+            head, size = stream.read(8), file.stat().st_size
+    told = int.from_bytes(head[4:], "little")
+    return head.startswith(b"RIFF") and 0 < told < 2**32 - 1 - 2**16 and told > size
 
 
 def _opened(file: Path | bytes) -> Any:

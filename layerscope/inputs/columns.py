@@ -24,6 +24,12 @@ class Columns:
     text: str | None = None
     label: str | None = None
 
+    def refuse(self, where: str) -> None:
+        """Raise where a column is named and the data have none."""
+        for option, name in (("--text-column", self.text), ("--label-column", self.label)):
+            if name is not None:
+                raise LayerscopeError(f"{option} {name!r}: {where} has no columns, leave it out")
+
 
 def is_missing(cell: Any) -> bool:
     """Tell whether a cell holds nothing: None, NaN, NaT, or blank text."""
@@ -62,6 +68,8 @@ def choose_columns(frame: Any, columns: Columns, where: str) -> tuple[str, str |
         _check_column(columns.text, known, where)
     by_label = choose_label(known, columns.label, where)
     text = columns.text or _guess_text(frame, known, by_label, where, notes)
+    if columns.label == text:
+        raise LayerscopeError(f"{where}: column {text!r} cannot be the texts and the labels: name another for one")
     label = None if by_label == text else by_label
     if label is not None and columns.label is None:
         notes.append(f"label column: {label!r} (guessed)")
@@ -97,7 +105,7 @@ def _guess_text(frame: Any, known: Sequence[str], label: str | None, where: str,
         texts = texts or [column for column in known if kinds[column] == "text"]
         if not texts:
             held = ", ".join(f"{column} ({kind})" for column, kind in kinds.items())
-            raise LayerscopeError(f"{where} has no column of texts; it has {held}: name one with text_column")
+            raise LayerscopeError(f"{where} has no column of texts; it has {held}: name one with --text-column")
         name = max(texts, key=lambda column: _mean_length(frame[column].head(_LOOKED_AT)))
     notes.append(f"text column: {name!r} (guessed)")
     return name

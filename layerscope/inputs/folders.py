@@ -19,6 +19,7 @@ def folder_corpus(path: Path, modality: Modality | None, columns: Columns) -> Co
     """
     if (path / "dataset_info.json").exists() or (path / "dataset_dict.json").exists():
         return saved_corpus(path, columns)
+    columns.refuse(str(path))
     relative = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
     visible = [(name, file) for name, file in relative if not is_hidden(name)]
     kinds = Counter(kind for name, _ in visible if (kind := media_kind(name)) is not None)

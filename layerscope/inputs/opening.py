@@ -11,7 +11,7 @@ from layerscope.inputs.folders import folder_corpus
 from layerscope.inputs.hub import hub_corpus
 from layerscope.inputs.media import media_kind
 from layerscope.inputs.samples import Lines, Modality
-from layerscope.inputs.tables import JSON_LINES, PARQUET, SEPARATORS, read_frame, read_text
+from layerscope.inputs.tables import JSON_LINES, PARQUET, SEPARATORS, read_frame, read_text, unreadable
 
 _PLAIN_NAMES = {"train", "test", "dev", "val", "valid", "validation", "all", "data", "input"}
 _NO_PATH = "data {!r}… is no path: give texts as a list"
@@ -48,12 +48,16 @@ def open_corpus(
 
 
 def _named(data: str, modality: Modality | None, columns: Columns) -> Corpus:
+    if data in BUILT_IN:
+        columns.refuse(data)
     if data == "stdlib-docs":
         return stdlib_docs()
     if data == "digits":
         return digits()
     if not data.strip():
         raise LayerscopeError("no data is named: give a file, a folder, hf:NAME, stdlib-docs or digits")
+    if "://" in data:
+        raise LayerscopeError(f"data {data!r} is a URL: fetch it and give the file, or give hf:NAME for one on the hub")
     if data.startswith("hf:"):
         return hub_corpus(data.removeprefix("hf:"), columns)
     return open_path(Path(data), modality, columns)
@@ -63,9 +67,13 @@ def open_path(path: Path, modality: Modality | None, columns: Columns) -> Corpus
     """Return the corpus a file or folder holds; raises `LayerscopeError` where there is none."""
     path = path.expanduser()
     _check_exists(path)
+    if path.is_char_device():  # it may never end
+        raise LayerscopeError(f"{path} is a device: give a file")
+    _check_readable(path)
     if path.is_dir():
         return folder_corpus(path, modality, columns)
     if is_archive(path.name):
+        columns.refuse(str(path))
         return archive_corpus(path, modality, [])
     if (kind := media_kind(path.name)) is not None:
         raise LayerscopeError(f"{path} is a single {kind} file: give the folder it lies in, or a list of paths")
@@ -80,6 +88,7 @@ def open_path(path: Path, modality: Modality | None, columns: Columns) -> Corpus
         notes: list[str] = []
         frame = read_frame(path, suffix[0], notes)
         return frame_corpus(frame, name, columns, str(path), notes)
+    columns.refuse(str(path))
     return _running(path, name)
 
 
@@ -88,6 +97,8 @@ def _check_exists(path: Path) -> None:
         if path.exists():
             return
         siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+    except PermissionError as error:
+        raise unreadable(path, error) from error
     except OSError as error:  # a text taken for a path is too long for one
         raise LayerscopeError(_NO_PATH.format(str(path)[:40])) from error
     if "\0" in str(path) or "\n" in str(path):
@@ -95,6 +106,16 @@ def _check_exists(path: Path) -> None:
     hint = near(path.name, siblings) or near(str(path), BUILT_IN)
     built_in = ", ".join(BUILT_IN)
     raise LayerscopeError(f"{path} does not exist{hint or ': check the path'} (without a path: {built_in}, hf:NAME)")
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        if path.is_dir():
+            next(path.iterdir(), None)
+        elif path.is_file():  # a pipe may be opened only once
+            path.open("rb").close()
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def _running(path: Path, name: str) -> Corpus:

@@ -32,7 +32,7 @@ def read_bytes(path: Path) -> bytes:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise LayerscopeError(f"{path} is not a whole gzip file ({error}): pack it again") from error
     except OSError as error:
-        raise LayerscopeError(f"{path} cannot be read ({error.strerror}): check its permissions") from error
+        raise unreadable(path, error) from error
     if not data.strip():
         raise LayerscopeError(f"{path} is empty: give a file with at least one sample")
     return data
@@ -41,12 +41,12 @@ def read_bytes(path: Path) -> bytes:
 def read_text(path: Path) -> str:
     """Return a UTF-8 file's text with line ends as newlines; raises `LayerscopeError` where it is none."""
     data = read_bytes(path)
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or _is_utf16(data):
         raise LayerscopeError(f"{path} is UTF-16 text: save it as UTF-8")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        if _is_binary(data):
+        if b"\0" in data or _is_binary(data):
             raise LayerscopeError(f"{path} is a binary file, not text: {KINDS}") from error
         at = f"byte {error.start:,} is 0x{data[error.start]:02x}"
         raise LayerscopeError(f"{path} is not UTF-8 ({at}): save it as UTF-8") from error
@@ -56,6 +56,13 @@ def read_text(path: Path) -> str:
 
 
 KINDS = "give CSV, TSV, JSONL, Parquet or plain text, or a folder or archive (.tar, .zip) of images or sounds"
+
+
+def _is_utf16(data: bytes) -> bool:
+    """Tell UTF-16 without its mark: every second byte of Latin text is a zero, and hardly any of the others."""
+    start = data[: 65536 & ~1]
+    zeros = sorted((start[::2].count(0), start[1::2].count(0)))
+    return len(start) > 3 and zeros[1] > 0.2 * len(start) and zeros[0] < 0.1 * zeros[1]
 
 
 def _is_binary(data: bytes) -> bool:
@@ -126,8 +133,8 @@ def _json_lines(text: str, path: Path) -> Any:
     records = [{"text": record} if isinstance(record, str) else record for record in records]
     odd = next((i for i, record in enumerate(records) if not isinstance(record, dict)), None)
     if odd is not None:
-        kind = type(records[odd]).__name__
-        raise LayerscopeError(f'{path}: record {odd} is a {kind}, not an object: write {{"text": …}} a line')
+        found = json.dumps(records[odd], ensure_ascii=False)
+        raise LayerscopeError(f'{path}: record {odd} is {found:.40}, not an object: write {{"text": …}} a line')
     if not records:
         raise LayerscopeError(f"{path} has no records: give at least one text")
     names = dict.fromkeys(name for record in records for name in record)
@@ -149,10 +156,32 @@ def _parquet(path: Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if path.stat().st_size == 0:
-        raise LayerscopeError(f"{path} is empty: give a file with at least one sample")
+    _check_parquet(path)
     try:
-        return pq.read_table(path).to_pandas()
+        table = pq.read_table(path)
+        table.validate(full=True)  # texts that are not UTF-8 would break later, when they are looked at
+        return table.to_pandas()
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0][:120].rstrip(". ")
-        raise LayerscopeError(f"{path} is not a whole Parquet file ({reason}): write it again") from error
+        raise LayerscopeError(f"{path} is a damaged Parquet file ({reason}): write it again") from error
+
+
+def _check_parquet(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+            file.seek(-min(4, path.stat().st_size), 2)
+            end = file.read()
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if not start:
+        raise LayerscopeError(f"{path} is empty: give a file with at least one sample")
+    if start != b"PAR1":
+        raise LayerscopeError(f"{path} is no Parquet file: {KINDS}")
+    if end != b"PAR1":
+        raise LayerscopeError(f"{path} is not a whole Parquet file (its end is missing): write or copy it again")
+
+
+def unreadable(path: Path, error: OSError) -> LayerscopeError:
+    """Return the line on a file that is there and cannot be read."""
+    return LayerscopeError(f"{path} cannot be read ({error.strerror}): check its permissions")

@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.errors import LayerscopeError, near
+from layerscope.errors import LayerscopeError, choices
 from layerscope.inputs.samples import Modality, Waveform, Window
 from layerscope.inputs.text_views import TEXT_CHANGES, change_words
 
@@ -43,9 +43,7 @@ def check_views(
     known = VIEW_KINDS[modality]
     for kind in kinds or ():
         if kind not in known:
-            raise LayerscopeError(
-                f"view kind {kind!r} is unknown for {modality}{near(kind, known)} ({', '.join(known)})"
-            )
+            raise LayerscopeError(f"view kind {kind!r} does not exist for {modality}{choices(kind, known)}")
     if not 0 < share <= 1:
         raise LayerscopeError(f"a share of {share} makes no sense: give more than 0 and at most 1")
     return known if not kinds else tuple(kind for kind in known if kind in kinds)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from layerscope.errors import LayerscopeError, near
+from layerscope.errors import LayerscopeError, choices
 
 Needs = Literal["tokens", "pooled", "views", "pairs", "lens", "labels"]
 
@@ -209,7 +209,7 @@ METRICS = {
 
 def choose_metrics(asked: str | Iterable[str]) -> tuple[str, ...]:
     """Return the names of the metrics asked for: "default" (all), "seven", or names with commas between."""
-    names = [n.strip() for n in asked.split(",")] if isinstance(asked, str) else list(asked)
+    names = [n.strip() for n in asked.split(",") if n.strip()] if isinstance(asked, str) else list(asked)
     chosen: dict[str, None] = {}
     for name in names:
         if name in ("default", "all"):
@@ -220,5 +220,5 @@ def choose_metrics(asked: str | Iterable[str]) -> tuple[str, ...]:
             chosen[name] = None
         else:
             known = ["default", "seven", *METRICS]
-            raise LayerscopeError(f"metric {name!r} does not exist{near(name, known)}: choose from {', '.join(known)}")
+            raise LayerscopeError(f"metric {name!r} does not exist{choices(name, known, 'choose from')}")
     return tuple(name for name in METRICS if name in chosen)

@@ -2,33 +2,130 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
-from layerscope.errors import LayerscopeError
+from layerscope.errors import LayerscopeError, near
+from layerscope.models.hub import EMBEDDED
+
+CONFIGS = ("config.json", "adapter_config.json", "modules.json")
+POINTER = b"version https://git-lfs"
+
+
+def check_name(source: str) -> None:
+    """Raise where a model's name can be neither a folder's nor a hub model's."""
+    if not source.strip():
+        raise LayerscopeError(f"no model is named: give a hub name, a folder, or {EMBEDDED}")
+    if "://" in source:
+        name = "/".join(urlsplit(source).path.strip("/").split("/")[:2]) or "org/name"
+        raise LayerscopeError(f"model {source!r} is a URL: give its name on the hub ({name}), or a folder")
 
 
 def check_folder(folder: Path, allow_pickle: bool) -> None:
-    """Raise where a folder is no saved model with weights that may be loaded."""
+    """Raise where a folder is no saved model with whole weights that may be loaded."""
     if not folder.exists():
-        raise LayerscopeError(f"model folder {str(folder)!r} does not exist")
+        raise LayerscopeError(f"model folder {str(folder)!r} does not exist{near_folder(folder)}")
     if not folder.is_dir():
         raise LayerscopeError(
             f"model {str(folder)!r} is a file: give the folder that holds config.json and the weights"
         )
-    if not any((folder / name).is_file() for name in ("config.json", "adapter_config.json", "modules.json")):
-        raise LayerscopeError(f"model folder {str(folder)!r} holds no config.json: is it a saved model?")
-    weights = [p.name for p in folder.rglob("*") if p.suffix in (".safetensors", ".bin", ".pt", ".pth")]
+    try:
+        next(folder.iterdir(), None)
+    except OSError as error:
+        raise LayerscopeError(f"model folder {str(folder)!r} cannot be read ({error.strerror})") from error
+    configs = [folder / name for name in CONFIGS if (folder / name).is_file()]
+    if not configs:
+        raise LayerscopeError(f"model folder {str(folder)!r} holds no config.json: {_what_instead(folder)}")
+    for path in configs:
+        _check_config(path)
+    _check_parts(folder)
+    weights = sorted(p for p in folder.rglob("*") if p.suffix in (".safetensors", ".bin", ".pt", ".pth"))
     if not weights:
         raise LayerscopeError(
             f"model folder {str(folder)!r} holds no weights (*.safetensors): save the model there again"
         )
-    if not any(name.endswith(".safetensors") for name in weights) and not allow_pickle:
+    if not any(path.suffix == ".safetensors" for path in weights) and not allow_pickle:
         raise LayerscopeError(
-            f"the weights in {str(folder)!r} are pickles ({weights[0]}), which can run code when loaded: "
+            f"the weights in {str(folder)!r} are pickles ({weights[0].name}), which can run code when loaded: "
             "convert them to safetensors, or trust them with --allow-pickle"
         )
+    for path in folder.glob("*.safetensors"):
+        _check_weights(path)
+
+
+def near_folder(folder: Path) -> str:
+    """Return `", did you mean X?"` for a folder beside one that does not exist, or an empty string."""
+    try:
+        beside = [path.name for path in folder.parent.iterdir() if path.is_dir()]
+    except OSError:
+        beside = []
+    return near(folder.name, beside)
+
+
+def _what_instead(folder: Path) -> str:
+    if (folder / "run.json").is_file():
+        return "it is a run of layerscope, give the model itself"
+    inside = sorted(path.parent.name for path in folder.glob("*/config.json"))
+    return f"give one of the models in it ({', '.join(inside[:3])})" if inside else "is it a saved model?"
+
+
+def _check_config(path: Path) -> None:
+    """Raise where a model's own JSON cannot be read, or names a type that neither transformers nor the model brings."""
+    found = _json(path)
+    if path.name != "config.json" or (path.parent / "modules.json").is_file():
+        return
+    kind = found.get("model_type") if isinstance(found, dict) else None
+    from transformers import CONFIG_MAPPING
+
+    if kind is not None and kind not in CONFIG_MAPPING and "auto_map" not in found:
+        raise LayerscopeError(
+            f"{str(path)!r} is of a type that this transformers does not know ({kind}"
+            f"{near(str(kind), CONFIG_MAPPING)}): upgrade transformers, or see --trust-remote-code"
+        )
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LayerscopeError(f"{str(path)!r} cannot be read ({error.strerror}): check its permissions") from error
+    except ValueError as error:
+        raise LayerscopeError(f"{str(path)!r} is not JSON: copy or download the model again") from error
+
+
+def _check_parts(folder: Path) -> None:
+    """Raise where weights that come in several files lack one."""
+    index = folder / "model.safetensors.index.json"
+    found = _json(index) if index.is_file() else {}
+    names = sorted(set(found.get("weight_map", {}).values())) if isinstance(found, dict) else []
+    missing = [name for name in names if not (folder / str(name)).is_file()]
+    if missing:
+        raise LayerscopeError(
+            f"model folder {str(folder)!r} lacks {missing[0]} ({len(missing)} of {len(names)} files of weights): "
+            "copy or download it again"
+        )
+
+
+def _check_weights(path: Path) -> None:
+    """Raise where a file is shorter or other than its own header says; the weights themselves are not read."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with path.open("rb") as file:
+            pointer = file.read(len(POINTER)) == POINTER
+    except OSError as error:
+        raise LayerscopeError(f"{str(path)!r} cannot be read ({error.strerror}): check its permissions") from error
+    if pointer:
+        raise LayerscopeError(f"{str(path)!r} is a pointer of Git LFS, not the weights: run git lfs pull")
+    try:
+        with safe_open(path, framework="np"):
+            return
+    except (SafetensorError, OSError) as error:
+        raise LayerscopeError(f"{str(path)!r} is damaged or cut short: copy or download it again") from error
 
 
 @contextmanager
@@ -52,11 +149,14 @@ def _what_failed(source: str, error: Exception) -> str:
         return "has weights of other shapes than its config.json says: take both from the same checkpoint"
     if "deserializing header" in text or "SafetensorError" in type(error).__name__:
         return "has a damaged safetensors file: copy or download it again"
+    if "Unrecognized model" in text:
+        return "has a config.json that names no model_type: is it a transformers model's?"
     if "model type" in text and "does not recognize" in text:
         return "is of a type that this transformers does not know: upgrade transformers, or see --trust-remote-code"
     if not Path(source).exists():
         if any(word in text for word in ("couldn't connect", "Connection", "offline", "Max retries", "resolve")):
-            return "is no local folder, and the hub cannot be reached: check the name, or the network"
+            hint = near(source, (EMBEDDED,)) or near_folder(Path(source))
+            return f"is no local folder, and the hub cannot be reached{hint or ': check the name, or the network'}"
         if any(word in text for word in ("not a valid model identifier", "Repository Not Found", "404", "Repo id")):
             return "is neither a local folder nor a model on the hub: check the name (or its access token)"
-    return f"cannot be loaded: {(text.strip().splitlines() or [type(error).__name__])[0][:200]}"
+    return f"cannot be loaded: {' '.join(text.split())[:200] or type(error).__name__}"

@@ -50,9 +50,13 @@ class TextEncoder:
         whole: list[int] = []
         remaining = iter(samples)
         while chunk := list(islice(remaining, TOKENISED_AT_ONCE)):
-            whole += map(len, self._tokenised(chunk, verbose=False))
+            whole += map(len, self.whole(chunk))
         self.cut = sum(length > self.max_length for length in whole)
         return [min(length, self.max_length) for length in whole]
+
+    def whole(self, samples: Sequence[Any]) -> list[list[int]]:
+        """Return the token ids of each sample, uncut."""
+        return self._tokenised(samples, verbose=False)
 
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return ids [B, T] and their mask; a decoder of an encoder-decoder reads the text shifted by one."""
@@ -146,11 +150,18 @@ class AudioEncoder:
         return resample(sample, self.extractor.sampling_rate)
 
     def lengths(self, samples: Iterable[Any]) -> list[int]:
-        """Return each sound's length in samples at the extractor's rate; `cut` then counts those beyond the window."""
+        """Return each sound's length in samples, 0 where it is too short; `cut` counts those beyond the window."""
         lengths = [len(self._wave(sample)) for sample in samples]
         most = self.max_length and self.max_length * self.extractor.sampling_rate
         self.cut = sum(length > most for length in lengths) if most else 0
-        return lengths
+        return [length if heard else 0 for length, heard in zip(lengths, self._heard(lengths), strict=True)]
+
+    def _heard(self, lengths: list[int]) -> list[bool]:
+        """Whether each length of raw sound is enough for one state of the model's convolutions."""
+        states = getattr(self.module, "_get_feat_extract_output_lengths", None)
+        if states is None or getattr(self.module, "main_input_name", "") != "input_values":
+            return [length > 0 for length in lengths]
+        return [int(states(torch.tensor(length))) > 0 for length in lengths]
 
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return the features the model reads, with the mask of the real ones."""
@@ -209,6 +220,7 @@ def frame_mask(mask: Tensor | None, frames: int, module: nn.Module) -> Tensor | 
     return (torch.arange(frames, device=mask.device) < lengths[:, None]).long()
 
 
+PLURAL = {"text": "texts", "image": "images", "audio": "sounds", "tensor": "arrays"}
 READS = {"input_ids": "text", "pixel_values": "image", "input_features": "audio", "input_values": "audio"}
 
 
@@ -225,7 +237,8 @@ def encoder_for(modality: str, processor: Any, module: nn.Module, *, max_length:
     towers = {modality_of(child) for child in module.modules() if dual and hasattr(child, "main_input_name")}
     a_plain_module_with_a_processor = kind == "tensor" and processor is not None
     if modality not in {kind, *towers} and not a_plain_module_with_a_processor:
-        raise LayerscopeError(f"this model reads {kind}, the data are {modality}: give data of the model's kind")
+        reads, given = PLURAL.get(kind, kind), PLURAL.get(modality, modality)
+        raise LayerscopeError(f"this model reads {reads} and the data are {given}: give {reads}, or a model of {given}")
     if modality == "tensor":
         parameter = next(module.parameters(), None)
         return TensorEncoder(parameter.dtype if parameter is not None else torch.float32)
@@ -235,7 +248,24 @@ def encoder_for(modality: str, processor: Any, module: nn.Module, *, max_length:
         raise LayerscopeError(f"a {modality} model as an object needs processor=: its tokenizer or feature extractor")
     if modality == "audio":
         return AudioEncoder(processor, module)
-    return TextEncoder(processor, module, _max_length(processor, module, max_length), prompt)
+    encoder = TextEncoder(processor, module, _max_length(processor, module, max_length), prompt)
+    _check_room(encoder)
+    return encoder
+
+
+def _check_room(encoder: TextEncoder) -> None:
+    """Raise where special tokens and prompt leave no token of a text: every sample would be the same."""
+    taken = len(encoder.whole([""])[0])
+    if taken < encoder.max_length:
+        return
+    if encoder.prompt:
+        raise LayerscopeError(
+            f"the prompt takes {taken} of at most {encoder.max_length} tokens: no text is left, make it shorter"
+        )
+    raise LayerscopeError(
+        f"--max-length {encoder.max_length} has no room for text beside the tokenizer's {taken} special tokens: "
+        f"give {taken + 1} or more"
+    )
 
 
 def _max_length(tokenizer: Any, module: nn.Module, asked: int | None) -> int:

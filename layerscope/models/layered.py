@@ -16,7 +16,7 @@ from layerscope.models.forward import Inputs
 from layerscope.models.lens import Lens, find_lens, token_read
 from layerscope.models.load import Loaded
 from layerscope.models.pooling import Vectors, parse
-from layerscope.models.stack import Stack, choose, find_stacks, module_at
+from layerscope.models.stack import Stack, check_norm, choose, find_stacks, module_at
 
 PROBE_TOKENS = 24
 
@@ -112,6 +112,7 @@ def find_layers(
             loaded, encoder, stack, None, parts, ("mean",), False, True, True, 3, 1, device, tuple(loaded.notes)
         )
         long, alone = _finite_states(model, [long, *samples])
+        model = replace(model, notes=(*model.notes, *_broken(model, alone)))
         last, final = alone[f"raw.{stack.depth}"], alone[f"{model.final}.{stack.depth}"]
         model = replace(model, rank=last.ndim, tokens=last.shape[1] if last.ndim == 3 else 1)
         inputs = encoder.batch([long]).to(device)
@@ -125,14 +126,14 @@ def find_layers(
 
 
 def _find_stack(module: nn.Module, inputs: Inputs, override: Override) -> tuple[Stack, tuple[str, ...]]:
-    if override.blocks:
+    if override.blocks is not None:
         module_at(module, override.blocks, "--blocks")
     stacks = [stack for stack, _ in find_stacks(module, inputs, override.blocks)]
     stack = choose(stacks, override.part)
     if override.norm == "none":
         stack = replace(stack, norm=None)
-    elif override.norm:
-        module_at(module, override.norm, "--norm")
+    elif override.norm is not None:
+        check_norm(module, stack, override.norm)
         stack = replace(stack, norm=override.norm)
     return stack, tuple(s.part for s in stacks)
 
@@ -144,6 +145,8 @@ def _probe_samples(encoder: Encoder, samples: Sequence[Any]) -> tuple[Any, Any]:
         long = (ids * PROBE_TOKENS)[: min(PROBE_TOKENS, encoder.max_length)]
         return _Ids(tuple(long[: max(1, len(long) // 2)])), _Ids(tuple(long))
     lengths = encoder.lengths(samples)
+    if max(lengths) == 0:
+        raise LayerscopeError("the sounds are too short for this model to give a single state: give longer ones")
     longest = samples[max(range(len(samples)), key=lambda i: lengths[i])]
     if isinstance(encoder, AudioEncoder):
         return replace(longest, samples=longest.samples[: max(1, len(longest.samples) // 2)]), longest
@@ -170,6 +173,19 @@ def _finite_states(model: LayeredModel, samples: Sequence[Any]) -> tuple[Any, di
         if all(bool(torch.isfinite(state).all()) for state in states.values()):
             return sample, states
     return samples[0], first
+
+
+def _broken(model: LayeredModel, states: dict[str, Tensor]) -> list[str]:
+    """Tell where a model breaks on every sample of the probe, if it does; where it is the norm alone, it is refused."""
+    bad = [key for key, state in states.items() if not bool(torch.isfinite(state).all())]
+    raw = [key for key in bad if key.startswith("raw")]
+    if bad and not raw:
+        raise LayerscopeError(
+            f"the final norm of {model.loaded.name} ({model.stack.norm}) gives NaN or infinity for every sample of the "
+            "probe: look at its weights, or leave it out with --norm none"
+        )
+    layer = raw[0].partition(".")[2] if raw else None
+    return [] if layer is None else [f"layer {layer} gives NaN or infinity for every sample of the probe"]
 
 
 def _causal(model: LayeredModel, sample: Any) -> bool:

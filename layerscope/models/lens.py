@@ -141,6 +141,8 @@ def find_lens(
         return None, f"the model does not run to its head ({type(error).__name__}): no lens"
     if own is None or own.shape[-1] < 2 or any(same(own, states) for states in (last, final)):
         return None, None
+    if not bool(torch.isfinite(own).all()):
+        return None, "the model's head gives NaN or infinity: no lens"
     kind: Literal["tokens", "pooled"] = "tokens" if own.ndim == 3 else "pooled"
     lens = Lens(module, stack, kind, own.shape[-1], causal)
     if kind == "tokens" and (own.shape[:2] != last.shape[:2] or not accepts(module, "input_ids")):

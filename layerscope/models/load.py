@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from layerscope.errors import LayerscopeError
-from layerscope.models.checks import check_folder, clear_errors
+from layerscope.errors import LayerscopeError, choices
+from layerscope.models.checks import check_folder, check_name, clear_errors
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
 
 DTYPES = ("auto", "float32", "float16", "bfloat16", "float64")
@@ -49,8 +49,8 @@ class LoadOptions:
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         try:
             device = torch.device(self.device)
-            torch.empty(1, device=device)
-        except (RuntimeError, AssertionError, NotImplementedError):
+            torch.empty(1, device=device).cpu()
+        except Exception:  # each kind of device fails in its own way
             here = ["auto", "cpu", *[f"cuda:{i}" for i in range(torch.cuda.device_count())], "map"]
             raise LayerscopeError(f"device {self.device!r} is not on this machine: choose {', '.join(here)}") from None
         return device
@@ -58,7 +58,7 @@ class LoadOptions:
     def torch_dtype(self) -> torch.dtype | str:
         """Return the dtype of the weights; `auto` is float32 on a CPU and the checkpoint's own elsewhere."""
         if self.dtype not in DTYPES:
-            raise LayerscopeError(f"dtype {self.dtype!r} does not exist: choose {', '.join(DTYPES)}")
+            raise LayerscopeError(f"dtype {self.dtype!r} does not exist{choices(self.dtype, DTYPES)}")
         if self.dtype == "auto":
             return torch.float32 if self.place().type == "cpu" else "auto"
         dtype: torch.dtype = getattr(torch, self.dtype)
@@ -85,10 +85,15 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
 def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
     if source == EMBEDDED:
         return replace(_load_sentence_transformer(embedded(source), options), name="all-MiniLM-L6-v2")
+    check_name(source)
     folder = Path(source).expanduser()
     looks_local = folder.exists() or source.startswith((".", "/", "~"))
     if looks_local:
         check_folder(folder, options.allow_pickle)
+        if options.revision is not None:
+            raise LayerscopeError(
+                f"--revision {options.revision!r} is of hub models, and {str(folder)!r} is a folder: leave it out"
+            )
         source = str(folder)
     else:
         go_offline_without_hub()
@@ -188,7 +193,7 @@ def _load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> An
     try:
         processor = auto.from_pretrained(source, **trust, **more)
         if kind == "input_ids" and len(processor) <= len(set(processor.all_special_ids)):
-            raise ValueError("it knows no words")  # transformers makes up an empty one where there is none
+            raise ValueError("there is none")  # transformers makes up an empty one
         return processor
     except (OSError, ValueError, KeyError, TypeError) as error:
         if kind == "pixel_values":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layerscope.errors import LayerscopeError, near
+from layerscope.errors import LayerscopeError, choices
 
 POOLINGS = ("mean", "cls", "last", "first")
 
@@ -26,12 +26,12 @@ class Vectors:
 
 def parse(pooling: str) -> tuple[str, ...]:
     """Return the poolings named in a comma-separated option."""
-    names = tuple(dict.fromkeys(name.strip() for name in pooling.split(",")))
+    names = tuple(dict.fromkeys(name.strip() for name in pooling.split(",") if name.strip()))
+    if not names:
+        raise LayerscopeError(f"pooling {pooling!r} names none: choose auto or some of {', '.join(POOLINGS)}")
     for name in names:
         if name not in POOLINGS:
-            raise LayerscopeError(
-                f"pooling {name!r} does not exist{near(name, POOLINGS)}: choose auto or some of {', '.join(POOLINGS)}"
-            )
+            raise LayerscopeError(f"pooling {name!r} does not exist{choices(name, POOLINGS, 'choose auto or some of')}")
     return names
 
 
@@ -57,7 +57,7 @@ def pool(tokens: Tensor, mask: Tensor | None, pooling: str, positions: Tensor | 
         return tokens[rows, last].float()
     if pooling == "position" and positions is not None:
         return tokens[rows, positions].float()
-    raise LayerscopeError(f"pooling {pooling!r} does not exist{near(pooling, POOLINGS)}")
+    raise LayerscopeError(f"pooling {pooling!r} does not exist{choices(pooling, POOLINGS)}")
 
 
 def _mean(tokens: Tensor, mask: Tensor | None) -> Tensor:

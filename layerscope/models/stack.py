@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import torch
 from torch import nn
 
-from layerscope.errors import LayerscopeError, near
+from layerscope.errors import LayerscopeError, choices, near
 from layerscope.models.forward import Inputs, forward, is_out_of_memory
 from layerscope.models.trace import Call, is_norm, same, trace
 
@@ -76,17 +77,35 @@ def choose(stacks: list[Stack], part: str | None) -> Stack:
             return stack
     if len(stacks) == 1:
         raise LayerscopeError(f"part {part!r} does not exist: this model has one stack of blocks, leave --part out")
-    raise LayerscopeError(f"part {part!r} does not exist{near(part, names)}: this model has {', '.join(names)}")
+    raise LayerscopeError(f"part {part!r} does not exist{choices(part, names, 'this model has')}")
 
 
 def module_at(module: nn.Module, path: str, option: str) -> nn.Module:
     """Return the submodule at a dotted path; a wrong path is an error that names the option."""
     try:
+        if not path:
+            raise AttributeError
         return module.get_submodule(path)
     except AttributeError:
-        known = [name for name, _ in module.named_modules() if name]
+        known = [name for name, _ in module.named_modules() if name] + (["none"] if option == "--norm" else [])
         mend = near(path, known) or f": name one of its modules, such as {_likely(module)}"
         raise LayerscopeError(f"{option} {path!r} does not exist in this model{mend}") from None
+
+
+@torch.no_grad()
+def check_norm(module: nn.Module, stack: Stack, path: str) -> None:
+    """Raise where what the user calls the final norm runs blocks, or does not turn a state into one of its width."""
+    norm = module_at(module, path, "--norm")
+    if any(block == path or block.startswith(path + ".") for block in stack.blocks):
+        raise LayerscopeError(f"--norm {path!r} is or holds a block: name the norm that follows the blocks, or none")
+    parameter = next(module.parameters(), torch.empty(0))
+    state = torch.zeros(1, 2, stack.width, dtype=parameter.dtype, device=parameter.device)
+    try:
+        fits = norm(state).shape == state.shape
+    except Exception:  # a module of another kind fails in its own way
+        fits = False
+    if not fits:
+        raise LayerscopeError(f"--norm {path!r} does not take a state of {stack.width} numbers: name a norm, or none")
 
 
 def _entries(module: nn.Module, inputs: Inputs) -> Iterator[tuple[str, nn.Module]]:
@@ -127,10 +146,8 @@ def _candidates(
 ) -> Iterator[tuple[str, list[list[Call]]]]:
     if blocks is not None:
         inside = [c for c in calls if c.path == blocks or c.path.rpartition(".")[0] == blocks]
-        yield (
-            "given",
-            [[c for c in inside if c.keeps_shape]] if inside else [],
-        )  # the user knows what stands between them
+        kept = [c for c in inside if c.keeps_shape]  # the user knows what stands between them
+        yield "given", [kept] if kept else []
         return
     declared = _declared(entry, prefix)
     yield "the model's own declaration", _outermost(_chains([c for c in calls if c.path in declared]))

@@ -69,4 +69,8 @@ def is_norm(call: Call) -> bool:
     once, twice = call.module(x), call.module(2 * x)
     if not isinstance(once, Tensor) or once.shape != x.shape:
         return False
-    return bool((once - twice).abs().max() <= 0.02 * once.abs().max()) and not same(once, x)
+    fine = torch.isfinite(once) & torch.isfinite(twice)
+    if not fine.any():  # nothing left to judge by but its name: a broken norm is still the model's norm
+        return "norm" in type(call.module).__name__.lower()
+    once, twice = once[fine], twice[fine]
+    return bool((once - twice).abs().max() <= 0.02 * once.abs().max()) and not same(once, x[fine])

@@ -13,14 +13,23 @@ from layerscope.profiling.tables.labels import can_be_probed
 def check_available(options: Options, model: LayeredModel, corpus: Corpus) -> list[str]:
     """Return a line for each metric asked for by name that cannot be had here; none at all is an error.
 
-    The sets "default" and "seven" take what applies, and nothing is said about the rest.
+    The sets "default" and "seven" take what applies, and nothing is said about the rest, but that labels are of no use.
     """
+    for name in ("chunk", "prompt", "max_length"):
+        if getattr(options, name) and corpus.modality != "text":
+            option = "--" + name.replace("_", "-")
+            raise LayerscopeError(
+                f"{option} is of texts, and {corpus.name} holds {corpus.modality} samples: leave it out"
+            )
     missing = {name: reason for name in options.metrics if (reason := _lack(name, options, model, corpus))}
     lines = [f"{name} is not measured: {reason}" for name, reason in missing.items()]
     if len(missing) == len(options.metrics):
         raise LayerscopeError(f"nothing to measure: {'; '.join(lines)}")
     by_name = options.metrics not in (choose_metrics("default"), choose_metrics("seven"))
-    return lines if by_name else []
+    if by_name:
+        return lines
+    useless = corpus.labels is not None and "linear_probe" in missing
+    return [f"the labels cannot be probed: {missing['linear_probe']}"] if useless else []
 
 
 def _lack(name: str, options: Options, model: LayeredModel, corpus: Corpus) -> str | None:

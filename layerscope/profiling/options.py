@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from layerscope.errors import LayerscopeError
+import numpy as np
+
+from layerscope.errors import LayerscopeError, choices
 from layerscope.inputs.views import DEFAULT_SHARE
 from layerscope.metrics.registry import METRICS, choose_metrics
 from layerscope.models.pooling import parse as parse_pooling
 
 STORE_DTYPES = ("float32", "float16")
-LEAST = {
-    "max_length": (1, "1 or more"),
-    "batch_size": (1, "1 or more"),
-    "samples": (2, "2 or more"),
-    "view_samples": (2, "2 or more"),
-    "chunk": (2, "2 or more"),
-    "entropy_samples": (1, "1 or more"),
-    "views": (0, "0 (none) or more"),
-    "seed": (0, "0 or more"),
-    "lens_tokens": (1, "1 or more, all, or auto"),
+SEEDS = 2**32  # what scikit-learn takes
+RANGES: dict[str, tuple[int, int | None, str]] = {
+    "max_length": (1, None, "1 or more"),
+    "batch_size": (1, None, "1 or more"),
+    "samples": (2, None, "2 or more, or all"),
+    "view_samples": (2, None, "2 or more"),
+    "chunk": (2, None, "2 or more"),
+    "entropy_samples": (1, None, "1 or more"),
+    "views": (0, 1000, "0 (none) to 1000"),
+    "seed": (0, SEEDS - 1, f"0 to {SEEDS - 1}"),
+    "lens_tokens": (1, None, "1 or more, all, or auto"),
 }
-"""The least of each whole number, and what to give instead."""
+"""The least and the most of each whole number, and what to give instead."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Options:
             raise LayerscopeError("no metric is asked for: give names, default or seven as --metrics")
         if self.store_dtype not in STORE_DTYPES:
             raise LayerscopeError(
-                f"--store-dtype {self.store_dtype!r} does not exist: choose {' or '.join(STORE_DTYPES)}"
+                f"--store-dtype {self.store_dtype!r} does not exist{choices(self.store_dtype, STORE_DTYPES)}"
             )
         if not isinstance(self.pooling, str):
             raise LayerscopeError(f"pooling {self.pooling!r} is no text: give auto, or names with commas")
@@ -68,20 +70,21 @@ class Options:
             parse_pooling(self.pooling)
 
     def _check_numbers(self) -> None:
-        for name, (least, hint) in LEAST.items():
+        for name, (least, most, hint) in RANGES.items():
             value = getattr(self, name)
             if value is None or value == "auto":
                 continue
-            if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
                 raise LayerscopeError(f"{_option(name)} {value!r} is no whole number: give {hint}")
-            if value < least:
+            if value < least or (most is not None and value > most):
                 raise LayerscopeError(f"{_option(name)} {value} makes no sense: give {hint}")
         if not self.alpha or not all(1.0 <= a < math.inf for a in self.alpha):
-            raise LayerscopeError(
-                f"--alpha {','.join(map(str, self.alpha))} makes no sense: give orders of 1 or more, such as 1 or 1,2"
-            )
+            orders = ",".join(f"{order:g}" for order in self.alpha)
+            raise LayerscopeError(f"--alpha {orders} makes no sense: give orders of 1 or more, such as 1 or 1,2")
+        if not isinstance(self.view_share, (int, float)):
+            raise LayerscopeError(f"--view-share {self.view_share!r} is no number: give more than 0 and at most 1")
         if not 0 < self.view_share <= 1:
-            raise LayerscopeError(f"--view-share {self.view_share} makes no sense: give more than 0 and at most 1")
+            raise LayerscopeError(f"--view-share {self.view_share:g} makes no sense: give more than 0 and at most 1")
 
     def wants(self, needs: str) -> bool:
         """Return whether some metric of this kind was asked for."""
@@ -105,24 +108,22 @@ def options_from(
     kinds = view_kinds.split(",") if isinstance(view_kinds, str) else view_kinds or ()
     return Options(
         metrics=choose_metrics(metrics),
-        samples=_count(samples, "--samples"),
+        samples=_count(samples),
         alpha=tuple(dict.fromkeys(orders)),
         view_kinds=tuple(kinds) or None,
-        lens_tokens="auto" if lens_tokens == "auto" else _count(lens_tokens, "--lens-tokens"),
+        lens_tokens="auto" if lens_tokens == "auto" else _count(lens_tokens),
         **others,
     )
 
 
-def _count(value: int | str | None, option: str) -> int | None:
+def _count(value: int | str | None) -> Any:
+    """Return the number a value says, None for all of them, or what is no number as it is, to be refused by name."""
     if value in (None, "all"):
         return None
     try:
-        number = int(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        number = None
-    if number is None or (isinstance(value, float) and number != value):
-        raise LayerscopeError(f"{option} {value!r} is no number: give a whole number or all")
-    return number
+        return int(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _option(name: str) -> str:

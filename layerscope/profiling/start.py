@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from layerscope.inputs.corpus import count, listed
 from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.job import Job
 from layerscope.profiling.plan import make_plan
 from layerscope.progress import Teller
 from layerscope.runs import Run, RunFolder
-from layerscope.runs.folder import need_room
+from layerscope.runs.place import need_room
 
 
 def open_or_start(path: Path, manifest: dict[str, Any], job: Job, teller: Teller) -> RunFolder:
@@ -56,10 +57,13 @@ def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
     """What of the samples does not go in."""
     lines, total = [], len(job.corpus)
     if plan.attrs["cut"]:
-        unit = "texts are cut at {} tokens" if job.corpus.modality == "text" else "sounds are cut at {} seconds"
-        lines.append(f"{plan.attrs['cut']:,} of {total:,} {unit.format(job.model.max_length)}")
+        what, unit = ("texts", "token") if job.corpus.modality == "text" else ("sounds", "second")
+        lines.append(f"{plan.attrs['cut']:,} of {total:,} {what} are cut at {count(job.model.max_length or 0, unit)}")
     if plan.attrs["empty"]:
-        lines.append(f"{plan.attrs['empty']:,} of {total:,} samples have no token: they are left out and counted")
+        kept = set(plan["sample"])
+        names = [name for i, name in enumerate(job.corpus.names) if i not in kept]
+        what = "sounds are too short for the model" if job.corpus.modality == "audio" else "samples have no token"
+        lines.append(f"{len(names):,} of {total:,} {what}: they are left out and counted ({listed(names)})")
     classifier = job.model.lens is not None and job.model.lens.kind == "pooled"
     if classifier and "label" in plan and "target" not in plan and job.options.wants("lens"):
         example = plan["label"].iloc[0]
@@ -80,7 +84,7 @@ def _cost(plan: pd.DataFrame, size: int, path: Path, job: Job) -> str:
     views = f" + {len(plan) - originals:,} of views" if len(plan) > originals else ""
     return (
         f"{job.model.loaded.name}: {job.model.stack.depth} layers of {job.model.stack.width} · {job.corpus.name}: "
-        f"{originals:,} forwards of samples{views} · {size / 1e6:,.0f} MB of states in {path}"
+        f"{count(originals, 'forward')} of samples{views} · {size / 1e6:,.0f} MB of states in {path}"
     )
 
 

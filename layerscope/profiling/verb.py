@@ -21,7 +21,7 @@ from layerscope.profiling.start import open_or_start, tell_broken
 from layerscope.profiling.tables import write_tables
 from layerscope.progress import Console, Silent, Teller
 from layerscope.runs import Run
-from layerscope.runs.folder import locked
+from layerscope.runs.place import locked
 
 WINDOW = 256
 """Running text is packed into windows of this many tokens for a language model."""

@@ -7,12 +7,8 @@ is not finished), `tables/METRIC.parquet` (each metric's rows as soon as they ar
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import hashlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,8 +23,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from layerscope.errors import LayerscopeError
+from layerscope.runs.files import aside, digest, read_json, read_parquet, unwritable, write_parquet
 
 FORMAT = 1
+PLANNED = {"sample", "name", "view", "length", "batch", "shard", "offset"}
+MEASURED = {"metric", "layer", "site", "value"}
 OWN = {".lock", "log.jsonl", "plan.parquet", ".plan.parquet.part", ".run.json.part", "shards", "tables"}
 """What may lie in a folder where a run is started: what a run that was killed early leaves."""
 
@@ -38,15 +37,16 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.manifest: dict[str, Any] = _read_json(path / "run.json")
+        self.manifest: dict[str, Any] = read_json(path / "run.json")
         written = self.manifest.get("format")
-        if not isinstance(written, int) or not {"model", "data", "options"} <= self.manifest.keys():
+        known = all(isinstance(self.manifest.get(name), dict) for name in ("model", "data", "options"))
+        if not isinstance(written, int) or not known:
             raise LayerscopeError(f"{str(path / 'run.json')!r} is no run of layerscope: choose another folder")
         if written > FORMAT:
             raise LayerscopeError(
                 f"run folder {str(path)!r} was written by a newer layerscope (format {written}): upgrade"
             )
-        self.plan: pd.DataFrame = _read_parquet(path / "plan.parquet")
+        self.plan: pd.DataFrame = read_parquet(path / "plan.parquet", PLANNED)
 
     @classmethod
     def create(cls, path: Path, manifest: dict[str, Any], plan: pd.DataFrame) -> RunFolder:
@@ -60,9 +60,9 @@ class RunFolder:
             (path / name).mkdir(parents=True, exist_ok=True)
             for left in (file for suffix in suffixes for file in (path / name).glob(f"*.{suffix}")):
                 left.unlink()
-        _aside(path / "plan.parquet", lambda p: _write_parquet(p, plan))
+        aside(path / "plan.parquet", lambda p: write_parquet(p, plan))
         text = json.dumps({"format": FORMAT, **manifest}, indent=2, ensure_ascii=False)
-        _aside(path / "run.json", lambda p: p.write_text(text, encoding="utf-8"))
+        aside(path / "run.json", lambda p: p.write_text(text, encoding="utf-8"))
         return cls(path)
 
     @staticmethod
@@ -91,9 +91,9 @@ class RunFolder:
     def write_shard(self, shard: int, tensors: dict[str, Tensor]) -> None:
         """Write one shard: its tensors first, then the checksum that says it is whole."""
         ready = {key: tensor.contiguous() for key, tensor in tensors.items()}
-        _aside(self._shard(shard), lambda p: save_file(ready, p))
-        digest = json.dumps({"sha256": _digest(self._shard(shard))})
-        _aside(self._checksum(shard), lambda p: p.write_text(digest, encoding="utf-8"))
+        aside(self._shard(shard), lambda p: save_file(ready, p))
+        whole = json.dumps({"sha256": digest(self._shard(shard))})
+        aside(self._checksum(shard), lambda p: p.write_text(whole, encoding="utf-8"))
 
     def rows(self, shard: int) -> pd.DataFrame:
         """The rows of the plan that stand in a shard, in the order of its tensors."""
@@ -132,11 +132,11 @@ class RunFolder:
 
     def write_table(self, name: str, frame: pd.DataFrame) -> None:
         """Keep a metric's rows."""
-        _aside(self._table(name), lambda p: _write_parquet(p, frame))
+        aside(self._table(name), lambda p: write_parquet(p, frame))
 
     def read_table(self, name: str) -> pd.DataFrame:
         """Return a metric's rows."""
-        return _read_parquet(self._table(name))
+        return read_parquet(self._table(name), MEASURED)
 
     def tables(self) -> list[str]:
         """Names of the tables that are there."""
@@ -149,7 +149,7 @@ class RunFolder:
             with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
                 file.write(f"{line}\n" if self._ends_whole(file) else f"\n{line}\n")
         except OSError as error:
-            raise _unwritable(self.path / "log.jsonl", error) from error
+            raise unwritable(self.path / "log.jsonl", error) from error
 
     def events(self, event: str | None = None) -> list[dict[str, Any]]:
         """Return the log's lines, or those of one kind."""
@@ -169,10 +169,10 @@ class RunFolder:
 
     def _is_whole(self, shard: int) -> bool:
         try:
-            written = _read_json(self._checksum(shard)).get("sha256")
+            written = read_json(self._checksum(shard)).get("sha256")
         except LayerscopeError:
             return False
-        return _digest(self._shard(shard)) == written
+        return digest(self._shard(shard)) == written
 
     def _shard(self, shard: int) -> Path:
         return self.path / "shards" / f"{shard:05d}.safetensors"
@@ -184,65 +184,6 @@ class RunFolder:
         return self.path / "tables" / f"{name}.parquet"
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a run folder for this process alone; a second process is refused."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        file = (path / ".lock").open("w")
-    except OSError as error:
-        raise LayerscopeError(
-            f"run folder {str(path)!r} cannot be written ({error.strerror}): choose another with --out"
-        ) from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise LayerscopeError(
-            f"another process is writing to {str(path)!r}: wait for it, or choose another folder with --out"
-        ) from None
-    try:
-        yield
-    finally:
-        file.close()
-
-
-def need_room(path: Path, size: int) -> None:
-    """Refuse a run whose states (bytes) do not fit on the disk of its folder."""
-    there = next(p for p in (path, *path.absolute().parents) if p.exists())
-    free = shutil.disk_usage(there).free
-    if size > free:
-        raise LayerscopeError(
-            f"the states take {_amount(size)} and {str(path)!r} has {_amount(free)} free: "
-            "take fewer --samples, --store-dtype float16, or another --out"
-        )
-
-
-def _amount(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
-
-
-def _aside(path: Path, write: Any) -> None:
-    """Write beside the file and rename: a reader sees the whole file or none."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        write(part)
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
-        part.rename(path)
-    except (OSError, SafetensorError) as error:
-        part.unlink(missing_ok=True)
-        raise _unwritable(path, error) from error
-
-
-def _unwritable(path: Path, error: Exception) -> LayerscopeError:
-    reason = getattr(error, "strerror", None) or str(error)
-    full = "No space left" in reason or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-    mend = "make room" if full else "make it writable"
-    reason = "no space left on the disk" if full else reason
-    return LayerscopeError(f"{str(path)!r} cannot be written ({reason}): {mend}, then run the same command to go on")
-
-
 def _entry(line: str) -> dict[str, Any] | None:
     """Return a line of the log, or None for half a line."""
     try:
@@ -250,43 +191,6 @@ def _entry(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) and "event" in found else None
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise LayerscopeError(f"{str(path.parent)!r} is no run folder: it has no {path.name}") from None
-    except (OSError, ValueError) as error:
-        raise LayerscopeError(
-            f"{str(path)!r} cannot be read ({error}): start the run again in another folder"
-        ) from error
-    if not isinstance(found, dict):
-        raise LayerscopeError(
-            f"{str(path)!r} is not what layerscope wrote there: start the run again in another folder"
-        )
-    return found
-
-
-def _write_parquet(path: Path, frame: pd.DataFrame) -> None:
-    frame.to_parquet(path, index=False, write_page_checksum=True)
-
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    try:
-        return pd.read_parquet(path, page_checksum_verification=True)
-    except FileNotFoundError:
-        raise LayerscopeError(f"{str(path)!r} is missing: start the run again in another folder") from None
-    except Exception as error:  # pyarrow raises many kinds
-        line = (str(error).splitlines() or [""])[0]
-        raise LayerscopeError(
-            f"{str(path)!r} cannot be read ({line}): start the run again in another folder"
-        ) from error
 
 
 def packed(key: str, vectors: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -1,4 +1,3 @@
-import gzip
 import json
 
 import numpy as np
@@ -120,98 +119,6 @@ def test_plain_text_is_running_text_by_line(tmp_path):
     assert open_corpus(write(tmp_path / "story", "one\n")).running
 
 
-MISTAKES = {
-    "missing.csv": (None, "{} does not exist: check the path (without a path: stdlib-docs, digits, hf:NAME)"),
-    "empty.csv": (b"", "{} is empty: give a file with at least one sample"),
-    "empty.parquet": (b"", "{} is empty: give a file with at least one sample"),
-    "empty.txt": (b" \n ", "{} is empty: give a file with at least one sample"),
-    "header.csv": (b"text,label\n", "{} has a header but no rows: give at least one text"),
-    "latin.csv": ("text\ncafé\n".encode("latin-1"), "{} is not UTF-8 (byte 8 is 0xe9): save it as UTF-8"),
-    "wide.txt": ("hello".encode("utf-16"), "{} is UTF-16 text: save it as UTF-8"),
-    "binary.bin": (
-        bytes(range(256)) * 9,
-        "{} is a binary file, not text: give CSV, TSV, JSONL, Parquet or plain text, "
-        "or a folder or archive (.tar, .zip) of images or sounds",
-    ),
-    "zeros.txt": (
-        bytes(999),
-        "{} is a binary file, not text: give CSV, TSV, JSONL, Parquet or plain text, "
-        "or a folder or archive (.tar, .zip) of images or sounds",
-    ),
-    "ragged.csv": (
-        b"text,label\na,1\nb,2,3\n",
-        "{}: line 3 has 3 fields where the header has 2: quote the texts that hold separators or line ends",
-    ),
-    "open.csv": (
-        b'text,label\n"a,1\nb,2\n',
-        "{}: line 3 is broken (unexpected end of data): close quotes, and double those inside a text",
-    ),
-    "twice.csv": (b"text,text\na,b\n", "{} has two columns named 'text': rename one"),
-    "broken.jsonl": (
-        b'{"text": "a"}\n{"text": \n',
-        "{}: line 2 is not JSON (Expecting value, column 10): write one object a line",
-    ),
-    "list.jsonl": (
-        b'{"text": "a"}\n7\n',
-        '{}: record 1 is a int, not an object: write {{"text": …}} a line',
-    ),
-    "blank.csv": (b'text,label\n" ",1\n" ",0\n', "{}: column 'text' holds no text: every row is empty"),
-    "numbers.csv": (
-        b"text,label\n17,1\n18.5,0\n",
-        "{}: column 'text' holds numbers (such as 17), not texts: name another",
-    ),
-    "mixed.jsonl": (
-        b'{"text": "a"}\n{"text": 17}\n',
-        "{}: column 'text' mixes texts and other values: row 1 holds 17 (int): make it text",
-    ),
-    "no_text.csv": (
-        b"a,b\n1,2\n3,4\n",
-        "{} has no column of texts; it has a (numbers), b (numbers): name one with text_column",
-    ),
-    "cut.csv.gz": (
-        gzip.compress(b"text\n" + bytes(range(65, 90)) * 99)[:-9],
-        "{} is not a whole gzip file "
-        "(Compressed file ended before the end-of-stream marker was reached): pack it again",
-    ),
-    "photo.jpg": (b"x", "{} is a single image file: give the folder it lies in, or a list of paths"),
-}
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_wrong_file_gets_one_line(tmp_path, name):
-    content, message = MISTAKES[name]
-    path = tmp_path / name
-    if content is not None:
-        path.write_bytes(content)
-    assert refusal(path) == message.format(path)
-
-
-def test_a_near_name_is_offered(tmp_path):
-    write(tmp_path / "reviews.csv", "text\na\n")
-    assert "does not exist, did you mean reviews.csv?" in refusal(tmp_path / "revews.csv")
-    assert "stdlib-doc does not exist, did you mean stdlib-docs?" in refusal("stdlib-doc")
-
-
-def test_a_wrong_column_lists_the_columns(tmp_path):
-    path = write(tmp_path / "t.csv", "text,label\na,1\n")
-    expected = f"{path} has no column 'txt', did you mean text? (its columns: text, label)"
-    assert refusal(path, text_column="txt") == expected
-    expected = f"{path} has no column 'kind' (its columns: text, label)"
-    assert refusal(path, label_column="kind") == expected
-    scores = write(tmp_path / "s.csv", "text,score\na,0.5\n")
-    expected = f"{scores}: column 'score' holds scores or lists, not classes: name another, or none"
-    assert refusal(scores, label_column="score") == expected
-
-
-def test_a_cut_parquet_file(tmp_path):
-    path = tmp_path / "t.parquet"
-    pd.DataFrame({"text": ["a"] * 1000}).to_parquet(path)
-    write(path, path.read_bytes()[:-20])
-    message = refusal(path)
-    assert message.startswith(f"{path} is not a whole Parquet file (")
-    assert message.endswith("): write it again")
-
-
 def test_a_text_given_for_a_path():
     message = f"data {'word ' * 8!r}… is no path: give texts as a list"
     assert refusal("word " * 2000) == message
@@ -243,5 +150,5 @@ def test_frames_of_odd_make():
     assert mixed.labels == ("x", "3")
     vectors = pd.DataFrame({"v": [np.ones(3), np.ones(3)], "n": [1, 2]})
     held = "v (other values), n (numbers)"
-    expected = f"the data frame has no column of texts; it has {held}: name one with text_column"
+    expected = f"the data frame has no column of texts; it has {held}: name one with --text-column"
     assert refusal(vectors) == expected

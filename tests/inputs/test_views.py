@@ -146,7 +146,9 @@ def test_tensor_noise_is_a_tenth_of_its_deviation(make):
 def test_wrong_options():
     with pytest.raises(LayerscopeError) as caught:
         augment("a", "text", kinds=["tpyo"], seed=0, sample_id=0, view=0)
-    assert str(caught.value) == "view kind 'tpyo' is unknown for text, did you mean typo? (swap, typo, split)"
+    assert (
+        str(caught.value) == "view kind 'tpyo' does not exist for text, did you mean typo? (choose swap, typo, split)"
+    )
     for share in (0, -1, 1.5, float("nan")):
         with pytest.raises(LayerscopeError) as caught:
             check_views("text", None, share)

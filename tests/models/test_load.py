@@ -111,25 +111,11 @@ def test_a_peft_adapter_folder(tmp_path):
     assert scope.lens is not None
 
 
-def test_pickles_need_permission(tmp_path):
-    model = build(lambda: hf.BertModel(hf.BertConfig(**COMMON)))
-    folder = saved(tmp_path / "m", model)
-    torch.save(model.state_dict(), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(LayerscopeError, match=r"are pickles \(pytorch_model.bin\).*--allow-pickle$"):
-        load(str(folder), LoadOptions())
-    assert load(str(folder), LoadOptions(allow_pickle=True)).name == "m"
-
-
 def test_dtype_and_device(tmp_path):
     folder = str(saved(tmp_path / "m", build(lambda: hf.BertModel(hf.BertConfig(**COMMON))).half()))
     dtype = lambda **o: next(load(folder, LoadOptions(**o)).module.parameters()).dtype  # noqa: E731
     assert dtype() == torch.float32  # half precision is slow on a CPU
     assert dtype(dtype="bfloat16") == torch.bfloat16
-    with pytest.raises(LayerscopeError, match="dtype 'float12' does not exist: choose auto, float32"):
-        dtype(dtype="float12")
-    with pytest.raises(LayerscopeError, match="device 'gpu0' is not on this machine: choose auto, cpu"):
-        dtype(device="gpu0")
 
 
 def test_position_tables_limit_the_length():

@@ -38,7 +38,7 @@ def test_several_stacks_need_a_part():
         layered(t5())
     with pytest.raises(
         LayerscopeError,
-        match=r"part 'encodr' does not exist, did you mean encoder\?: this model has encoder, decoder$",
+        match=r"part 'encodr' does not exist, did you mean encoder\? \(this model has encoder, decoder\)$",
     ):
         layered(t5(), part="encodr")
     assert layered(t5(), part="decoder").stack.depth == 2
@@ -98,13 +98,13 @@ def test_a_model_without_a_stack_is_told():
 
 
 def test_wrong_kind_of_data_is_told():
-    with pytest.raises(LayerscopeError, match="this model reads image, the data are text"):
+    with pytest.raises(LayerscopeError, match="this model reads images and the data are texts"):
         layered(vit())
     with pytest.raises(LayerscopeError, match="a text model as an object needs processor="):
         from layerscope.models import LoadOptions, Override, find_layers, load
 
         find_layers(load(TEXT[0].make(), LoadOptions()), "text", ["w5 w6"], Override(), max_length=None, prompt="")
-    with pytest.raises(LayerscopeError, match="this model reads audio, the data are text"):
+    with pytest.raises(LayerscopeError, match="this model reads sounds and the data are texts"):
         layered(whisper(), part="encoder")
 
 

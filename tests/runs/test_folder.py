@@ -1,11 +1,8 @@
 """What a run folder refuses, finds damaged, and goes on with."""
 
-import contextlib
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,8 @@ from safetensors.torch import save_file
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.runs.folder import RunFolder, locked, need_room, packed, unpacked
+from layerscope.runs.folder import RunFolder, packed, unpacked
+from layerscope.runs.place import locked, need_room
 
 ROWS = tiny.rows(40)
 OPTIONS: dict[str, Any] = {"views": 0, "batch_size": 2, "progress": False}
@@ -44,12 +42,6 @@ def again(run: layerscope.Run, model: Any = None, data: Any = ROWS, **changed: A
 
 def shard_file(run: layerscope.Run, shard: int, suffix: str = "safetensors") -> Path:
     return run.path / "shards" / f"{shard:05d}.{suffix}"
-
-
-def flip(path: Path, place: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[place] ^= 1
-    path.write_bytes(data)
 
 
 def refusal(run: layerscope.Run, what: str, old: str, new: str) -> str:
@@ -108,22 +100,6 @@ def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
     layerscope.profile(tiny.bert(), texts, processor=tiny.tokenizer(special=True), **options)
 
 
-def test_a_second_process_is_refused(run) -> None:
-    hold = "import sys, pathlib; from layerscope.runs.folder import locked\n"
-    hold += "with locked(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
-    command = [sys.executable, "-c", hold, str(run.path)]
-    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert holder.stdout.readline() == "held\n"
-    with pytest.raises(LayerscopeError) as error:
-        again(run)
-    assert str(error.value) == (
-        f"another process is writing to {str(run.path)!r}: wait for it, or choose another folder with --out"
-    )
-    holder.kill()  # a killed process leaves no lock behind
-    holder.wait()
-    again(run)
-
-
 def rewrite(run: layerscope.Run, **changed: Any) -> None:
     path = run.path / "run.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
@@ -138,71 +114,11 @@ def test_a_newer_format_is_refused(run) -> None:
         assert str(error.value) == line
 
 
-@pytest.mark.parametrize("text", ['{"a": 1}', "[1]", "", "{", '{"format": 1}', '{"format": "1"}'])
-def test_a_manifest_that_is_none(run, text: str) -> None:
-    (run.path / "run.json").write_text(text)
-    for open_it in (lambda: layerscope.open_run(run.path), lambda: again(run)):
-        with pytest.raises(LayerscopeError, match="run.json"):
-            open_it()
-
-
-def test_a_missing_plan_is_one_line(run) -> None:
-    (run.path / "plan.parquet").unlink()
-    with pytest.raises(LayerscopeError) as error:
-        again(run)
-    where = str(run.path / "plan.parquet")
-    assert str(error.value) == f"{where!r} is missing: start the run again in another folder"
-
-
 def test_folders_that_are_no_runs(tmp_path: Path) -> None:
     with pytest.raises(LayerscopeError, match="does not exist"):
         layerscope.open_run(tmp_path / "none")
     with pytest.raises(LayerscopeError, match="is no run folder: it has no run.json"):
         layerscope.open_run(tmp_path)
-
-
-def damage_by_flip(path: Path) -> None:
-    flip(path, path.stat().st_size - 9)
-
-
-def damage_by_cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-@pytest.mark.parametrize("damage", [damage_by_flip, damage_by_cut])
-def test_a_damaged_shard_is_found_told_and_computed_again(run, damage, capfd) -> None:
-    table, before = run.table(), len(run.folder.events("shard"))
-    damage(shard_file(run, 2))
-    for file in (run.path / "tables").iterdir():
-        file.unlink()
-    mended = again(run, progress=True)
-    told = " ".join(capfd.readouterr().err.split())
-    assert f"shard 2 of {str(run.path)!r} is not what was written: it is computed again" in told
-    assert [event["shard"] for event in mended.folder.events("shard")[before:]] == [2]
-    pd.testing.assert_frame_equal(mended.table(), table, check_exact=True)
-
-
-@pytest.mark.parametrize("lost", ["shard", "checksum", "bad checksum", "tables", "one table", "bad table", "log"])
-def test_a_half_deleted_folder_goes_on(run, lost: str) -> None:
-    table, states = run.table(), run.pooled(2)
-    victims = {
-        "shard": [shard_file(run, 1)],
-        "checksum": [shard_file(run, 1, "json")],
-        "bad checksum": [],
-        "tables": list((run.path / "tables").glob("*.parquet")),
-        "one table": [run.path / "tables" / "pairs.parquet"],
-        "bad table": [],
-        "log": [run.path / "log.jsonl"],
-    }
-    for path in victims[lost]:
-        path.unlink()
-    if lost == "bad checksum":
-        shard_file(run, 1, "json").write_text("{")
-    if lost == "bad table":
-        flip(run.path / "tables" / "pooled.parquet", 40)
-    mended = again(run)
-    pd.testing.assert_frame_equal(mended.table(), table, check_exact=True)
-    assert (mended.pooled(2) == states).all()
 
 
 def test_shards_without_a_manifest_are_not_taken_for_those_of_a_new_run(run, tmp_path: Path) -> None:
@@ -221,30 +137,6 @@ def test_half_a_line_in_the_log_hides_no_other(run) -> None:
     assert len(again(run).folder.events("shard")) == shards + 1
 
 
-def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "run").write_text("")
-    with pytest.raises(LayerscopeError) as error:
-        layerscope.profile(tiny.Plain(), ROWS, out=tmp_path / "run", **OPTIONS)
-    where = str(tmp_path / "run")
-    assert str(error.value) == f"run folder {where!r} cannot be written (File exists): choose another with --out"
-    with pytest.raises(LayerscopeError, match=r"cannot be written \(Not a directory\)"):
-        layerscope.profile(tiny.Plain(), ROWS, out=tmp_path / "run" / "below", **OPTIONS)
-
-
-def test_a_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "mine" / "tables").mkdir(parents=True)
-    (tmp_path / "mine" / "tables" / "sales.parquet").write_text("x")
-    (tmp_path / "mine" / "thesis.tex").write_text("x")
-    with pytest.raises(LayerscopeError) as error:
-        layerscope.profile(tiny.Plain(), ROWS, out=tmp_path / "mine", **OPTIONS)
-    where = str(tmp_path / "mine")
-    assert str(error.value) == (
-        f"folder {where!r} holds other files (thesis.tex) and no run: choose a new folder with --out"
-    )
-    assert (tmp_path / "mine" / "tables" / "sales.parquet").read_text() == "x"
-    assert not (tmp_path / "mine" / "shards").exists()
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 1 MB, where the machine lets one be mounted."""
@@ -255,49 +147,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("no tmpfs can be mounted here")
     yield disk
     subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-def fill(disk: Path, leave: int = 0) -> None:
-    """Fill a disk up to the last `leave` bytes."""
-    ballast = disk / "ballast"
-    with ballast.open("wb") as file, contextlib.suppress(OSError):
-        while True:
-            os.write(file.fileno(), b"x" * 4096)
-    os.truncate(ballast, max(0, ballast.stat().st_size - leave))
-
-
-def test_a_full_disk_is_one_line_and_the_same_call_goes_on_after_room_is_made(small_disk: Path, tmp_path: Path) -> None:
-    def profile(out: Path) -> layerscope.Run:
-        return layerscope.profile(tiny.Plain(), tiny.rows(600), out=out, samples="all", views=0, progress=False)
-
-    lines = []
-    for leave in (40_000, 176_000, 60_000, 0):
-        fill(small_disk, leave)
-        with pytest.raises(LayerscopeError) as error:
-            profile(small_disk / "run")
-        lines.append(str(error.value))
-    assert "\n" not in "".join(lines)
-    assert "MB free" in lines[0]
-    full = "cannot be written (no space left on the disk): make room, then run the same command to go on"
-    assert all(line.endswith(full) for line in lines[1:]), lines
-    (small_disk / "ballast").unlink()
-    pd.testing.assert_frame_equal(profile(small_disk / "run").table(), profile(tmp_path / "whole").table())
-
-
-def test_a_disk_that_fills_up_in_the_pass_loses_nothing(small_disk: Path) -> None:
-    run = layerscope.profile(tiny.Plain(), ROWS, out=small_disk / "run", **OPTIONS)
-    table, finished = run.table(), shard_file(run, 0).stat().st_mtime_ns
-    for path in [shard_file(run, 3), *(run.path / "tables").iterdir()]:
-        path.unlink()
-    fill(small_disk)
-    with pytest.raises(LayerscopeError) as error:
-        again(run)
-    assert str(error.value).endswith(
-        "cannot be written (no space left on the disk): make room, then run the same command to go on"
-    )
-    (small_disk / "ballast").unlink()
-    pd.testing.assert_frame_equal(again(run).table(), table, check_exact=True)
-    assert shard_file(run, 0).stat().st_mtime_ns == finished
 
 
 def test_need_room_refuses_before_the_start(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def report(runs: Given | Sequence[Given], out: str | Path | None = None) -> Path
 
     """
     chosen = _open(runs)
-    target = Path(out) if out is not None else (chosen[0].path if len(chosen) == 1 else Path()) / DEFAULT
+    target = Path(out).expanduser() if out is not None else (chosen[0].path if len(chosen) == 1 else Path()) / DEFAULT
     if target.suffix.lower() not in SUFFIXES:
         raise LayerscopeError(f"--out {str(target)!r} is no name of a page: let it end in .html")
     if target.is_dir():

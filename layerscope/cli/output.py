@@ -1,0 +1,62 @@
+"""What a command leaves on standard output: tables for a person, or JSON for a machine."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from layerscope.cli import usage
+
+if TYPE_CHECKING:
+    from layerscope.runs import Run
+
+
+def finish(run: Run, figures: Path | None, json_wanted: bool, page: Path | None = None) -> None:
+    """Print a run, and draw its figures where a folder is named; an output that breaks loses nothing of the run."""
+    from layerscope.errors import LayerscopeError
+
+    draw([run.path], figures)
+    try:
+        _print(run, json_wanted, page)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        usage.drop_output()
+        reason = error.strerror or error
+        raise LayerscopeError(
+            f"standard output cannot be written ({reason}): the run is whole in {str(run.path)!r}"
+        ) from error
+
+
+def _print(run: Run, json_wanted: bool, page: Path | None) -> None:
+    from layerscope.progress import paper
+    from layerscope.reports import terminal
+
+    if json_wanted:
+        as_json(terminal.summary_json(run) | ({} if page is None else {"page": str(page)}))
+        return
+    terminal.show(run, paper())
+    print(f"\nrun folder: {run.path}")
+    print(f"page: {page}" if page else f"as a page: {shlex.join(['layerscope', 'report', str(run.path)])}")
+
+
+def as_json(result: Any) -> None:
+    """Print a result as JSON; what is not a number in it is an error of ours."""
+    print(json.dumps(result, indent=2, allow_nan=False))
+
+
+def draw(runs: Sequence[str | Path], folder: Path | None) -> list[str]:
+    """Draw the figures of runs where a folder is named, tell their number, and return their paths."""
+    if folder is None:
+        return []
+    from layerscope.reports.figures import draw as verb
+    from layerscope.runs import open_run
+
+    drawn = [str(path) for path in verb([open_run(run) for run in runs], folder)]
+    print(f"figures: {len(drawn)} files in {folder}", file=sys.stderr)
+    return drawn

@@ -1,0 +1,113 @@
+"""What a wrong command line is answered: one line in the house's words, not in those of the parser."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from layerscope.errors import LayerscopeError, near
+
+
+def whole(text: str | None) -> Any:
+    """Return the whole number a text holds, or the text itself, which the options then refuse by name."""
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return text
+
+
+def fraction(text: str) -> Any:
+    """Return the number a text holds, or the text itself, which the options then refuse by name."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def names(text: str | None, option: str) -> list[str] | None:
+    """Return the names in a text with commas; none at all is an error."""
+    found = None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    if found == []:
+        raise LayerscopeError(f"{option} {text!r} names none: give names with commas, or leave it out for all")
+    return found
+
+
+def numbers(text: str, option: str) -> list[float]:
+    """Return the numbers in a text with commas."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise LayerscopeError(
+            f"{option} {text!r} is no number: give one, or several with commas, such as 1,2"
+        ) from None
+
+
+def told(error: Any) -> str:
+    """Return what a usage error of the parser says, with the near name and the mend."""
+    kind, context = type(error).__name__, error.ctx
+    typed = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    command = getattr(context, "command_path", None) or f"layerscope {typed}".strip()
+    if kind == "NoSuchOption":
+        hint = near(error.option_name, _options(context))
+        return f"option {error.option_name} does not exist{hint or ':'} {_listed(hint, command)}"
+    if kind == "MissingParameter":
+        example = f", such as {command} minilm" if error.param.name == "model" else ""
+        return f"{command} needs a {error.param.name}: {command} {error.param.name.upper()}{example}"
+    text = str(error.format_message())
+    commands = getattr(getattr(context, "command", None), "commands", None)
+    if commands and text.startswith("No such command"):
+        hint = near(typed, commands)
+        return f"command {typed!r} does not exist{hint or ':'} {_listed(hint, command)}"
+    if text.startswith("Got unexpected extra argument"):
+        extra = text.rpartition("(")[2].rstrip(").").split()
+        return f"{extra[0] if extra else ''!r} is one word too many for {command}: put texts with spaces in quotes"
+    if "requires an argument" in text:
+        return f"option {error.option_name} needs a value: {command} --help shows which"
+    return f"{text.rstrip('.')}: {command} --help shows how"
+
+
+def _options(context: Any) -> list[str]:
+    return [name for option in context.command.params for name in option.opts if name.startswith("--")]
+
+
+def _listed(hint: str, command: str) -> str:
+    return f"({command} --help lists them)" if hint else f"{command} --help lists them"
+
+
+def place(option: str, folder: Path | None) -> Path | None:
+    """Return a folder to be written to, `~` spelt out; one that could not be made is refused before the long job."""
+    if folder is None:
+        return None
+    try:
+        folder = folder.expanduser()
+        there = next(above for above in (folder, *folder.absolute().parents) if above.exists())
+    except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody
+        reason = getattr(error, "strerror", None) or error
+        raise LayerscopeError(f"{option} {str(folder)!r} cannot be made ({reason}): name a folder") from error
+    if not there.is_dir():
+        raise LayerscopeError(f"{option} {str(folder)!r} cannot be made ({there} is a file): name a folder")
+    return folder
+
+
+def printable(line: str) -> str:
+    """Return a line with what would steer a terminal spelt out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in " ".join(line.split()))
+
+
+def ready_output() -> None:
+    """Let standard output and error replace what their encoding cannot show: a run must not die of a `±`."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the caller (>&-)
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def drop_output() -> None:
+    """Send what is still to be written to a broken standard output nowhere, so that the end of Python is silent."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

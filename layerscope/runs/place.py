@@ -1,0 +1,79 @@
+"""The place of a run: held by one process at a time, with room for its states."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from layerscope.errors import LayerscopeError
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a run folder for this process alone; a second process is refused, and a refused start leaves nothing."""
+    made = _absent(path)
+    file = _lock(path)
+    try:
+        yield
+    finally:
+        if not (path / "run.json").is_file():
+            _leave(path, made)
+        file.close()
+
+
+def _absent(path: Path) -> list[Path]:
+    """Return the folders that a run there would make; none where that cannot be looked up."""
+    try:
+        return [place for place in (path, *path.parents) if not place.exists()]
+    except OSError:
+        return []
+
+
+def _lock(path: Path) -> Any:
+    lock = path / ".lock"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        file = lock.open("w")
+    except OSError as error:
+        raise LayerscopeError(
+            f"run folder {str(path)!r} cannot be written ({error.strerror}): choose another with --out"
+        ) from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise LayerscopeError(
+            f"another process is writing to {str(path)!r}: wait for it, or choose another folder with --out"
+        ) from None
+    if lock.exists() and lock.stat().st_ino == os.fstat(file.fileno()).st_ino:
+        return file
+    file.close()  # a start that was refused took the lock away between our opening and locking it
+    return _lock(path)
+
+
+def _leave(path: Path, made: list[Path]) -> None:
+    """Take back what was made for a run that did not start, as far as nothing else lies in it."""
+    (path / ".lock").unlink(missing_ok=True)
+    for place in (path / "shards", path / "tables", *made):
+        with suppress(OSError):
+            place.rmdir()
+
+
+def need_room(path: Path, size: int) -> None:
+    """Refuse a run whose states (bytes) do not fit on the disk of its folder."""
+    there = next(p for p in (path, *path.absolute().parents) if p.exists())
+    free = shutil.disk_usage(there).free
+    if size > free:
+        raise LayerscopeError(
+            f"the states take {_amount(size)} and {str(path)!r} has {_amount(free)} free: "
+            "take fewer --samples, --store-dtype float16, or another --out"
+        )
+
+
+def _amount(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"

@@ -1,0 +1,46 @@
+"""The command line as a person types it: what is printed where, and the one line that tells a mistake."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from layerscope.cli import main
+
+
+@dataclass(frozen=True)
+class Printed:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def line(self) -> str:
+        """The one line that tells a mistake."""
+        assert "Traceback" not in self.err + self.out
+        told = [line for line in self.err.splitlines() if line.startswith("layerscope: ")]
+        assert len(told) == 1, self.err
+        assert self.err.splitlines()[-1] == told[0], self.err
+        return told[0].removeprefix("layerscope: ")
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Printed]:
+    def call(*arguments: object) -> Printed:
+        monkeypatch.setattr(sys, "argv", ["layerscope", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capfd.readouterr()
+        return Printed(int(end.value.code or 0), out, err)
+
+    return call
+
+
+def process(*arguments: object, **environment: str) -> Printed:
+    command = [sys.executable, "-m", "layerscope", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=120)
+    return Printed(done.returncode, done.stdout, done.stderr)

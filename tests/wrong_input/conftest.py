@@ -1,0 +1,93 @@
+"""Tiny models and good data, and a command that is to be refused in one line and to leave nothing behind."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+import transformers as hf
+from tiny import one_thread
+from typed import Printed, cli
+
+__all__ = ["cli", "one_thread"]
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
+
+
+@pytest.fixture(autouse=True)
+def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True)
+
+
+@pytest.fixture(scope="session")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.saved(tiny.gpt2(), tmp_path_factory.mktemp("models") / "tiny-gpt2", special=False)
+
+
+@pytest.fixture(scope="session")
+def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny-vit"
+    tiny.seeded(hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=4)).save_pretrained(folder)
+    hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def wav2vec2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny-wav2vec2"
+    convolutions = {"conv_dim": (16, 16), "conv_stride": (5, 4), "conv_kernel": (10, 8), "num_feat_extract_layers": 2}
+    positions = {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
+    config = hf.Wav2Vec2Config(**SMALL, **convolutions, **positions)
+    tiny.seeded(hf.Wav2Vec2Model, config).save_pretrained(folder)
+    hf.Wav2Vec2FeatureExtractor().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A good table: 30 texts of three teams."""
+    path = tmp_path_factory.mktemp("data") / "reviews.csv"
+    frame = pd.DataFrame({"text": tiny.texts(30), "team": [f"t{i % 3}" for i in range(30)]})
+    frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture
+def refused(cli: Callable[..., Printed], tmp_path: Path) -> Callable[..., str]:
+    """Return a function that types a command, checks that it is refused as it should be, and returns the line."""
+
+    def call(*arguments: object) -> str:
+        before = sorted(tmp_path.rglob("*"))
+        printed = cli(*arguments)
+        assert printed.status == 2, printed.err
+        assert printed.out == ""
+        assert sorted(tmp_path.rglob("*")) == before, "a refused command leaves nothing behind"
+        return printed.line
+
+    return call
+
+
+@pytest.fixture
+def told(cli: Callable[..., Printed], tmp_path: Path) -> Callable[..., list[str]]:
+    """Return a function that profiles what can be profiled, and returns the lines told about what was left out."""
+
+    def call(model: Path, data: Path, *options: object) -> list[str]:
+        printed = cli("profile", model, "--data", data, "--out", tmp_path / "run", *options)
+        assert printed.status == 0, printed.err
+        assert "Traceback" not in printed.err and "layerscope: " not in printed.err
+        return [line for line in printed.err.splitlines() if "forwards of samples" not in line]
+
+    return call
+
+
+def noise(seed: int, *shape: int) -> np.ndarray:
+    """Return seeded bytes of an image."""
+    return np.random.default_rng(seed).integers(0, 255, shape, dtype=np.uint8)

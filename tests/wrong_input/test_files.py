@@ -1,0 +1,308 @@
+"""Files that are missing, broken, wrongly encoded or hold the wrong thing, one row each with its whole message."""
+
+import gzip
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tiny
+
+import layerscope.profiling
+from layerscope.cli import main
+
+KINDS = "give CSV, TSV, JSONL, Parquet or plain text, or a folder or archive (.tar, .zip) of images or sounds"
+MEDIA = "images (.jpg, .jpeg, .png, .bmp, .gif, .tif, .tiff, .webp, .ppm, .pgm) or sounds (.wav, .flac, .ogg)"
+EMPTY = "{} is empty: give a file with at least one sample"
+NO_ROWS = "{} has a header but no rows: give at least one text"
+BINARY = "{} is a binary file, not text: " + KINDS
+UTF16 = "{} is UTF-16 text: save it as UTF-8"
+CUT = "{} is not a whole Parquet file (its end is missing): write or copy it again"
+GARBAGE = bytes(range(256)) * 20
+
+
+def parquet(**columns: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink, compression="none", use_dictionary=False)
+    return sink.getvalue().to_pybytes()
+
+
+TEXTS = tiny.texts(40)
+GOOD = parquet(text=TEXTS, label=["a", "b"] * 20)
+BROKEN_TEXT = GOOD.replace(TEXTS[5].encode(), b"\xff" * len(TEXTS[5]), 1)
+TABLE = b"text,team\nw1 w2,a\nw3,b\n"
+
+FILES: dict[str, tuple[bytes | str, str]] = {
+    # nothing in it
+    "empty.csv": (b"", EMPTY),
+    "empty.tsv": (b"", EMPTY),
+    "empty.jsonl": (b"", EMPTY),
+    "empty.parquet": (b"", EMPTY),
+    "empty.txt": (b"", EMPTY),
+    "empty.csv.gz": (b"", EMPTY),
+    "header.csv": ("text,team\n", NO_ROWS),
+    "header.tsv": ("text\tteam\n", NO_ROWS),
+    "header.parquet": (parquet(text=pa.array([], pa.string())), "{} has no rows: give at least one text"),
+    "below-blank-lines.csv": ("\n\ntext,team\n\n", NO_ROWS),
+    "one-line.csv": ("hello world", NO_ROWS),
+    "blank.csv": ("\n\n \n", EMPTY),
+    "blank.tsv": ("\n\n", EMPTY),
+    "blank.jsonl": ("\n\n", EMPTY),
+    "blank.txt": ("\n \t\n", EMPTY),
+    "array.json": ("[]", "{} has no records: give at least one text"),
+    # binary
+    "binary.csv": (GARBAGE, BINARY),
+    "binary.tsv": (GARBAGE, BINARY),
+    "binary.jsonl": (GARBAGE, BINARY),
+    "binary.txt": (GARBAGE, BINARY),
+    "binary.parquet": (GARBAGE, "{} is no Parquet file: " + KINDS),
+    "zeros.txt": (bytes(999), BINARY),
+    "array.npy": (b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'}" + b"\xf0?\0\0" * 99, BINARY),
+    "paper.pdf": (b"%PDF-1.4\n" + GARBAGE, BINARY),
+    # another encoding
+    "latin.csv": ("text,team\ncafé,a\n".encode("latin-1"), "{} is not UTF-8 (byte 13 is 0xe9): save it as UTF-8"),
+    "latin.tsv": ("text\tteam\ncafé\ta\n".encode("latin-1"), "{} is not UTF-8 (byte 13 is 0xe9): save it as UTF-8"),
+    "latin.jsonl": ('{"text": "café"}'.encode("latin-1"), "{} is not UTF-8 (byte 13 is 0xe9): save it as UTF-8"),
+    "latin.txt": ("un café\n".encode("latin-1"), "{} is not UTF-8 (byte 6 is 0xe9): save it as UTF-8"),
+    "wide.csv": ("text,team\ncafé,a\n".encode("utf-16"), UTF16),
+    "wide.jsonl": ('{"text": "café"}'.encode("utf-16"), UTF16),
+    "wide.txt": ("un café\n".encode("utf-16-be"), UTF16),
+    "wide.tsv": ("text\tteam\ncafé\ta\n".encode("utf-16-le"), UTF16),
+    # cut short
+    "cut.parquet": (GOOD[: len(GOOD) // 2], CUT),
+    "cut-late.parquet": (GOOD[:-3], CUT),
+    "cut.jsonl": (
+        '{"text": "w1"}\n{"text": "w',
+        "{}: line 2 is not JSON (Unterminated string starting at, column 10): write one object a line",
+    ),
+    "cut.csv": (
+        'text,team\n"w1 w2',
+        "{}: line 2 is broken (unexpected end of data): close quotes, and double those inside a text",
+    ),
+    "cut.csv.gz": (
+        gzip.compress(TABLE * 99)[:40],
+        "{} is not a whole gzip file (Compressed file ended before the end-of-stream marker was reached): "
+        "pack it again",
+    ),
+    "cut.parquet.gz": (gzip.compress(GOOD), "{} is Parquet inside gzip: unpack it first"),
+    "plain.csv.gz": (TABLE, "{} is not a whole gzip file (Not a gzipped file (b'te')): pack it again"),
+    "fields.csv": (
+        "text,team\nw1,w2,a\n",
+        "{}: line 2 has 3 fields where the header has 2: quote the texts that hold separators or line ends",
+    ),
+    # something else than texts
+    "numbers.csv": ("text,team\n1,a\n2,b\n", "{}: column 'text' holds numbers (such as 1), not texts: name another"),
+    "numbers.tsv": ("text\tteam\n1\ta\n", "{}: column 'text' holds numbers (such as 1), not texts: name another"),
+    "numbers.jsonl": (
+        '{"text": 1}\n{"text": 2}',
+        "{}: column 'text' holds numbers (such as 1), not texts: name another",
+    ),
+    "numbers.parquet": (
+        parquet(text=[1.5, 2.5]),
+        "{}: column 'text' holds numbers (such as 1.5), not texts: name another",
+    ),
+    "only-numbers.csv": (
+        "a,b\n1,2\n",
+        "{} has no column of texts; it has a (numbers), b (numbers): name one with --text-column",
+    ),
+    "bytes.parquet": (
+        parquet(x=[b"ab", b"cd"]),
+        "{} has no column of texts; it has x (other values): name one with --text-column",
+    ),
+    "mixed.jsonl": (
+        '{"text": "w1"}\n{"text": 2}\n{"text": null}',
+        "{}: column 'text' mixes texts and other values: row 1 holds 2 (int): make it text",
+    ),
+    "nested.jsonl": (
+        '{"text": ["w1", "w2"]}',
+        "{}: column 'text' holds values of type list (such as ['w1', 'w2']), not texts: name another",
+    ),
+    "list.jsonl": ("[1, 2]", '{}: record 0 is 1, not an object: write {{"text": …}} a line'),
+    "values.jsonl": ('{"text": "w1"}\n5', '{}: record 1 is 5, not an object: write {{"text": …}} a line'),
+    "pretty.json": (
+        '{\n  "text": "w1"\n}',
+        "{}: line 1 is not JSON (Expecting property name enclosed in double quotes, column 2): write one object a line",
+    ),
+    "twice.csv": ("text,text\nw1,w2\n", "{} has two columns named 'text': rename one"),
+    "no-text.csv": ('text,team\n"",a\n" ",b\n', "{}: column 'text' holds no text: every row is empty"),
+    "photo.png": (b"1", "{} is a single image file: give the folder it lies in, or a list of paths"),
+    "call.wav": (b"1", "{} is a single audio file: give the folder it lies in, or a list of paths"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_wrong_file(refused: Callable[..., str], bert: Path, tmp_path: Path, name: str) -> None:
+    content, message = FILES[name]
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert refused("profile", bert, "--data", path, "--out", tmp_path / "run") == message.format(path)
+
+
+def test_a_parquet_file_with_broken_texts(refused, bert: Path, tmp_path: Path) -> None:
+    path = tmp_path / "flipped.parquet"
+    assert BROKEN_TEXT != GOOD
+    path.write_bytes(BROKEN_TEXT)
+    line = refused("profile", bert, "--data", path, "--out", tmp_path / "run")
+    assert line.startswith(f"{path} is a damaged Parquet file (") and line.endswith("): write it again")
+
+
+WITHOUT = "(without a path: stdlib-docs, digits, hf:NAME)"
+PLACES: dict[str, str] = {
+    "": "no data is named: give a file, a folder, hf:NAME, stdlib-docs or digits",
+    "  ": "no data is named: give a file, a folder, hf:NAME, stdlib-docs or digits",
+    "sub/reviews.csv": f"sub/reviews.csv does not exist: check the path {WITHOUT}",
+    "review.csv": f"review.csv does not exist, did you mean reviews.csv? {WITHOUT}",
+    "Reviews.CSV": f"Reviews.CSV does not exist, did you mean reviews.csv? {WITHOUT}",
+    "reviews.csv/x": f"reviews.csv/x does not exist: check the path {WITHOUT}",
+    "stdlib-doc": f"stdlib-doc does not exist, did you mean stdlib-docs? {WITHOUT}",
+    "-": f"- does not exist: check the path {WITHOUT}",
+    "the film was good": f"the film was good does not exist: check the path {WITHOUT}",
+    "w1\nw2": r"data 'w1\nw2'… is no path: give texts as a list",
+    "w" * 300: f"data '{'w' * 40}'… is no path: give texts as a list",
+    "tables": f"tables holds no {MEDIA}: give one of its files instead (inner.csv)",
+    "folder.csv": f"folder.csv is an empty folder: it should hold {MEDIA}",
+    "http://a.org/b.csv": "data 'http://a.org/b.csv' is a URL: fetch it and give the file, "
+    "or give hf:NAME for one on the hub",
+    "hf:": "'hf:' is not a data set's name: write hf:name, hf:org/name or hf:name/config:split",
+    "hf:nobody/none": "hf:nobody/none is not cached here and the hub cannot be reached: "
+    "save it elsewhere with save_to_disk and give its folder",
+    "/dev/zero": "/dev/zero is a device: give a file",
+}
+
+
+@pytest.mark.parametrize("data", PLACES, ids=[repr(place)[:24] for place in PLACES])
+def test_data_that_are_no_file(refused, bert: Path, tmp_path: Path, monkeypatch, data: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("reviews.csv").write_bytes(TABLE)
+    Path("tables").mkdir()
+    Path("tables/inner.csv").write_bytes(TABLE)
+    Path("folder.csv").mkdir()
+    assert refused("profile", bert, "--data", data, "--out", "run") == PLACES[data]
+
+
+LISTED = "(its columns: text, team)"
+COLUMNS: list[tuple[list[str], str]] = [
+    (["--text-column", "txt"], f"{{}} has no column 'txt', did you mean text? {LISTED}"),
+    (["--text-column", "body"], f"{{}} has no column 'body' {LISTED}"),
+    (["--text-column", "TEXT"], f"{{}} has no column 'TEXT', did you mean text? {LISTED}"),
+    (["--text-column", ""], f"{{}} has no column '' {LISTED}"),
+    (["--label-column", "tem"], f"{{}} has no column 'tem', did you mean team? {LISTED}"),
+    (["--label-column", "text"], "{}: column 'text' cannot be the texts and the labels: name another for one"),
+    (
+        ["--text-column", "team", "--label-column", "team"],
+        "{}: column 'team' cannot be the texts and the labels: name another for one",
+    ),
+]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize(("options", "message"), COLUMNS, ids=[" ".join(options) for options, _ in COLUMNS])
+def test_a_wrong_column(refused, bert: Path, tmp_path: Path, suffix: str, options: list[str], message: str) -> None:
+    path = tmp_path / f"data.{suffix}"
+    frame = pd.DataFrame({"text": ["w1 w2", "w3"], "team": ["a", "b"]})
+    if suffix == "parquet":
+        frame.to_parquet(path)
+    elif suffix == "jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_csv(path, index=False, sep="," if suffix == "csv" else "\t")
+    assert refused("profile", bert, "--data", path, "--out", tmp_path / "run", *options) == message.format(path)
+
+
+@pytest.mark.parametrize("option", ["--text-column", "--label-column"])
+def test_a_column_of_what_has_none(refused, bert: Path, tmp_path: Path, option: str) -> None:
+    (tmp_path / "novel.txt").write_text("w1 w2\nw3\n")
+    (tmp_path / "photos").mkdir()
+    for place in (tmp_path / "novel.txt", tmp_path / "photos", "stdlib-docs"):
+        line = refused("profile", bert, "--data", place, "--out", tmp_path / "run", option, "team")
+        assert line == f"{option} 'team': {place} has no columns, leave it out"
+
+
+LABELS: dict[str, tuple[list[Any], list[str]]] = {
+    "missing": (
+        ["a", None, "b", "a"],
+        ["1 row without a label left out: rows 1", "the labels cannot be probed: {}"],
+    ),
+    "nan": (
+        ["nan", "a", "NaN", "b"],
+        ["2 rows without a label left out: rows 0, 2", "the labels cannot be probed: {}"],
+    ),
+    "all missing": ([None] * 4, ["no labels: column 'label' is empty"]),
+    "scores": ([0.5, 0.25, 0.1, 0.2], ["no labels: column 'label' holds scores or lists, not classes"]),
+    "lists": ([["a"], ["b"], ["a"], ["b"]], ["no labels: column 'label' holds scores or lists, not classes"]),
+    "one each": (["a", "b", "c", "d"], ["the labels cannot be probed: {}"]),
+    "long": (["a" * 5000, "b" * 5000, "a" * 5000, "b" * 5000], ["the labels cannot be probed: {}"]),
+}
+PROBE = "it needs two classes of five samples or more (take more --samples)"
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_labels_that_are_none_are_told_and_the_rest_goes_on(told, bert: Path, tmp_path: Path, name: str) -> None:
+    labels, lines = LABELS[name]
+    path = tmp_path / "data.jsonl"
+    path.write_text("\n".join(json.dumps({"text": f"w{i} w1 w2", "label": label}) for i, label in enumerate(labels)))
+    guesses = ["text column: 'text' (guessed)", "label column: 'label' (guessed)"]
+    found = told(bert, path, "--views", 0)
+    assert sorted(found) == sorted(guesses + [line.format(PROBE) for line in lines])
+
+
+def test_a_named_label_column_of_no_classes_is_refused(refused, bert: Path, tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("text,score\nw1,0.5\nw2,0.25\n")
+    line = refused("profile", bert, "--data", path, "--out", tmp_path / "run", "--label-column", "score")
+    assert line == f"{path}: column 'score' holds scores or lists, not classes: name another, or none"
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user of the machine may enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+def type_as_nobody(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    """Run the command line in a child without root's rights; return its status and the line on standard error."""
+    capfd.readouterr()
+    child = os.fork()
+    if child == 0:
+        status: Any = 99
+        try:
+            if os.getuid() == 0:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+            sys.argv = ["layerscope", *map(str, arguments)]
+            main()
+        except SystemExit as end:
+            status = end.code
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status), capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name", ["secret.csv", "secret.parquet", "secret.txt", "secret.zip", "closed", "closed/in.csv"]
+)
+def test_what_may_not_be_read(capfd, open_folder: Path, bert: Path, name: str) -> None:
+    assert layerscope.profiling.profile  # the child may not be allowed to import
+    path = open_folder / name
+    for file in (open_folder / "closed" / "in.csv", path):
+        file.parent.mkdir(exist_ok=True)
+        if not file.is_dir() and file.name != "closed":
+            file.write_bytes(TABLE)
+    os.chmod(open_folder / "closed", 0)
+    if name != "closed/in.csv":
+        os.chmod(path, 0)
+    status, err = type_as_nobody(capfd, "profile", bert, "--data", path, "--out", open_folder / "run")
+    os.chmod(open_folder / "closed", 0o700)
+    assert (status, err) == (2, f"layerscope: {path} cannot be read (Permission denied): check its permissions\n")

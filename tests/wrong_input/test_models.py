@@ -1,0 +1,230 @@
+"""Model folders that are broken in every way, one row each with its whole message, for both verbs that load a model."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+from typed import process
+
+AGAIN = "copy or download the model again"
+DAMAGED = "'{}/model.safetensors' is damaged or cut short: copy or download it again"
+UNKNOWN = "upgrade transformers, or see --trust-remote-code"
+
+
+def delete(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def write(name: str, content: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def config(**changed: object) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+
+    return change
+
+
+def cut(bytes_kept: int) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:bytes_kept])
+
+    return change
+
+
+def only_pickles(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save(tiny.bert().state_dict(), folder / "pytorch_model.bin")
+
+
+def remote_code(folder: Path) -> None:
+    code = {"AutoConfig": "mine.MineConfig", "AutoModel": "mine.Mine", "AutoModelForCausalLM": "mine.Mine"}
+    config(model_type="mine", architectures=["Mine"], auto_map=code)(folder)
+    (folder / "mine.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\n")
+
+
+def one_part_missing(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+    parts = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": parts}))
+
+
+def no_tokenizer(folder: Path) -> None:
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+
+
+def trainer_output(folder: Path) -> None:
+    inside = folder / "checkpoint-500"
+    inside.mkdir()
+    for path in [path for path in folder.iterdir() if path.is_file()]:
+        path.rename(inside / path.name)
+
+
+def run_folder(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+    (folder / "run.json").write_text("{}")
+
+
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no config": (delete("config.json"), "model folder '{}' holds no config.json: is it a saved model?"),
+    "config cut": (write("config.json", b'{"model_type": "bert", '), f"'{{}}/config.json' is not JSON: {AGAIN}"),
+    "config empty": (write("config.json", b""), f"'{{}}/config.json' is not JSON: {AGAIN}"),
+    "config binary": (write("config.json", bytes(range(256))), f"'{{}}/config.json' is not JSON: {AGAIN}"),
+    "config {}": (
+        write("config.json", b"{}"),
+        "'{}' has a config.json that names no model_type: is it a transformers model's?",
+    ),
+    "config []": (
+        write("config.json", b"[1]"),
+        "'{}' has a config.json that names no model_type: is it a transformers model's?",
+    ),
+    "unknown type": (
+        config(model_type="nonesuch", architectures=None),
+        f"'{{}}/config.json' is of a type that this transformers does not know (nonesuch): {UNKNOWN}",
+    ),
+    "misspelt type": (
+        config(model_type="brt"),
+        "'{}/config.json' is of a type that this transformers does not know (brt, did you mean bert?): " + UNKNOWN,
+    ),
+    "heads": (
+        config(num_attention_heads=5),
+        "'{}' cannot be loaded: The hidden size (32) is not a multiple of the number of attention heads (5)",
+    ),
+    "other sizes": (
+        config(hidden_size=64),
+        "'{}' has weights of other shapes than its config.json says: take both from the same checkpoint",
+    ),
+    "more layers": (
+        config(num_hidden_layers=4),
+        "'{}' lacks weights the model needs (bert.encoder.layer.3.attention.output.LayerNorm.bias, 16 in all)",
+    ),
+    "no weights": (
+        delete("model.safetensors"),
+        "model folder '{}' holds no weights (*.safetensors): save the model there again",
+    ),
+    "weights cut": (cut(5000), DAMAGED),
+    "weights cut late": (cut(-1), DAMAGED),
+    "weights empty": (write("model.safetensors", b""), DAMAGED),
+    "weights garbage": (write("model.safetensors", bytes(range(256)) * 9), DAMAGED),
+    "weights a page": (write("model.safetensors", b"<html>404 Not Found</html>"), DAMAGED),
+    "weights a pointer": (
+        write("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"),
+        "'{}/model.safetensors' is a pointer of Git LFS, not the weights: run git lfs pull",
+    ),
+    "one part missing": (
+        one_part_missing,
+        "model folder '{}' lacks model-00002-of-00002.safetensors (1 of 2 files of weights): copy or download it again",
+    ),
+    "only pickles": (
+        only_pickles,
+        "the weights in '{}' are pickles (pytorch_model.bin), which can run code when loaded: "
+        "convert them to safetensors, or trust them with --allow-pickle",
+    ),
+    "remote code": (
+        remote_code,
+        "'{}' runs code of its own when loaded: read it, then allow it with --trust-remote-code",
+    ),
+    "no tokenizer": (
+        no_tokenizer,
+        "'{}' has no tokenizer that can be loaded (there is none): save it beside the model",
+    ),
+    "tokenizer cut": (
+        write("tokenizer.json", b"{"),
+        "'{}' has no tokenizer that can be loaded (Expecting property name enclosed in double quotes: "
+        "line 1 column 2 (char 1)): save it beside the model",
+    ),
+    "modules cut": (write("modules.json", b"[{"), f"'{{}}/modules.json' is not JSON: {AGAIN}"),
+    "adapter cut": (write("adapter_config.json", b"{"), f"'{{}}/adapter_config.json' is not JSON: {AGAIN}"),
+    "adapter of nothing": (write("adapter_config.json", b"{}"), "'{}': its adapter_config.json names no base model"),
+    "adapter of none": (
+        write("adapter_config.json", b'{"base_model_name_or_path": "nobody/none", "peft_type": "LORA"}'),
+        "'nobody/none' is no local folder, and the hub cannot be reached: check the name, or the network",
+    ),
+    "a folder above": (
+        trainer_output,
+        "model folder '{}' holds no config.json: give one of the models in it (checkpoint-500)",
+    ),
+    "a run": (run_folder, "model folder '{}' holds no config.json: it is a run of layerscope, give the model itself"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("verb", ["profile", "inspect"])
+def test_a_broken_model_folder(refused, bert: Path, reviews: Path, tmp_path: Path, verb: str, name: str) -> None:
+    damage, message = BROKEN[name]
+    folder = tmp_path / "model"
+    shutil.copytree(bert, folder)
+    damage(folder)
+    options = ["--data", reviews, "--out", tmp_path / "run"] if verb == "profile" else []
+    assert refused(verb, folder, *options) == message.replace("{}", str(folder))
+    assert not (folder / "ran").exists()
+
+
+def test_pickles_load_when_they_are_trusted(cli, bert: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(bert, folder)
+    only_pickles(folder)
+    assert cli("inspect", folder, "--allow-pickle", "--json").status == 0
+
+
+NO_HUB = "is no local folder, and the hub cannot be reached"
+NAMES: dict[str, str] = {
+    "": "no model is named: give a hub name, a folder, or minilm",
+    "  ": "no model is named: give a hub name, a folder, or minilm",
+    "./brt": "model folder 'brt' does not exist, did you mean bert?",
+    "./nothing/like/it": "model folder 'nothing/like/it' does not exist",
+    "brt": f"'brt' {NO_HUB}, did you mean bert?",
+    "minilmm": f"'minilmm' {NO_HUB}, did you mean minilm?",
+    "MiniLM": f"'MiniLM' {NO_HUB}, did you mean minilm?",
+    "nobody/none": f"'nobody/none' {NO_HUB}: check the name, or the network",
+    "a b": "'a b' is neither a local folder nor a model on the hub: check the name (or its access token)",
+    "https://huggingface.co/org/model/tree/main": "model 'https://huggingface.co/org/model/tree/main' is a URL: "
+    "give its name on the hub (org/model), or a folder",
+    "bert/config.json": "model 'bert/config.json' is a file: give the folder that holds config.json and the weights",
+}
+
+
+@pytest.mark.parametrize("name", NAMES, ids=[repr(name) for name in NAMES])
+@pytest.mark.parametrize("verb", ["profile", "inspect"])
+def test_a_model_that_is_no_folder(refused, bert: Path, reviews: Path, tmp_path, monkeypatch, verb, name) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(bert, "bert")
+    options = ["--data", reviews, "--out", "run"] if verb == "profile" else []
+    assert refused(verb, name, *options) == NAMES[name]
+
+
+def test_a_hub_that_cannot_be_reached_is_told_without_retries(tmp_path: Path) -> None:
+    variables = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+    environment = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
+    printed = process("inspect", "nobody/none", **environment, **dict.fromkeys(variables, ""))  # ends within a minute
+    assert printed.status == 2
+    assert printed.line == f"'nobody/none' {NO_HUB}: check the name, or the network"
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "line"),
+    [
+        ("bert", "digits", "this model reads texts and the data are images: give texts, or a model of images"),
+        ("vit", "reviews", "this model reads images and the data are texts: give images, or a model of texts"),
+        ("wav2vec2", "digits", "this model reads sounds and the data are images: give sounds, or a model of images"),
+        ("wav2vec2", None, "tiny-wav2vec2 reads audio, and no such data come with layerscope: name some with --data"),
+    ],
+)
+def test_data_of_another_kind(refused, request, tmp_path: Path, model: str, data: str | None, line: str) -> None:
+    named = request.getfixturevalue(data) if data == "reviews" else data
+    options = [] if data is None else ["--data", named]
+    assert refused("profile", request.getfixturevalue(model), *options, "--out", tmp_path / "run") == line
+
+
+def test_a_good_folder_is_not_refused(cli, bert: Path) -> None:
+    (found,) = json.loads(cli("inspect", bert, "--json").out)
+    assert (found["depth"], found["notes"]) == (3, [])

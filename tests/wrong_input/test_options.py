@@ -1,0 +1,288 @@
+"""Every option out of range or misspelt, one row each with its whole message."""
+
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+import transformers as hf
+
+from layerscope.metrics.registry import METRICS
+from layerscope.profiling.options import RANGES
+
+WHOLE = {
+    "--max-length": "1 or more",
+    "--batch-size": "1 or more",
+    "--samples": "2 or more, or all",
+    "--view-samples": "2 or more",
+    "--chunk": "2 or more",
+    "--entropy-samples": "1 or more",
+    "--views": "0 (none) to 1000",
+    "--seed": "0 to 4294967295",
+    "--lens-tokens": "1 or more, all, or auto",
+}
+TOO_LOW = {"--samples": "1", "--view-samples": "1", "--chunk": "1", "--views": "-1", "--seed": "-1"}
+TOO_HIGH = {"--views": "1001", "--seed": "4294967296"}
+NO_NUMBERS = ["many", "nan", "inf", "1.5", "1e3", ""]
+
+METRIC_NAMES = f"choose from default, seven, {', '.join(METRICS)}"
+POOLINGS = "choose auto or some of mean, cls, last, first"
+DTYPES = "choose auto, float32, float16, bfloat16, float64"
+STORED = "choose float32, float16"
+ORDERS = "give orders of 1 or more, such as 1 or 1,2"
+SHARE = "give more than 0 and at most 1"
+KINDS = "choose swap, typo, split"
+NO_MODULE = "does not exist in this model: name one of its modules, such as bert.encoder.layer"
+
+OPTIONS: list[tuple[str, str, str]] = [
+    *((o, v, f"{o} {v!r} is no whole number: give {hint}") for o, hint in WHOLE.items() for v in NO_NUMBERS),
+    *((o, TOO_LOW.get(o, "0"), f"{o} {TOO_LOW.get(o, '0')} makes no sense: give {hint}") for o, hint in WHOLE.items()),
+    *((o, "-5", f"{o} -5 makes no sense: give {hint}") for o, hint in WHOLE.items()),
+    *((o, v, f"{o} {v} makes no sense: give {WHOLE[o]}") for o, v in TOO_HIGH.items()),
+    ("--max-length", "65", "max length 65 is beyond the model's 64 positions: give at most that"),
+    (
+        "--max-length",
+        "2",
+        "--max-length 2 has no room for text beside the tokenizer's 2 special tokens: give 3 or more",
+    ),
+    ("--prompt", "w1 " * 62, "the prompt takes 64 of at most 64 tokens: no text is left, make it shorter"),
+    ("--chunk", "8", "--chunk packs running text: this data has samples of its own, leave --chunk out"),
+    ("--view-share", "0", f"--view-share 0 makes no sense: {SHARE}"),
+    ("--view-share", "-1", f"--view-share -1 makes no sense: {SHARE}"),
+    ("--view-share", "1.5", f"--view-share 1.5 makes no sense: {SHARE}"),
+    ("--view-share", "nan", f"--view-share nan makes no sense: {SHARE}"),
+    ("--view-share", "inf", f"--view-share inf makes no sense: {SHARE}"),
+    ("--view-share", "half", f"--view-share 'half' is no number: {SHARE}"),
+    ("--view-share", "", f"--view-share '' is no number: {SHARE}"),
+    ("--alpha", "0", f"--alpha 0 makes no sense: {ORDERS}"),
+    ("--alpha", "-1", f"--alpha -1 makes no sense: {ORDERS}"),
+    ("--alpha", "1,0.5", f"--alpha 1,0.5 makes no sense: {ORDERS}"),
+    ("--alpha", "nan", f"--alpha nan makes no sense: {ORDERS}"),
+    ("--alpha", "inf", f"--alpha inf makes no sense: {ORDERS}"),
+    ("--alpha", "1e400", f"--alpha inf makes no sense: {ORDERS}"),
+    ("--alpha", "two", "--alpha 'two' is no number: give one, or several with commas, such as 1,2"),
+    ("--alpha", "1;2", "--alpha '1;2' is no number: give one, or several with commas, such as 1,2"),
+    ("--alpha", "1,,2", "--alpha '1,,2' is no number: give one, or several with commas, such as 1,2"),
+    ("--alpha", "", "--alpha '' is no number: give one, or several with commas, such as 1,2"),
+    ("--metrics", "curvatur", f"metric 'curvatur' does not exist, did you mean curvature? ({METRIC_NAMES})"),
+    ("--metrics", "cka,LiDar", f"metric 'LiDar' does not exist, did you mean lidar? ({METRIC_NAMES})"),
+    ("--metrics", "CKA", f"metric 'CKA' does not exist, did you mean cka? ({METRIC_NAMES})"),
+    ("--metrics", "defualt", f"metric 'defualt' does not exist, did you mean default? ({METRIC_NAMES})"),
+    ("--metrics", "x", f"metric 'x' does not exist: {METRIC_NAMES}"),
+    ("--metrics", "", "no metric is asked for: give names, default or seven as --metrics"),
+    ("--metrics", ",", "no metric is asked for: give names, default or seven as --metrics"),
+    (
+        "--metrics",
+        "linear_probe",
+        "nothing to measure: linear_probe is not measured: the data have no labels "
+        "(name their column with --label-column)",
+    ),
+    (
+        "--metrics",
+        "perplexity",
+        "nothing to measure: perplexity is not measured: tiny-bert does not predict the next token",
+    ),
+    ("--pooling", "man", f"pooling 'man' does not exist, did you mean mean? ({POOLINGS})"),
+    ("--pooling", "mean,CLS", f"pooling 'CLS' does not exist, did you mean cls? ({POOLINGS})"),
+    ("--pooling", "max", f"pooling 'max' does not exist: {POOLINGS}"),
+    ("--pooling", "auto,mean", f"pooling 'auto' does not exist: {POOLINGS}"),
+    ("--pooling", "", f"pooling '' names none: {POOLINGS}"),
+    ("--view-kinds", "swop", f"view kind 'swop' does not exist for text, did you mean swap? ({KINDS})"),
+    ("--view-kinds", "swap,Typo", f"view kind 'Typo' does not exist for text, did you mean typo? ({KINDS})"),
+    ("--view-kinds", "crop", f"view kind 'crop' does not exist for text: {KINDS}"),
+    ("--view-kinds", "", "--view-kinds '' names none: give names with commas, or leave it out for all"),
+    ("--view-kinds", ",", "--view-kinds ',' names none: give names with commas, or leave it out for all"),
+    ("--dtype", "flaot32", f"dtype 'flaot32' does not exist, did you mean float32? ({DTYPES})"),
+    ("--dtype", "BFLOAT16", f"dtype 'BFLOAT16' does not exist, did you mean bfloat16? ({DTYPES})"),
+    ("--dtype", "half", f"dtype 'half' does not exist: {DTYPES}"),
+    ("--dtype", "", f"dtype '' does not exist: {DTYPES}"),
+    ("--store-dtype", "flaot16", f"--store-dtype 'flaot16' does not exist, did you mean float16? ({STORED})"),
+    ("--store-dtype", "int8", f"--store-dtype 'int8' does not exist: {STORED}"),
+    ("--part", "vision", "part 'vision' does not exist: this model has one stack of blocks, leave --part out"),
+    ("--part", "", "part '' does not exist: this model has one stack of blocks, leave --part out"),
+    (
+        "--blocks",
+        "bert.encoder.layr",
+        "--blocks 'bert.encoder.layr' does not exist in this model, did you mean bert.encoder.layer?",
+    ),
+    ("--blocks", "x", f"--blocks 'x' {NO_MODULE}"),
+    ("--blocks", "", f"--blocks '' {NO_MODULE}"),
+    (
+        "--blocks",
+        "bert.encoder.layer.0.intermediate.dense",
+        "no stack of blocks was found under 'bert.encoder.layer.0.intermediate.dense': name the module that holds "
+        "them with --blocks PATH, such as bert.encoder.layer",
+    ),
+    ("--norm", "nome", "--norm 'nome' does not exist in this model, did you mean none?"),
+    ("--norm", "x", f"--norm 'x' {NO_MODULE}"),
+    ("--norm", "", f"--norm '' {NO_MODULE}"),
+    (
+        "--norm",
+        "bert.encoder.layer.2",
+        "--norm 'bert.encoder.layer.2' is or holds a block: name the norm that follows the blocks, or none",
+    ),
+    (
+        "--norm",
+        "bert.encoder",
+        "--norm 'bert.encoder' is or holds a block: name the norm that follows the blocks, or none",
+    ),
+    ("--norm", "bert.embeddings", "--norm 'bert.embeddings' does not take a state of 32 numbers: name a norm, or none"),
+    (
+        "--norm",
+        "bert.encoder.layer.0.intermediate.dense",
+        "--norm 'bert.encoder.layer.0.intermediate.dense' does not take a state of 32 numbers: name a norm, or none",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("option", "value", "message"), OPTIONS, ids=[f"{o}={v[:9]}" for o, v, _ in OPTIONS])
+def test_a_wrong_value(
+    refused, bert: Path, reviews: Path, tmp_path: Path, option: str, value: str, message: str
+) -> None:
+    assert refused("profile", bert, "--data", reviews, "--out", tmp_path / "run", option, value) == message
+
+
+def test_every_whole_number_has_a_row() -> None:
+    assert {"--" + name.replace("_", "-") for name in RANGES} == set(WHOLE)
+
+
+HERE = ", ".join(["auto", "cpu", *[f"cuda:{i}" for i in range(torch.cuda.device_count())], "map"])
+DEVICES = [
+    *([] if torch.cuda.is_available() else ["cuda:0", "cuda"]),
+    "cuda:77",
+    "gpu",
+    "cud",
+    "",
+    "hpu",
+    "meta",
+    "CPU",
+]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("verb", ["profile", "inspect"])
+def test_a_device_that_is_not_there(refused, bert: Path, verb: str, device: str) -> None:
+    line = refused(verb, bert, "--device", device)
+    assert line == f"device {device!r} is not on this machine: choose {HERE}"
+
+
+INSPECT = [row for row in OPTIONS if row[0] in ("--dtype", "--part", "--blocks", "--norm")]
+
+
+@pytest.mark.parametrize(("option", "value", "message"), INSPECT, ids=[f"{o}={v[:9]}" for o, v, _ in INSPECT])
+def test_a_wrong_value_to_inspect(refused, bert: Path, option: str, value: str, message: str) -> None:
+    assert refused("inspect", bert, option, value) == message
+
+
+DEMO: list[tuple[list[str], str]] = [
+    (["--samples", "0"], "--samples 0 makes no sense: give 2 or more, or all"),
+    (["--samples", "-3"], "--samples -3 makes no sense: give 2 or more, or all"),
+    (["--samples", "few"], "--samples 'few' is no whole number: give 2 or more, or all"),
+    (["--samples", "nan"], "--samples 'nan' is no whole number: give 2 or more, or all"),
+    (
+        ["--samples", "9"],
+        "--samples 9 is too few for the demo, which probes for a docstring's module: give 100 or more",
+    ),
+    (["extra"], "'extra' is one word too many for layerscope demo: put texts with spaces in quotes"),
+    (["--sample", "5"], "option --sample does not exist, did you mean --samples? (layerscope demo --help lists them)"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), DEMO, ids=[" ".join(a) for a, _ in DEMO])
+def test_a_wrong_demo(refused, tmp_path: Path, arguments: list[str], message: str) -> None:
+    assert refused("demo", "--out", tmp_path / "run", *arguments) == message
+
+
+LISTS = "layerscope profile --help lists them"
+WORDS: list[tuple[list[str], str]] = [
+    (["profile", "M", "--sample", "5"], f"option --sample does not exist, did you mean --samples? ({LISTS})"),
+    (["profile", "M", "--sampels", "5"], f"option --sampels does not exist, did you mean --samples? ({LISTS})"),
+    (["profile", "M", "--Pooling", "cls"], f"option --Pooling does not exist, did you mean --pooling? ({LISTS})"),
+    (["profile", "M", "--xyz"], f"option --xyz does not exist: {LISTS}"),
+    (["profile", "M", "-x"], f"option -x does not exist: {LISTS}"),
+    (["profile", "M", "--data"], "option --data needs a value: layerscope profile --help shows which"),
+    (["profile", "M", "--json=1"], "Option '--json' does not take a value: layerscope profile --help shows how"),
+    (["profile", "M", "w1", "w2"], "'w1' is one word too many for layerscope profile: put texts with spaces in quotes"),
+    (["profile"], "layerscope profile needs a model: layerscope profile MODEL, such as layerscope profile minilm"),
+    (["inspect"], "layerscope inspect needs a model: layerscope inspect MODEL, such as layerscope inspect minilm"),
+    (["inspect", "M", "--data", "x"], "option --data does not exist: layerscope inspect --help lists them"),
+    (["profil", "M"], "command 'profil' does not exist, did you mean profile? (layerscope --help lists them)"),
+    (["Inspect", "M"], "command 'Inspect' does not exist, did you mean inspect? (layerscope --help lists them)"),
+    (["xyz"], "command 'xyz' does not exist: layerscope --help lists them"),
+    (["--verson"], "option --verson does not exist, did you mean --version? (layerscope --help lists them)"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WORDS, ids=[" ".join(a) for a, _ in WORDS])
+def test_a_wrong_word(refused, arguments: list[str], message: str) -> None:
+    assert refused(*arguments) == message
+
+
+LONG = "w" * 300
+PLACES = {
+    "taken": "{} {!r} cannot be made ({} is a file): name a folder",
+    "taken/below": "{} {!r} cannot be made ({} is a file): name a folder",
+    LONG: "{} {!r} cannot be made (File name too long): name a folder",
+}
+
+
+@pytest.mark.parametrize("name", PLACES, ids=["a file", "in a file", "too long"])
+@pytest.mark.parametrize("option", ["--out", "--figures"])
+def test_a_place_that_cannot_be(refused, bert: Path, reviews: Path, tmp_path: Path, option: str, name: str) -> None:
+    taken, place = tmp_path / "taken", tmp_path / name
+    taken.write_text("")
+    options = {"--out": tmp_path / "run"} | {option: place}
+    line = refused("profile", bert, "--data", reviews, *(word for pair in options.items() for word in pair))
+    assert line == PLACES[name].format(option, str(place), taken)
+
+
+@pytest.mark.parametrize("name", ["~/run", "~nobody-of-that-name/run"])
+def test_a_place_at_home(cli, bert: Path, reviews: Path, tmp_path: Path, monkeypatch, name: str) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    printed = cli("profile", bert, "--data", reviews, "--metrics", "cka", "--out", name)
+    if name.startswith("~/"):
+        assert printed.status == 0 and (tmp_path / "run" / "run.json").is_file()
+    else:
+        told = f"--out {name!r} cannot be made (Could not determine home directory.): name a folder"
+        assert (printed.status, printed.line) == (2, told)
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_of_other_files_is_left_alone(refused, bert: Path, reviews: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    (mine / "tables").mkdir(parents=True)
+    (mine / "tables" / "sales.parquet").write_text("x")
+    (mine / "thesis.tex").write_text("x")
+    line = refused("profile", bert, "--data", reviews, "--out", mine)
+    assert line == f"folder {str(mine)!r} holds other files (thesis.tex) and no run: choose a new folder with --out"
+    assert (mine / "tables" / "sales.parquet").read_text() == "x"
+
+
+def test_a_revision_of_a_folder(refused, bert: Path) -> None:
+    line = refused("inspect", bert, "--revision", "main")
+    assert line == f"--revision 'main' is of hub models, and {str(bert)!r} is a folder: leave it out"
+
+
+@pytest.mark.parametrize(("option", "value"), [("--chunk", "8"), ("--prompt", "query: "), ("--max-length", "8")])
+def test_what_only_texts_have(refused, vit: Path, tmp_path: Path, option: str, value: str) -> None:
+    line = refused("profile", vit, "--data", "digits", "--samples", 9, "--out", tmp_path / "run", option, value)
+    assert line == f"{option} is of texts, and digits holds image samples: leave it out"
+
+
+def test_a_cls_that_the_tokenizer_has_not(refused, gpt2: Path, reviews: Path, tmp_path: Path) -> None:
+    line = refused("profile", gpt2, "--data", reviews, "--out", tmp_path / "run", "--pooling", "cls")
+    assert line == "pooling 'cls' needs a [CLS] token, which this tokenizer has not: take first, last or mean"
+
+
+def test_a_part_of_two(refused, tmp_path: Path) -> None:
+    config = hf.T5Config(
+        vocab_size=94, d_model=32, d_ff=48, num_layers=2, num_heads=4, d_kv=8, decoder_start_token_id=0, pad_token_id=0
+    )
+    folder = tiny.saved(tiny.seeded(hf.T5Model, config), tmp_path / "t5", special=False)
+    assert refused("inspect", folder, "--part", "encodr") == (
+        "part 'encodr' does not exist, did you mean encoder? (this model has encoder, decoder)"
+    )
+    (tmp_path / "texts.txt").write_text("w1 w2\nw3\n")
+    line = refused("profile", folder, "--data", tmp_path / "texts.txt", "--out", tmp_path / "run")
+    assert line == "this model has several stacks of blocks: choose one with --part encoder or decoder"

@@ -1,0 +1,382 @@
+"""Run folders that are full, read-only, half deleted, flipped, of another run or in use; output that is cut off."""
+
+import contextlib
+import io
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import tiny
+from typed import Printed
+
+import layerscope
+from layerscope.cli import main
+from wrong_input.test_files import open_folder, type_as_nobody
+
+__all__ = ["open_folder"]
+
+ANEW = "start the run again in another folder"
+GO_ON = "make room, then run the same command to go on"
+
+
+@pytest.fixture(scope="module")
+def command(bert: Path, reviews: Path) -> list[object]:
+    """A short run of four shards."""
+    options = ["--metrics", "curvature,cka", "--batch-size", 2, "--views", 0]
+    return ["profile", bert, "--data", reviews, *options]
+
+
+@pytest.fixture(scope="module")
+def finished(command: list[object], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of that run; `command` on it must be typed in the same words."""
+    out = tmp_path_factory.mktemp("finished") / "run"
+    metrics = {"metrics": "curvature,cka", "batch_size": 2, "views": 0, "progress": False}
+    return layerscope.profile(str(command[1]), command[3], out=out, **metrics).path
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A finished run of one's own, to be damaged."""
+    shutil.copytree(finished, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def flip(name: str, place: int = -9) -> Callable[[Path], object]:
+    def damage(run: Path) -> None:
+        data = bytearray((run / name).read_bytes())
+        data[place] ^= 1
+        (run / name).write_bytes(data)
+
+    return damage
+
+
+def write(name: str, content: bytes) -> Callable[[Path], object]:
+    return lambda run: (run / name).write_bytes(content)
+
+
+def delete(*names: str) -> Callable[[Path], object]:
+    def damage(run: Path) -> None:
+        for name in names:
+            (shutil.rmtree if (run / name).is_dir() else os.unlink)(run / name)
+
+    return damage
+
+
+def manifest(**changed: object) -> Callable[[Path], object]:
+    def damage(run: Path) -> None:
+        path = run / "run.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+
+    return damage
+
+
+def cut(name: str) -> Callable[[Path], object]:
+    return lambda run: (run / name).write_bytes((run / name).read_bytes()[:-50])
+
+
+def plan_of_another_make(run: Path) -> None:
+    pd.read_parquet(run / "plan.parquet").drop(columns="shard").to_parquet(run / "plan.parquet")
+
+
+REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no plan": (delete("plan.parquet"), f"'{{}}/plan.parquet' is missing: {ANEW}"),
+    "plan cut": (cut("plan.parquet"), f"'{{}}/plan.parquet' is damaged: {ANEW}"),
+    "plan flipped": (flip("plan.parquet", 60), f"'{{}}/plan.parquet' is damaged: {ANEW}"),
+    "plan garbage": (write("plan.parquet", bytes(range(256))), f"'{{}}/plan.parquet' is damaged: {ANEW}"),
+    "another plan": (plan_of_another_make, f"'{{}}/plan.parquet' is not what layerscope wrote there: {ANEW}"),
+    "run.json cut": (cut("run.json"), f"'{{}}/run.json' is not what layerscope wrote there: {ANEW}"),
+    "run.json empty": (write("run.json", b""), f"'{{}}/run.json' is not what layerscope wrote there: {ANEW}"),
+    "run.json []": (write("run.json", b"[1]"), f"'{{}}/run.json' is not what layerscope wrote there: {ANEW}"),
+    "run.json binary": (
+        write("run.json", bytes(range(256))),
+        f"'{{}}/run.json' is not what layerscope wrote there: {ANEW}",
+    ),
+    "run.json of another tool": (
+        write("run.json", b'{"a": 1}'),
+        "'{}/run.json' is no run of layerscope: choose another folder",
+    ),
+    "run.json of nothing": (manifest(model=[]), "'{}/run.json' is no run of layerscope: choose another folder"),
+    "format of words": (manifest(format="1"), "'{}/run.json' is no run of layerscope: choose another folder"),
+    "newer format": (
+        manifest(format=99),
+        "run folder '{}' was written by a newer layerscope (format 99): upgrade",
+    ),
+    "log a folder": (
+        lambda run: (os.unlink(run / "log.jsonl"), (run / "log.jsonl").mkdir()),
+        "'{}/log.jsonl' cannot be written (Is a directory): make it writable, then run the same command to go on",
+    ),
+    "shards a file": (
+        lambda run: (delete("shards")(run), write("shards", b"")(run)),
+        "'{}/shards/00000.safetensors' cannot be written (File exists): "
+        "make it writable, then run the same command to go on",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_run_that_cannot_go_on(refused, command: list[object], run: Path, name: str) -> None:
+    damage, message = REFUSED[name]
+    damage(run)
+    assert refused(*command, "--out", run) == message.replace("{}", str(run))
+
+
+ALL, THREE = "4 of 4 shards are there", "3 of 4 shards are there"
+AGAIN = "is not what was written: it is computed again"
+MENDED: dict[str, tuple[Callable[[Path], object], list[str]]] = {
+    "no shards": (delete("shards"), ["going on with {}: 0 of 4 shards are there"]),
+    "no tables": (delete("tables"), [f"going on with {{}}: {ALL}"]),
+    "no log": (delete("log.jsonl"), [f"going on with {{}}: {ALL}"]),
+    "log garbage": (write("log.jsonl", b"\xff\xfe\n{"), [f"going on with {{}}: {ALL}"]),
+    "a shard": (delete("shards/00001.safetensors"), [f"going on with {{}}: {THREE}"]),
+    "a checksum": (delete("shards/00001.json"), [f"going on with {{}}: {THREE}"]),
+    "a table": (delete("tables/pairs.parquet"), [f"going on with {{}}: {ALL}"]),
+    "a shard flipped": (flip("shards/00002.safetensors"), [f"shard 2 of {{}} {AGAIN}", f"going on with {{}}: {THREE}"]),
+    "a shard cut": (cut("shards/00002.safetensors"), [f"shard 2 of {{}} {AGAIN}", f"going on with {{}}: {THREE}"]),
+    "a shard of another": (
+        lambda run: shutil.copy(run / "shards/00000.safetensors", run / "shards/00001.safetensors"),
+        [f"shard 1 of {{}} {AGAIN}", f"going on with {{}}: {THREE}"],
+    ),
+    "a checksum garbage": (
+        write("shards/00001.json", b"{"),
+        [f"shard 1 of {{}} {AGAIN}", f"going on with {{}}: {THREE}"],
+    ),
+    "a table flipped": (
+        flip("tables/tokens.parquet", 60),
+        [f"table tokens of {{}} {AGAIN}", f"going on with {{}}: {ALL}"],
+    ),
+    "a table of another": (
+        lambda run: shutil.copy(run / "plan.parquet", run / "tables/pairs.parquet"),
+        [f"table pairs of {{}} {AGAIN}", f"going on with {{}}: {ALL}"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MENDED)
+def test_what_is_damaged_is_computed_again(cli, command: list[object], run: Path, finished: Path, name: str) -> None:
+    damage, lines = MENDED[name]
+    damage(run)
+    printed = cli(*command, "--out", run)
+    assert printed.status == 0, printed.err
+    assert printed.err.splitlines()[1:] == [line.replace("{}", repr(str(run))) for line in lines]
+    whole, mended = layerscope.open_run(finished), layerscope.open_run(run)
+    pd.testing.assert_frame_equal(mended.table(), whole.table(), check_exact=True)
+    assert (mended.pooled(3) == whole.pooled(3)).all()
+
+
+def test_a_run_of_another_model_or_other_options(refused, command, run: Path, bert: Path, gpt2: Path, tmp_path) -> None:
+    other = "run folder {!r} holds another run ({}): choose another folder with --out, or delete it"
+    line = refused(*command, "--out", run, "--seed", 1)
+    assert line == other.format(str(run), "seed: 0 there, 1 here")
+    line = refused("profile", gpt2, *command[2:], "--out", run)
+    assert line == other.format(str(run), "model: tiny-bert there, tiny-gpt2 here")
+    shutil.copytree(bert, tmp_path / "renamed")
+    line = refused("profile", tmp_path / "renamed", *command[2:], "--out", run)
+    assert line == other.format(str(run), "model: tiny-bert there, renamed here")
+
+
+def test_a_read_only_folder(cli, capfd, command, bert: Path, reviews: Path, open_folder: Path) -> None:  # noqa: F811
+    shutil.copytree(bert, open_folder / "tiny-bert")
+    shutil.copy(reviews, open_folder)
+    words = ["profile", open_folder / "tiny-bert", "--data", open_folder / reviews.name, *command[4:]]
+    out = open_folder / "run"
+    assert cli(*words, "--out", out).status == 0
+    (out / "tables" / "pairs.parquet").unlink()
+    for place in [open_folder, *open_folder.rglob("*")]:
+        os.chmod(place, 0o555 if place.is_dir() else 0o444)
+    status, err = type_as_nobody(capfd, *words, "--out", out)
+    assert status == 2
+    told = f"layerscope: run folder {str(out)!r} cannot be written (Permission denied): choose another with --out\n"
+    assert err.endswith(told) and "Traceback" not in err
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Return a function that mounts a disk of a given size, where the machine lets one be mounted."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+
+    def mount(size: str) -> Path:
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk], capture_output=True)
+        if done.returncode:
+            pytest.skip("no tmpfs can be mounted here")
+        return disk
+
+    yield mount
+    subprocess.run(["umount", "-l", disk], capture_output=True)
+
+
+def fill(disk: Path) -> None:
+    """Fill a disk up to the last byte."""
+    with (disk / "ballast").open("wb") as file, contextlib.suppress(OSError):
+        while True:
+            os.write(file.fileno(), b"x" * 4096)
+
+
+def test_a_disk_that_fills_up_and_is_given_room(cli, command, finished: Path, small_disk) -> None:
+    disk = small_disk("1m")
+    run = disk / "run"
+    shutil.copytree(finished, run)
+    kept = (run / "shards" / "00000.safetensors").stat()
+    delete("shards/00003.safetensors", "tables")(run)
+    fill(disk)
+    printed = cli(*command, "--out", run)
+    assert (printed.status, printed.out) == (2, "")
+    told = f"cannot be written (no space left on the disk): {GO_ON}"
+    places = [run / "log.jsonl", run / "shards" / "00003.safetensors"]  # a little may still fit into the log
+    assert printed.line in [f"{str(place)!r} {told}" for place in places]
+    (disk / "ballast").unlink()
+    again = cli(*command, "--out", run)
+    assert again.status == 0 and f"going on with {str(run)!r}: {THREE}" in again.err
+    now = (run / "shards" / "00000.safetensors").stat()
+    assert (now.st_ino, now.st_mtime_ns) == (kept.st_ino, kept.st_mtime_ns), "what was finished is not touched"
+    whole = layerscope.open_run(finished).table()
+    pd.testing.assert_frame_equal(layerscope.open_run(run).table(), whole, check_exact=True)
+
+
+def test_a_disk_without_room_from_the_start(cli, command, small_disk) -> None:
+    disk = small_disk("1m")
+    fill(disk)
+    printed = cli(*command, "--out", disk / "run")
+    assert printed.status == 2
+    assert printed.line == (
+        f"the states take 0.0 MB and {str(disk / 'run')!r} has 0.0 MB free: "
+        "take fewer --samples, --store-dtype float16, or another --out"
+    )
+    assert [path.name for path in disk.iterdir()] == ["ballast"]
+
+
+def test_a_write_that_fails_is_gone_on_with(cli, command, finished: Path, tmp_path: Path, monkeypatch) -> None:
+    """Where no disk can be mounted, a writer that says what a full disk says."""
+    from layerscope.runs import folder
+
+    writer, written = folder.save_file, []
+
+    def full(tensors: dict[str, Any], path: Path) -> None:
+        written.append(path)
+        if len(written) == 3:
+            path.write_bytes(b"half")
+            raise OSError(28, "No space left on device", str(path))
+        writer(tensors, path)
+
+    monkeypatch.setattr(folder, "save_file", full)
+    run = tmp_path / "run"
+    printed = cli(*command, "--out", run)
+    assert printed.status == 2
+    broken = run / "shards" / "00002.safetensors"
+    assert printed.line == f"{str(broken)!r} cannot be written (no space left on the disk): {GO_ON}"
+    assert sorted(path.name for path in (run / "shards").iterdir()) == [
+        "00000.json", "00000.safetensors", "00001.json", "00001.safetensors",
+    ]  # fmt: skip
+    again = cli(*command, "--out", run)
+    assert again.status == 0 and f"going on with {str(run)!r}: 2 of 4 shards are there" in again.err
+    whole = layerscope.open_run(finished).table()
+    pd.testing.assert_frame_equal(layerscope.open_run(run).table(), whole, check_exact=True)
+
+
+def test_a_second_process_is_refused_and_ctrl_c_leaves_a_run_that_goes_on(cli, bert: Path, tmp_path: Path) -> None:
+    data, out = tmp_path / "texts.jsonl", tmp_path / "run"
+    data.write_text("\n".join(json.dumps({"text": text}) for text in tiny.texts(200)))
+    arguments = ["profile", bert, "--data", data, "--out", out, "--batch-size", 1, "--metrics", "curvature"]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "layerscope", *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while len(list((out / "shards").glob("*.json"))) < 3:
+        assert running.poll() is None, running.stderr.read()
+        time.sleep(0.01)
+    running.send_signal(signal.SIGSTOP)  # it holds the folder for as long as the second one takes
+    second = cli(*arguments)
+    running.send_signal(signal.SIGCONT)
+    assert second.status == 2
+    assert second.line == (
+        f"another process is writing to {str(out)!r}: wait for it, or choose another folder with --out"
+    )
+    running.send_signal(signal.SIGINT)
+    stdout, stderr = running.communicate(timeout=60)
+    stopped = Printed(running.returncode, stdout, stderr)
+    assert (stopped.status, stopped.line) == (130, "stopped: the same command goes on from here")
+    done = len(list((out / "shards").glob("*.json")))
+    total = len(layerscope.open_run(out).folder.shards)
+    assert 3 <= done < total
+    again = cli(*arguments)
+    assert again.status == 0
+    assert f"going on with {str(out)!r}: {done} of {total} shards are there" in again.err
+    computed = [event["shard"] for event in layerscope.open_run(out).folder.events("shard")]
+    assert sorted(computed) == list(range(total)), "nothing is computed twice"
+
+
+def type_onto(monkeypatch: pytest.MonkeyPatch, words: list[object], **streams: Any) -> int:
+    """Type a command whose standard streams are others, and return its status."""
+    with monkeypatch.context() as patch:
+        for name, stream in streams.items():
+            patch.setattr(sys, name, stream)
+        patch.setattr(sys, "argv", ["layerscope", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+    for stream in filter(None, streams.values()):
+        with contextlib.suppress(BrokenPipeError):
+            stream.flush()
+    return int(end.value.code or 0)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "utf-8"])
+def test_a_terminal_that_cannot_show_everything(command, reviews: Path, tmp_path: Path, monkeypatch, encoding) -> None:
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
+    data = shutil.copy(reviews, tmp_path / "日本語 – 😀.csv")
+    words = [*command[:3], data, *command[4:], "--out", tmp_path / "ラン"]
+    status = type_onto(monkeypatch, words, stdout=out, stderr=err)
+    printed, told = (stream.buffer.getvalue().decode(encoding) for stream in (out, err))
+    assert status == 0, told
+    assert "curvature" in printed and "3 layers of 32" in told
+    assert ("?" in printed) == (encoding != "utf-8")
+
+
+def test_an_error_that_a_terminal_cannot_show(bert: Path, tmp_path: Path, monkeypatch) -> None:
+    err = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    words = ["profile", bert, "--data", tmp_path / "見\x1b[31m.csv"]
+    assert type_onto(monkeypatch, words, stderr=err) == 2
+    assert err.buffer.getvalue().decode("ascii") == (
+        f"layerscope: {tmp_path}/?\\x1b[31m.csv does not exist: check the path "
+        "(without a path: stdlib-docs, digits, hf:NAME)\n"
+    )
+
+
+def test_output_that_is_full(capfd, command, run: Path, monkeypatch) -> None:
+    with open("/dev/full", "w") as full:
+        assert type_onto(monkeypatch, [*command, "--out", run], stdout=full) == 2
+    told = f"standard output cannot be written (No space left on device): the run is whole in {str(run)!r}"
+    assert capfd.readouterr().err.splitlines()[-1] == f"layerscope: {told}"
+
+
+@pytest.mark.parametrize("left", [["stdout"], ["stderr"], ["stdout", "stderr"]])
+@pytest.mark.parametrize("how", ["gone", "closed"])
+def test_a_reader_who_leaves(command, finished: Path, tmp_path: Path, monkeypatch, left: list[str], how: str) -> None:
+    """Readers of a pipe that go away, and streams that were closed from the start: the run is finished all the same."""
+    streams: dict[str, Any] = dict.fromkeys(left)
+    for name in left if how == "gone" else []:
+        read, write = os.pipe()
+        os.close(read)
+        streams[name] = os.fdopen(write, "w")
+    assert type_onto(monkeypatch, [*command, "--out", tmp_path / "run"], **streams) == 0
+    for stream in filter(None, streams.values()):
+        with contextlib.suppress(BrokenPipeError):
+            stream.close()
+    whole = layerscope.open_run(finished).table()
+    pd.testing.assert_frame_equal(layerscope.open_run(tmp_path / "run").table(), whole, check_exact=True)
+
+
+def test_head_in_a_shell(command, run: Path) -> None:
+    words = shlex.join(map(str, [sys.executable, "-m", "layerscope", *command, "--out", run]))
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {words} | true"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not any(word in done.stderr for word in ("Traceback", "Exception", "BrokenPipe", "layerscope: "))

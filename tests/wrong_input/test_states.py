@@ -1,0 +1,133 @@
+"""Models that give NaN or infinity: told with model, layer and sample, counted, and never averaged."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import layerscope
+
+NAN, INF = float("nan"), float("inf")
+WORD = 4 + 17  # of the vocabulary: w17
+TEXTS = tiny.texts(30)
+WITH_WORD = [i for i, text in enumerate(TEXTS) if "w17" in text.split()]
+Weights = dict[str, Tensor]
+
+
+def poisoned(model: Path, folder: Path, change: Callable[[Weights], object]) -> Path:
+    """Return a copy of a saved model with some weights changed."""
+    shutil.copytree(model, folder)
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def everything(weights: Weights) -> None:
+    for tensor in weights.values():
+        tensor.fill_(NAN)
+
+
+HOPELESS: dict[str, tuple[str, Callable[[Weights], object], int]] = {
+    "everything": ("bert", everything, 0),
+    "a block": ("bert", lambda w: w["bert.encoder.layer.1.output.dense.weight"].fill_(NAN), 2),
+    "infinity": ("bert", lambda w: w["bert.encoder.layer.1.output.LayerNorm.bias"].fill_(INF), 2),
+    "one number": ("bert", lambda w: w["bert.encoder.layer.2.output.LayerNorm.bias"][3].fill_(NAN), 3),
+    "a causal model": ("gpt2", lambda w: w["transformer.h.1.mlp.c_proj.bias"][0].fill_(INF), 2),
+}
+
+
+@pytest.mark.parametrize("name", HOPELESS)
+def test_a_model_that_is_broken_for_every_sample(cli, request, reviews: Path, tmp_path: Path, name: str) -> None:
+    base, change, layer = HOPELESS[name]
+    model = poisoned(request.getfixturevalue(base), tmp_path / "broken", change)
+    first = pd.read_csv(reviews)["text"].str.split().str.len().idxmax()  # the longest is computed first
+    line = (
+        f"layer {layer} of broken gives NaN or infinity for every sample (first: {first}): "
+        "try --dtype float32, or look at the weights"
+    )
+    for _ in range(2):  # the second time from the run folder
+        printed = cli("profile", model, "--data", reviews, "--out", tmp_path / "run")
+        assert (printed.status, printed.out, printed.line) == (2, "", line)
+    assert not list((tmp_path / "run" / "tables").iterdir()), "nothing is averaged"
+
+
+@pytest.mark.parametrize("name", HOPELESS)
+def test_inspect_tells_it_too(cli, request, tmp_path: Path, name: str) -> None:
+    base, change, layer = HOPELESS[name]
+    model = poisoned(request.getfixturevalue(base), tmp_path / "broken", change)
+    (found,) = json.loads(cli("inspect", model, "--json").out)
+    assert f"layer {layer} gives NaN or infinity for every sample of the probe" in found["notes"]
+
+
+NORMS: dict[str, Callable[[Weights], object]] = {
+    "one number": lambda w: w["transformer.ln_f.bias"][0].fill_(NAN),
+    "all of it": lambda w: w["transformer.ln_f.weight"].fill_(INF),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_a_broken_final_norm_may_be_left_out(
+    refused, cli, gpt2: Path, reviews: Path, tmp_path: Path, name: str
+) -> None:
+    model = poisoned(gpt2, tmp_path / "broken", NORMS[name])
+    command = ["profile", model, "--data", reviews, "--out", tmp_path / "run"]
+    line = (
+        "the final norm of broken (transformer.ln_f) gives NaN or infinity for every sample of the probe: "
+        "look at its weights, or leave it out with --norm none"
+    )
+    assert refused(*command) == line
+    assert refused("inspect", model) == line
+    assert cli(*command, "--norm", "none").status == 0
+    assert layerscope.open_run(tmp_path / "run").table()["value"].notna().all()
+
+
+@pytest.mark.parametrize("value", [NAN, INF], ids=["nan", "inf"])
+@pytest.mark.parametrize("base", ["bert", "gpt2"])
+def test_a_word_that_breaks_its_samples(cli, request, reviews: Path, tmp_path: Path, base: str, value: float) -> None:
+    def change(weights: Weights) -> None:
+        name = "bert.embeddings.word_embeddings.weight" if base == "bert" else "transformer.wte.weight"
+        weights[name][WORD].fill_(value)
+
+    model = poisoned(request.getfixturevalue(base), tmp_path / "broken", change)
+    options = ["--views", 0, "--json"]
+    printed = cli("profile", model, "--data", reviews, "--out", tmp_path / "run", *options)
+    assert printed.status == 0
+    n = len(WITH_WORD)
+    told = (
+        f"{n} of 30 forwards of broken hold NaN or infinity (first: layer 0, sample {{}}): "
+        "they are left out and counted; --dtype float32 may mend it"
+    )
+    assert any(told.format(i) in printed.err.splitlines() for i in WITH_WORD)
+    rows: list[dict[str, Any]] = json.loads(printed.out)["rows"]
+    assert all(row["value"] is not None for row in rows)
+    assert {row["n"] for row in rows if row["metric"] != "curvature"} == {30 - n}
+    assert {row["n"] + row["n_skipped"] for row in rows} == {30}
+
+    # what is averaged is what the sound model gives for the sound samples
+    sound = pd.read_csv(reviews).drop(WITH_WORD)
+    sound.to_csv(tmp_path / "sound.csv", index=False)
+    whole = cli(
+        "profile", request.getfixturevalue(base), "--data", tmp_path / "sound.csv", "--out", tmp_path / "b", *options
+    )
+    assert whole.status == 0
+    same = ["prompt_entropy", "curvature", "dataset_entropy", "effective_rank", "cka"]
+    one, two = (layerscope.open_run(tmp_path / run).table() for run in ("run", "b"))
+    one, two = (t[t["metric"].isin(same) & (t["pooling"] != "position")].reset_index(drop=True) for t in (one, two))
+    np.testing.assert_allclose(one["value"], two["value"], rtol=1e-4, atol=1e-5)
+
+
+def test_a_head_that_is_broken_is_no_lens(told, bert: Path, reviews: Path, tmp_path: Path) -> None:
+    model = poisoned(bert, tmp_path / "broken", lambda w: w["cls.predictions.transform.dense.weight"].fill_(NAN))
+    lines = told(model, reviews, "--views", 0)
+    assert "the model's head gives NaN or infinity: no lens" in lines
+    table = layerscope.open_run(tmp_path / "run").table()
+    assert table["value"].notna().all() and "saturation_layer" not in set(table["metric"])

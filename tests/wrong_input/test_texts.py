@@ -1,0 +1,129 @@
+"""Texts of every odd kind: the profile goes on with defined results, and what has no token is counted and named."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+from tokenizers import Tokenizer, normalizers
+
+import layerscope
+
+PLAIN = tiny.texts(12)
+ODD = {
+    "one token": "w1",
+    "two tokens": "w1 w2",
+    "100,000 characters": "w1 w2 " * 16_667,
+    "one word of 100,000": "a" * 100_000,
+    "emoji": "😀👨‍👩‍👧 🏳️‍🌈",
+    "right to left": "שלום עולם مرحبا بالعالم",
+    "NUL bytes": "w1\0w2\0\0",
+    "only NUL": "\0\0",
+    "control": "\x07\x1b[31mw1\x1b[0m",
+    "nothing to see": "\u200b\ufeff",
+    "accents": "e" + "\u0301" * 1000,
+    "lines": "w1\nw2\r\nw3\u2028w4",
+    "markup": "[red]w1[/red] [/] [bold",
+    "unknown": "nothing that this tokenizer knows",
+}
+BLANK = {"empty": "", "spaces": "   ", "tabs and lines": " \t\n\r ", "wide spaces": "\u00a0\u3000"}
+
+
+def write(path: Path, texts: list[str]) -> Path:
+    path.write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    return path
+
+
+def strict(text: str) -> Any:
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+@pytest.mark.parametrize("model", ["bert", "gpt2"])
+def test_every_odd_text_at_once(cli, request, tmp_path: Path, model: str) -> None:
+    path = write(tmp_path / "odd.jsonl", [*PLAIN, *BLANK.values(), *ODD.values()])
+    folder = request.getfixturevalue(model)
+    printed = cli("profile", folder, "--data", path, "--out", tmp_path / "run", "--json", "--lens-tokens", "all")
+    assert printed.status == 0, printed.err
+    lines = printed.err.splitlines()
+    assert "4 empty texts left out: rows 12, 13, 14, 15" in lines
+    assert "1 of 26 texts are cut at 64 tokens" in lines
+    rows = strict(printed.out)["rows"]
+    measured = [row for row in rows if row["metric"] != "zero_steps"]
+    assert {row["metric"] for row in measured} >= {"prompt_entropy", "curvature", "cka", "lidar", "dataset_entropy"}
+    assert all(row["value"] is not None for row in measured), "no NaN in an average"
+    run = layerscope.open_run(tmp_path / "run")
+    samples = run.samples()
+    undefined = samples[samples["value"].isna()]
+    assert set(undefined["metric"]) <= {"curvature"}, "two tokens turn nowhere"
+    assert (undefined["length"] < 3).all()
+    curved = run.table().set_index("metric").loc["curvature"]
+    assert set(curved["n_skipped"]) == {undefined["sample"].nunique()}
+    assert set(curved["n"] + curved["n_skipped"]) == {26}
+
+
+@pytest.fixture(scope="module")
+def plain(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
+    """States of plain texts alone."""
+    options = {"metrics": "curvature", "views": 0, "progress": False}
+    return layerscope.profile(str(bert), PLAIN[:5], out=tmp_path_factory.mktemp("plain") / "run", **options).pooled(3)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_text_changes_nothing_for_its_batch(told, bert: Path, tmp_path: Path, plain, name: str) -> None:
+    """A text of each kind among plain ones: those keep their states, and its own are finite."""
+    told(bert, write(tmp_path / "odd.jsonl", [*PLAIN[:5], ODD[name]]), "--metrics", "curvature", "--views", 0)
+    odd = layerscope.open_run(tmp_path / "run").pooled(3)
+    assert np.isfinite(odd).all() and len(odd) == 6
+    np.testing.assert_allclose(odd[:5], plain, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["one token", "NUL bytes", "only NUL", "emoji", "unknown"])
+def test_nothing_but_one_odd_text(cli, gpt2: Path, tmp_path: Path, name: str) -> None:
+    """The same text twelve times: what no sample defines is null in the JSON and has n = 0 where it is an average."""
+    path = write(tmp_path / "same.jsonl", [ODD[name]] * 12)
+    printed = cli("profile", gpt2, "--data", path, "--out", tmp_path / "run", "--json")
+    assert printed.status == 0, printed.err
+    nulls = [row for row in strict(printed.out)["rows"] if row["value"] is None]
+    assert {row["metric"] for row in nulls} <= {"cka", "curvature"}
+    assert all(row["n"] == 0 and row["n_skipped"] == 12 for row in nulls if row["metric"] == "curvature")
+    assert cli("profile", gpt2, "--data", path, "--out", tmp_path / "run").status == 0
+
+
+@pytest.fixture
+def deaf(gpt2: Path, tmp_path: Path) -> Path:
+    """A model whose tokenizer drops NUL and bell: texts of them alone have no token."""
+    folder = tmp_path / "deaf"
+    shutil.copytree(gpt2, folder)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace("\0", ""), normalizers.Replace("\x07", "")])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_texts_without_a_token_are_left_out_counted_and_named(told, deaf: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "odd.jsonl", [*PLAIN[:6], "\0\0", "\x07", *PLAIN[6:]])
+    lines = told(deaf, path, "--metrics", "dataset_entropy")
+    assert "2 of 14 samples have no token: they are left out and counted (6, 7)" in lines
+    table = layerscope.open_run(tmp_path / "run").table()
+    assert (set(table["n"]), set(table["n_skipped"])) == ({12}, {2})
+
+
+def test_texts_that_all_have_no_token(refused, deaf: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "deaf.jsonl", ["\0", "\x07\0"])
+    line = refused("profile", deaf, "--data", path, "--out", tmp_path / "run")
+    assert line == "no sample of deaf has a token left: look at the data"
+
+
+@pytest.mark.parametrize("name", BLANK)
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_texts_that_are_all_blank(refused, bert: Path, tmp_path: Path, name: str, suffix: str) -> None:
+    path = tmp_path / f"blank.{suffix}"
+    if suffix == "csv":
+        path.write_text(f'text,team\n"{BLANK[name]}",a\n"{BLANK[name]}",b\n', newline="")
+    else:
+        write(path, [BLANK[name]] * 3)
+    line = refused("profile", bert, "--data", path, "--out", tmp_path / "run")
+    assert line == f"{path}: column 'text' holds no text: every row is empty"
