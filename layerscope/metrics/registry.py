@@ -207,6 +207,45 @@ METRICS = {
 }
 
 
+COUNTS = {
+    m.name: m
+    for m in (
+        Metric(
+            "sinks",
+            "tokens",
+            "sinks",
+            "tokens of more than 10 times their sample's median norm",
+            "Number of a sample's tokens whose norm is more than 10 times the sample's median norm at that layer; they "
+            "are left out of entropies and means here. Averaged over samples.",
+            "Above 0: a few tokens carry most of the norm, as in many large language models.",
+            "Sun et al. 2024, Massive Activations in Large Language Models",
+        ),
+        Metric(
+            "zero_steps",
+            "tokens",
+            "zero steps",
+            "steps from a token to an equal one",
+            "Number of a sample's steps between neighbouring tokens that have no length and therefore no angle. "
+            "Averaged over samples.",
+            "Above 0: neighbouring tokens are the same vector, as repeated words are at layer 0.",
+            "counted beside curvature",
+        ),
+    )
+}
+"""What is counted in passing and stands in a run's table though nobody asked for it by name."""
+
+
+def about(name: str) -> Metric:
+    """Return what is known of a name in a run's table; of one that is not known here, its name alone."""
+    return METRICS.get(name) or COUNTS.get(name) or Metric(name, "pooled", name, "", "", "", "")
+
+
+def rank(name: str) -> int:
+    """Return the place of a metric in the order they are shown in."""
+    known = [*METRICS, *COUNTS]
+    return known.index(name) if name in known else len(known)
+
+
 def choose_metrics(asked: str | Iterable[str]) -> tuple[str, ...]:
     """Return the names of the metrics asked for: "default" (all), "seven", or names with commas between."""
     names = [n.strip() for n in asked.split(",") if n.strip()] if isinstance(asked, str) else list(asked)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.metrics.registry import METRICS
+from layerscope.metrics.registry import COUNTS, about, rank
 from layerscope.runs.run import Run
 
 Group = Literal["quality", "similarity", "decisions"]
@@ -30,7 +30,7 @@ NO_CURVE = ("saturation_layer", "zero_steps")
 SIMILAR = 0.9
 HALF = 0.5
 NIL = 1e-9
-"""A standard error below this is rounding, as of a layer's cosine to itself."""
+"""A value or standard error below this is rounding, as of a layer's cosine to itself."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,7 @@ def curves(run: Run) -> list[Curve]:
         _curve(rows.sort_values("layer"), run)
         for _, rows in by_layer.groupby(["metric", "variant", "pooling"], sort=False, dropna=False)
     ]
-    order = {name: i for i, name in enumerate(METRICS)}
-    return sorted(found, key=lambda c: order.get(c.metric, len(order)))
+    return sorted(found, key=lambda c: rank(c.metric))
 
 
 def panels(curves: Iterable[Curve]) -> dict[tuple[str, str | None], list[Curve]]:
@@ -116,16 +115,15 @@ def _curve(rows: pd.DataFrame, run: Run) -> Curve:
     raw, after = rows[rows["site"] == "raw"], rows[rows["site"] == run.final]
     body = next(part for part in (raw, after, rows[rows["site"] == first["site"]]) if len(part))
     end = after.iloc[-1] if len(raw) and len(after) and run.final != "raw" else None
-    known = METRICS.get(metric)
     layers = tuple(int(layer) for layer in body["layer"])
     values = body["value"].to_numpy(dtype=np.float64)
     return Curve(
         metric=metric,
-        title=known.title if known else metric,
+        title=about(metric).title,
         variant=_text(first["variant"]),
         pooling=_text(first["pooling"]),
         site=str(body["site"].iloc[0]),
-        group=GROUPS.get(known.needs, "quality") if known else "quality",
+        group=GROUPS.get(about(metric).needs, "quality"),
         layers=layers,
         values=values,
         stderr=body["stderr"].to_numpy(dtype=np.float64),
@@ -143,13 +141,12 @@ def _text(value: object) -> str | None:
 
 def _stands_out(metric: str, layers: tuple[int, ...], values: Values, reference: int | None) -> int | None:
     known = {layer: float(v) for layer, v in zip(layers, values, strict=True) if layer >= 1 and math.isfinite(v)}
-    needs = METRICS[metric].needs if metric in METRICS else None
-    if needs == "pairs":
+    if about(metric).needs == "pairs":
         start = _holds_from(known, SIMILAR)
         return None if start == reference else start
     if metric == "saturated":
         return _holds_from(known, HALF)
-    if not known or (len(known) > 1 and len(set(known.values())) == 1):
+    if metric in COUNTS or not known or (len(known) > 1 and len(set(known.values())) == 1):
         return None
     return (min if metric in LOWEST else max)(known, key=known.__getitem__)
 
@@ -169,7 +166,7 @@ def number(value: float) -> str:
     if not math.isfinite(value):
         return "–" if math.isnan(value) else str(value)
     size = abs(value)
-    if size == 0:
+    if size < NIL:
         return "0"
     if size >= 99950 or size < 0.0009995:
         digits, power = f"{value:.2e}".split("e")

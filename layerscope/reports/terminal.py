@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from layerscope.metrics.registry import METRICS
+from layerscope.metrics.registry import about
 from layerscope.reports.curves import LOWEST, NIL, SIMILAR, Curve, Group, curves, error, number
 from layerscope.reports.findings import findings
 from layerscope.reports.plain import plain, pooling_name
@@ -208,7 +208,7 @@ def _legend(group: Group, members: list[Curve], run: Run) -> Text:
     """Return how to read a group of metrics, what was counted, and where it was taken."""
     readings: dict[str, str] = {}
     for curve in members:
-        reading = METRICS[curve.metric].reading if curve.metric in METRICS else curve.unit
+        reading = about(curve.metric).reading
         variant = f" ({curve.variant.replace(',', ', ')})" if curve.variant else ""
         reading += ", spark line logarithmic" if curve.log else ""
         readings.setdefault(f"{curve.title}{variant}", reading)
@@ -238,7 +238,7 @@ def _counted(members: list[Curve], run: Run) -> str:
     """Say how many samples (of a language model's lens: tokens) each metric is about, and how many it skips."""
     groups: dict[tuple[int, int, str], list[str]] = {}
     for c in members:
-        lens = c.metric in METRICS and METRICS[c.metric].needs == "lens"
+        lens = about(c.metric).needs == "lens"
         unit = "tokens" if lens and run.info["model"].get("language_model") else "samples"
         titles = groups.setdefault((c.n, c.n_skipped, unit), [])
         if c.title not in titles:

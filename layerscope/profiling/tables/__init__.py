@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pandas as pd
 
-from layerscope.metrics.registry import Needs
+from layerscope.metrics.registry import COUNTS, Needs
 from layerscope.profiling.options import Options
 from layerscope.profiling.tables.labels import label_rows
 from layerscope.profiling.tables.lens import lens_rows
@@ -17,9 +17,6 @@ from layerscope.profiling.tables.tokens import token_rows
 from layerscope.profiling.tables.views import view_rows
 from layerscope.progress import Teller
 from layerscope.runs import COLUMNS, Run
-
-BESIDE = ("sinks", "zero_steps")
-"""What is counted in passing and stands in the table though nobody asked for it by name."""
 
 STEPS: dict[Needs, Callable[[Source], Iterator[Row]]] = {
     "tokens": token_rows,
@@ -37,7 +34,7 @@ def write_tables(run: Run, options: Options, teller: Teller) -> None:
     todo = [kind for kind in STEPS if options.wants(kind) and not run.folder.has_table(kind)]
     with teller.bar("metrics", len(todo)) as advance:
         for kind in todo:
-            rows = [row for row in STEPS[kind](source) if row["metric"] in (*options.metrics, *BESIDE)]
+            rows = [row for row in STEPS[kind](source) if row["metric"] in (*options.metrics, *COUNTS)]
             frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
             frame["part"] = run.info["model"]["part"]
             run.folder.write_table(kind, frame)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from layerscope.metrics.registry import METRICS
+from layerscope.metrics.registry import rank
 from layerscope.reports.boxes import Box, boxes
 from layerscope.reports.curves import Curve, Values
 from layerscope.runs.run import Run
@@ -44,6 +44,5 @@ class Member:
 
 def keys(members: Iterable[Member]) -> list[Key]:
     """Return what the runs have a panel for, in the order of the registry."""
-    order = {name: i for i, name in enumerate(METRICS)}
     found = dict.fromkeys(key for member in members for key in member.panels)
-    return sorted(found, key=lambda key: order.get(key[0], len(order)))
+    return sorted(found, key=lambda key: rank(key[0]))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.metrics.registry import METRICS
+from layerscope.metrics.registry import about
 from layerscope.reports.curves import Values
 from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import layer_step
@@ -56,7 +56,7 @@ def _bar(figure: Any, axes: list[Any], image: Any, metric: str, variants: set[st
         bar = figure.colorbar(image, ax=axes, location="bottom", fraction=0.05, pad=0.04, shrink=0.6, aspect=6 * width)
     bar.outline.set_visible(False)
     variant = variants.pop() if len(variants) == 1 else None
-    bar.set_label(METRICS[metric].title + (f" ({plain(variant).replace(',', ', ')})" if variant else ""))
+    bar.set_label(about(metric).title + (f" ({plain(variant).replace(',', ', ')})" if variant else ""))
 
 
 def _poolings(member: Member, metric: str) -> list[str | None]:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.inputs.corpus import folder_name
-from layerscope.metrics.registry import METRICS, Metric
+from layerscope.metrics.registry import Metric, about, rank
 from layerscope.reports.boxes import WHISKERS, Box, boxes
 from layerscope.reports.curves import Curve, curves, number, panels, told
 from layerscope.reports.findings import Finding, findings
@@ -114,14 +114,14 @@ SECTIONS: dict[str, tuple[tuple[str, ...], str, str]] = {
 def sections(runs: Sequence[Shown]) -> list[Section]:
     """Return the figures of runs under their headings; a heading without a figure is left out."""
     known = [(i, curve) for i, entry in enumerate(runs) for curve in entry.curves]
-    keys = sorted(panels([curve for _, curve in known]), key=lambda key: list(METRICS).index(key[0]))
+    keys = sorted(panels([curve for _, curve in known]), key=lambda key: rank(key[0]))
     by_panel = {key: [(i, curve) for i, curve in known if (curve.metric, curve.variant) == key] for key in keys}
     found = []
     for name, (kinds, title, lead) in SECTIONS.items():
         figures = [
             curve_figure(lines, runs, _titled(key, by_panel))
             for key, lines in by_panel.items()
-            if METRICS[key[0]].needs in kinds
+            if about(key[0]).needs in kinds
         ]
         rows = (tuple(figures), tuple(BESIDES[name](runs)) if name in BESIDES else ())
         if any(rows):
@@ -131,7 +131,7 @@ def sections(runs: Sequence[Shown]) -> list[Section]:
 
 def _titled(key: tuple[str, str | None], known: Iterable[tuple[str, str | None]]) -> str:
     metric, variant = key
-    title = METRICS[metric].title + (" to the last layer" if METRICS[metric].needs == "pairs" else "")
+    title = about(metric).title + (" to the last layer" if about(metric).needs == "pairs" else "")
     several = sum(name == metric for name, _ in known) > 1
     return f"{title} ({variant})" if several and variant else title
 
@@ -146,7 +146,7 @@ def curve_figure(lines: list[tuple[int, Curve]], runs: Sequence[Shown], title: s
         summary="; ".join(_summary(runs[i].name if len(runs) > 1 else "", curve) for i, curve in lines),
         drawn={"log": first.log, "unit": first.unit, "lines": drawn},
         unit=first.unit,
-        meanings=(METRICS[first.metric],),
+        meanings=(about(first.metric),),
     )
 
 
@@ -190,9 +190,9 @@ def pair_figures(runs: Sequence[Shown]) -> Iterator[Figure]:
     """Yield a heat map of every two layers for each similarity, and boxes of each sample's cosine to the last."""
     for name in ("cosine_similarity", "cka"):
         if choices := [choice for i, entry in enumerate(runs) for choice in _squares(i, entry, name)]:
-            title = f"{_capital(METRICS[name].title)} of every two layers"
-            text = f"A heat map: {METRICS[name].meaning}"
-            yield from _beside("heat", title, text, choices, METRICS[name])
+            title = f"{_capital(about(name).title)} of every two layers"
+            text = f"A heat map: {about(name).meaning}"
+            yield from _beside("heat", title, text, choices, about(name))
     choices = [
         {"run": i, "choice": "", "boxes": [_box(box) for box in found]}
         for i, entry in enumerate(runs)
@@ -203,7 +203,7 @@ def pair_figures(runs: Sequence[Shown]) -> Iterator[Figure]:
         f"{WHISKERS[0]} to {WHISKERS[1]} %, dots for the samples furthest beyond them."
     )
     title = "Each sample's cosine to the last layer"
-    yield from _beside("box", title, text, choices, METRICS["cosine_similarity"])
+    yield from _beside("box", title, text, choices, about("cosine_similarity"))
 
 
 def _squares(index: int, entry: Shown, name: str) -> Iterator[Json]:
@@ -244,7 +244,7 @@ def saturation_figures(runs: Sequence[Shown]) -> Iterator[Figure]:
             }
         )
     text = "Bars by layer: the share of predictions that settle there."
-    yield from _beside("bars", "Where predictions settle", text, choices, METRICS["saturation_layer"])
+    yield from _beside("bars", "Where predictions settle", text, choices, about("saturation_layer"))
 
 
 BESIDES = {"similarity": pair_figures, "head": saturation_figures}
