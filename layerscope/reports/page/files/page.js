@@ -30,7 +30,7 @@ function writeKey(key, figure, colors) {
   if (poolings.length < 2) return;
   key.replaceChildren(...poolings.flatMap((pooling) => {
     const line = figure.lines.find((entry) => entry.pooling === pooling);
-    const style = look(line, poolings, colors);
+    const style = look(line, colors);
     return [swatch(several ? { ...style, color: colors.muted } : style, false), ` ${pooling ?? "by token"}  `];
   }));
 }
@@ -49,7 +49,7 @@ async function drawAll() {
   root.dataset.drawn = "";
   const colors = theme();
   document.querySelectorAll(".runs .swatch").forEach((old, run) => {
-    old.replaceWith(swatch(look({ run, pooling: null }, [null], colors), true));
+    old.replaceWith(swatch(look({ run, pooling: null }, colors), true));
   });
   for (const card of cards) {
     drawCard(card, colors);

@@ -33,10 +33,13 @@ function coarse() {
   return matchMedia("(pointer: coarse)").matches; // a finger that moves over a plot scrolls the page
 }
 
-// Colour and shape of a line: of several runs each has its own, of several poolings each its own dash.
-function look(line, poolings, colors) {
-  const i = several ? line.run : poolings.indexOf(line.pooling);
-  const dash = DASHES[poolings.indexOf(line.pooling) % DASHES.length];
+// Colour and shape of a line: of several runs each has its own, of several poolings each its own dash, on every plot.
+const allPoolings = poolingsOf(page.figures.flatMap((figure) => figure.lines ?? [])).filter((name) => name !== null);
+
+function look(line, colors) {
+  const pooling = Math.max(0, allPoolings.indexOf(line.pooling));
+  const i = several ? line.run : pooling;
+  const dash = DASHES[pooling % DASHES.length];
   return { color: colors.series[i % colors.series.length], dash, symbol: SYMBOLS[i % SYMBOLS.length] };
 }
 
@@ -52,9 +55,8 @@ function squareOf({ run, metric, pooling }) {
 
 const PLOTS = {
   curve(figure, _, view, colors) {
-    const poolings = poolingsOf(figure.lines);
     const lines = figure.lines.filter((line) => view.runs.has(line.run))
-      .map((line) => curveTraces(line, figure, look(line, poolings, colors), view, colors));
+      .map((line) => curveTraces(line, figure, look(line, colors), view, colors));
     const data = [...lines.flatMap((line) => line.traces), markTrace(lines.flatMap((line) => line.marks))];
     const xaxis = { title: { text: view.percent ? "percent of depth" : "layer" }, rangemode: "tozero" };
     if (!view.percent) Object.assign(xaxis, { tickformat: "d", dtick: step(deepest(view)) });
