@@ -115,7 +115,7 @@ class Run:
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the run as one HTML page that opens offline, by default `report.html` in its folder."""
-        from layerscope.reports.page import report  # the one place where a run knows how it is shown
+        from layerscope import report  # the verb, by the front door: a run knows nothing of rooms above it
 
         return report(self, path)
 
