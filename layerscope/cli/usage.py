@@ -53,9 +53,12 @@ def told(error: Any) -> str:
     if kind == "NoSuchOption":
         hint = near(error.option_name, _options(context))
         return f"option {error.option_name} does not exist{hint or ':'} {_listed(hint, command)}"
+    if kind == "NoArgsIsHelpError":
+        return "no command is given: layerscope demo is the one to start with"
     if kind == "MissingParameter":
-        example = f", such as {command} minilm" if error.param.name == "model" else ""
-        return f"{command} needs a {error.param.name}: {command} {error.param.name.upper()}{example}"
+        name = str(error.param.name).rstrip("s")
+        example = {"model": "minilm", "run": "runs/demo"}.get(name, name.upper())
+        return f"{command} needs a {name}, such as {command} {example}"
     text = str(error.format_message())
     commands = getattr(getattr(context, "command", None), "commands", None)
     if commands and text.startswith("No such command"):

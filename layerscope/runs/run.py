@@ -149,10 +149,24 @@ class Run:
 
 
 def open_run(path: str | Path) -> Run:
-    """Open a run folder; one that is missing or not a run is an error."""
-    if not Path(path).is_dir():
-        raise LayerscopeError(f"run folder {str(path)!r} does not exist")
+    """Open a run folder; one that is missing or not a run is an error that names the runs nearby."""
+    folder = Path(path)
+    if folder.is_file():
+        raise LayerscopeError(f"{str(path)!r} is a file: give the folder of a run")
+    if not folder.is_dir():
+        hint = near(folder.name, [p.name for p in _runs_in(folder.parent)])
+        raise LayerscopeError(f"run folder {str(path)!r} does not exist{hint}")
+    if not RunFolder.exists(folder) and (inside := _runs_in(folder)):
+        raise LayerscopeError(f"{str(path)!r} is no run folder but holds some: give {', '.join(map(str, inside[:5]))}")
     return Run(path)
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    """Return the run folders right below a folder."""
+    try:
+        return sorted(place for place in folder.iterdir() if RunFolder.exists(place))
+    except OSError:
+        return []
 
 
 def is_scalar(key: str) -> bool:

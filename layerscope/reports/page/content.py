@@ -30,8 +30,8 @@ class Figure:
     kind: str
     summary: str
     drawn: Json
+    metric: Metric
     unit: str = ""
-    meanings: tuple[Metric, ...] = ()
 
     @property
     def plots(self) -> int:
@@ -133,7 +133,7 @@ def _titled(key: tuple[str, str | None], known: Iterable[tuple[str, str | None]]
     metric, variant = key
     title = about(metric).title + (" to the last layer" if about(metric).needs == "pairs" else "")
     several = sum(name == metric for name, _ in known) > 1
-    return f"{title} ({variant})" if several and variant else title
+    return f"{title} ({variant.replace(',', ', ')})" if several and variant else title
 
 
 def curve_figure(lines: list[tuple[int, Curve]], runs: Sequence[Shown], title: str) -> Figure:
@@ -144,9 +144,9 @@ def curve_figure(lines: list[tuple[int, Curve]], runs: Sequence[Shown], title: s
         title=_capital(title),
         kind="curve",
         summary="; ".join(_summary(runs[i].name if len(runs) > 1 else "", curve) for i, curve in lines),
-        drawn={"log": first.log, "unit": first.unit, "lines": drawn},
+        drawn={"log": first.log, "lines": drawn},
         unit=first.unit,
-        meanings=(about(first.metric),),
+        metric=about(first.metric),
     )
 
 
@@ -164,7 +164,9 @@ def _line(index: int, curve: Curve, run: Run) -> Json:
         values, errors = [*values, curve.last()[0]], [*errors, curve.last()[1]]
     return {
         "run": index,
-        "pooling": None if curve.pooling is None else pooling_name(curve.pooling),
+        "pooling": curve.pooling,
+        "named": pooling_name(curve.pooling),
+        "n": f"{curve.n:,}" + (f", {curve.n_skipped:,} skipped" if curve.n_skipped else ""),
         "layers": points,
         "sites": sites,
         "values": [v * curve.scale for v in values],
@@ -257,7 +259,12 @@ def _beside(kind: str, title: str, text: str, choices: list[Json], metric: Metri
     """Yield a figure of plots beside each other, one choice (a run, or a pooling of it) each; none without a choice."""
     if not choices:
         return
-    firsts = [next(i for i, c in enumerate(choices) if c["run"] == run) for run in sorted({c["run"] for c in choices})]
-    places = firsts if len(firsts) > 1 else list(range(len(choices)))
+    by_run: dict[int, dict[str, int]] = {}
+    for i, choice in enumerate(choices):
+        by_run.setdefault(choice["run"], {})[choice["choice"]] = i
+    shared = [name for name in next(iter(by_run.values())) if all(name in found for found in by_run.values())]
+    # runs are compared by what all have, where there is such a thing
+    firsts = [found[shared[0]] if shared else min(found.values()) for found in by_run.values()]
+    places = firsts if len(by_run) > 1 else list(range(len(choices)))
     drawn = {"choices": choices, "places": places[:SIDE_BY_SIDE]}
-    yield Figure(title, kind, text, drawn, meanings=(metric,))
+    yield Figure(title, kind, text, drawn, metric)

@@ -21,6 +21,8 @@ DECISIVE = {
     "options.views": "the number of views",
     "options.view_kinds": "the kinds of views",
     "options.view_share": "the share of words a view changes",
+    "options.pooling": "pooling",
+    "options.alpha": "the order of the entropies",
     "options.exclude_sinks": "what is done with sinks",
     "options.seed": "the seed",
 }
@@ -107,7 +109,8 @@ def unlike(runs: Sequence[Run]) -> str:
     names = [title for key, title in DECISIVE.items() if len({facts.get(key) for facts in flat}) > 1]
     if not names:
         return ""
-    return f"These runs differ in {', '.join(names)}: compare their shapes, not one value with another."
+    listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    return f"These runs differ in {listed}: compare their shapes, not one value with another."
 
 
 def _flat(info: dict[str, Any]) -> Iterator[tuple[str, str]]:

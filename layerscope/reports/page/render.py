@@ -15,6 +15,8 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from layerscope import __version__
+from layerscope.metrics.registry import about
+from layerscope.reports.curves import LOWEST, SIMILAR
 from layerscope.reports.page.content import sections, shown
 from layerscope.reports.page.facts import differences, facts, unlike
 from layerscope.reports.page.tables import layers_table, long_table
@@ -29,22 +31,25 @@ def render(runs: Sequence[Run]) -> str:
     known = shown(runs)
     parts = sections(known)
     figures = [figure for part in parts for figure in part.figures]
+    title = _title(known[0].run) if len(known) == 1 else f"{len(known)} runs compared"
     content = {
+        "title": title,
         "runs": [{"name": plain(entry.name), "depth": entry.run.depth} for entry in known],
-        "figures": [{"kind": figure.kind, "file": figure.file, **figure.drawn} for figure in figures],
+        "figures": [{"kind": f.kind, "title": f.title, "file": f.file, "unit": f.unit, **f.drawn} for f in figures],
         "layers": layers_table(known),
         "frame": long_table(known),
     }
-    scripts = [get_plotlyjs(), "\n".join(_own(name) for name in SCRIPTS)]
+    scripts = [_own("theme.js"), get_plotlyjs(), "\n".join(_own(name) for name in SCRIPTS)]
     return (
         _environment()
         .get_template("page.html")
         .render(
-            title=_title(known[0].run) if len(known) == 1 else f"{len(known)} runs compared",
+            title=title,
             runs=[(entry, facts(entry.run)) for entry in known],
             differences=differences(runs),
             unlike=unlike(runs),
             sections=parts,
+            standing_out=standing_out(),
             content=_numbers(content),
             style=Markup(_own("page.css")),
             scripts=[Markup(script) for script in scripts],
@@ -93,6 +98,15 @@ def _numbers(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value
+
+
+def standing_out() -> str:
+    """Return the rule by which a layer of a curve is marked."""
+    low = ", ".join(about(name).title for name in LOWEST)
+    return (
+        f"the highest of layers 1 and up ({low}: the lowest; similarities: the layer from which on the value stays "
+        f"above {SIMILAR}; saturated: above half); no verdict."
+    )
 
 
 def _title(run: Run) -> str:

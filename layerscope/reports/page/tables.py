@@ -8,14 +8,17 @@ from typing import Any
 
 import pandas as pd
 
+from layerscope.metrics.registry import about, rank
 from layerscope.reports.curves import Curve, told
-from layerscope.reports.page.content import Json, Shown
+from layerscope.reports.page.content import SECTIONS, Json, Shown
 from layerscope.reports.plain import pooling_name
 
 
 def layers_table(runs: Sequence[Shown]) -> Json:
     """Return every metric by layer: a row for each run and layer (and `final`), a column for each metric."""
+    order = {needs: i for i, (kinds, _, _) in enumerate(SECTIONS.values()) for needs in kinds}
     keys = list(dict.fromkeys(_key(curve) for entry in runs for curve in entry.curves))
+    keys.sort(key=lambda key: (order[about(key[0]).needs], rank(key[0])))
     rows = [row for i, entry in enumerate(runs) for row in _rows(i, entry, keys)]
     known = {_key(curve): curve for entry in runs for curve in entry.curves}
     columns = [_heading(known[key], list(known.values())) for key in keys]
@@ -50,14 +53,15 @@ def _rows(index: int, entry: Shown, keys: list[tuple[str, str | None, str | None
 
 
 def _cell(curve: Curve | None, layer: str) -> Json | None:
-    """Return a value as it is, as it is told, and whether it stands out; None where there is none."""
+    """Return a value in its unit, as it is told, and whether it stands out; None where there is none."""
     if curve is None or (layer == "final" and curve.final is None):
         return None
     value, stderr = curve.last() if layer == "final" else curve.at(int(layer))
     if math.isnan(value) and (layer == "final" or int(layer) not in curve.layers):
         return None
     text = told(curve, value, stderr).removesuffix(f" {curve.unit}")
-    return {"value": value, "told": text, "stands_out": layer == str(curve.stands_out)}
+    stands_out = layer == str(curve.stands_out)
+    return {"value": value * curve.scale, "stderr": stderr * curve.scale, "told": text, "stands_out": stands_out}
 
 
 def long_table(runs: Sequence[Shown]) -> list[Json]:

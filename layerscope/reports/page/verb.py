@@ -30,11 +30,7 @@ def report(runs: Given | Sequence[Given], out: str | Path | None = None) -> Path
 
     """
     chosen = _open(runs)
-    target = Path(out).expanduser() if out is not None else (chosen[0].path if len(chosen) == 1 else Path()) / DEFAULT
-    if target.suffix.lower() not in SUFFIXES:
-        raise LayerscopeError(f"--out {str(target)!r} is no name of a page: let it end in .html")
-    if target.is_dir():
-        raise LayerscopeError(f"--out {str(target)!r} is a folder: name a file in it, such as {target / DEFAULT}")
+    target = _target((chosen[0].path if len(chosen) == 1 else Path()) / DEFAULT if out is None else Path(out))
     try:
         from layerscope.reports.page.render import render
     except ImportError as error:
@@ -42,6 +38,23 @@ def report(runs: Given | Sequence[Given], out: str | Path | None = None) -> Path
         raise LayerscopeError(f'the page needs {package}: pip install "layerscope[report]"') from error
 
     return _write(target, render(chosen))
+
+
+def _target(out: Path) -> Path:
+    """Return the file the page goes to, `~` spelt out, refused before anything is read where it can be none."""
+    try:
+        target = out.expanduser()
+        folder = target.is_dir()
+    except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody
+        reason = getattr(error, "strerror", None) or error
+        raise LayerscopeError(
+            f"page {str(out)!r} cannot be written ({reason}): choose another file with --out"
+        ) from error
+    if target.suffix.lower() not in SUFFIXES:
+        raise LayerscopeError(f"--out {str(target)!r} is no name of a page: let it end in .html")
+    if folder:
+        raise LayerscopeError(f"--out {str(target)!r} is a folder: name a file in it, such as {target / DEFAULT}")
+    return target
 
 
 def _open(runs: Given | Sequence[Given]) -> list[Run]:

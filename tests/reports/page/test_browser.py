@@ -208,13 +208,31 @@ def test_the_download_of_a_figure_holds_its_numbers(browser, one, language, tmp_
 
 def test_a_plot_is_saved_as_an_image(browser, one, tmp_path):
     with browser.open(one) as opened:
+        opened.tab.click("#theme")
         path = opened.save(card("Curvature") + " [data-png]", tmp_path)
         size = opened.ask(
             "(p => [p.clientWidth, p.clientHeight])(cards.find(c => c.figure.file === 'curvature').plots[0])"
         )
     image = Image.open(path).convert("RGB")
-    assert image.size == (3 * size[0], 3 * size[1])
-    assert len(image.getcolors(1 << 24)) > 10
+    assert image.size == (3 * size[0], 3 * (size[1] + 40))  # with room for a title
+    colors = image.getcolors(1 << 24)
+    assert len(colors) > 10
+    assert max(colors)[1] == (255, 255, 255)  # whatever the page's theme: an image goes onto paper
+
+
+def test_unchosen_runs_leave_plots_and_downloads(browser, several, labelled, tmp_path):
+    with browser.open(several) as opened:
+        opened.tab.uncheck("[data-run='1']")
+        opened.tab.uncheck("[data-run='2']")
+        opened.drawn()
+        slots = opened.ask("[...document.querySelectorAll('.slot')].map(s => s.hidden)")
+        assert any(slots) and not all(slots)
+        found = rows_of(opened.save(card("Effective rank") + " [data-csv]", tmp_path))
+        assert [float(row["value"]) for row in found[:-1]] == list(labelled.metric("effective_rank"))
+        opened.tab.uncheck("[data-run='0']")
+        opened.drawn()
+        assert opened.text(card("Effective rank") + " .plot").strip().endswith("no run with this metric is chosen")
+        assert opened.console == []
 
 
 def test_the_meaning_of_a_metric_is_one_click_away(browser, one, language):

@@ -64,7 +64,7 @@ def unharmed(opened):
     assert opened.console == []
     assert opened.ask("window.hit") is None
     assert opened.ask("document.querySelectorAll('iframe, img, object, embed, form, math').length") == 0
-    assert opened.ask("document.scripts.length") == 3
+    assert opened.ask("document.scripts.length") == 4
     assert opened.ask("[...document.querySelectorAll('a')].every(a => a.getAttribute('href').startsWith('#'))")
     attributes = (
         "[...document.querySelectorAll('*')].flatMap(e => e.getAttributeNames()).filter(n => n.startsWith('on'))"

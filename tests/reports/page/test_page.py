@@ -96,7 +96,7 @@ def test_boxes_are_the_quartiles_of_each_layer(labelled):
 
 def test_runs_that_differ_say_in_what(labelled, language, tmp_path):
     text = report([labelled, language], tmp_path / "page.html").read_text("utf-8")
-    assert "These runs differ in their data, the number of samples: compare their shapes" in text
+    assert "These runs differ in their data and the number of samples: compare their shapes" in text
     assert "2 runs compared" in text
     copy = shutil.copytree(labelled.path, tmp_path / "copy")
     text = report([labelled, copy], tmp_path / "same.html").read_text("utf-8")
@@ -143,6 +143,20 @@ def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
     blocked = named / "page.html"
     said = f"page {str(blocked)!r} cannot be written ({str(named)!r} is no folder): choose another file with --out"
     assert refused(there, blocked) == said
+    nobody = "~nobody-of-this-name/page.html"
+    assert refused(there, nobody).startswith(f"page {nobody!r} cannot be written (Could not determine home directory")
+    long = tmp_path / f"{'x' * 300}.html"
+    assert (
+        refused(there, long)
+        == f"page {str(long)!r} cannot be written (File name too long): choose another file with --out"
+    )
+    assert refused(named, tmp_path / "a.html") == f"{str(named)!r} is a file: give the folder of a run"
+    shelf = tmp_path / "shelf"
+    shutil.copytree(there, shelf / "one")
+    said = f"{str(shelf)!r} is no run folder but holds some: give {shelf / 'one'}"
+    assert refused(shelf, tmp_path / "a.html") == said
+    said = f"run folder {str(shelf / 'onee')!r} does not exist, did you mean one?"
+    assert refused(shelf / "onee", tmp_path / "a.html") == said
     empty = tmp_path / "empty"
     shutil.copytree(there, empty)
     shutil.rmtree(empty / "tables")

@@ -16,6 +16,7 @@ let drawing = 0;
 function drawCard({ card, figure, plots, picked }, colors) {
   plots.forEach((plot, slot) => {
     const choice = figure.choices?.[picked[slot]];
+    plot.closest(".slot").hidden = choice !== undefined && !view.runs.has(choice.run);
     const { data, layout } = PLOTS[figure.kind](figure, choice, view, colors);
     // plotly measures a plot's room later than paper waits for it
     if (root.classList.contains("printing")) Object.assign(layout, { width: plot.clientWidth, height: plot.clientHeight });
@@ -24,22 +25,27 @@ function drawCard({ card, figure, plots, picked }, colors) {
   if (figure.kind === "curve") writeKey(card.querySelector(".key"), figure, colors);
 }
 
-// What dashes stand for, where a plot holds several poolings.
+// Below a plot: which line is which, and about how many samples it is, where all lines are about as many.
 function writeKey(key, figure, colors) {
-  const poolings = poolingsOf(figure.lines);
-  if (poolings.length < 2) return;
-  key.replaceChildren(...poolings.flatMap((pooling) => {
-    const line = figure.lines.find((entry) => entry.pooling === pooling);
-    const style = look(line, colors);
-    return [swatch(several ? { ...style, color: colors.muted } : style, false), ` ${pooling ?? "by token"}  `];
-  }));
+  const lines = figure.lines.filter((line) => view.runs.has(line.run));
+  const names = lines.length > 1 || several ? lines.map((line) => (
+    element("span", {}, swatch(look(line, colors)), ` ${lineName(line, figure)}`))) : [];
+  const shared = [new Set(lines.map((line) => line.named)), new Set(lines.map((line) => `N: ${line.n}`))]
+    .flatMap((found) => (found.size === 1 ? [...found] : []));
+  key.replaceChildren(...names, element("span", {}, shared.join(" · ")));
 }
 
 // A short line as the plots draw it: colour, dash and marker.
-function swatch(style, marker) {
-  const stroke = { solid: "──", dash: "╌╌", dot: "┈┈", dashdot: "─┈" }[style.dash];
-  const made = element("span", { class: "swatch", "aria-hidden": "true" }, marker ? `─${GLYPHS[style.symbol]}─` : stroke);
-  made.style.color = style.color;
+function swatch({ color, dash, symbol }) {
+  const dashes = { solid: "", dash: "6 3", dot: "2 2", dashdot: "6 2 2 2" };
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const line = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  for (const [name, value] of Object.entries({ width: 22, height: 6 })) svg.setAttribute(name, value);
+  const drawn = { d: "M0 3H22", stroke: color, "stroke-width": 2, "stroke-dasharray": dashes[dash] };
+  for (const [name, value] of Object.entries(drawn)) line.setAttribute(name, value);
+  svg.append(line);
+  const made = element("span", { class: "swatch", "aria-hidden": "true" }, svg, GLYPHS[symbol]);
+  made.style.color = color;
   return made;
 }
 
@@ -49,7 +55,7 @@ async function drawAll() {
   root.dataset.drawn = "";
   const colors = theme();
   document.querySelectorAll(".runs .swatch").forEach((old, run) => {
-    old.replaceWith(swatch(look({ run, pooling: null }, colors), true));
+    old.replaceWith(swatch(look({ run, pooling: null }, colors)));
   });
   for (const card of cards) {
     drawCard(card, colors);
@@ -61,7 +67,7 @@ async function drawAll() {
 
 for (const entry of cards) {
   const { card, figure, plots, picked } = entry;
-  card.querySelectorAll("select[data-slot]").forEach((select, slot) => {
+  card.querySelectorAll(".choice select").forEach((select, slot) => {
     figure.choices.forEach((choice, i) => {
       const name = [several ? runName(choice.run) : "", choice.choice].filter(Boolean).join(", ");
       select.append(element("option", { value: i }, name));
@@ -73,26 +79,43 @@ for (const entry of cards) {
     });
   });
   card.querySelector("[data-csv]").addEventListener("click", () => {
-    download(`${figure.file}.csv`, csv(...ROWS[figure.kind](figure)));
+    download(`${figure.file}.csv`, csv(...ROWS[figure.kind](figure, ({ run }) => view.runs.has(run))));
   });
-  card.querySelector("[data-png]").addEventListener("click", async () => {
-    for (const [slot, plot] of plots.entries()) {
-      const filename = plots.length > 1 ? `${figure.file}-${slot + 1}` : figure.file;
-      await Plotly.downloadImage(plot, {
-        format: "png", scale: 3, width: plot.clientWidth, height: plot.clientHeight, filename,
-      });
-    }
+  card.querySelectorAll("[data-png]").forEach((button, slot) => button.addEventListener("click", () => {
+    saveImage(figure, figure.choices?.[picked[slot]], plots[slot]);
+  }));
+}
+
+// A plot as an image that explains itself on a white page: title, unit, and which line is which.
+function saveImage(figure, choice, plot) {
+  const before = root.dataset.theme;
+  root.dataset.theme = "light";
+  const { data, layout } = PLOTS[figure.kind](figure, choice, view, theme());
+  root.dataset.theme = before;
+  const named = [several && choice ? runName(choice.run) : "", choice?.choice ?? ""].filter(Boolean).map(short).join(", ");
+  const title = [figure.title, figure.unit ? `(${figure.unit})` : "", named ? `· ${named}` : ""].filter(Boolean).join(" ");
+  const lines = data.filter((trace) => trace.name);
+  Object.assign(layout, {
+    title: { text: escaped(several ? title : `${title} · ${short(page.title)}`), font: { size: 13 }, x: 0.02, xanchor: "left", y: 0.98, yanchor: "top" },
+    showlegend: lines.length > 0, legend: { orientation: "h", y: -0.28, font: { size: 11 } },
   });
+  layout.margin = { ...layout.margin, t: layout.margin.t + 26 };
+  const whole = data.map((trace) => ({ ...trace, showlegend: Boolean(trace.name) }));
+  const size = { width: plot.clientWidth, height: plot.clientHeight + 40 + (lines.length > 1 ? 14 * lines.length : 0) };
+  Plotly.downloadImage({ data: whole, layout }, { format: "png", scale: 3, filename: figure.file, ...size });
 }
 
 function layersTable() {
   const { columns, rows } = page.layers;
   const metrics = columns.map((column, i) => ({
-    title: column.title, detail: column.detail, number: true, name: [column.title, column.detail].filter(Boolean).join(", "),
+    title: column.title, detail: column.detail, number: true,
     value: (row) => rows[row].cells[i]?.value ?? null,
     text: (row) => rows[row].cells[i]?.told ?? "",
     marked: (row) => rows[row].cells[i]?.stands_out ?? false,
   }));
+  const fields = columns.flatMap((column, i) => [["", "value"], [" stderr", "stderr"]].map(([end, key]) => ({
+    name: [column.title, column.detail].filter(Boolean).join(", ") + end, value: (row) => rows[row].cells[i]?.[key] ?? null,
+  })));
   const run = { title: "run", choose: true, value: (row) => runName(rows[row].run), text: (row) => runName(rows[row].run) };
   const layer = {
     title: "layer", number: true, ascending: true, value: (row) => rows[row].layer, text: (row) => rows[row].layer,
@@ -100,14 +123,15 @@ function layersTable() {
   };
   return makeTable(document.querySelector("#layers .table"), {
     label: "Every layer", file: "layers", columns: several ? [run, layer, ...metrics] : [layer, ...metrics],
+    fields: [{ name: "run", value: run.value }, { name: "layer", value: layer.value }, ...fields],
     count: rows.length, isShown: (row) => view.runs.has(rows[row].run),
   });
 }
 
 function numbersTable() {
-  const steps = frame.get("step").value;
-  const hidden = new Set([...(several ? [] : ["run"]), ...(steps(0) === null && steps(frameRows - 1) === null ? ["step"] : [])]);
-  const columns = [...frame.values()].filter((column) => !hidden.has(column.name)).map(({ name, number, value }) => {
+  const rows = Array.from({ length: frameRows }, (_, row) => row);
+  const held = ({ name, value }) => (name === "run" ? several : rows.some((row) => value(row) !== null));
+  const columns = [...frame.values()].filter(held).map(({ name, number, value }) => {
     const text = (row) => {
       const found = value(row);
       if (found === null) return "";
@@ -117,7 +141,7 @@ function numbersTable() {
   });
   const index = new Map(page.runs.map((run, i) => [run.name, i]));
   return makeTable(document.querySelector("#numbers .table"), {
-    label: "Every number", file: "numbers", columns, count: frameRows,
+    label: "Every number", file: "numbers", columns, fields: [...frame.values()], count: frameRows,
     isShown: (row) => view.runs.has(index.get(frame.get("run").value(row))),
   });
 }
@@ -148,18 +172,22 @@ themeButton.addEventListener("click", () => {
 
 // Paper is light and narrow: the plots are drawn for it, and for the screen again afterwards.
 let screenTheme = "light";
+let opened = [];
 addEventListener("beforeprint", () => {
   screenTheme = root.dataset.theme;
+  opened = [...document.querySelectorAll("#runs details:not([open])")];
+  opened.forEach((details) => { details.open = true; });
   setTheme("light");
   root.classList.add("printing");
   drawing += 1;
   cards.forEach((card) => drawCard(card, theme()));
 });
 addEventListener("afterprint", () => {
+  opened.forEach((details) => { details.open = false; });
   setTheme(screenTheme);
   root.classList.remove("printing");
   drawAll();
 });
 
-setTheme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+setTheme(root.dataset.theme);
 drawAll();

@@ -2,7 +2,7 @@
 // From a figure's content to plotly's traces and layout.
 
 const DASHES = ["solid", "dash", "dot", "dashdot"];
-const GLYPHS = { circle: "●", square: "■", "triangle-up": "▲", x: "✕", star: "★", cross: "✚" };
+const GLYPHS = { circle: "●", square: "■", "triangle-up": "▲", x: "✕", star: "★" }; // 5 and 7 colours: 35 looks
 const SYMBOLS = Object.keys(GLYPHS);
 const MOST_MARKERS = 26;
 const MOST_PRINTED = 13;
@@ -19,7 +19,7 @@ function theme() {
 function layout(colors, more) {
   const axis = {
     gridcolor: colors.grid, linecolor: colors.line, zeroline: false, fixedrange: coarse(),
-    tickfont: { size: 11 }, title: { font: { size: 12 }, standoff: 6 },
+    tickfont: { size: 11 },
   };
   const { xaxis = {}, yaxis = {}, ...rest } = more;
   return {
@@ -27,6 +27,10 @@ function layout(colors, more) {
     margin: { l: 52, r: 12, t: 10, b: 40 }, hoverlabel: { font: { size: 12 }, namelength: -1 }, hovermode: "closest",
     xaxis: { ...axis, ...xaxis }, yaxis: { ...axis, ...yaxis }, dragmode: coarse() ? false : "zoom", ...rest,
   };
+}
+
+function titled(text) {
+  return { text, font: { size: 12 }, standoff: 6 };
 }
 
 function coarse() {
@@ -58,11 +62,14 @@ const PLOTS = {
     const lines = figure.lines.filter((line) => view.runs.has(line.run))
       .map((line) => curveTraces(line, figure, look(line, colors), view, colors));
     const data = [...lines.flatMap((line) => line.traces), markTrace(lines.flatMap((line) => line.marks))];
-    const xaxis = { title: { text: view.percent ? "percent of depth" : "layer" }, rangemode: "tozero" };
-    if (!view.percent) Object.assign(xaxis, { tickformat: "d", dtick: step(deepest(view)) });
-    const yaxis = { type: figure.log ? "log" : "linear" };
-    if (figure.log) Object.assign(yaxis, { exponentformat: "power", dtick: 1, minexponent: 3 });
-    return { data, layout: layout(colors, { xaxis, yaxis }) };
+    const end = view.percent ? 100 : Math.max(1, ...figure.lines.map((line) => page.runs[line.run].depth));
+    const xaxis = { title: titled(view.percent ? "percent of depth" : "layer"), range: [-0.03 * end, 1.03 * end] };
+    if (!view.percent) Object.assign(xaxis, { tickformat: "d", dtick: step(end) });
+    const yaxis = figure.log ? { type: "log", exponentformat: "power", minexponent: 3, ...decades(figure) } : {};
+    const annotations = lines.length ? [] : [{
+      text: "no run with this metric is chosen", xref: "paper", yref: "paper", x: 0.5, y: 0.5, showarrow: false,
+    }];
+    return { data, layout: layout(colors, { xaxis, yaxis, annotations }) };
   },
 
   heat(figure, choice, _, colors) {
@@ -74,7 +81,7 @@ const PLOTS = {
       hovertemplate: "layers %{y} and %{x}: %{z:.4f}<extra></extra>",
       colorbar: { thickness: 12, outlinewidth: 0, tickfont: { size: 11 } },
     }];
-    const axis = { type: "category", title: { text: "layer" }, constrain: "domain", showgrid: false, ticks: "" };
+    const axis = { type: "category", title: titled("layer"), constrain: "domain", showgrid: false, ticks: "" };
     return { data, layout: layout(colors, { xaxis: axis, yaxis: { ...axis, scaleanchor: "x" } }) };
   },
 
@@ -90,11 +97,11 @@ const PLOTS = {
       whiskerwidth: 0.5, hoverinfo: "y",
     }, {
       type: "scatter", mode: "markers", x: far.map((s) => s.layer), y: far.map((s) => s.value), hoverinfo: "text",
-      hovertext: far.map((s) => `${escaped(short(s.name))}: ${s.value.toFixed(3)} at layer ${s.layer}`),
+      hovertext: far.map((s) => `sample ${escaped(short(s.name))}: ${s.value.toFixed(3)} at layer ${s.layer}`),
       marker: { color, size: 3.5, opacity: 0.6 },
     }];
-    const xaxis = { type: "category", categoryorder: "array", categoryarray: names, title: { text: "layer" } };
-    return { data, layout: layout(colors, { xaxis, yaxis: { title: { text: "cosine" } } }) };
+    const xaxis = { type: "category", categoryorder: "array", categoryarray: names, title: titled("layer") };
+    return { data, layout: layout(colors, { xaxis, yaxis: { title: titled("cosine") } }) };
   },
 
   bars(figure, choice, _, colors) {
@@ -104,8 +111,8 @@ const PLOTS = {
       hovertemplate: "layer %{x}: %{y:.1f} %<extra></extra>",
     }];
     const more = {
-      xaxis: { title: { text: "layer from which the prediction stays" }, dtick: step(choice.layers.at(-1)), tickformat: "d" },
-      yaxis: { title: { text: `% of ${choice.n.toLocaleString("en")} predictions` }, rangemode: "tozero" },
+      xaxis: { title: titled("layer from which the prediction stays"), dtick: step(choice.layers.at(-1)), tickformat: "d" },
+      yaxis: { title: titled(`% of ${choice.n.toLocaleString("en")} predictions`), rangemode: "tozero" },
     };
     if (choice.mean !== null) {
       const right = choice.mean > (1 + choice.layers.at(-1)) / 2;
@@ -128,17 +135,17 @@ function curveTraces(line, figure, style, view, colors) {
   const end = line.layers.length - (line.final ? 1 : 0);
   const x = line.layers.slice(0, end).map(at);
   const values = line.values.slice(0, end);
-  const name = [several ? runName(line.run) : "", line.pooling ?? ""].filter(Boolean).map(short).join(", ");
+  const name = lineName(line, figure);
   const text = (i) => {
     const layer = line.final && i === end ? "after the final norm" : `layer ${line.layers[i]}`;
-    return (name ? `${escaped(name)}<br>` : "") + `${layer}: ${escaped(line.told[i])}`;
+    return (name ? `${escaped(name)}<br>` : "") + `${layer}: ${escaped(line.told[i])}<br>N: ${line.n}`;
   };
   const base = { type: "scatter", hoverinfo: "text" };
   const traces = [
     ...bands(line, x, values, figure.log).map((band) => (
       { type: "scatter", ...band, mode: "lines", fill: "toself", fillcolor: faded(style.color), line: { width: 0 },
         hoverinfo: "skip" })),
-    { ...base, x, y: values, hovertext: values.map((_, i) => text(i)), connectgaps: false,
+    { ...base, name: escaped(name), x, y: values, hovertext: values.map((_, i) => text(i)), connectgaps: false,
       mode: "lines+markers", line: { color: style.color, dash: style.dash, width: 2 },
       marker: { symbol: style.symbol, size: 6, color: style.color, maxdisplayed: MOST_MARKERS } },
   ];
@@ -189,8 +196,17 @@ function short(text) {
   return letters.length > 60 ? `${letters.slice(0, 59).join("")}…` : text;
 }
 
-function deepest(view) {
-  return Math.max(...[...view.runs].map((run) => page.runs[run].depth), 1);
+// What tells a line from the others of its plot: the run, and the pooling where there are several.
+function lineName(line, figure) {
+  const pooling = poolingsOf(figure.lines).length > 1 ? line.named : "";
+  return [several ? runName(line.run) : "", pooling].filter(Boolean).map(short).join(", ");
+}
+
+// Ticks of a logarithmic axis: every decade, every other where there are many; plotly's own where there is hardly one.
+function decades(figure) {
+  const values = figure.lines.flatMap((line) => line.values).filter((value) => value > 0);
+  const span = Math.log10(Math.max(...values) / Math.min(...values));
+  return span > 6 ? { dtick: 2 } : span > 1 ? { dtick: 1 } : {};
 }
 
 function step(depth) {
@@ -199,25 +215,25 @@ function step(depth) {
 
 // The rows behind a figure, as its CSV holds them: values in the units of the long frame.
 const ROWS = {
-  curve: (figure) => [
+  curve: (figure, shown) => [
     ["run", "pooling", "site", "layer", "value", "stderr"],
-    figure.lines.flatMap((line) => line.layers.map((layer, i) => (
+    figure.lines.filter(shown).flatMap((line) => line.layers.map((layer, i) => (
       [runName(line.run), line.pooling, line.sites[i], layer, line.raw[i], line.stderr[i]]))),
   ],
-  heat: (figure) => [
+  heat: (figure, shown) => [
     ["run", "pooling", "layer", "layer_b", "value"],
-    figure.choices.flatMap((choice) => {
+    figure.choices.filter(shown).flatMap((choice) => {
       const { layers, values } = squareOf(choice);
       return layers.flatMap((a, i) => layers.map((b, j) => [runName(choice.run), choice.pooling, a, b, values[i][j]]));
     }),
   ],
-  box: (figure) => [
+  box: (figure, shown) => [
     ["run", "layer", "n", "mean", "lower_whisker", "q1", "median", "q3", "upper_whisker"],
-    figure.choices.flatMap((choice) => choice.boxes.map((box) => (
+    figure.choices.filter(shown).flatMap((choice) => choice.boxes.map((box) => (
       [runName(choice.run), box.layer, box.n, box.mean, box.whiskers[0], ...box.quartiles, box.whiskers[1]]))),
   ],
-  bars: (figure) => [
+  bars: (figure, shown) => [
     ["run", "layer", "share"],
-    figure.choices.flatMap((choice) => choice.layers.map((layer, i) => [runName(choice.run), layer, choice.shares[i]])),
+    figure.choices.filter(shown).flatMap((choice) => choice.layers.map((layer, i) => [runName(choice.run), layer, choice.shares[i]])),
   ],
 };

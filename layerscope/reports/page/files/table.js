@@ -3,8 +3,9 @@
 
 const ROWS_AT_ONCE = 100;
 
-// columns: [{title, detail, number, value(row), text(row), marked(row), choose}]; rows: indices 0 … count − 1
-function makeTable(root, { label, columns, count, file, isShown }) {
+// columns: [{title, detail, number, value(row), text(row), marked(row), choose}]; rows: indices 0 … count − 1;
+// fields: the columns of the CSV, [{name, value(row)}]
+function makeTable(root, { label, columns, fields, count, file, isShown }) {
   const state = { sort: null, descending: false, words: "", limit: ROWS_AT_ONCE, choices: new Map() };
   const search = element("input", { type: "search", placeholder: "Filter rows", "aria-label": `Filter rows of ${label}` });
   const status = element("span", { class: "status", role: "status" });
@@ -22,8 +23,8 @@ function makeTable(root, { label, columns, count, file, isShown }) {
   search.addEventListener("input", () => { state.words = search.value; state.limit = ROWS_AT_ONCE; show(); });
   more.addEventListener("click", () => { state.limit += 10 * ROWS_AT_ONCE; show(); });
   save.addEventListener("click", () => {
-    const rows = chosen().map((row) => columns.map((column) => column.value(row)));
-    download(`${file}.csv`, csv(columns.map((column) => column.name ?? column.title), rows));
+    const rows = chosen().map((row) => fields.map((field) => field.value(row)));
+    download(`${file}.csv`, csv(fields.map((field) => field.name), rows));
   });
 
   function chooser(column) {
@@ -45,7 +46,7 @@ function makeTable(root, { label, columns, count, file, isShown }) {
       state.sort = column;
       show();
     });
-    const cell = element("th", { scope: "col", "aria-sort": "none" }, button);
+    const cell = element("th", { scope: "col", "aria-sort": "none", ...(column.number && { class: "number" }) }, button);
     if (column.detail) button.append(element("span", { class: "detail" }, column.detail));
     return cell;
   }
@@ -69,10 +70,10 @@ function makeTable(root, { label, columns, count, file, isShown }) {
 
   function show() {
     const rows = chosen();
-    body.replaceChildren(...rows.slice(0, state.limit).map((row) => element("tr", {}, ...columns.map((column) => {
+    body.replaceChildren(...rows.slice(0, state.limit).map((row) => element("tr", {}, ...columns.map((column, i) => {
       const kind = [column.number ? "number" : "", column.marked?.(row) ? "marked" : ""].filter(Boolean).join(" ");
       const text = column.text(row);
-      return element("td", { ...(kind && { class: kind }), ...(text.length > 30 && { title: text }) }, text);
+      return element(i ? "td" : "th", { ...(!i && { scope: "row" }), ...(kind && { class: kind }), ...(text.length > 30 && { title: text }) }, text);
     }))));
     headings.forEach((cell, i) => {
       const direction = state.descending ? "descending" : "ascending";
