@@ -91,3 +91,10 @@ def test_inspect(cli, bert: Path) -> None:
     (found,) = json.loads(cli("inspect", bert, "--json").out)
     assert (found["depth"], found["width"], found["model"]) == (3, 32, "tiny-bert")
     assert found["blocks"] == [f"bert.encoder.layer.{i}" for i in range(3)]
+
+
+def test_no_command_shows_them_all_and_says_so(cli) -> None:
+    printed = cli()
+    assert printed.status == 2
+    assert "profile" in printed.out
+    assert printed.line == "no command is given: layerscope demo is the one to start with"

@@ -206,7 +206,6 @@ WORDS: list[tuple[list[str], str]] = [
     (["profile"], "layerscope profile needs a model, such as layerscope profile minilm"),
     (["inspect"], "layerscope inspect needs a model, such as layerscope inspect minilm"),
     (["report"], "layerscope report needs a run, such as layerscope report runs/demo"),
-    ([], "no command is given: layerscope demo is the one to start with"),
     (["inspect", "M", "--data", "x"], "option --data does not exist: layerscope inspect --help lists them"),
     (["profil", "M"], "command 'profil' does not exist, did you mean profile? (layerscope --help lists them)"),
     (["Inspect", "M"], "command 'Inspect' does not exist, did you mean inspect? (layerscope --help lists them)"),
