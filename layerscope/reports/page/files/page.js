@@ -17,6 +17,7 @@ function drawCard({ card, figure, plots, picked }, colors) {
   plots.forEach((plot, slot) => {
     const choice = figure.choices?.[picked[slot]];
     plot.closest(".slot").hidden = choice !== undefined && !view.runs.has(choice.run);
+    plot.previousElementSibling.textContent = choice ? choiceName(choice) : ""; // on paper no list to choose from is seen
     const { data, layout } = PLOTS[figure.kind](figure, choice, view, colors);
     // plotly measures a plot's room later than paper waits for it
     if (root.classList.contains("printing")) Object.assign(layout, { width: plot.clientWidth, height: plot.clientHeight });
@@ -33,6 +34,10 @@ function writeKey(key, figure, colors) {
   const shared = [new Set(lines.map((line) => line.named)), new Set(lines.map((line) => `N: ${line.n}`))]
     .flatMap((found) => (found.size === 1 ? [...found] : []));
   key.replaceChildren(...names, element("span", {}, shared.join(" · ")));
+}
+
+function choiceName(choice) {
+  return [several ? runName(choice.run) : "", choice.choice].filter(Boolean).join(", ");
 }
 
 // A short line as the plots draw it: colour, dash and marker.
@@ -69,8 +74,7 @@ for (const entry of cards) {
   const { card, figure, plots, picked } = entry;
   card.querySelectorAll(".choice select").forEach((select, slot) => {
     figure.choices.forEach((choice, i) => {
-      const name = [several ? runName(choice.run) : "", choice.choice].filter(Boolean).join(", ");
-      select.append(element("option", { value: i }, name));
+      select.append(element("option", { value: i }, choiceName(choice)));
     });
     select.value = picked[slot];
     select.addEventListener("change", () => {
@@ -92,14 +96,18 @@ function saveImage(figure, choice, plot) {
   root.dataset.theme = "light";
   const { data, layout } = PLOTS[figure.kind](figure, choice, view, theme());
   root.dataset.theme = before;
-  const named = [several && choice ? runName(choice.run) : "", choice?.choice ?? ""].filter(Boolean).map(short).join(", ");
-  const title = [figure.title, figure.unit ? `(${figure.unit})` : "", named ? `· ${named}` : ""].filter(Boolean).join(" ");
+  const named = choice ? short(choiceName(choice)) : "";
+  const title = figure.title + (figure.unit ? ` (${figure.unit})` : "");
+  const below = several ? named : [short(page.title), named].filter(Boolean).join(", ");
   const lines = data.filter((trace) => trace.name);
   Object.assign(layout, {
-    title: { text: escaped(several ? title : `${title} · ${short(page.title)}`), font: { size: 13 }, x: 0.02, xanchor: "left", y: 0.98, yanchor: "top" },
+    title: {
+      text: `${escaped(title)}<br><sub>${escaped(below)}</sub>`, font: { size: 13 }, x: 0.02, xanchor: "left", y: 0.97,
+      yanchor: "top",
+    },
     showlegend: lines.length > 0, legend: { orientation: "h", y: -0.28, font: { size: 11 } },
   });
-  layout.margin = { ...layout.margin, t: layout.margin.t + 26 };
+  layout.margin = { ...layout.margin, t: layout.margin.t + 36 };
   const whole = data.map((trace) => ({ ...trace, showlegend: Boolean(trace.name) }));
   const size = { width: plot.clientWidth, height: plot.clientHeight + 40 + (lines.length > 1 ? 14 * lines.length : 0) };
   Plotly.downloadImage({ data: whole, layout }, { format: "png", scale: 3, filename: figure.file, ...size });
@@ -177,15 +185,18 @@ addEventListener("beforeprint", () => {
   screenTheme = root.dataset.theme;
   opened = [...document.querySelectorAll("#runs details:not([open])")];
   opened.forEach((details) => { details.open = true; });
+  const wide = document.querySelector("#layers .table");
   setTheme("light");
   root.classList.add("printing");
   drawing += 1;
   cards.forEach((card) => drawCard(card, theme()));
+  wide.style.zoom = Math.min(1, wide.clientWidth / wide.querySelector("table").scrollWidth); // every column on the sheet
 });
 addEventListener("afterprint", () => {
   opened.forEach((details) => { details.open = false; });
   setTheme(screenTheme);
   root.classList.remove("printing");
+  document.querySelector("#layers .table").style.zoom = "";
   drawAll();
 });
 
