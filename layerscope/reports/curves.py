@@ -161,18 +161,25 @@ def _holds_from(known: dict[int, float], level: float) -> int | None:
     return start
 
 
-def number(value: float) -> str:
-    """Return a value with three significant digits, `–` where it is not finite."""
+def number(value: float, digits: int = 3) -> str:
+    """Return a value with so many significant digits, `–` where it is not finite."""
     if not math.isfinite(value):
         return "–" if math.isnan(value) else str(value)
     size = abs(value)
     if size < NIL:
         return "0"
-    if size >= 99950 or size < 0.0009995:
-        digits, power = f"{value:.2e}".split("e")
-        return f"{digits}e{int(power)}"
-    decimals = 2 - math.floor(math.log10(float(f"{size:.2e}")))
+    shown = float(f"{size:.{digits - 1}e}")
+    if shown >= 1e5 or shown < 1e-3:
+        figures, power = f"{value:.{digits - 1}e}".split("e")
+        return f"{figures}e{int(power)}"
+    decimals = digits - 1 - math.floor(math.log10(shown))
     return f"{round(value, decimals):,.{max(0, decimals)}f}"
+
+
+def apart(*values: float) -> int:
+    """Return how many significant digits, from three on, tell values apart that are not equal."""
+    known = {v for v in values if math.isfinite(v)}
+    return next((d for d in range(3, 12) if len({number(v, d) for v in known}) == len(known)), 12)
 
 
 def error(stderr: float) -> str:
@@ -187,9 +194,9 @@ def error(stderr: float) -> str:
     return f"±{round(stderr, decimals):,.{max(0, decimals)}f}"
 
 
-def told(curve: Curve, value: float, stderr: float = math.nan) -> str:
+def told(curve: Curve, value: float, stderr: float = math.nan, digits: int = 3) -> str:
     """Return value, standard error and unit of a point of a curve, as a sentence says it."""
     if curve.unit == "%" and math.isfinite(value):
         shown = f"{100 * value:.1f}" + (f" ±{100 * stderr:.1f}" if stderr >= NIL else "")
         return f"{shown} %"
-    return " ".join(part for part in (number(value), error(stderr), curve.unit) if part)
+    return " ".join(part for part in (number(value, digits), error(stderr), curve.unit) if part)
