@@ -38,7 +38,8 @@ class Curve:
     """One metric by layer: arrays of one length, accuracies and shares in 0 … 1.
 
     `final` is the value after the final norm where `values` are taken before it, else None; a curve at the site
-    `normed` has it as its last value. `stands_out` is a layer ≥ 1, or None where none does.
+    `normed` has it as its last value. `n` is the most samples of a layer, `n_least` the fewest, `n_skipped` the most
+    that a layer leaves out. `stands_out` is a layer ≥ 1, or None where none does.
     """
 
     metric: str
@@ -53,6 +54,7 @@ class Curve:
     final: float | None
     final_stderr: float | None
     n: int
+    n_least: int
     n_skipped: int
     stands_out: int | None
 
@@ -130,6 +132,7 @@ def _curve(rows: pd.DataFrame, run: Run) -> Curve:
         final=None if end is None else float(end["value"]),
         final_stderr=None if end is None else float(end["stderr"]),
         n=int(body["n"].max()),
+        n_least=int(body["n"].min()),
         n_skipped=int(body["n_skipped"].max()),
         stands_out=_stands_out(metric, layers, values, reference=run.depth if run.final == "raw" else None),
     )
@@ -140,22 +143,23 @@ def _text(value: object) -> str | None:
 
 
 def _stands_out(metric: str, layers: tuple[int, ...], values: Values, reference: int | None) -> int | None:
-    known = {layer: float(v) for layer, v in zip(layers, values, strict=True) if layer >= 1 and math.isfinite(v)}
+    candidates = {layer: float(v) for layer, v in zip(layers, values, strict=True) if layer >= 1}
     if about(metric).needs == "pairs":
-        start = _holds_from(known, SIMILAR)
+        start = _holds_from(candidates, SIMILAR)
         return None if start == reference else start
     if metric == "saturated":
-        return _holds_from(known, HALF)
+        return _holds_from(candidates, HALF)
+    known = {layer: v for layer, v in candidates.items() if math.isfinite(v)}
     if metric in COUNTS or not known or (len(known) > 1 and len(set(known.values())) == 1):
         return None
     return (min if metric in LOWEST else max)(known, key=known.__getitem__)
 
 
-def _holds_from(known: dict[int, float], level: float) -> int | None:
-    """Return the first layer from which every value is above a level."""
+def _holds_from(values: dict[int, float], level: float) -> int | None:
+    """Return the first layer from which every value is known and above a level."""
     start = None
-    for layer in sorted(known, reverse=True):
-        if known[layer] <= level:
+    for layer in sorted(values, reverse=True):
+        if not values[layer] > level:
             break
         start = layer
     return start

@@ -261,6 +261,7 @@ def test_a_final_norm_can_end_a_valley(written, by_layer):
     [
         ([0.1, 0.95, 0.92, 0.97, 1.0], 1, "From layer 1 of 4 on"),
         ([0.1, 0.95, 0.85, 0.97, 1.0], 3, "From layer 3 of 4 on"),
+        ([math.nan, 0.95, math.nan, 0.97, 1.0], 3, "From layer 3 of 4 on"),
         (
             [0.1, 0.3, 0.85, 0.89, 1.0],
             None,
