@@ -85,7 +85,8 @@ def directions(rows: Tensor, scale: Tensor) -> Tensor:
 
 def typical_norm(rows: Tensor) -> Tensor:
     """Return the root mean square norm `[..., 1, 1]` of `rows` `[..., N, D]`."""
-    return torch.linalg.vector_norm(rows, dim=(-2, -1), keepdim=True) / math.sqrt(rows.shape[-2])
+    norm: Tensor = torch.linalg.vector_norm(rows, dim=(-2, -1), keepdim=True)
+    return norm / math.sqrt(rows.shape[-2])
 
 
 def centred(rows: Tensor) -> Tensor:

@@ -98,8 +98,8 @@ class _Blocks:
             raise LayerscopeError(f"states has shape {shape}: give [samples, layers, features], none of them 0")
         self.count, self.layers, self.width = shape
         # A block must fit, and a Gram tile of it for every layer.
-        rows = min(_BLOCK_BYTES // (8 * self.layers * self.width), math.isqrt(_TILE_BYTES // (8 * self.layers)))
-        step = max(1, rows)
+        step = min(_BLOCK_BYTES // (8 * self.layers * self.width), math.isqrt(_TILE_BYTES // (8 * self.layers)))
+        step = max(1, step)
         self.spans = [slice(i, min(i + step, self.count)) for i in range(0, self.count, step)]
         self._states = states
         self._offset = torch.zeros(self.layers, 1, self.width, dtype=torch.float64)
