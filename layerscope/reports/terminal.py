@@ -192,7 +192,7 @@ def _shown(curve: Curve, value: float, stderr: float) -> tuple[str, str]:
     if curve.unit == "%" and math.isfinite(value):
         return f"{100 * value:.1f}", f"±{100 * stderr:.1f}" if stderr >= NIL else ""
     if curve.group == "similarity" and math.isfinite(value):
-        return f"{value:.3f}", error(stderr)
+        return f"{round(value, 3) + 0.0:.3f}", error(stderr)  # + 0.0: no minus before nothing
     return number(value), error(stderr) if math.isfinite(value) else ""
 
 

@@ -266,6 +266,13 @@ def test_a_constant_is_a_flat_line_in_the_middle_and_rounding_is_not_magnified(w
     assert (low, high) == pytest.approx((1.9, 2.1))
 
 
+def test_what_is_nil_but_for_rounding_is_nothing_in_a_figure(written, by_layer):
+    axis = all_curves([written(by_layer("dime", [1e-14, -3e-14, 0.0]), depth=2)]).axes[0]
+    assert axis.lines[0].get_ydata().tolist() == [0.0, 0.0, 0.0]
+    axis.figure.draw_without_rendering()
+    assert not any("e" in tick.get_text() for tick in axis.get_yticklabels())
+
+
 @pytest.mark.parametrize("values", [[2e10, 4e6, 150.0], [3.1, 3.3, 3.2], [900.0, 40.0, 12.0]])
 def test_perplexity_has_a_readable_scale(written, by_layer, values):
     axis = all_curves([written(by_layer("perplexity", values), depth=2)]).axes[0]

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from layerscope.reports.curves import Curve, Values
+from layerscope.reports.curves import NIL, Curve, Values
 from layerscope.reports.figures import style
 from layerscope.reports.figures.member import Key, Member
 from layerscope.reports.plain import plain, pooling_name
@@ -105,8 +105,9 @@ def _line(axis: Any, member: Member, curve: Curve, how: dict[str, Any]) -> None:
 
 
 def _finite(curve: Curve) -> Values:
-    """Return a curve's values in its unit, NaN where they are not finite."""
-    return np.where(np.isfinite(curve.values), curve.values * curve.scale, np.nan)
+    """Return a curve's values in its unit, NaN where they are not finite and nothing where they are rounding."""
+    values = np.where(np.abs(curve.values) < NIL, 0.0, curve.values)
+    return np.where(np.isfinite(values), values * curve.scale, np.nan)
 
 
 def _marked(values: Values, number: int) -> list[int]:
@@ -139,6 +140,7 @@ def _scale(axis: Any, values: Values, log: bool) -> None:
 
 
 def _tick(value: float, place: int, digits: int = 6) -> str:
+    value = 0.0 if abs(value) < NIL else value
     number, _, power = f"{value:.{digits}g}".partition("e")
     return (f"{number}e{int(power)}" if power else number).replace("-", "−")
 
