@@ -1,3 +1,4 @@
+import math
 from typing import Any, TypeAlias
 
 import numpy.typing as npt
@@ -69,6 +70,23 @@ def unit_rows(rows: Tensor) -> Tensor:
     norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     scaled: Tensor = rows / norms.masked_fill(norms == 0, 1.0)
     return scaled
+
+
+def directions(rows: Tensor, scale: Tensor) -> Tensor:
+    """Return `rows` `[..., D]` scaled to unit norm, NaN where a row is zero but for the rounding of float32.
+
+    `scale` (broadcast to `[..., 1]`) is the size of the vectors before they were centred.
+    """
+    norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    # What centring leaves of equal vectors points nowhere: unit norm would make data of rounding.
+    scaled: Tensor = rows / norms.masked_fill(norms <= torch.finfo(torch.float32).eps * scale, torch.nan)
+    return scaled
+
+
+def typical_norm(rows: Tensor) -> Tensor:
+    """Return the root mean square norm `[..., 1, 1]` of `rows` `[..., N, D]`."""
+    norm: Tensor = torch.linalg.vector_norm(rows, dim=(-2, -1), keepdim=True)
+    return norm / math.sqrt(rows.shape[-2])
 
 
 def centred(rows: Tensor) -> Tensor:

@@ -2,7 +2,7 @@ import torch
 from torch import Tensor
 
 from layerscope.errors import LayerscopeError
-from layerscope.metrics.arrays import Array, as_pair64, centred, unit_rows
+from layerscope.metrics.arrays import Array, as_pair64, centred, directions, typical_norm
 
 
 def cosine_similarity(X: Array, Y: Array, center: bool = True) -> Tensor:
@@ -10,8 +10,9 @@ def cosine_similarity(X: Array, Y: Array, center: bool = True) -> Tensor:
 
     `X` and `Y` are `[..., N, D]`. `center` first subtracts from each its own mean over the samples, without
     which a direction common to all samples hides what differs; centring modalities apart removes the gap
-    between them. -1 ... 1; the cosine with a zero vector is 0. Float64. Raises `LayerscopeError` for
-    non-finite input and unequal shapes.
+    between them. -1 ... 1, and NaN where a vector is zero, as where `center` is taken of equal vectors: zero up
+    to float32's rounding of the vectors' typical norm. Float64. Raises `LayerscopeError` for non-finite input
+    and unequal shapes.
 
     Source: Tracing Representation Progression, section 2 and footnote 2.
     """
@@ -21,7 +22,6 @@ def cosine_similarity(X: Array, Y: Array, center: bool = True) -> Tensor:
             f"X has {first.shape[-1]} features and Y has {second.shape[-1]}: cosine needs equal widths, "
             "cka compares any two"
         )
-    if center:
-        first, second = centred(first), centred(second)
-    cosines: Tensor = torch.linalg.vecdot(unit_rows(first), unit_rows(second))
+    units = (directions(centred(rows) if center else rows, typical_norm(rows)) for rows in (first, second))
+    cosines: Tensor = torch.linalg.vecdot(*units)
     return cosines.clamp(-1.0, 1.0)

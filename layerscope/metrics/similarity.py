@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from layerscope.errors import LayerscopeError
-from layerscope.metrics.arrays import Array, check_choice, unit_rows
+from layerscope.metrics.arrays import Array, check_choice, directions
 from layerscope.metrics.cka import check_rows, hsic
 from layerscope.metrics.spectrum import symmetric_product
 
@@ -33,8 +33,8 @@ def similarity_matrix(states: States, metric: str = "cka", debiased: bool = True
 
     `states` is `[N, L, D]`, an array, a tensor, or an object with a shape and slices of rows. "cka" is
     linear `cka` (`debiased`, N >= 4; always centred), exactly that of each pair; "cosine_similarity" is the
-    mean of `cosine_similarity` over the samples (`center`). Rows and columns of a layer that does not vary
-    are NaN in CKA and 0 in cosine. Memory is bounded whatever N. Raises `LayerscopeError` for non-finite
+    mean of `cosine_similarity` over the samples whose cosine is defined (`center`). Rows and columns of a layer
+    that does not vary are NaN. Memory is bounded whatever N. Raises `LayerscopeError` for non-finite
     states, shapes and options.
 
     Source: Tracing Representation Progression, section 2; Kornblith et al. 2019.
@@ -59,32 +59,34 @@ def cosine_to(states: States, layer: int = -1, center: bool = True) -> Tensor:
     """Return each sample's cosine between every layer and one of them, `[N, L]` in float64, read in blocks.
 
     `states` as in `similarity_matrix`; `layer` counts from the end where negative. Column l equals
-    `cosine_similarity(states[:, l], states[:, layer], center)`: -1 ... 1, 0 for zero vectors. Raises
+    `cosine_similarity(states[:, l], states[:, layer], center)`: -1 ... 1, NaN for zero vectors. Raises
     `LayerscopeError` for non-finite states and a layer that does not exist.
     """
     blocks = _Blocks(states, center)
     if not -blocks.layers <= layer < blocks.layers:
         raise LayerscopeError(f"layer {layer} does not exist: these states have layers 0..{blocks.layers - 1}")
-    unit_blocks = (unit_rows(rows) for rows in blocks)
+    unit_blocks = (directions(rows, blocks.scale) for rows in blocks)
     return torch.cat([torch.linalg.vecdot(unit, unit[layer]).mT for unit in unit_blocks]).clamp(-1.0, 1.0)
 
 
-def cosine_pairs(states: States, center: bool = True) -> tuple[Tensor, Tensor]:
-    """Return mean and standard error `[L, L]` of the per-sample cosines of every two layers, read in row blocks.
+def cosine_pairs(states: States, center: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """Return mean, standard error and number `[L, L]` of the per-sample cosines of every two layers, read in blocks.
 
-    `states` as in `similarity_matrix`, whose cosine matrix is the first of the two; the error is NaN for one sample.
-    Raises `LayerscopeError` for non-finite states.
+    `states` as in `similarity_matrix`, whose cosine matrix is the first of the three. Samples without a cosine
+    (`cosine_to`) are not among the number; the mean of none and the error of one are NaN. Raises `LayerscopeError`
+    for non-finite states.
     """
     blocks = _Blocks(states, center)
-    total = squares = torch.zeros(blocks.layers, blocks.layers, dtype=torch.float64)
+    total = squares = counts = torch.zeros(blocks.layers, blocks.layers, dtype=torch.float64)
     for rows in blocks:
-        unit = unit_rows(rows).transpose(0, 1)
+        unit, defined = blocks.directions(rows)
+        unit = unit.transpose(0, 1)
         cosines = unit @ unit.mT
         total, squares = total + cosines.sum(0), squares + cosines.square().sum(0)
-    n = blocks.count
-    mean = (total / n).clamp(-1.0, 1.0)
-    spread = (squares / n - mean.square()).clamp(min=0.0)
-    return mean, (spread / (n - 1)).sqrt() if n > 1 else torch.full_like(mean, torch.nan)
+        counts = counts + defined @ defined.mT
+    mean = (total / counts).clamp(-1.0, 1.0)
+    spread = (squares / counts - mean.square()).clamp(min=0.0)
+    return mean, torch.where(counts > 1, spread / (counts - 1), torch.nan).sqrt(), counts.long()
 
 
 class _Blocks:
@@ -96,17 +98,20 @@ class _Blocks:
             raise LayerscopeError(f"states has shape {shape}: give [samples, layers, features], none of them 0")
         self.count, self.layers, self.width = shape
         # A block must fit, and a Gram tile of it for every layer.
-        rows = min(_BLOCK_BYTES // (8 * self.layers * self.width), math.isqrt(_TILE_BYTES // (8 * self.layers)))
-        rows = max(1, rows)
-        self.spans = [slice(i, min(i + rows, self.count)) for i in range(0, self.count, rows)]
+        step = min(_BLOCK_BYTES // (8 * self.layers * self.width), math.isqrt(_TILE_BYTES // (8 * self.layers)))
+        step = max(1, step)
+        self.spans = [slice(i, min(i + step, self.count)) for i in range(0, self.count, step)]
         self._states = states
         self._offset = torch.zeros(self.layers, 1, self.width, dtype=torch.float64)
         first = self.read(self.spans[0])[:, :1].clone()
-        total = torch.zeros_like(first)
+        total, squares = torch.zeros_like(first), torch.zeros_like(first[..., :1])
         for span in self.spans:
+            rows = self.read(span)
             # Sums around the first sample are exact where a layer does not vary.
-            total = total + (self.read(span) - first).sum(1, keepdim=True)
+            total = total + (rows - first).sum(1, keepdim=True)
+            squares = squares + torch.linalg.vector_norm(rows, dim=(1, 2), keepdim=True).square()
         offset = first + total / self.count
+        self.scale = (squares / self.count).sqrt()
         if not bool(torch.isfinite(offset).all()):
             bad = (~torch.isfinite(offset)).any(-1).flatten().nonzero().flatten().tolist()
             raise LayerscopeError(f"states holds NaN or infinite values at layers {bad}: drop those samples first")
@@ -125,13 +130,19 @@ class _Blocks:
     def __iter__(self) -> Iterator[Tensor]:
         return (self.read(span) for span in self.spans)
 
+    def directions(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a block's unit rows, zero where they have no direction, and `[L, rows]` 1 where they have one."""
+        unit = directions(rows, self.scale.to(rows.device))
+        return unit.nan_to_num(0.0), 1.0 - unit[..., 0].isnan().to(unit.dtype)
+
 
 def _mean_cosines(blocks: _Blocks) -> Tensor:
     total: float | Tensor = 0.0
+    counts: float | Tensor = 0.0
     for rows in blocks:
-        unit = unit_rows(rows).flatten(1)
-        total = total + unit @ unit.mT
-    return torch.as_tensor(total / blocks.count).clamp(-1.0, 1.0)
+        unit, defined = blocks.directions(rows)
+        total, counts = total + unit.flatten(1) @ unit.flatten(1).mT, counts + defined @ defined.mT
+    return torch.as_tensor(total / counts).clamp(-1.0, 1.0)
 
 
 def _row_norm_sums(blocks: _Blocks) -> tuple[Tensor, Tensor]:

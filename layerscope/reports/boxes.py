@@ -42,6 +42,14 @@ def boxes(run: Run) -> list[Box]:
     return [_box(int(layer), rows, names) for layer, rows in values.groupby("layer", sort=True)]
 
 
+def boxes_pooling(run: Run) -> str | None:
+    """Return which vector of a sample the boxes are about, None where there are none."""
+    if not run.folder.has_table(TABLE):
+        return None
+    pooling = run.folder.read_table(TABLE)["pooling"]
+    return str(pooling.iloc[0]) if len(pooling) else None
+
+
 def _box(layer: int, rows: pd.DataFrame, names: pd.Series) -> Box:  # type: ignore[type-arg]
     values, samples = rows["value"].to_numpy(), rows["sample"].to_numpy()
     low, first, median, third, high = (float(q) for q in np.percentile(values, (WHISKERS[0], 25, 50, 75, WHISKERS[1])))

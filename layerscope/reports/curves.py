@@ -38,7 +38,8 @@ class Curve:
     """One metric by layer: arrays of one length, accuracies and shares in 0 … 1.
 
     `final` is the value after the final norm where `values` are taken before it, else None; a curve at the site
-    `normed` has it as its last value. `stands_out` is a layer ≥ 1, or None where none does.
+    `normed` has it as its last value. `n` is the most samples of a layer, `n_least` the fewest, `n_skipped` the most
+    that a layer leaves out. `stands_out` is a layer ≥ 1, or None where none does.
     """
 
     metric: str
@@ -53,6 +54,7 @@ class Curve:
     final: float | None
     final_stderr: float | None
     n: int
+    n_least: int
     n_skipped: int
     stands_out: int | None
 
@@ -130,6 +132,7 @@ def _curve(rows: pd.DataFrame, run: Run) -> Curve:
         final=None if end is None else float(end["value"]),
         final_stderr=None if end is None else float(end["stderr"]),
         n=int(body["n"].max()),
+        n_least=int(body["n"].min()),
         n_skipped=int(body["n_skipped"].max()),
         stands_out=_stands_out(metric, layers, values, reference=run.depth if run.final == "raw" else None),
     )
@@ -140,39 +143,47 @@ def _text(value: object) -> str | None:
 
 
 def _stands_out(metric: str, layers: tuple[int, ...], values: Values, reference: int | None) -> int | None:
-    known = {layer: float(v) for layer, v in zip(layers, values, strict=True) if layer >= 1 and math.isfinite(v)}
+    candidates = {layer: float(v) for layer, v in zip(layers, values, strict=True) if layer >= 1}
     if about(metric).needs == "pairs":
-        start = _holds_from(known, SIMILAR)
+        start = _holds_from(candidates, SIMILAR)
         return None if start == reference else start
     if metric == "saturated":
-        return _holds_from(known, HALF)
+        return _holds_from(candidates, HALF)
+    known = {layer: v for layer, v in candidates.items() if math.isfinite(v)}
     if metric in COUNTS or not known or (len(known) > 1 and len(set(known.values())) == 1):
         return None
     return (min if metric in LOWEST else max)(known, key=known.__getitem__)
 
 
-def _holds_from(known: dict[int, float], level: float) -> int | None:
-    """Return the first layer from which every value is above a level."""
+def _holds_from(values: dict[int, float], level: float) -> int | None:
+    """Return the first layer from which every value is known and above a level."""
     start = None
-    for layer in sorted(known, reverse=True):
-        if known[layer] <= level:
+    for layer in sorted(values, reverse=True):
+        if not values[layer] > level:
             break
         start = layer
     return start
 
 
-def number(value: float) -> str:
-    """Return a value with three significant digits, `–` where it is not finite."""
+def number(value: float, digits: int = 3) -> str:
+    """Return a value with so many significant digits, `–` where it is not finite."""
     if not math.isfinite(value):
         return "–" if math.isnan(value) else str(value)
     size = abs(value)
     if size < NIL:
         return "0"
-    if size >= 99950 or size < 0.0009995:
-        digits, power = f"{value:.2e}".split("e")
-        return f"{digits}e{int(power)}"
-    decimals = 2 - math.floor(math.log10(float(f"{size:.2e}")))
+    shown = float(f"{size:.{digits - 1}e}")
+    if shown >= 1e5 or shown < 1e-3:
+        figures, power = f"{value:.{digits - 1}e}".split("e")
+        return f"{figures}e{int(power)}"
+    decimals = digits - 1 - math.floor(math.log10(shown))
     return f"{round(value, decimals):,.{max(0, decimals)}f}"
+
+
+def apart(*values: float) -> int:
+    """Return how many significant digits, from three on, tell values apart that are not equal."""
+    known = {v for v in values if math.isfinite(v)}
+    return next((d for d in range(3, 12) if len({number(v, d) for v in known}) == len(known)), 12)
 
 
 def error(stderr: float) -> str:
@@ -187,9 +198,9 @@ def error(stderr: float) -> str:
     return f"±{round(stderr, decimals):,.{max(0, decimals)}f}"
 
 
-def told(curve: Curve, value: float, stderr: float = math.nan) -> str:
+def told(curve: Curve, value: float, stderr: float = math.nan, digits: int = 3) -> str:
     """Return value, standard error and unit of a point of a curve, as a sentence says it."""
     if curve.unit == "%" and math.isfinite(value):
         shown = f"{100 * value:.1f}" + (f" ±{100 * stderr:.1f}" if stderr >= NIL else "")
         return f"{shown} %"
-    return " ".join(part for part in (number(value), error(stderr), curve.unit) if part)
+    return " ".join(part for part in (number(value, digits), error(stderr), curve.unit) if part)

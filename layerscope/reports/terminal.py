@@ -192,7 +192,7 @@ def _shown(curve: Curve, value: float, stderr: float) -> tuple[str, str]:
     if curve.unit == "%" and math.isfinite(value):
         return f"{100 * value:.1f}", f"±{100 * stderr:.1f}" if stderr >= NIL else ""
     if curve.group == "similarity" and math.isfinite(value):
-        return f"{value:.3f}", error(stderr)
+        return f"{round(value, 3) + 0.0:.3f}", error(stderr)  # + 0.0: no minus before nothing
     return number(value), error(stderr) if math.isfinite(value) else ""
 
 
@@ -236,20 +236,20 @@ def _marked(group: Group, members: list[Curve]) -> str:
 
 def _counted(members: list[Curve], run: Run) -> str:
     """Say how many samples (of a language model's lens: tokens) each metric is about, and how many it skips."""
-    groups: dict[tuple[int, int, str], list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for c in members:
         lens = about(c.metric).needs == "lens"
         unit = "tokens" if lens and run.info["model"].get("language_model") else "samples"
-        titles = groups.setdefault((c.n, c.n_skipped, unit), [])
+        if c.n_least < c.n:
+            text = f"{c.n_least:,} to {c.n:,} {unit} by layer, the others skipped"
+        else:
+            text = f"{c.n:,} {unit}, " + (f"{c.n_skipped:,} skipped" if c.n_skipped else "none skipped")
+        titles = groups.setdefault(text, [])
         if c.title not in titles:
             titles.append(c.title)
-    texts = {
-        f"{n:,} {unit}" + (f", {skipped:,} skipped" if skipped else ", none skipped"): titles
-        for (n, skipped, unit), titles in groups.items()
-    }
-    if len(texts) == 1:
-        return next(iter(texts))
-    return "; ".join(f"{text} ({', '.join(titles)})" for text, titles in texts.items())
+    if len(groups) == 1:
+        return next(iter(groups))
+    return "; ".join(f"{text} ({', '.join(titles)})" for text, titles in groups.items())
 
 
 def _has_error(members: list[Curve]) -> bool:

@@ -20,11 +20,23 @@ def test_each_side_is_centred_by_its_own_mean(rng):
     assert cosine_similarity(X + 100, X - 100, center=False).max() < 0
 
 
-def test_a_zero_vector_has_cosine_zero(rng):
+def test_a_zero_vector_has_no_cosine(rng):
     X = rng.standard_normal((5, 3))
     X[2] = 0
-    assert cosine_similarity(X, X, center=False)[2] == 0
-    assert cosine_similarity(np.full((5, 3), 0.1), X).abs().max() == 0
+    assert cosine_similarity(X, X, center=False).isnan().tolist() == [False, False, True, False, False]
+    assert cosine_similarity(np.full((5, 3), 0.1), X).isnan().all()
+    assert cosine_similarity(np.zeros((5, 3)), X).isnan().all()
+
+
+def test_a_centred_vector_is_zero_up_to_rounding(rng):
+    X = rng.standard_normal((3, 6, 4))
+    Y = X.copy()
+    Y[1] = np.float32(0.1) * (1 + np.float32(1e-7) * rng.standard_normal((6, 4)))
+    Y[2, 5] = Y[2, :5].mean(0) + 1e-9
+    undefined = cosine_similarity(X, Y).isnan()
+    assert undefined.sum(-1).tolist() == [0, 6, 1] and undefined[2, 5]
+    for small in (1e-20, 1e20):  # nothing depends on the unit the states are in
+        assert cosine_similarity(X * small, Y * small).isnan().equal(undefined)
 
 
 def test_unequal_widths_are_both_named(rng):

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from layerscope.errors import LayerscopeError
-from layerscope.metrics import cka, cosine_similarity, cosine_to, similarity, similarity_matrix
+from layerscope.metrics import cka, cosine_pairs, cosine_similarity, cosine_to, similarity, similarity_matrix
 
 
 class OnDisk:
@@ -63,7 +63,30 @@ def test_a_layer_that_does_not_vary(rng, small_blocks):
     states[:, 0] = 0.1
     values = similarity_matrix(states)
     np.testing.assert_array_equal(values.isnan(), [[True] * 3, [True, False, False], [True, False, False]])
-    assert cosine_to(states)[:, 0].abs().max() == 0
+    assert cosine_to(states).isnan().sum(0).tolist() == [30, 0, 0]
+    assert cosine_to(states, 0).isnan().all()
+    np.testing.assert_array_equal(similarity_matrix(states, "cosine_similarity").isnan(), values.isnan())
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_samples_without_a_cosine_are_counted_and_not_averaged(rng, small_blocks, center):
+    states = rng.standard_normal((30, 3, 4)).cumsum(1)
+    states[:, 2] -= states[:, 2].mean(0)  # so that a zero vector is one around the mean too
+    states[7, 2] = 0
+    states[:, 2] -= (np.arange(30) == 8)[:, None] * states[:, 2].sum(0)
+    states[:, 0] = 0.1 if center else 0.0
+    mean, error, count = cosine_pairs(OnDisk(states), center)
+    assert count.tolist() == [[0, 0, 0], [0, 30, 29], [0, 29, 29]]
+    for a in range(3):
+        for b in range(3):
+            own = np.asarray(cosine_similarity(states[:, a], states[:, b], center))
+            own = own[~np.isnan(own)]
+            assert len(own) == count[a, b]
+            if len(own):
+                assert float(mean[a, b]) == pytest.approx(own.mean(), abs=1e-12)
+                assert float(error[a, b]) == pytest.approx(own.std(ddof=1) / len(own) ** 0.5, abs=1e-8)
+    assert mean[0].isnan().all() and error[0].isnan().all()
+    np.testing.assert_array_equal(similarity_matrix(states, "cosine_similarity", center=center), mean)
 
 
 def test_half_precision_and_tensors(rng):

@@ -1,5 +1,6 @@
 """A whole run against the same metrics computed here, from states that the test's own hooks have seen."""
 
+import io
 import math
 
 import numpy as np
@@ -7,9 +8,13 @@ import pytest
 import torch
 from models import zoo
 from models.tokenizer import word_tokenizer, words
+from rich.console import Console
 
 from layerscope import metrics, profile
 from layerscope.inputs import augment, open_corpus
+from layerscope.reports import terminal
+from layerscope.reports.boxes import boxes
+from layerscope.reports.figures import draw
 from layerscope.runs import Run
 
 N, VIEWS = 24, 2
@@ -222,3 +227,22 @@ def test_the_demo_answers_in_its_first_line(tmp_path, capfd) -> None:
     assert int(found[1]) == accuracy.drop(0).idxmax()
     assert float(found[2]) == pytest.approx(100 * accuracy[int(found[1])], abs=0.051)
     assert float(found[3]) == pytest.approx(100 * accuracy[6], abs=0.051)
+
+
+def test_cosines_with_a_layer_that_gives_every_sample_one_vector_are_undefined_and_counted(tmp_path) -> None:
+    """The first token is the same word: before the first block nothing tells the samples apart."""
+    same = [f"w1 {text}" for text in texts()]
+    how = {"processor": word_tokenizer(), "metrics": ["cosine_similarity"], "pooling": "first", "views": 0}
+    run = profile(zoo.bert(), same, out=tmp_path / "run", progress=False, **how)
+    table = run.table().set_index(["layer", "layer_b"])
+    assert table["value"].isna().sum() == 2 * zoo.L + 1
+    for pair, row in table.iterrows():
+        assert math.isnan(row["value"]) == (0 in pair)
+        assert (row["n"], row["n_skipped"]) == ((0, N) if 0 in pair else (N, 0))
+    samples = run.folder.read_table("samples.cosine_to_last")
+    assert samples["value"].isna().groupby(samples["layer"]).sum().tolist() == [N, *[0] * zoo.L]
+    assert [box.layer for box in boxes(run)] == list(range(1, zoo.L))
+    stream = io.StringIO()
+    terminal.show(run, Console(file=stream, width=120))
+    assert f"N: 0 to {N} samples by layer, the others skipped." in stream.getvalue()
+    assert "nan" not in stream.getvalue() and len(draw(run, tmp_path / "figures")) == 14

@@ -4,9 +4,12 @@ import sys
 import matplotlib
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch import nn
 
 from layerscope.errors import LayerscopeError
+from layerscope.profiling import profile
 from layerscope.reports.curves import curves
 from layerscope.reports.figures import _members, draw
 from layerscope.reports.figures.boxes import draw_boxes
@@ -25,6 +28,14 @@ def drawn(labelled, tmp_path_factory):
     paths = draw(labelled, tmp_path_factory.mktemp("figures") / "deep" / "er")
     assert dict(matplotlib.rcParams) == before
     return {path.name: path for path in paths}
+
+
+def headless():
+    """Return a model of two blocks without a norm after them."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(8, 16), nn.Sequential(*(nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(3)))
+    )
 
 
 def panels_of(figure):
@@ -128,6 +139,50 @@ def test_poolings_of_several_runs_are_told_by_their_markers(written, by_layer):
     assert {"mean pooling", "last pooling"} <= {text.get_text() for text in figure.legends[0].get_texts()}
 
 
+def test_a_pooling_has_one_look_in_all_figures_of_a_run(written, by_layer):
+    rows = by_layer("prompt_entropy", [1.0, 2.0, 1.5])
+    rows += [row for p in ("mean", "last") for row in by_layer("effective_rank", [1.0, 2.0, 1.5], pooling=p)]
+    rows += by_layer("lidar", [1.0, 2.0, 1.5], pooling="last")
+    run = written(rows, depth=2, pooling=["mean", "last"])
+    own = {
+        "prompt entropy": [look(0)["color"]],
+        "effective rank": [look(1)["color"], look(2)["color"]],
+        "LiDAR": [look(2)["color"]],
+    }
+    singles = [drawing(draw_curves, [run], [key]) for key in keys(_members([run], None))]
+    for figure in (all_curves([run]), *singles):
+        for title, axis in panels_of(figure).items():
+            assert [line.get_color() for line in axis.lines if len(line.get_xdata()) > 1] == own[title]
+    legend = [text.get_text() for text in singles[-1].legends[0].get_texts()]
+    assert "last pooling" in legend and "mean pooling" not in legend
+
+
+def test_one_pooling_beside_what_is_by_token_needs_one_colour(written, by_layer):
+    run = written(by_layer("prompt_entropy", [1.0, 2.0]) + by_layer("lidar", [1.0, 2.0], pooling="mean"), depth=1)
+    figure = all_curves([run])
+    assert {axis.lines[0].get_color() for axis in figure.axes} == {look(0)["color"]}
+    assert "mean pooling" not in [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_the_legend_of_one_metric_names_the_runs_that_have_it(labelled, bare):
+    shown = [key for key in keys(_members([labelled, bare], None)) if key[0] == "linear_probe"]
+    figure = drawing(draw_curves, [labelled, bare], shown, names=["ours", "theirs"])
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "ours" in texts and "theirs" not in texts
+
+
+def test_boxes_tell_their_pooling_and_end_at_their_last_layer(labelled, rows, tmp_path):
+    run = profile(headless(), rows[0], out=tmp_path / "run", metrics="cosine_similarity", progress=False)
+    (axis,) = drawing(draw_boxes, [run]).axes
+    assert run.final == "raw" and axis.get_xlim() == (-0.5, run.depth - 0.5)
+    pooling = run.folder.read_table("samples.cosine_to_last")["pooling"].unique()
+    assert pooling.tolist() == ["mean"]
+    assert axis.get_title(loc="left") == "cosine to the last layer, mean pooling"
+    assert [a.get_title(loc="left") for a in drawing(draw_boxes, [run, labelled], names=["a", "b"]).axes] == [
+        "a\nmean pooling", "b\nmean pooling",
+    ]  # fmt: skip
+
+
 def test_a_heat_map_prints_every_pair_and_names_its_axes(labelled):
     axis = drawing(draw_pairs, [labelled], "cka").axes[0]
     square = labelled.metric("cka").to_numpy()
@@ -209,6 +264,13 @@ def test_a_constant_is_a_flat_line_in_the_middle_and_rounding_is_not_magnified(w
     run = written(by_layer("curvature", 2.0 + np.array([0.0, 3e-8, -1e-8])), depth=2)
     low, high = all_curves([run]).axes[0].get_ylim()
     assert (low, high) == pytest.approx((1.9, 2.1))
+
+
+def test_what_is_nil_but_for_rounding_is_nothing_in_a_figure(written, by_layer):
+    axis = all_curves([written(by_layer("dime", [1e-14, -3e-14, 0.0]), depth=2)]).axes[0]
+    assert axis.lines[0].get_ydata().tolist() == [0.0, 0.0, 0.0]
+    axis.figure.draw_without_rendering()
+    assert not any("e" in tick.get_text() for tick in axis.get_yticklabels())
 
 
 @pytest.mark.parametrize("values", [[2e10, 4e6, 150.0], [3.1, 3.3, 3.2], [900.0, 40.0, 12.0]])

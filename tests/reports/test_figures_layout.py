@@ -8,6 +8,7 @@ import pytest
 from matplotlib.text import Text
 
 from layerscope.reports.figures import _drawers, _members, _single, draw
+from layerscope.reports.figures.pairs import draw_pairs
 from layerscope.reports.figures.style import COLUMN_WIDTH, TEXT_WIDTH, fitted, sheet, styled
 
 pytestmark = pytest.mark.filterwarnings("error:constrained_layout")
@@ -99,6 +100,20 @@ def test_depths(synthetic, depth):
 def test_runs_of_unequal_depth_with_hostile_names(synthetic, labelled):
     assert_clear([synthetic(1), synthetic(50), labelled, synthetic(24)], names=HOSTILE[:4])
     assert_clear([synthetic(6), labelled], names=HOSTILE[4:6])
+
+
+@pytest.mark.parametrize("name", ["a", "pythia-160m at step one thousand on wikitext"])
+def test_maps_of_poolings_below_titles_of_several_lines(written, pairs, name):
+    poolings = ("position", "mean")
+    runs = []
+    for depth in (6, 12, 24):
+        x = np.arange(depth + 1)
+        square = np.exp(-abs(x[:, None] - x) / 9)
+        rows = [row for p in poolings for row in pairs("cosine_similarity", square, pooling=p)]
+        runs.append(written(rows, depth=depth, pooling=["mean"], data=f"data{depth}"))
+    members = _members(runs, [f"{name} {i}" for i in range(3)])
+    with styled():
+        assert faults(draw_pairs(members, "cosine_similarity", COLUMN_WIDTH)) == ([], [])
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -75,6 +75,13 @@ def test_the_mark_stands_at_the_layer_that_stands_out(written, by_layer):
     assert next(line for line in lines if line.startswith("shape")).split() == ["shape", "▁▅▃▆█"]
 
 
+def test_what_is_nil_but_for_rounding_has_no_sign_and_no_exponent(written, by_layer, pairs):
+    square = [[1, 0, -1e-14], [0, 1, 0.5], [0, 0.5, 1]]
+    text = shown(written(by_layer("dime", [1e-14, -3e-14, 0.25]) + pairs("cosine_similarity", square), depth=2))
+    assert re.search(r"^ +0 +0.000 ", text, re.MULTILINE) and "-" not in text.split("Similarity")[1].split("shape")[0]
+    assert "e-14" not in text
+
+
 def test_names_are_text_not_markup(written, by_layer):
     run = written(by_layer("curvature", [1.0, 2.0]), depth=1, model="[red]x[/red]", data="[/] :smile: \x1b[2J\nnext")
     text = shown(run, color=True)

@@ -28,15 +28,18 @@ def pair_rows(source: Source) -> Iterator[Row]:
             yield from _square(source, "cosine_similarity", "centered", pooling, *metrics.cosine_pairs(states))
         if source.wants("cka") and len(states) >= LEAST:
             matrix = metrics.similarity_matrix(states, "cka")
-            yield from _square(source, "cka", "linear,debiased", pooling, matrix, torch.full_like(matrix, math.nan))
+            unknown, all_of_them = torch.full_like(matrix, math.nan), torch.full_like(matrix, len(states))
+            yield from _square(source, "cka", "linear,debiased", pooling, matrix, unknown, all_of_them)
 
 
-def _square(source: Source, name: str, variant: str, pooling: str, values: Tensor, errors: Tensor) -> Iterator[Row]:
+def _square(
+    source: Source, name: str, variant: str, pooling: str, values: Tensor, errors: Tensor, counts: Tensor
+) -> Iterator[Row]:
     columns = source.run.columns
     for i, a in enumerate(columns):
         for j, b in enumerate(columns):
             other: Row = {"layer_b": b.layer, "site_b": b.site, "variant": variant, "pooling": pooling}
-            yield source.row(name, a, float(values[i, j]), float(errors[i, j]), **other)
+            yield source.row(name, a, float(values[i, j]), float(errors[i, j]), int(counts[i, j]), **other)
 
 
 def _keep(source: Source, values: Tensor, pooling: str) -> None:

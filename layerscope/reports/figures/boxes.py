@@ -9,9 +9,9 @@ from matplotlib.patches import Patch
 
 from layerscope.reports.boxes import WHISKERS
 from layerscope.reports.figures import style
-from layerscope.reports.figures.lines import mark_layers
+from layerscope.reports.figures.lines import kinds_of, mark_layers
 from layerscope.reports.figures.member import Member
-from layerscope.reports.plain import plain
+from layerscope.reports.plain import plain, pooling_name
 
 LIGHT = 0.35
 
@@ -22,12 +22,13 @@ def draw_boxes(members: list[Member], width: float) -> Any:
     columns = style.panel_columns(width, len(shown))
     figure, axes = style.sheet(width, len(shown), columns, 2.0, members)
     for axis, member in zip(axes, shown, strict=True):
-        _boxes(axis, member)
-        mark_layers(axis, member.run.depth, most=8 if width / columns > 2 else 5)
-        axis.set_title("cosine to the last layer, by sample" if member.alone else plain(member.name))
+        _boxes(axis, member, _color(member, members))
+        mark_layers(axis, member.boxes[-1].layer, most=8 if width / columns > 2 else 5)
+        pooling = pooling_name(member.boxes_pooling)
+        axis.set_title(f"cosine to the last layer, {pooling}" if member.alone else f"{plain(member.name)}\n{pooling}")
         axis.set_ylabel("cosine to the last layer" if not member.alone else "cosine")
     style.label_below(axes, columns, "layer")
-    color = style.COLORS[0] if members[0].alone else "#777777"
+    color = _color(members[0], members) if members[0].alone else "#777777"
     style.explain(
         figure,
         [
@@ -39,7 +40,14 @@ def draw_boxes(members: list[Member], width: float) -> Any:
     return style.finish(figure)
 
 
-def _boxes(axis: Any, member: Member) -> None:
+def _color(member: Member, members: list[Member]) -> str:
+    """Return the colour of a run; where it is alone that of the pooling of its boxes, as on all its figures."""
+    kinds, pooling = kinds_of(members), member.boxes_pooling
+    kind = kinds.index(pooling) if pooling in kinds else 0
+    return str(style.look(kind if member.alone else member.number)["color"])
+
+
+def _boxes(axis: Any, member: Member, color: str) -> None:
     thin = {"color": style.DARK, "linewidth": 0.6}
     axis.bxp(
         [{"q1": b.first, "med": b.median, "q3": b.third, "whislo": b.low, "whishi": b.high} for b in member.boxes],
@@ -48,7 +56,7 @@ def _boxes(axis: Any, member: Member) -> None:
         showfliers=False,
         patch_artist=True,
         manage_ticks=False,
-        boxprops={"facecolor": (style.look(member.number)["color"], LIGHT), "edgecolor": style.DARK, "linewidth": 0.6},
+        boxprops={"facecolor": (color, LIGHT), "edgecolor": style.DARK, "linewidth": 0.6},
         medianprops={"color": style.DARK, "linewidth": 1.2},
         whiskerprops=thin,
         capprops=thin,

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from layerscope.reports.curves import Curve, Values
+from layerscope.reports.curves import NIL, Curve, Values
 from layerscope.reports.figures import style
 from layerscope.reports.figures.member import Key, Member
 from layerscope.reports.plain import plain, pooling_name
@@ -28,13 +28,14 @@ def draw_curves(members: list[Member], shown: list[Key], width: float) -> Any:
     height = 1.75 if len(shown) == 1 else 1.45 if most == 3 else 1.3
     figure, axes = style.sheet(width, len(shown), columns, height, members)
     drawn = [curve for member in members for key in shown for curve in member.panels.get(key, [])]
-    kinds = _kinds(drawn, members)
+    kinds = kinds_of(members)
     for axis, key in zip(axes, shown, strict=True):
         lines = [(member, curve) for member in members for curve in member.panels.get(key, [])]
         draw_panel(axis, lines, kinds, several=sum(metric == key[0] for metric, _ in shown) > 1)
         mark_layers(axis, members[0].run.depth if members[0].alone else 100, most=8 if width / columns > 2 else 5)
     style.label_below(axes, columns, "layer" if members[0].alone else "depth (%)")
-    style.explain(figure, _handles(members, drawn, kinds))
+    there = [member for member in members if any(member.panels.get(key) for key in shown)]
+    style.explain(figure, _handles(there, drawn, kinds))
     return style.finish(figure)
 
 
@@ -67,12 +68,12 @@ def layer_step(depth: int, most: int) -> int:
     return even[0] if even else next((step for step in enough if step in (1, 2, 5, 10, 20, 50)), enough[0])
 
 
-def _kinds(drawn: list[Curve], members: list[Member]) -> list[str | None]:
-    """Return the poolings to tell apart; of one run also what is measured by token, as it has a line of its own."""
-    kinds: list[str | None] = [p for p in dict.fromkeys(c.pooling for c in drawn) if p is not None]
-    if len(kinds) > 1 and members[0].alone and any(c.pooling is None for c in drawn):
-        kinds.append(None)
-    return kinds
+def kinds_of(members: list[Member]) -> list[str | None]:
+    """Return the poolings of runs where there are several, in one order for all figures; first what is by token."""
+    found = dict.fromkeys(c.pooling for m in members for curves in m.panels.values() for c in curves)
+    named = [p for p in found if p is not None]
+    by_token: list[str | None] = [None] if None in found and len(named) > 1 else []
+    return [*by_token, *named]
 
 
 def _look(member: Member, curve: Curve, kinds: list[str | None]) -> dict[str, Any]:
@@ -104,8 +105,9 @@ def _line(axis: Any, member: Member, curve: Curve, how: dict[str, Any]) -> None:
 
 
 def _finite(curve: Curve) -> Values:
-    """Return a curve's values in its unit, NaN where they are not finite."""
-    return np.where(np.isfinite(curve.values), curve.values * curve.scale, np.nan)
+    """Return a curve's values in its unit, NaN where they are not finite and nothing where they are rounding."""
+    values = np.where(np.abs(curve.values) < NIL, 0.0, curve.values)
+    return np.where(np.isfinite(values), values * curve.scale, np.nan)
 
 
 def _marked(values: Values, number: int) -> list[int]:
@@ -138,6 +140,7 @@ def _scale(axis: Any, values: Values, log: bool) -> None:
 
 
 def _tick(value: float, place: int, digits: int = 6) -> str:
+    value = 0.0 if abs(value) < NIL else value
     number, _, power = f"{value:.{digits}g}".partition("e")
     return (f"{number}e{int(power)}" if power else number).replace("-", "−")
 
@@ -165,6 +168,8 @@ def _handles(members: list[Member], drawn: list[Curve], kinds: list[str | None])
         handles += [Line2D([], [], label=member.name, **style.look(member.number)) for member in members]
     if len(kinds) > 1:
         for i, kind in enumerate(kinds):
+            if not any(curve.pooling == kind for curve in drawn):
+                continue
             grey = {"color": "#777777", "marker": "o", "linestyle": "none"} | _fill(i, 0)
             how = style.look(i) if members[0].alone else grey | {"markerfacecolor": "#777777" if i != 1 else "white"}
             handles.append(Line2D([], [], label=pooling_name(kind), **how))

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from layerscope.metrics.registry import rank
-from layerscope.reports.boxes import Box, boxes
+from layerscope.reports.boxes import Box, boxes, boxes_pooling
 from layerscope.reports.curves import Curve, Values
 from layerscope.runs.run import Run
 
@@ -40,6 +40,11 @@ class Member:
     def boxes(self) -> list[Box]:
         """Return a box of each sample's cosine to the last layer by layer; empty where no pairs were compared."""
         return boxes(self.run)
+
+    @cached_property
+    def boxes_pooling(self) -> str | None:
+        """Return which vector of a sample the boxes are about."""
+        return boxes_pooling(self.run)
 
 
 def keys(members: Iterable[Member]) -> list[Key]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -34,6 +35,8 @@ LONG = 500
 DARK = "#222222"
 LEFT = 0.012
 """Where the title and legend of a figure begin, as a share of its width."""
+STEPS = 20
+"""At most so often is a layout settled."""
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans", "font.size": 7.5, "axes.titlesize": 8, "axes.labelsize": 7.5, "xtick.labelsize": 7,
     "ytick.labelsize": 7, "legend.fontsize": 7, "figure.titlesize": 8.5, "axes.spines.top": False,
@@ -136,8 +139,12 @@ def finish(figure: Any) -> Any:
         extra[row] = max(extra.get(row, 0), len(lines) - 1)
     figure.set_figheight(figure.get_figheight() + 0.14 * sum(extra.values()))
     fixed = any(axis.get_aspect() != "auto" for axis in figure.axes)
-    for _ in range(2 if fixed else 1):  # panels of a fixed shape find their place in steps
+    for _ in range(STEPS if fixed else 1):  # panels of a fixed shape find their place below high titles in steps
+        before = [axis.get_position(original=True).bounds for axis in figure.axes]
         figure.get_layout_engine().execute(figure)
+        after = [axis.get_position(original=True).bounds for axis in figure.axes]
+        if np.allclose(before, after, atol=1e-4):
+            break
     figure.set_layout_engine("none")  # both files have the same layout, and neither pays for it again
     return figure
 
