@@ -12,7 +12,7 @@ import pandas as pd
 
 from layerscope.inputs.corpus import folder_name
 from layerscope.metrics.registry import Metric, about, rank
-from layerscope.reports.boxes import WHISKERS, Box, boxes
+from layerscope.reports.boxes import WHISKERS, Box, boxes, boxes_pooling
 from layerscope.reports.curves import Curve, curves, number, panels, told
 from layerscope.reports.findings import Finding, findings
 from layerscope.reports.names import run_names
@@ -196,7 +196,7 @@ def pair_figures(runs: Sequence[Shown]) -> Iterator[Figure]:
             text = f"A heat map: {about(name).meaning}"
             yield from _beside("heat", title, text, choices, about(name))
     choices = [
-        {"run": i, "choice": "", "boxes": [_box(box) for box in found]}
+        {"run": i, "choice": pooling_name(boxes_pooling(entry.run)), "boxes": [_box(box) for box in found]}
         for i, entry in enumerate(runs)
         if (found := boxes(entry.run))
     ]
