@@ -8,25 +8,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from layerscope.evaluation.correlation import correlate
     from layerscope.evaluation.evaluation import Evaluation
-    from layerscope.evaluation.metric_values import corpus_averages, open_metrics
+    from layerscope.evaluation.fitting import fit_rules
+    from layerscope.evaluation.metric_values import corpus_averages, one_variant, open_metrics
     from layerscope.evaluation.opening import open_evaluation
     from layerscope.evaluation.probes import ProbeScore, knn_probe, linear_probe
-    from layerscope.evaluation.rules import Rule, fit_rules
+    from layerscope.evaluation.rules import Choice, Rule, rules_table
 
 _HOMES = {
+    "Choice": "rules",
     "Evaluation": "evaluation",
     "ProbeScore": "probes",
     "Rule": "rules",
     "corpus_averages": "metric_values",
     "correlate": "correlation",
-    "fit_rules": "rules",
+    "fit_rules": "fitting",
     "knn_probe": "probes",
     "linear_probe": "probes",
+    "one_variant": "metric_values",
     "open_evaluation": "opening",
     "open_metrics": "metric_values",
+    "rules_table": "rules",
 }
 
 __all__ = [
+    "Choice",
     "Evaluation",
     "ProbeScore",
     "Rule",
@@ -35,8 +40,10 @@ __all__ = [
     "fit_rules",
     "knn_probe",
     "linear_probe",
+    "one_variant",
     "open_evaluation",
     "open_metrics",
+    "rules_table",
 ]
 
 

@@ -77,7 +77,9 @@ def correlate(
 
     Source: Skean et al. 2025, figures 3 and 8; Efron and Tibshirani 1993 for the percentile bootstrap.
     """
-    _check(statistics, by, first_layer, level)
+    _check(statistics, by, level)
+    for name, value in (("first_layer", first_layer), ("bootstrap", bootstrap), ("seed", seed)):
+        whole(name, value)
     drawn = Bootstrap(bootstrap, seed, level)
     frame = curves(metrics)
     rows = [
@@ -165,14 +167,18 @@ def _mean(rows: Floats) -> Floats:
         return np.asarray(np.where(known, rows, 0).sum(-1) / known.sum(-1), dtype=np.float64)
 
 
-def _check(statistics: Sequence[str], by: str, first_layer: int, level: float) -> None:
+def whole(name: str, value: Any) -> None:
+    """Refuse an option that is no whole number from 0 on."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
+        raise LayerscopeError(f"{name} {value!r} is no whole number from 0 on: give one")
+
+
+def _check(statistics: Sequence[str], by: str, level: float) -> None:
     for name in statistics:
         if name not in STATISTICS:
             raise LayerscopeError(f"statistic {name!r} does not exist{choices(name, STATISTICS)}")
     if by not in ("average", "task"):
         raise LayerscopeError(f"by={by!r} is unknown{choices(by, ('average', 'task'))}")
-    if first_layer < 0:
-        raise LayerscopeError(f"first_layer {first_layer} is below 0: give 1 to leave the embeddings out, or 0")
     if not 0 < level < 1:
         raise LayerscopeError(f"level {level!r} is no share: give one between 0 and 1, as 0.95")
 

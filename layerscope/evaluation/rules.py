@@ -1,31 +1,19 @@
-"""Rules that choose a layer without labels: directions fitted on other models, gains measured on the one held out."""
+"""Rules that choose a layer without labels, each with what it gained on models it was not fitted on."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from layerscope.errors import LayerscopeError
 from layerscope.errors import choices as choices_of
-from layerscope.evaluation.correlation import pairs
-from layerscope.evaluation.metric_values import curves
-from layerscope.evaluation.statistics import FEWEST, spearman
-from layerscope.evaluation.summary import MIN_SHARE
-
-if TYPE_CHECKING:
-    from layerscope.evaluation.evaluation import Evaluation
-    from layerscope.evaluation.metric_values import Metrics
 
 Direction = Literal["minimum", "maximum"]
-WHAT = ("corpus", "metric", "variant", "site", "pooling")
-COMBINED = "mean rank"
-Key = tuple[Any, ...]
-"""The values of `WHAT` of one metric."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +72,11 @@ class Rule:
     def gains(self) -> dict[str, float]:
         """Gain over the last layer by held-out model, in the scores' own units."""
         return _by_model(self.choices, "gain")
+
+    @property
+    def layers(self) -> dict[str, int]:
+        """Layer chosen by held-out model."""
+        return _by_model(self.choices, "layer")
 
     @property
     def mean_gain(self) -> float:
@@ -149,144 +142,21 @@ def lowest_mean_rank(
     return None if known.empty else int(known.rank().mean(axis=1).idxmin())
 
 
-@dataclass(frozen=True)
-class _Case:
-    """One model: its metrics by layer, mean scores by layer, and each metric's Spearman with these."""
-
-    model: str
-    revision: str
-    metrics: dict[Key, pd.Series]
-    scores: pd.Series
-    correlations: dict[Key, float]
-
-
-def fit_rules(
-    metrics: Metrics,
-    evaluation: Evaluation,
-    *,
-    first_layer: int = 1,
-    min_share: float = MIN_SHARE,
-) -> list[Rule]:
-    """Return a rule for each metric and a combined one for each corpus of two metrics or more, best mean gain first.
-
-    A direction is the sign of the mean Spearman correlation with the mean score over models: a negative one takes the
-    minimum. Every rule is tried on each model with directions fitted on the other models only (all revisions of one are
-    held out together), and `choices` tell what that gave. A metric whose correlation is 0 or cannot be computed gives
-    no rule; several variants of a metric give a rule each. Raises `LayerscopeError` for fewer than two models with both
-    metrics and scores.
-    """
-    cases = _cases(curves(metrics), evaluation, first_layer, min_share)
-    models = list(dict.fromkeys(case.model for case in cases))
-    if len(models) < 2:
-        raise LayerscopeError(
-            f"rules are tested on models they were not fitted on, and {models[0]} is the only one with metrics and "
-            "scores: give two models or more"
-        )
-    keys = dict.fromkeys(key for case in cases for key in case.metrics)
-    single = [rule for key in keys if (rule := _rule(key, cases, first_layer)) is not None]
-    combined = []
-    for corpus in dict.fromkeys(rule.corpus for rule in single):
-        parts = tuple(rule for rule in single if rule.corpus == corpus)
-        if len(parts) > 1:
-            combined.append(_combined(parts, cases, first_layer))
-    return sorted(single + combined, key=lambda rule: -rule.mean_gain if rule.choices else math.inf)
-
-
 def rules_table(rules: Iterable[Rule]) -> pd.DataFrame:
     """Return a row per rule: what it is, mean gain, how often it failed and how wrongly, and the gain on each model."""
     rows = [
         {
             "rule": rule.name, "corpus": rule.corpus, "metric": rule.metric, "variant": rule.variant,
-            "direction": rule.direction, "correlation": rule.correlation, "mean_gain": rule.mean_gain,
-            "chance_gain": rule.chance_gain, "agreeing": rule.agreeing, "models": len(rule.choices), "failed": rule.failures, "worst_gain": rule.worst_gain,
+            "direction": rule.direction, "correlation": rule.correlation, "agreeing": rule.agreeing,
+            "models": len(rule.choices), "mean_gain": rule.mean_gain, "chance_gain": rule.chance_gain,
+            "failed": rule.failures, "worst_gain": rule.worst_gain,
             **{f"gain {model}": gain for model, gain in rule.gains.items()},
-            **{f"layer {model}": layer for model, layer in _by_model(rule.choices, "layer").items()},
+            **{f"layer {model}": layer for model, layer in rule.layers.items()},
         }
         for rule in rules
     ]  # fmt: skip
     frame = pd.DataFrame(rows)
     return frame.astype({name: "Int64" for name in frame if str(name).startswith("layer ")})
-
-
-def _cases(frame: pd.DataFrame, evaluation: Evaluation, first_layer: int, min_share: float) -> list[_Case]:
-    """Return the models with scores and metrics, metrics only at layers that have a score."""
-    found: dict[int, _Case] = {}
-    for about, grid, curve in pairs(frame, evaluation.grids(min_share)):
-        if grid.complete.empty:
-            continue
-        scores = grid.average[grid.average.index >= first_layer]
-        case = found.setdefault(id(grid), _Case(grid.about["model"], grid.about["revision"], {}, scores, {}))
-        metric = curve[curve.index.isin(scores.index)]
-        if len(metric):
-            key = tuple(about[name] for name in WHAT)
-            case.metrics[key] = metric
-            case.correlations[key] = _correlation(metric, scores)
-    return [case for case in found.values() if case.metrics]
-
-
-def _correlation(metric: pd.Series, scores: pd.Series) -> float:
-    if len(metric) < FEWEST:
-        return math.nan
-    return float(spearman(metric.to_numpy(), scores[metric.index].to_numpy()))
-
-
-def _fitted(key: Key, cases: Iterable[_Case]) -> tuple[Direction | None, float]:
-    """Return a metric's direction and mean correlation; each model counts once, whatever its revisions."""
-    by_model: dict[str, list[float]] = {}
-    for case in cases:
-        value = case.correlations.get(key, math.nan)
-        if math.isfinite(value):
-            by_model.setdefault(case.model, []).append(float(value))
-    mean = float(np.mean([np.mean(values) for values in by_model.values()])) if by_model else math.nan
-    if not math.isfinite(mean) or abs(mean) < 1e-12:
-        return None, mean
-    return ("minimum" if mean < 0 else "maximum"), mean
-
-
-def _rule(key: Key, cases: list[_Case], first_layer: int) -> Rule | None:
-    direction, correlation = _fitted(key, cases)
-    if direction is None:
-        return None
-    about = dict(zip(WHAT, key, strict=True))
-    choices = []
-    for case in cases:
-        fitted, _ = _fitted(key, _others(case, cases))
-        if fitted is not None and key in case.metrics:
-            rule = Rule(about["metric"], about["metric"], fitted, math.nan, ())
-            choices.append(_choice(case, fitted, rule.choose(case.metrics[key], first_layer)))
-    name = _name([direction, "of", about["metric"]], about["corpus"])
-    return Rule(name, direction=direction, correlation=correlation, choices=tuple(choices), **about)
-
-
-def _combined(parts: tuple[Rule, ...], cases: list[_Case], first_layer: int) -> Rule:
-    """Return the rule of the lowest mean rank over metrics, each in the direction fitted on the other models."""
-    keys = [tuple(getattr(part, name) for name in WHAT) for part in parts]
-    choices = []
-    for case in cases:
-        others = _others(case, cases)
-        fitted = {key: _fitted(key, others)[0] for key in keys if key in case.metrics}
-        fitted = {key: direction for key, direction in fitted.items() if direction is not None}
-        layer = lowest_mean_rank([case.metrics[key] for key in fitted], list(fitted.values()), first_layer)
-        if layer is not None:
-            choices.append(_choice(case, None, layer))
-    name = _name([COMBINED, "of", str(len(parts)), "metrics"], parts[0].corpus)
-    return Rule(name, COMBINED, None, math.nan, tuple(choices), corpus=parts[0].corpus, parts=parts)
-
-
-def _others(case: _Case, cases: list[_Case]) -> list[_Case]:
-    return [other for other in cases if other.model != case.model]
-
-
-def _choice(case: _Case, direction: Direction | None, layer: int) -> Choice:
-    scores = case.scores
-    return Choice(
-        case.model, case.revision, direction, layer, score=float(scores[layer]), last=float(scores.iloc[-1]),
-        best=float(scores.max()), mean=float(scores.mean()),
-    )  # fmt: skip
-
-
-def _name(words: list[str], corpus: str | None) -> str:
-    return " ".join([*words, f"on {corpus}"] if corpus else words)
 
 
 def _column(values: pd.Series | pd.DataFrame, metric: str) -> pd.Series:
