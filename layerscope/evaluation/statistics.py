@@ -53,6 +53,8 @@ def distance_correlation(x: Floats, y: Floats) -> Floats:
         ) from error
     a, b = np.broadcast_arrays(x, y)
     n = a.shape[-1]
+    if not a.size:  # dcor looks at the first row
+        return np.zeros(a.shape[:-1])
     rows = dcor.rowwise(dcor.distance_correlation, a.reshape(-1, n).copy(), b.reshape(-1, n).copy())
     return np.asarray(rows, dtype=np.float64).reshape(a.shape[:-1])
 

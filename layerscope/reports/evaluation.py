@@ -211,7 +211,7 @@ def _rules_legend(rules: Sequence[Rule]) -> str:
     return (
         "Gain over the last layer (and the layer chosen) on a model that took no part in fitting the direction; agree: "
         f"how often that direction was the one of all models. A layer drawn at random gains {chance:+.4g} on average: "
-        f"a rule that gains no more has found nothing. {models} models are {'few' if models < 10 else 'all there are'}."
+        f"a rule that gains no more has found nothing. Tried on {models} models."
     )
 
 
