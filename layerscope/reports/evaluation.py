@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ SHOWN = {
     "oracle": "oracle", "baseline": "as shipped",
 }  # fmt: skip
 """Columns of a summary and their headings."""
+PLACE = ("site", "pooling")
 
 
 def show(
@@ -46,9 +48,14 @@ def show(
     console = console or Console()
     missing = f"{evaluation.missing:,} missing" if evaluation.missing else "none missing"
     console.print(Text.assemble((plain(evaluation.source), "bold"), f" · {len(evaluation.scores):,} scores, {missing}"))
-    _print(console, "Scores by layer", _summary(evaluation, min_share), _summary_legend(evaluation, min_share))
+    _print(
+        console,
+        f"Scores by layer{_where(evaluation.scores)}",
+        _summary(evaluation, min_share),
+        _summary_legend(evaluation, min_share),
+    )
     if correlations is not None:
-        for title, rows in _by_model(correlations):
+        for title, rows in _by_model(correlations, evaluation.scores):
             _print(console, f"Metrics and scores by layer · {title}", _correlations(rows), _correlation_legend(rows))
     if rules:
         _print(console, "Rules without labels", _rules(rules, _decimals(evaluation)), _rules_legend(rules))
@@ -105,7 +112,7 @@ def _summary(evaluation: Evaluation, min_share: float) -> Table:
     for row, grid in zip(frame.to_dict(orient="records"), evaluation.grids(min_share), strict=True):
         cells = [_scored(row, name, decimals) for name in shown]
         line = "" if grid.complete.empty else spark(grid.average)
-        table.add_row(Text(_named(row)), *cells, Text(line, style="cyan"))
+        table.add_row(Text(_named(row, evaluation.scores)), *cells, Text(line, style="cyan"))
     return table
 
 
@@ -116,10 +123,27 @@ def _scored(row: dict[str, Any], name: str, decimals: int) -> str:
     return f"{row[name]:.{decimals}f}" + (f" ({row[f'{name}_layer']})" if name.startswith("best") else "")
 
 
-def _named(row: dict[str, Any]) -> str:
-    revision = "" if row["revision"] in (None, "", "main") else f"@{row['revision']}"
-    pooling = row["pooling"] and pooling_name(row["pooling"])
-    return plain(" ".join(str(part) for part in (f"{row['model']}{revision}", row["site"], pooling) if part))
+def _where(scores: pd.DataFrame) -> str:
+    """Return the site and pooling that all layers share, for a title."""
+    layers = scores[scores["kind"] == "layer"]
+    parts = [_part(key, layers[key].iloc[0]) for key in PLACE if layers[key].nunique(dropna=False) == 1]
+    return "".join(f" · {part}" for part in parts if part)
+
+
+def _named(row: dict[str, Any], scores: pd.DataFrame) -> str:
+    """Return a model's name, with revision, site and pooling where the evaluation has several."""
+    layers = scores[scores["kind"] == "layer"]
+    several = layers.loc[layers["model"] == row["model"], "revision"].nunique() > 1
+    revision = str(row["revision"])
+    short = revision[:7] if re.fullmatch("[0-9a-f]{40}", revision) else revision
+    parts = [_part(key, row[key]) for key in PLACE if layers[key].nunique(dropna=False) > 1]
+    return plain(" ".join([f"{row['model']}@{short}" if several else str(row["model"]), *filter(None, parts)]))
+
+
+def _part(key: str, value: Any) -> str:
+    if pd.isna(value):
+        return ""
+    return pooling_name(value) if key == "pooling" else str(value)
 
 
 def _summary_legend(evaluation: Evaluation, min_share: float) -> str:
@@ -129,24 +153,24 @@ def _summary_legend(evaluation: Evaluation, min_share: float) -> str:
     ]
     frame = evaluation.summary(min_share)
     for row, grid in zip(frame.to_dict(orient="records"), evaluation.grids(min_share), strict=True):
-        facts = f"{row['layers']} layers, {row['first_layer']} to {row['last_layer']}, {row['tasks']} tasks"
+        facts = f"{row['layers']} layers, {row['first_layer']} to {row['last_layer']}, {row['tasks']} task{'s' * (row['tasks'] != 1)}"
         if grid.left_out:
             needed, of = math.ceil(min_share * grid.scores.shape[1] - 1e-9), grid.scores.shape[1]
             layers = f"layer{'s' * (len(grid.left_out) > 1)} {', '.join(map(str, grid.left_out))}"
             facts += f"; left out with scores on fewer than {needed} of {of} tasks: {layers}"
         if grid.missing:
             facts += f"; {grid.missing} of {grid.scores.size} scores missing"
-        lines.append(f"{_named(row)}: {facts}.")
+        lines.append(f"{_named(row, evaluation.scores)}: {facts}.")
     return "\n".join(lines)
 
 
-def _by_model(correlations: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+def _by_model(correlations: pd.DataFrame, scores: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     keys = ["model", "revision", "scored_site", "scored_pooling"]
     found = []
     for _, rows in correlations.groupby(keys, sort=False, dropna=False):
         first = rows.iloc[0]
         about = {"site": first["scored_site"], "pooling": first["scored_pooling"]}
-        found.append((_named(first[["model", "revision"]].to_dict() | about), rows))
+        found.append((_named(first[["model", "revision"]].to_dict() | about, scores), rows))
     return found
 
 

@@ -36,13 +36,25 @@ def printed(evaluation: Evaluation, width: int = 120, **more: object) -> str:
 
 def test_a_row_a_model_with_what_was_left_out(evaluation):
     text = printed(evaluation)
-    rows = {line.split()[0]: line.split() for line in text.splitlines() if line[:2] in ("m@", "n@")}
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if line[:2] in ("m ", "n ")}
     # first, mean, best (layer), best block (layer), last, oracle
-    assert rows["m@r"][1:9] == ["0.1000", "0.4750", "0.8000", "(2)", "0.8000", "(2)", "0.4000", "0.8000"]
-    assert rows["n@r"][1:9] == ["0.9000", "0.4000", "0.9000", "(0)", "0.2000", "(2)", "0.2000", "0.9000"]
-    assert "m@r: 4 layers, 0 to 3, 2 tasks." in text
-    assert "n@r: 3 layers, 0 to 2, 2 tasks; left out with scores on fewer than 2 of 2 tasks: layer 3; 1 of 8" in text
+    assert rows["m"][1:9] == ["0.1000", "0.4750", "0.8000", "(2)", "0.8000", "(2)", "0.4000", "0.8000"]
+    assert rows["n"][1:9] == ["0.9000", "0.4000", "0.9000", "(0)", "0.2000", "(2)", "0.2000", "0.9000"]
+    assert "m: 4 layers, 0 to 3, 2 tasks." in text
+    assert "n: 3 layers, 0 to 2, 2 tasks; left out with scores on fewer than 2 of 2 tasks: layer 3; 1 of 8" in text
     assert "1 missing" in text
+
+
+def test_names_say_what_tells_rows_apart():
+    long = "0123456789abcdef0123456789abcdef01234567"
+    one = scored({"a": M}, site="normed", pooling="mean")
+    several = pd.concat([one, one.assign(revision=long), one.assign(site="raw")])
+    text = printed(Evaluation(several))
+    assert [line.split("  ")[0] for line in text.splitlines() if line.startswith("m@")] == [
+        "m@r normed", "m@0123456 normed", "m@r raw",
+    ]  # fmt: skip
+    assert "Scores by layer · mean pooling\n" in text
+    assert "Scores by layer · normed · mean pooling\nmodel" in printed(Evaluation(one))
 
 
 def test_percents_have_two_decimals():
@@ -66,7 +78,7 @@ def test_a_rule_that_failed_tells_how_wrongly(evaluation, metrics):
 
 def test_names_are_shown_as_they_are():
     text = printed(Evaluation(scored({"a": [0.1, 0.2]}, "[red]x[/red]\x1b[2J"), "[bold]s"))
-    assert "[red]x[/red]\\x1b[2J@r" in text and "[bold]s" in text
+    assert "[red]x[/red]\\x1b[2J" in text and "[bold]s" in text
 
 
 @pytest.mark.parametrize("width", [80, 100])
