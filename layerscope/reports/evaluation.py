@@ -153,7 +153,8 @@ def _summary_legend(evaluation: Evaluation, min_share: float) -> str:
     ]
     frame = evaluation.summary(min_share)
     for row, grid in zip(frame.to_dict(orient="records"), evaluation.grids(min_share), strict=True):
-        facts = f"{row['layers']} layers, {row['first_layer']} to {row['last_layer']}, {row['tasks']} task{'s' * (row['tasks'] != 1)}"
+        tasks = "1 task" if row["tasks"] == 1 else f"{row['tasks']} tasks"
+        facts = f"{row['layers']} layers, {row['first_layer']} to {row['last_layer']}, {tasks}"
         if grid.left_out:
             needed, of = math.ceil(min_share * grid.scores.shape[1] - 1e-9), grid.scores.shape[1]
             layers = f"layer{'s' * (len(grid.left_out) > 1)} {', '.join(map(str, grid.left_out))}"
