@@ -7,27 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from layerscope.errors import LayerscopeError
+    from layerscope.evaluation import Evaluation, open_evaluation
     from layerscope.inspecting import inspect
     from layerscope.profiling import profile
     from layerscope.reports.page import report
     from layerscope.runs import Run, open_run
 
 _HOMES = {
+    "Evaluation": "layerscope.evaluation",
     "LayerscopeError": "layerscope.errors",
     "Run": "layerscope.runs",
     "inspect": "layerscope.inspecting",
+    "open_evaluation": "layerscope.evaluation",
     "open_run": "layerscope.runs",
     "profile": "layerscope.profiling",
     "report": "layerscope.reports.page",
 }
 
-__all__ = ["LayerscopeError", "Run", "inspect", "open_run", "profile", "report"]
+__all__ = ["Evaluation", "LayerscopeError", "Run", "inspect", "open_evaluation", "open_run", "profile", "report"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
     # torch takes seconds to import, and `import layerscope` none of them
-    if name in ("metrics", "inputs", "runs"):
+    if name in ("evaluation", "metrics", "inputs", "runs"):
         return import_module(f"layerscope.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'layerscope' has no attribute {name!r}")

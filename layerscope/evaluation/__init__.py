@@ -1,3 +1,54 @@
-from layerscope.evaluation.probes import ProbeScore, knn_probe, linear_probe
+"""What a layer is worth: probes, scores on tasks, their correlation with metrics, rules that choose a layer."""
 
-__all__ = ["ProbeScore", "knn_probe", "linear_probe"]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from layerscope.evaluation.correlation import correlate
+    from layerscope.evaluation.evaluation import Evaluation
+    from layerscope.evaluation.fitting import fit_rules
+    from layerscope.evaluation.metric_values import corpus_averages, one_variant, open_metrics
+    from layerscope.evaluation.opening import open_evaluation
+    from layerscope.evaluation.probes import ProbeScore, knn_probe, linear_probe
+    from layerscope.evaluation.rules import Choice, Rule, rules_table
+
+_HOMES = {
+    "Choice": "rules",
+    "Evaluation": "evaluation",
+    "ProbeScore": "probes",
+    "Rule": "rules",
+    "corpus_averages": "metric_values",
+    "correlate": "correlation",
+    "fit_rules": "fitting",
+    "knn_probe": "probes",
+    "linear_probe": "probes",
+    "one_variant": "metric_values",
+    "open_evaluation": "opening",
+    "open_metrics": "metric_values",
+    "rules_table": "rules",
+}
+
+__all__ = [
+    "Choice",
+    "Evaluation",
+    "ProbeScore",
+    "Rule",
+    "corpus_averages",
+    "correlate",
+    "fit_rules",
+    "knn_probe",
+    "linear_probe",
+    "one_variant",
+    "open_evaluation",
+    "open_metrics",
+    "rules_table",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # probes import scikit-learn and torch; reading scores needs neither
+    if name not in _HOMES:
+        raise AttributeError(f"module 'layerscope.evaluation' has no attribute {name!r}")
+    return getattr(import_module(f"layerscope.evaluation.{_HOMES[name]}"), name)

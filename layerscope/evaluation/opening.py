@@ -1,0 +1,83 @@
+"""Published or saved scores, opened."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from layerscope.errors import LayerscopeError
+from layerscope.evaluation.evaluation import COLUMNS, FORMAT, MANIFEST, Evaluation
+from layerscope.evaluation.files import existing, is_csv, layers, named, numbers, optional, read_csv, refuse_duplicates
+from layerscope.evaluation.mteb_results import META, read_mteb
+
+PUBLISHED = ("model", "revision", "layer", "task", "main_score")
+GIVE = f"give a CSV ({', '.join(PUBLISHED)}), a folder of mteb results, or what Evaluation.save wrote"
+
+
+def open_evaluation(path: str | Path) -> Evaluation:
+    """Open scores of layers on tasks: a CSV, a folder of per-layer mteb results, or what `Evaluation.save` wrote.
+
+    A CSV (also `.csv.gz`) has the columns model, revision, layer, task and main_score, and may have site and pooling;
+    an empty main_score is a missing value. In a folder of mteb ≥ 2 layer, site and pooling of a model are its
+    `experiment_kwargs`; results without a layer are its baseline. Raises `LayerscopeError`, one line that names the
+    thing and the mend.
+    """
+    place = existing(path, "evaluation")
+    if not place.is_dir():
+        if not is_csv(place):
+            raise LayerscopeError(f"{place} is no evaluation: {GIVE}")
+        return Evaluation(_published(place), str(place))
+    if (place / MANIFEST).exists():
+        return _saved(place)
+    if next(place.rglob(META), None) is None:
+        raise LayerscopeError(f"folder {str(place)!r} holds neither {MANIFEST} nor any {META}: {GIVE}")
+    return Evaluation(read_mteb(place), str(place))
+
+
+def _published(path: Path) -> pd.DataFrame:
+    rows = read_csv(path, PUBLISHED)
+    frame = pd.DataFrame(
+        {
+            "model": named(rows, "model", path),
+            "revision": rows["revision"],
+            "kind": "layer",
+            "layer": layers(rows, path),
+            "site": optional(rows, "site"),
+            "pooling": optional(rows, "pooling"),
+            "task": named(rows, "task", path),
+            "score": numbers(rows, "main_score", path),
+        }
+    )
+    refuse_duplicates(frame, ("model", "revision", "site", "pooling", "layer", "task"), path)
+    return frame
+
+
+def _saved(folder: Path) -> Evaluation:
+    damaged = f"evaluation {str(folder)!r} is damaged or was not written by layerscope"
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if not isinstance(manifest["format"], int):
+            raise TypeError
+        if manifest["format"] > FORMAT:
+            raise LayerscopeError(
+                f"evaluation {str(folder)!r} was written by a newer layerscope (format {manifest['format']}): upgrade"
+            )
+        path = folder / Path(manifest["scores"]).name
+        whole = hashlib.sha256(path.read_bytes()).hexdigest() == manifest["sha256"]
+        source = str(manifest["source"])
+    except OSError as error:
+        name = Path(str(error.filename)).name
+        raise LayerscopeError(f"{damaged} ({name}: {error.strerror}): write it again") from error
+    except (ValueError, KeyError, TypeError) as error:
+        if isinstance(error, LayerscopeError):
+            raise
+        raise LayerscopeError(f"{damaged} ({MANIFEST} is not whole): write it again") from error
+    if not whole:
+        raise LayerscopeError(f"{damaged} ({path.name} has another checksum): write it again")
+    frame = pd.read_parquet(path)
+    if set(frame.columns) != set(COLUMNS):
+        raise LayerscopeError(f"{damaged} ({path.name} has other columns): write it again")
+    return Evaluation(frame, source)

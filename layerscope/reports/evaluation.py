@@ -1,0 +1,249 @@
+"""Scores of layers on tasks in a terminal: a row per model, what metrics say about them, and what rules gain."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from layerscope.evaluation.correlation import MEAN_OF_TASKS, MEAN_SCORE
+from layerscope.evaluation.evaluation import Evaluation
+from layerscope.evaluation.rules import Rule, rules_table
+from layerscope.evaluation.summary import MIN_SHARE
+from layerscope.reports.plain import plain, pooling_name
+from layerscope.reports.terminal import spark
+
+LETTERS = {"spearman": "ρ", "kendall": "τ", "pearson": "r", "dcor": "dCor"}
+NAMES = {"spearman": "Spearman", "kendall": "Kendall", "pearson": "Pearson", "dcor": "distance correlation"}
+SHOWN = {
+    "first": "first", "mean_over_layers": "mean", "best": "best", "best_block": "best block", "last": "last",
+    "oracle": "oracle", "baseline": "as shipped",
+}  # fmt: skip
+"""Columns of a summary and their headings."""
+PLACE = ("site", "pooling")
+
+
+def show(
+    evaluation: Evaluation,
+    *,
+    min_share: float = MIN_SHARE,
+    correlations: pd.DataFrame | None = None,
+    rules: Sequence[Rule] = (),
+    console: Console | None = None,
+) -> None:
+    """Print an evaluation: a row per model, then correlations with metrics and rules, where there are any.
+
+    Scores are in their own units. `correlations` are those of `Evaluation.correlate` averaged over tasks. Every text
+    that came from data is printed as it is, never as markup.
+    """
+    console = console or Console()
+    missing = f"{evaluation.missing:,} missing" if evaluation.missing else "none missing"
+    console.print(Text.assemble((plain(evaluation.source), "bold"), f" · {len(evaluation.scores):,} scores, {missing}"))
+    _print(
+        console,
+        f"Scores by layer{_where(evaluation.scores)}",
+        _summary(evaluation, min_share),
+        _summary_legend(evaluation, min_share),
+    )
+    if correlations is not None:
+        for title, rows in _by_model(correlations, evaluation.scores):
+            _print(console, f"Metrics and scores by layer · {title}", _correlations(rows), _correlation_legend(rows))
+    if rules:
+        _print(console, "Rules without labels", _rules(rules, _decimals(evaluation)), _rules_legend(rules))
+
+
+def summary_json(
+    evaluation: Evaluation,
+    *,
+    min_share: float = MIN_SHARE,
+    correlations: pd.DataFrame | None = None,
+    rules: Sequence[Rule] = (),
+) -> dict[str, Any]:
+    """Return an evaluation as JSON can hold it: source, missing, summary, scores, correlations, rules; NaN is null."""
+    return {
+        "source": evaluation.source,
+        "missing": evaluation.missing,
+        "min_share": min_share,
+        "summary": _records(evaluation.summary(min_share)),
+        "scores": _records(evaluation.scores),
+        "correlations": [] if correlations is None else _records(correlations),
+        "rules": [
+            row | {"choices": [vars(choice) | {"gain": choice.gain} for choice in rule.choices]}
+            for row, rule in zip(_records(rules_table(rules)), rules, strict=True)
+        ],
+    }
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
+    return found
+
+
+def _print(console: Console, title: str, table: Table, legend: str) -> None:
+    console.print(Text(f"\n{plain(title)}", style="bold"))
+    console.print(table)
+    console.print(Padding(Text(legend), (0, 0, 0, 2), expand=False), style="dim")
+
+
+def _table(*headings: str) -> Table:
+    """Return a table whose first column gives way where the console is narrow."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for i, heading in enumerate(headings):
+        table.add_column(Text(heading), justify="right" if i else "left", overflow="fold", no_wrap=i > 0)
+    return table
+
+
+def _summary(evaluation: Evaluation, min_share: float) -> Table:
+    decimals = _decimals(evaluation)
+    frame = evaluation.summary(min_share)
+    shown = [name for name in SHOWN if frame[name].notna().any()]
+    if (frame["best_layer"] == frame["best_block_layer"]).all():
+        shown.remove("best_block")
+    table = _table("model", *(SHOWN[name] for name in shown), "by depth")
+    for row, grid in zip(frame.to_dict(orient="records"), evaluation.grids(min_share), strict=True):
+        cells = [_scored(row, name, decimals) for name in shown]
+        line = "" if grid.complete.empty else spark(grid.average)
+        table.add_row(Text(_named(row, evaluation.scores)), *cells, Text(line, style="cyan"))
+    return table
+
+
+def _scored(row: dict[str, Any], name: str, decimals: int) -> str:
+    """Return a score, with the layer it is of where that is a finding."""
+    if pd.isna(row[name]):
+        return "–"
+    return f"{row[name]:.{decimals}f}" + (f" ({row[f'{name}_layer']})" if name.startswith("best") else "")
+
+
+def _where(scores: pd.DataFrame) -> str:
+    """Return the site and pooling that all layers share, for a title."""
+    layers = scores[scores["kind"] == "layer"]
+    parts = [_part(key, layers[key].iloc[0]) for key in PLACE if layers[key].nunique(dropna=False) == 1]
+    return "".join(f" · {part}" for part in parts if part)
+
+
+def _named(row: dict[str, Any], scores: pd.DataFrame) -> str:
+    """Return a model's name, with revision, site and pooling where the evaluation has several."""
+    layers = scores[scores["kind"] == "layer"]
+    several = layers.loc[layers["model"] == row["model"], "revision"].nunique() > 1
+    revision = str(row["revision"])
+    short = revision[:7] if re.fullmatch("[0-9a-f]{40}", revision) else revision
+    parts = [_part(key, row[key]) for key in PLACE if layers[key].nunique(dropna=False) > 1]
+    return plain(" ".join([f"{row['model']}@{short}" if several else str(row["model"]), *filter(None, parts)]))
+
+
+def _part(key: str, value: Any) -> str:
+    if pd.isna(value):
+        return ""
+    return pooling_name(value) if key == "pooling" else str(value)
+
+
+def _summary_legend(evaluation: Evaluation, min_share: float) -> str:
+    lines = [
+        "In parentheses the layer. Means run over the tasks present at every layer; the oracle takes each task's own "
+        "best layer; layer 0, the embedding output, is one of the layers."
+    ]
+    frame = evaluation.summary(min_share)
+    for row, grid in zip(frame.to_dict(orient="records"), evaluation.grids(min_share), strict=True):
+        tasks = "1 task" if row["tasks"] == 1 else f"{row['tasks']} tasks"
+        facts = f"{row['layers']} layers, {row['first_layer']} to {row['last_layer']}, {tasks}"
+        if grid.left_out:
+            needed, of = math.ceil(min_share * grid.scores.shape[1] - 1e-9), grid.scores.shape[1]
+            layers = f"layer{'s' * (len(grid.left_out) > 1)} {', '.join(map(str, grid.left_out))}"
+            facts += f"; left out with scores on fewer than {needed} of {of} tasks: {layers}"
+        if grid.missing:
+            facts += f"; {grid.missing} of {grid.scores.size} scores missing"
+        lines.append(f"{_named(row, evaluation.scores)}: {facts}.")
+    return "\n".join(lines)
+
+
+def _by_model(correlations: pd.DataFrame, scores: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    keys = ["model", "revision", "scored_site", "scored_pooling"]
+    found = []
+    for _, rows in correlations.groupby(keys, sort=False, dropna=False):
+        first = rows.iloc[0]
+        about = {"site": first["scored_site"], "pooling": first["scored_pooling"]}
+        found.append((_named(first[["model", "revision"]].to_dict() | about, scores), rows))
+    return found
+
+
+def _correlations(rows: pd.DataFrame) -> Table:
+    statistics = list(rows["statistic"].unique())
+    letters = [LETTERS[name] for name in statistics]
+    table = _table("metric", letters[0], f"{letters[0]}, 95 %", *letters[1:], f"{letters[0]} by task")
+    for corpus, part in rows.groupby("corpus", sort=False, dropna=False):
+        table.add_row(Text(f"on {plain(str(corpus))}" if corpus else "", style="dim"))
+        for _, group in part.groupby(["metric", "variant", "site", "pooling"], sort=False, dropna=False):
+            found = group.set_index(["target", "statistic"])
+            first = found.loc[(MEAN_SCORE, statistics[0])]
+            cells = [_signed(found.loc[(MEAN_SCORE, name), "estimate"]) for name in statistics]
+            between = f"{_signed(first['low'])} … {_signed(first['high'])}" if math.isfinite(first["low"]) else ""
+            rest = _signed(found.loc[(MEAN_OF_TASKS, statistics[0]), "estimate"])
+            table.add_row(Text(f"  {_measured(first)}"), cells[0], between, *cells[1:], rest)
+    return table
+
+
+def _interval(rows: pd.DataFrame) -> bool:
+    return bool(rows["low"].notna().any())
+
+
+def _measured(row: Any) -> str:
+    where = [str(row[key]) for key in ("variant", "site", "pooling") if not pd.isna(row[key]) and row[key] != "raw"]
+    return plain(str(row["metric"]) + (f" ({', '.join(where)})" if where else ""))
+
+
+def _correlation_legend(rows: pd.DataFrame) -> str:
+    name = rows["statistic"].iloc[0]
+    known = ", ".join(f"{LETTERS[each]}: {NAMES[each]}" for each in rows["statistic"].unique())
+    text = (
+        f"{known}, with the mean score of {rows['tasks'].max()} tasks over {rows['layers'].max()} layers at most. "
+        f"{LETTERS[name]} by task: the tasks' own, averaged. dCor has no sign and is above 0 for noise."
+    )
+    if _interval(rows):
+        text += " The interval resamples tasks, layers held fixed."
+    return text
+
+
+def _rules(rules: Sequence[Rule], decimals: int) -> Table:
+    models = list(dict.fromkeys(model for rule in rules for model in rule.gains))
+    failed = any(rule.failures for rule in rules)
+    table = _table("rule", *map(plain, models), "mean", "failed", *(["worst"] * failed), "agree")
+    for rule in rules:
+        layers = rule.layers
+        cells = [f"{rule.gains[m]:+.{decimals}f} ({layers[m]})" if m in layers else "–" for m in models]
+        mean = f"{rule.mean_gain:+.{decimals}f}" if rule.choices else "–"
+        worst = f"{rule.worst_gain:+.{decimals}f}" if rule.failures else "–"
+        of = len(rule.choices)
+        agree = "" if rule.direction is None else f"{rule.agreeing} of {of}"
+        table.add_row(
+            Text(plain(rule.name)), *cells, mean, f"{rule.failures} of {of}", *([worst] * failed), agree
+        )  # fmt: skip
+    return table
+
+
+def _rules_legend(rules: Sequence[Rule]) -> str:
+    chosen = [rule for rule in rules if rule.choices]
+    chance = max((rule.chance_gain for rule in chosen), default=math.nan)
+    models = max((len(rule.gains) for rule in chosen), default=0)
+    return (
+        "Gain over the last layer (and the layer chosen) on a model that took no part in fitting the direction; agree: "
+        f"how often that direction was the one of all models. A layer drawn at random gains {chance:+.4g} on average: "
+        f"a rule that gains no more has found nothing. Tried on {models} models."
+    )
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "−") if math.isfinite(value) else "–"
+
+
+def _decimals(evaluation: Evaluation) -> int:
+    """Return how many decimals tell layers apart in the scores' own units: shares have 4, percents 2."""
+    return 4 if evaluation.scores["score"].abs().max() <= 1 else 2

@@ -1,0 +1,198 @@
+import math
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+from frames import measured, scored
+
+from layerscope.errors import LayerscopeError
+from layerscope.evaluation import Evaluation, corpus_averages, correlate, one_variant, open_evaluation, open_metrics
+
+PLAIN = ("spearman", "kendall", "pearson")
+
+
+@pytest.fixture
+def noisy():
+    """Eight layers, five tasks, one metric."""
+    rng = np.random.default_rng(8)
+    return rng.standard_normal(8), rng.standard_normal((8, 5))
+
+
+def frames(x: np.ndarray, y: np.ndarray) -> tuple[pd.DataFrame, Evaluation]:
+    return measured({"curvature": list(x)}), Evaluation(scored({f"t{i}": list(column) for i, column in enumerate(y.T)}))
+
+
+def test_estimates_are_those_of_scipy(noisy):
+    x, y = noisy
+    metrics, evaluation = frames(x, y)
+    found = correlate(metrics, evaluation, statistics=PLAIN, bootstrap=0).set_index(["target", "statistic"])["estimate"]
+    scipys = {"spearman": scipy.stats.spearmanr, "kendall": scipy.stats.kendalltau, "pearson": scipy.stats.pearsonr}
+    for name, statistic in scipys.items():
+        assert found["mean score", name] == pytest.approx(statistic(x[1:], y[1:].mean(1)).statistic)
+        each = [statistic(x[1:], column).statistic for column in y[1:].T]
+        assert found["mean of tasks", name] == pytest.approx(np.mean(each))
+    by_task = correlate(metrics, evaluation, by="task", statistics=["spearman"], bootstrap=0)
+    assert by_task["target"].tolist() == [f"t{i}" for i in range(5)]
+    assert by_task["estimate"].tolist() == pytest.approx([scipy.stats.spearmanr(x[1:], c).statistic for c in y[1:].T])
+
+
+def test_layer_0_is_in_or_out(noisy):
+    x, y = noisy
+    metrics, evaluation = frames(x, y)
+    (row, _) = evaluation.correlate(metrics, statistics=["pearson"], first_layer=0).to_dict(orient="records")
+    assert (row["layers"], row["tasks"]) == (8, 5)
+    assert row["estimate"] == pytest.approx(np.corrcoef(x, y.mean(1))[0, 1])
+
+
+def test_averages_resample_tasks(noisy):
+    x, y = noisy
+    found = correlate(*frames(x, y), statistics=["pearson"], bootstrap=400, seed=5).set_index("target")
+    draws = np.random.default_rng(5).integers(0, 5, (400, 5))
+    means = [np.corrcoef(x[1:], y[1:][:, draw].mean(1))[0, 1] for draw in draws]
+    each = np.array([np.corrcoef(x[1:], column)[0, 1] for column in y[1:].T])
+    for target, values in (("mean score", means), ("mean of tasks", [each[draw].mean() for draw in draws])):
+        low, high = np.percentile(values, [2.5, 97.5])
+        assert found.loc[target, ["low", "high"]].tolist() == pytest.approx([low, high])
+    assert set(found["resampled"]) == {"tasks"}
+
+
+def test_single_tasks_resample_layers_as_pairs(noisy):
+    x, y = noisy
+    found = correlate(*frames(x, y), by="task", statistics=["pearson"], bootstrap=300, seed=2, level=0.8)
+    draws = np.random.default_rng(2).integers(0, 7, (300, 7))
+    values = [np.corrcoef(x[1:][draw], y[1:, 3][draw])[0, 1] for draw in draws]
+    low, high = np.nanpercentile(values, [10, 90])
+    assert found.loc[3, ["low", "high"]].tolist() == pytest.approx([low, high])
+    assert set(found["resampled"]) == {"layers"}
+
+
+def test_the_same_seed_gives_the_same_interval_and_another_does_not(noisy):
+    metrics, evaluation = frames(*noisy)
+    first, again, other = (
+        correlate(metrics, evaluation, statistics=["spearman"], bootstrap=50, seed=seed)[["low", "high"]]
+        for seed in (1, 1, 2)
+    )
+    assert first.equals(again) and not first.equals(other)
+
+
+def test_one_task_has_an_interval_of_no_width(noisy):
+    x, y = noisy
+    row = correlate(*frames(x, y[:, :1]), statistics=["spearman"]).iloc[0]
+    assert row["low"] == row["estimate"] == row["high"]
+
+
+def test_layers_without_a_value_are_left_out(noisy):
+    x, y = noisy
+    x, y = x.copy(), y.copy()
+    x[4], y[6, 1] = math.nan, math.nan
+    metrics, evaluation = frames(x, y)
+    left = [1, 2, 3, 5, 6, 7]
+    row = correlate(metrics, evaluation, statistics=["spearman"]).iloc[0]  # 4 of 5 tasks are everywhere
+    expected = scipy.stats.spearmanr(x[left], y[left][:, [0, 2, 3, 4]].mean(1)).statistic
+    assert (row["layers"], row["tasks"], row["estimate"]) == (6, 4, pytest.approx(expected))
+    by_task = correlate(metrics, evaluation, by="task", statistics=["spearman"]).set_index("target")
+    assert by_task["layers"].to_dict() == {"t0": 6, "t1": 5, "t2": 6, "t3": 6, "t4": 6}
+    left.remove(6)
+    assert by_task.loc["t1", "estimate"] == pytest.approx(scipy.stats.spearmanr(x[left], y[left, 1]).statistic)
+
+
+def test_too_few_layers_are_no_correlation():
+    metrics = measured({"curvature": [1.0, 2.0, 3.0, None], "lidar": [None] * 4})
+    found = correlate(metrics, Evaluation(scored({"a": [0.1, 0.2, 0.4, 0.3]})), statistics=["spearman"])
+    assert found["estimate"].isna().all() and found["layers"].tolist() == [2, 2, 0, 0]
+    assert found["metric"].tolist() == ["curvature", "curvature", "lidar", "lidar"]
+
+
+def test_a_constant_metric_has_no_correlation():
+    found = correlate(
+        measured({"lidar": [1.0] * 5}), Evaluation(scored({"a": [0.1, 0.2, 0.4, 0.3, 0.2]})), statistics=PLAIN
+    )
+    assert found[["estimate", "low", "high"]].isna().all(axis=None)
+
+
+def test_models_are_matched_by_name_and_revision():
+    scores = pd.concat([scored({"a": [0, 1, 2, 3]}), scored({"a": [0, 3, 2, 1]}, "n")])
+    metrics = pd.concat([measured({"lidar": [0, 1, 2, 3]}), measured({"lidar": [0, 1, 2, 3]}, "n").assign(revision="")])
+    found = correlate(metrics, Evaluation(scores), statistics=["pearson"])
+    assert found.drop_duplicates("model").set_index("model")["estimate"].to_dict() == pytest.approx({"m": 1, "n": -1})
+    assert set(found["revision"]) == {"r"}
+    with pytest.raises(LayerscopeError, match=r"no model has both metrics \(m s\) and scores \(m r, n r\)"):
+        correlate(measured({"lidar": [0, 1, 2, 3]}).assign(revision="s"), Evaluation(scores))
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"statistics": ["spearmann"]}, r"statistic 'spearmann' does not exist, did you mean spearman\?"),
+        ({"by": "layer"}, "by='layer' is unknown"),
+        ({"bootstrap": -1}, "bootstrap -1 is no whole number from 0 on"),
+        ({"bootstrap": "many"}, "bootstrap 'many' is no whole number"),
+        ({"first_layer": 1.5}, "first_layer 1.5 is no whole number"),
+        ({"seed": None}, "seed None is no whole number"),
+        ({"level": 95}, "level 95 is no share"),
+    ],
+)
+def test_wrong_options(noisy, options, line):
+    with pytest.raises(LayerscopeError, match=line):
+        correlate(*frames(*noisy), **options)
+
+
+def test_without_dcor_the_mend_is_told(noisy, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dcor", None)
+    with pytest.raises(LayerscopeError, match="distance correlation needs dcor: pip install 'layerscope.evaluation.'"):
+        correlate(*frames(*noisy))
+
+
+def test_a_frame_that_holds_no_metrics(noisy):
+    with pytest.raises(LayerscopeError, match="the frame of metrics has no column 'value'"):
+        correlate(measured({"lidar": [1.0]}).drop(columns="value"), frames(*noisy)[1])
+
+
+DIRECTIONS = {  # metric: (tasks 160M, tasks 410M, wikitext 160M, wikitext 410M), as printed to two digits
+    "prompt_entropy": (-0.59, -0.61, -0.79, -0.61),
+    "dataset_entropy": (-0.78, -0.53, -0.55, -0.56),
+    "curvature": (-0.59, -0.65, None, None),
+    "infonce": (0.42, 0.53, -0.88, 0.07),
+    "lidar": (-0.53, -0.38, -0.78, -0.91),
+    "dime": (-0.52, -0.71, 0.55, 0.38),
+}
+AT_MINIMUM = {  # mean score of 32 tasks in percent at the metric's minimum, layer 0 left out
+    "prompt_entropy": (46.3, 50.1, 47.1, 50.1),
+    "dataset_entropy": (46.2, 48.7, 45.9, 50.1),
+    "curvature": (46.3, 50.5, None, None),
+    "infonce": (43.5, 46.8, 46.5, 49.2),
+    "lidar": (45.9, 49.3, 47.1, 51.0),
+    "dime": (45.9, 49.0, 43.5, 44.9),
+}
+PLACES = [("tasks", "Pythia-160m"), ("tasks", "Pythia-410m"), ("wikitext", "Pythia-160m"), ("wikitext", "Pythia-410m")]
+
+
+def test_published_directions(published):
+    """The values that are not normalised, averaged at each layer over the data sets that have one there."""
+    evaluation = open_evaluation(published / "mteb_scores.csv.gz")
+    curves = one_variant(corpus_averages(open_metrics(published / "metrics.csv.gz")))
+    found = evaluation.correlate(curves, statistics=["spearman"], bootstrap=0)
+    found = found[found["target"] == "mean score"].set_index(["metric", "corpus", "model"])["estimate"]
+    values = (
+        curves[curves["layer"] > 0].set_index(["metric", "corpus", "model", "layer"])["value"].dropna().sort_index()
+    )
+    for metric, printed in DIRECTIONS.items():
+        for place, rho, score in zip(PLACES, printed, AT_MINIMUM[metric], strict=True):
+            if rho is None:
+                assert math.isnan(found[metric, *place])
+                continue
+            assert abs(found[metric, *place] - rho) <= 0.00505, (metric, place)
+            layer = values[metric, *place].idxmin()
+            assert round(100 * evaluation.table(place[1]).loc[layer].mean(), 1) == score, (metric, place)
+
+
+def test_published_distance_correlation_is_strong(published):
+    """Figure 3: every metric of the task texts goes with the scores of both models."""
+    pytest.importorskip("dcor")
+    evaluation = open_evaluation(published / "mteb_scores.csv.gz")
+    curves = one_variant(corpus_averages(open_metrics(published / "metrics.csv.gz")))
+    found = evaluation.correlate(curves, statistics=["dcor"], bootstrap=100)
+    found = found[(found["target"] == "mean score") & (found["corpus"] == "tasks")]
+    assert found["estimate"].between(0.5, 1).all() and (found["low"] <= found["high"]).all()

@@ -1,0 +1,230 @@
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import scored
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import layerscope
+from layerscope.errors import LayerscopeError
+from layerscope.evaluation import Evaluation, open_evaluation
+
+
+def test_summary_by_hand(evaluation):
+    (row,) = evaluation.summary().to_dict(orient="records")
+    expected = {
+        "model": "m", "revision": "r", "first": 0.2, "mean_over_layers": (0.2 + 0.5 + 0.6 + 0.4) / 4, "best": 0.6,
+        "best_layer": 2, "last": 0.4, "oracle": (0.6 + 0.7) / 2, "best_block": 0.6, "best_block_layer": 2,
+        "first_layer": 0, "last_layer": 3, "layers": 4, "tasks": 2, "missing": 0, "left_out": [],
+    }  # fmt: skip
+    for name, value in expected.items():
+        assert row[name] == (pytest.approx(value) if isinstance(value, float) else value), name
+    assert math.isnan(row["baseline"])
+
+
+def test_layer_0_counts_for_best_and_not_for_best_block():
+    (row,) = Evaluation(scored({"a": [0.9, 0.2, 0.4]})).summary().to_dict(orient="records")
+    assert (row["best"], row["best_layer"], row["best_block"], row["best_block_layer"]) == (0.9, 0, 0.4, 2)
+
+
+def test_the_shallower_layer_of_a_tie_is_best():
+    (row,) = Evaluation(scored({"a": [0.1, 0.4, 0.4]})).summary().to_dict(orient="records")
+    assert row["best_layer"] == row["best_block_layer"] == 1
+
+
+def tasks_at(counts: list[int], tasks: int = 32) -> Evaluation:
+    """Return scores of as many tasks at each layer; the score is layer + task/100."""
+    rows = {
+        f"t{task:02}": [layer + task / 100 if task < n else None for layer, n in enumerate(counts)]
+        for task in range(tasks)
+    }
+    return Evaluation(scored(rows))
+
+
+def test_layers_below_25_of_32_tasks_are_left_out_and_named():
+    (row,) = tasks_at([32, 24, 25, 32]).summary().to_dict(orient="records")
+    assert row["left_out"] == [1]
+    assert (row["layers"], row["tasks"], row["missing"]) == (3, 25, 8 + 7)
+    average = np.mean([task / 100 for task in range(25)])
+    assert row["first"] == pytest.approx(0 + average) and row["last"] == pytest.approx(3 + average)
+    assert row["mean_over_layers"] == pytest.approx((0 + 2 + 3) / 3 + average)
+
+
+@pytest.mark.parametrize(("share", "left_out", "tasks"), [(1, [1, 2], 32), (0.5, [], 24), (26 / 32, [1, 2], 32)])
+def test_another_share(share, left_out, tasks):
+    (row,) = tasks_at([32, 24, 25, 32]).summary(min_share=share).to_dict(orient="records")
+    assert (row["left_out"], row["tasks"]) == (left_out, tasks)
+
+
+def test_a_summary_says_which_layer_its_last_is():
+    (row,) = tasks_at([32, 32, 3]).summary().to_dict(orient="records")
+    assert (row["last_layer"], row["left_out"]) == (1, [2])
+
+
+def test_a_model_without_a_layer_keeps_its_row():
+    both = pd.concat([scored({"a": [0.1, 0.2], "b": [0.3, 0.4]}), scored({"a": [0.1], "b": [None], "c": [None]}, "n")])
+    m, n = Evaluation(both).summary().to_dict(orient="records")
+    assert m["best"] == pytest.approx(0.3)
+    assert math.isnan(n["best"]) and pd.isna(n["best_layer"]) and n["left_out"] == [0] and n["layers"] == 0
+
+
+def test_nothing_left_is_an_error():
+    with pytest.raises(LayerscopeError, match=r"no layer has scores on enough tasks \(at most 20 of 32\): lower"):
+        tasks_at([20, 3]).summary()
+    gaps = Evaluation(scored({"a": [0.1, None], "b": [None, 0.1]}))
+    with pytest.raises(LayerscopeError, match="no task has a score at every layer: raise min_share"):
+        gaps.summary(min_share=0.5)
+
+
+@pytest.mark.parametrize("share", [0, -1, 1.01, "some", math.nan])
+def test_a_share_that_is_none(evaluation, share):
+    with pytest.raises(LayerscopeError, match="is no share of tasks"):
+        evaluation.summary(min_share=share)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.lists(st.floats(-100, 100), min_size=3, max_size=3), min_size=1, max_size=8),
+    st.floats(0.5, 2),
+    st.floats(-10, 10),
+)
+def test_summaries_order_and_move_with_the_scores(layers, factor, shift):
+    values = np.array(layers)
+
+    def summary(v):
+        return Evaluation(scored({f"t{i}": list(v[:, i]) for i in range(3)})).summary().iloc[0]
+
+    row, moved = summary(values), summary(values * factor + shift)
+    assert row["first"] <= row["best"] + 1e-9 and row["last"] <= row["best"] + 1e-9
+    assert row["mean_over_layers"] <= row["best"] + 1e-9 <= row["oracle"] + 2e-9
+    for name in ("first", "mean_over_layers", "best", "last", "oracle"):
+        assert moved[name] == pytest.approx(row[name] * factor + shift, abs=1e-6)
+
+
+def test_table_is_layer_by_task_in_own_units(evaluation):
+    table = evaluation.table()
+    assert table.index.tolist() == [0, 1, 2, 3] and table.index.name == "layer"
+    assert table.columns.tolist() == ["a", "b"] and table.loc[2, "b"] == 0.7
+
+
+def test_table_of_several_models():
+    both = Evaluation(pd.concat([scored({"a": [0.1, 0.2]}), scored({"a": [0.3, None], "b": [0.5, 0.6]}, "n")]))
+    table = both.table()
+    assert table.index.names == ["model", "revision", "layer"]
+    assert table.loc[("n", "r", 0), "a"] == 0.3 and math.isnan(table.loc[("m", "r", 1), "b"])
+    assert both.table("n").shape == (2, 2) and both.table(model="m").columns.tolist() == ["a"]
+    assert both.missing == 1
+    with pytest.raises(
+        LayerscopeError, match=r"model 'nn' is not in this evaluation, did you mean n\? \(it has m, n\)"
+    ):
+        both.table("nn")
+
+
+def test_sites_and_poolings_are_apart():
+    both = Evaluation(
+        pd.concat(
+            [
+                scored({"a": [0.1, 0.2]}, site="raw", pooling="mean"),
+                scored({"a": [0.3, 0.4]}, site="normed", pooling="mean"),
+            ]
+        )
+    )
+    assert both.table().index.names == ["model", "revision", "site", "layer"]
+    assert both.table(site="normed").loc[1, "a"] == 0.4
+    assert both.summary()[["site", "last"]].to_dict(orient="list") == {"site": ["raw", "normed"], "last": [0.2, 0.4]}
+
+
+def test_baseline_is_no_layer():
+    shipped = pd.DataFrame(
+        [{"model": "m", "revision": "r", "layer": None, "task": t, "score": s} for t, s in (("a", 0.8), ("b", 0.6))]
+    )
+    found = Evaluation(pd.concat([scored({"a": [0.1, 0.2], "b": [0.3, 0.4]}), shipped]))
+    assert found.table().index.tolist() == [0, 1]
+    assert found.summary()["baseline"].tolist() == pytest.approx([0.7])
+    assert found.baseline().loc[("m", "r")].to_dict() == {"a": 0.8, "b": 0.6}
+    assert found.scores["kind"].tolist() == ["layer"] * 4 + ["baseline"] * 2
+    assert found.scores["layer"].dtype == "Int64" and found.scores["layer"].isna().sum() == 2
+
+
+def test_no_baseline_is_an_empty_frame(evaluation):
+    assert evaluation.baseline().empty
+
+
+@pytest.mark.parametrize(
+    ("frame", "line"),
+    [
+        (scored({"a": [0.1]}).drop(columns="score"), "has no column 'score'"),
+        (scored({"a": [None, None]}), "has no score of any layer"),
+        (scored({"a": [0.1, math.inf]}), "the score of m on a is infinite"),
+        (pd.concat([scored({"a": [0.1]})] * 2), "has two rows for model m, revision r, layer 0, task a"),
+        (scored({"a": [0.1]}).assign(layer=-1), "has the layer -1: layers count from 0"),
+        (scored({"a": [0.1, 0.2]}).assign(kind=["layer", "baseline"]), "a row of kind 'baseline' has the layer 1"),
+    ],
+)  # fmt: skip
+def test_frames_that_are_no_scores(frame, line):
+    with pytest.raises(LayerscopeError, match=line):
+        Evaluation(frame)
+
+
+def test_published_scores(published):
+    found = layerscope.open_evaluation(published / "mteb_scores.csv.gz")
+    frame = found.summary().set_index("model")
+    names = ["first", "mean_over_layers", "best", "last", "oracle"]
+    assert (100 * frame.loc["Pythia-410m", names]).astype(float).round(1).tolist() == [45.0, 49.2, 51.9, 46.8, 53.4]
+    assert (100 * frame.loc["Pythia-160m", names]).astype(float).round(1).tolist() == [44.5, 45.6, 47.1, 43.5, 49.5]
+    assert frame["best_layer"].to_dict() == {"Pythia-160m": 8, "Pythia-410m": 17}
+    assert frame["layers"].to_dict() == {"Pythia-160m": 13, "Pythia-410m": 25}
+    assert set(frame["tasks"]) == {32} and found.missing == 0
+    assert found.table("Pythia-410m").shape == (25, 32)
+    assert found.table("Pythia-160m").loc[0, "AmazonCounterfactualClassification"] == 0.729409
+
+
+def test_save_and_open(evaluation, tmp_path):
+    path = evaluation.save(tmp_path / "new" / "scores")
+    again = open_evaluation(path)
+    pd.testing.assert_frame_equal(again.scores, evaluation.scores)
+    assert again.source == evaluation.source
+
+
+def test_saving_again_replaces_and_leaves_one_table(evaluation, tmp_path):
+    other = Evaluation(scored({"a": [0.5, None]}), "other")
+    other.save(evaluation.save(tmp_path / "scores"))
+    pd.testing.assert_frame_equal(open_evaluation(tmp_path / "scores").scores, other.scores)
+    assert len(list((tmp_path / "scores").iterdir())) == 2
+
+
+def test_a_save_that_was_killed_leaves_the_old_scores(evaluation, tmp_path):
+    path, newer = evaluation.save(tmp_path / "scores"), Evaluation(scored({"a": [0.9]})).save(tmp_path / "newer")
+    for table in newer.glob("scores-*.parquet"):  # everything but the manifest was written
+        table.rename(path / table.name)
+    (path / ".evaluation.json.part").write_text('{"format"')
+    pd.testing.assert_frame_equal(open_evaluation(path).scores, evaluation.scores)
+    Evaluation(scored({"a": [0.9]})).save(path)
+    assert len(list(path.glob("scores-*.parquet"))) == 1
+
+
+def test_a_damaged_save_is_told(evaluation, tmp_path):
+    path = evaluation.save(tmp_path / "scores")
+    (table,) = path.glob("scores-*.parquet")
+    table.write_bytes(table.read_bytes()[:-1] + b"x")
+    with pytest.raises(LayerscopeError, match=f"is damaged .*{table.name} has another checksum"):
+        open_evaluation(path)
+    table.unlink()
+    with pytest.raises(LayerscopeError, match=f"is damaged .*{table.name}: No such file"):
+        open_evaluation(path)
+    (path / "evaluation.json").write_text("{}")
+    with pytest.raises(LayerscopeError, match=r"is damaged .*evaluation.json is not whole"):
+        open_evaluation(path)
+    (path / "evaluation.json").write_text('{"format": 99}')
+    with pytest.raises(LayerscopeError, match="newer layerscope"):
+        open_evaluation(path)
+
+
+def test_a_folder_of_other_things_is_not_written_to(evaluation, tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(LayerscopeError, match=r"holds other files \(thesis.txt\)"):
+        evaluation.save(tmp_path)
+    with pytest.raises(LayerscopeError, match="cannot be made"):
+        evaluation.save(tmp_path / "thesis.txt")

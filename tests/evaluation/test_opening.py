@@ -1,0 +1,218 @@
+"""Scores and metrics as files, one row for each that is wrong with its message."""
+
+import gzip
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from layerscope.errors import LayerscopeError
+from layerscope.evaluation import corpus_averages, one_variant, open_evaluation, open_metrics
+
+HEADER = "model,revision,layer,task,main_score\n"
+GOOD = HEADER + "m,r,0,a,0.5\nm,r,1,a,\nm,r,0,b,0.25\nm,r,1,b,0.75\n"
+
+WRONG: dict[str, tuple[bytes, str]] = {
+    "empty.csv": (b"", "is empty"),
+    "blank.csv": (b"\n \n", "is empty"),
+    "header.csv": (HEADER.encode(), "has a header but no rows: give at least one"),
+    "no-task.csv": (b"model,revision,layer,main_score\nm,r,0,1\n", "has no column 'task': it needs model, revision"),
+    "near.csv": (
+        GOOD.replace("main_score", "mainscore").encode(),
+        r"has no column 'main_score', did you mean mainscore\? it needs",
+    ),
+    "twice.csv": (b"model,revision,layer,task,task,main_score\nm,r,0,a,a,1\n", "has the column 'task' twice"),
+    "all-empty.csv": ((HEADER + "m,r,0,a,\nm,r,1,a,\n").encode(), "has no main_score at all"),
+    "nan.csv": (
+        (GOOD + "m,r,2,a,NaN\n").encode(),
+        "row 5 has the main_score 'NaN', which is no number: leave it empty",
+    ),
+    "inf.csv": ((GOOD + "m,r,2,a,inf\n").encode(), "row 5 has the main_score 'inf'"),
+    "word.csv": ((GOOD + "m,r,2,a,good\n").encode(), "row 5 has the main_score 'good'"),
+    "layer.csv": ((GOOD + "m,r,last,a,0.5\n").encode(), "row 5 has the layer 'last', which is no whole number"),
+    "no-layer.csv": ((GOOD + "m,r,,a,0.5\n").encode(), "row 5 has the layer ''"),
+    "half-layer.csv": ((GOOD + "m,r,1.5,a,0.5\n").encode(), "row 5 has the layer '1.5'"),
+    "minus.csv": ((GOOD + "m,r,-1,a,0.5\n").encode(), "row 5 has the layer '-1'"),
+    "endless.csv": ((GOOD + "m,r,inf,a,0.5\n").encode(), "row 5 has the layer 'inf'"),
+    "no-model.csv": ((GOOD + ",r,2,a,0.5\n").encode(), "row 5 has no model"),
+    "no-name.csv": ((GOOD + "m,r,2,,0.5\n").encode(), "row 5 has no task"),
+    "duplicate.csv": ((GOOD + "m,r,1,a,0.5\n").encode(), "has two rows for model m, revision r, layer 1, task a"),
+    "ragged.csv": ((GOOD + "m,r,2,a,0,5\n").encode(), "line 6 has 6 fields where the header has 5"),
+    "quote.csv": ((GOOD + 'm,r,2,"a,0.5\n').encode(), "line 6 is broken"),
+    "latin.csv": (GOOD.replace("m,", "mé,").encode("latin-1"), "is not UTF-8 text"),
+    "semicolons.csv": (GOOD.replace(",", ";").encode(), "has no column 'model'"),
+    "cut.csv.gz": (gzip.compress(GOOD.encode())[:40], "is not a whole gzip file"),
+    "plain.csv.gz": (GOOD.encode(), "is not a whole gzip file"),
+    "scores.txt": (GOOD.encode(), "is no evaluation: give a CSV"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_files(name, tmp_path):
+    content, line = WRONG[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(LayerscopeError, match=line) as error:
+        open_evaluation(tmp_path / name)
+    assert "\n" not in str(error.value) and str(tmp_path / name) in str(error.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    (tmp_path / "scores.csv").write_text(GOOD)
+    with pytest.raises(LayerscopeError, match=r"evaluation .*score.csv' does not exist, did you mean scores.csv\?"):
+        open_evaluation(tmp_path / "score.csv")
+    with pytest.raises(LayerscopeError, match="is no path"):
+        open_evaluation("~nobody-of-this-name/scores.csv")
+
+
+@pytest.mark.parametrize("name", ["scores.csv", "scores.csv.gz"])
+def test_empty_values_are_missing_and_counted(name, tmp_path):
+    data = GOOD.encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    found = open_evaluation(tmp_path / name)
+    assert found.missing == 1
+    assert math.isnan(found.table().loc[1, "a"]) and found.table().loc[1, "b"] == 0.75
+    assert found.summary(min_share=0.5)["tasks"].tolist() == [1]
+
+
+def test_rows_that_are_absent_are_missing_too(tmp_path):
+    (tmp_path / "s.csv").write_text(HEADER + "m,r,0,a,0.5\nm,r,1,a,0.5\nm,r,1,b,0.5\n")
+    assert open_evaluation(tmp_path / "s.csv").missing == 1
+
+
+def test_what_a_spreadsheet_makes_of_it(tmp_path):
+    text = (
+        "\ufeff"
+        + "task, layer ,main_score,model,revision,note,site\r\na,3.0,55.5,m,,x,normed\r\n\r\na, 4 ,60,m,,x,normed\r\n"
+    )
+    (tmp_path / "s.csv").write_text(text, encoding="utf-8", newline="")
+    found = open_evaluation(tmp_path / "s.csv")
+    assert found.table()["a"].to_dict() == {3: 55.5, 4: 60.0}
+    assert found.scores["revision"].tolist() == ["", ""] and found.scores["site"].tolist() == ["normed"] * 2
+
+
+# mteb's own results
+
+
+def written(cache: Path, score: float = 0.5, task: str = "Mine", **place: object) -> Path:
+    """Let mteb write one result as its evaluation does; returns the task's file."""
+    pytest.importorskip("mteb")
+    import mteb
+    from mteb.cache import ResultCache
+    from mteb.models.model_meta import ModelMeta
+    from mteb.results import TaskResult
+
+    about = dict.fromkeys(name for name, field in ModelMeta.model_fields.items() if field.is_required())
+    about |= {"name": "me/tiny", "revision": "r1", "framework": []}
+    meta = ModelMeta(**about, experiment_kwargs=place or None)
+    subsets = [
+        {"main_score": s, "hf_subset": name, "languages": ["eng-Latn"]}
+        for s, name in ((score, "en"), (score + 0.2, "x"))
+    ]
+    result = TaskResult(
+        dataset_revision="1",
+        task_name=task,
+        mteb_version=mteb.__version__,
+        scores={"test": subsets},
+        evaluation_time=1.0,
+    )
+    store = ResultCache(cache)
+    store.save_to_cache(result, meta)
+    return store.get_task_result_path(task, meta)
+
+
+def test_per_layer_results_of_mteb(tmp_path):
+    for layer in (0, 1, 10):
+        for task in ("Mine", "Other"):
+            written(tmp_path, layer / 20, task, layer=layer, site="normed", pooling="mean")
+    written(tmp_path, 0.7)
+    found = open_evaluation(tmp_path)
+    assert found.table().index.tolist() == [0, 1, 10]
+    assert found.table().loc[10, "Other"] == pytest.approx((0.5 + 0.7) / 2)  # the mean of its two subsets
+    assert set(found.scores.loc[found.scores["kind"] == "layer", "site"]) == {"normed"}
+    assert found.scores["model"].unique().tolist() == ["me/tiny"]
+    assert found.baseline().loc[("me/tiny", "r1"), "Mine"] == pytest.approx(0.8)
+    inner = open_evaluation(tmp_path / "results" / "me__tiny" / "r1")
+    assert inner.scores.equals(found.scores)
+    inner.save(tmp_path / "saved")
+    assert open_evaluation(tmp_path / "saved").scores.equals(found.scores)
+
+
+def test_wrong_results_of_mteb(tmp_path):
+    file = written(tmp_path, 0.5, layer=1)
+    good = file.read_text()
+    for content, line in (
+        (good[:50], "Mine.json is no task result that mteb can read"),
+        (good.replace("0.5", "NaN"), "Mine.json: the main score of Mine is nan|no task result"),
+    ):
+        file.write_text(content)
+        with pytest.raises(LayerscopeError, match=line):
+            open_evaluation(tmp_path)
+    file.write_text(good)
+    (file.parent / "Again.json").write_text(good)
+    with pytest.raises(
+        LayerscopeError, match="two rows for model me/tiny, revision r1, kind layer, layer 1, task Mine"
+    ):
+        open_evaluation(tmp_path)
+
+
+@pytest.mark.parametrize(("layer", "told"), [("last", "'last'"), (-1, "-1"), (1.5, "1.5"), (True, "True")])
+def test_a_layer_of_mteb_that_is_no_number(tmp_path, layer, told):
+    written(tmp_path, 0.5, layer=layer)
+    with pytest.raises(LayerscopeError, match=f"the layer in experiment_kwargs is {told}, no whole number"):
+        open_evaluation(tmp_path)
+
+
+def test_folders_without_results(tmp_path):
+    with pytest.raises(LayerscopeError, match=r"holds neither evaluation.json nor any model_meta.json"):
+        open_evaluation(tmp_path)
+    (tmp_path / "model_meta.json").write_text(json.dumps({"name": "me/tiny", "revision": None}))
+    with pytest.raises(LayerscopeError, match="no result of any task"):
+        open_evaluation(tmp_path)
+    (tmp_path / "model_meta.json").write_text("[]")
+    with pytest.raises(LayerscopeError, match=r"is no model_meta.json of mteb 2"):
+        open_evaluation(tmp_path)
+
+
+def test_only_a_baseline_is_no_layer(tmp_path):
+    written(tmp_path)
+    with pytest.raises(LayerscopeError, match="has no score of any layer"):
+        open_evaluation(tmp_path)
+
+
+# metrics
+
+METRICS = "model,revision,dataset,metric,normalization,layer,value\n"
+
+
+def test_metrics_are_averaged_over_the_data_sets_of_a_corpus(tmp_path):
+    rows = [
+        "m,r,mteb/a/test,entropy_sentence,raw,0,1", "m,r,mteb/b/test,entropy_sentence,raw,0,3",
+        "m,r,mteb/a/test,entropy_sentence,raw,1,5", "m,r,mteb/b/test,entropy_sentence,raw,1,",
+        "m,r,wikitext,entropy_sentence,raw,0,7", "m,r,wikitext,lidar,maxEntropy,0,9",
+    ]  # fmt: skip
+    (tmp_path / "m.csv").write_text(METRICS + "\n".join(rows))
+    frame = corpus_averages(open_metrics(tmp_path / "m.csv"))
+    found = {(r.corpus, r.metric, r.layer): (r.value, r.datasets) for r in frame.itertuples()}
+    assert found == {
+        ("tasks", "prompt_entropy", 0): (2.0, 2), ("tasks", "prompt_entropy", 1): (5.0, 1),
+        ("wikitext", "prompt_entropy", 0): (7.0, 1), ("wikitext", "lidar", 0): (9.0, 1),
+    }  # fmt: skip
+    assert one_variant(frame)["variant"].unique().tolist() == ["raw", "maxEntropy"]
+    with pytest.raises(LayerscopeError, match=r"variant 'row' is not among these metrics, did you mean raw\?"):
+        one_variant(frame, "row")
+
+
+def test_wrong_metrics(tmp_path):
+    path = tmp_path / "m.csv"
+    for content, line in (
+        (METRICS.replace("dataset,", "") + "m,r,lidar,raw,0,1", "has no column 'dataset'"),
+        (METRICS + "m,r,d,lidar,raw,0,x", "row 1 has the value 'x'"),
+        (METRICS + "m,r,d,lidar,raw,0,1\nm,r,d,lidar,raw,0,2", "two rows for model m, revision r, dataset d"),
+    ):
+        path.write_text(content)
+        with pytest.raises(LayerscopeError, match=line):
+            open_metrics(path)
+    path.rename(tmp_path / "m.txt")
+    with pytest.raises(LayerscopeError, match="holds no metrics"):
+        open_metrics(tmp_path / "m.txt")

@@ -1,0 +1,48 @@
+"""Metrics of a run against scores of the same model."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+from frames import scored
+from tiny import one_thread
+from typed import cli
+
+import layerscope
+from layerscope.evaluation import Evaluation, open_metrics
+
+__all__ = ["cli", "one_thread"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
+    model = tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True)
+    out = tmp_path_factory.mktemp("runs") / "run"
+    return layerscope.profile(
+        model, tiny.texts(30), out=out, metrics=["curvature", "prompt_entropy", "cka"], views=0, progress=False
+    )
+
+
+def test_metrics_of_one_layer_are_taken_and_pairs_are_not(run):
+    frame = open_metrics(run)
+    assert set(frame["metric"]) == {"curvature", "prompt_entropy"} and set(frame["model"]) == {"tiny-bert"}
+    curvature = frame[frame["metric"] == "curvature"].set_index("layer")["value"]
+    assert curvature.to_dict() == run.metric("curvature").to_dict()
+    assert open_metrics(run.path).equals(frame)
+
+
+def test_a_run_is_correlated_with_scores_of_its_model(run, cli, tmp_path: Path):
+    curvature = run.metric("curvature").to_numpy()
+    evaluation = Evaluation(scored({"a": list(-curvature)}, "tiny-bert"))
+    found = evaluation.correlate(run, statistics=["pearson"], first_layer=0, bootstrap=0).set_index(
+        ["metric", "target"]
+    )
+    assert found.loc[("curvature", "mean score"), "estimate"] == pytest.approx(-1)
+    entropy = run.metric("prompt_entropy").to_numpy()
+    expected = np.corrcoef(entropy, -curvature)[0, 1]
+    assert found.loc[("prompt_entropy", "mean score"), "estimate"] == pytest.approx(expected)
+    printed = cli(
+        "evaluate", "--results", evaluation.save(tmp_path / "scores"), "--metrics", run.path, "--bootstrap", 0
+    )
+    assert printed.status == 0 and "prompt_entropy (alpha=1" in printed.out

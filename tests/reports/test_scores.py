@@ -1,0 +1,159 @@
+"""An evaluation in a terminal, and as JSON; the command that prints it."""
+
+import io
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from frames import measured, scored
+from rich.console import Console
+from typed import cli
+
+from layerscope.evaluation import Evaluation, fit_rules
+from layerscope.reports.evaluation import show, summary_json
+
+__all__ = ["cli"]
+
+M, N = [0.1, 0.6, 0.8, 0.4], [0.9, 0.1, 0.2, 0.4]
+
+
+@pytest.fixture
+def evaluation() -> Evaluation:
+    return Evaluation(pd.concat([scored({"a": M, "b": M}), scored({"a": N, "b": [*N[:3], None]}, "n")]), "two models")
+
+
+@pytest.fixture
+def metrics() -> pd.DataFrame:
+    return pd.concat([measured({"lidar": [1 - v for v in M]}), measured({"lidar": [1 - v for v in N]}, "n")])
+
+
+def printed(evaluation: Evaluation, width: int = 120, **more: object) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    show(evaluation, console=console, **more)
+    return console.file.getvalue()
+
+
+def test_a_row_a_model_with_what_was_left_out(evaluation):
+    text = printed(evaluation)
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if line[:2] in ("m ", "n ")}
+    # first, mean, best (layer), best block (layer), last, oracle
+    assert rows["m"][1:9] == ["0.1000", "0.4750", "0.8000", "(2)", "0.8000", "(2)", "0.4000", "0.8000"]
+    assert rows["n"][1:9] == ["0.9000", "0.4000", "0.9000", "(0)", "0.2000", "(2)", "0.2000", "0.9000"]
+    assert "m: 4 layers, 0 to 3, 2 tasks." in text
+    assert "n: 3 layers, 0 to 2, 2 tasks; left out with scores on fewer than 2 of 2 tasks: layer 3; 1 of 8" in text
+    assert "1 missing" in text
+
+
+def test_names_say_what_tells_rows_apart():
+    long = "0123456789abcdef0123456789abcdef01234567"
+    one = scored({"a": M}, site="normed", pooling="mean")
+    several = pd.concat([one, one.assign(revision=long), one.assign(site="raw")])
+    text = printed(Evaluation(several))
+    assert [line.split("  ")[0] for line in text.splitlines() if line.startswith("m@")] == [
+        "m@r normed", "m@0123456 normed", "m@r raw",
+    ]  # fmt: skip
+    assert "Scores by layer · mean pooling\n" in text
+    assert "Scores by layer · normed · mean pooling\nmodel" in printed(Evaluation(one))
+
+
+def test_percents_have_two_decimals():
+    assert "46.83" in printed(Evaluation(scored({"a": [45.0, 46.834]})))
+
+
+def test_correlations_and_rules(evaluation, metrics):
+    correlations = evaluation.correlate(metrics, statistics=["spearman", "pearson"], min_share=0.5)
+    text = printed(evaluation, correlations=correlations, rules=fit_rules(metrics, evaluation, min_share=0.5))
+    (line,) = {line for line in text.splitlines() if line.startswith("  lidar")}
+    assert line.split() == ["lidar", "−1.00", "−1.00", "…", "−1.00", "−1.00", "−1.00"]
+    assert "minimum lidar · d" in text and "+0.4000 (2)" in text and "0 of 2" in text
+    assert "worst" not in text
+
+
+def test_a_rule_that_failed_tells_how_wrongly(evaluation, metrics):
+    turned = pd.concat([metrics[metrics["model"] == "m"], measured({"lidar": [0, 1, 3, 2]}, "n")])
+    text = printed(evaluation, rules=fit_rules(turned, evaluation, min_share=0.5))
+    assert "1 of 2" in text and "worst" in text and "-0.3000" in text
+
+
+def test_names_are_shown_as_they_are():
+    text = printed(Evaluation(scored({"a": [0.1, 0.2]}, "[red]x[/red]\x1b[2J"), "[bold]s"))
+    assert "[red]x[/red]\\x1b[2J" in text and "[bold]s" in text
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_no_number_is_cut(evaluation, metrics, width):
+    correlations = evaluation.correlate(metrics, statistics=["spearman", "kendall", "pearson"], min_share=0.5)
+    rules = fit_rules(metrics, evaluation, min_share=0.5)
+    text = printed(evaluation, width, correlations=correlations, rules=rules)
+    assert max(map(len, text.splitlines())) <= width
+    wide = printed(evaluation, 200, correlations=correlations, rules=rules)
+    numbers = [word for word in wide.split() if word[:1] in "+−-" and word[1:2].isdigit()]
+    assert [word for word in text.split() if word in set(numbers)] == numbers
+
+
+def test_json_holds_what_is_missing_as_null(evaluation, metrics):
+    rules = fit_rules(metrics, evaluation, min_share=0.5)
+    correlations = evaluation.correlate(metrics, statistics=["spearman"], bootstrap=0)
+    found = summary_json(evaluation, correlations=correlations, rules=rules)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["missing"] == 1 and found["summary"][1]["left_out"] == [3] and found["summary"][0]["baseline"] is None
+    assert [row["score"] for row in found["scores"]][-1] is None
+    assert found["correlations"][0]["estimate"] == pytest.approx(-1) and found["correlations"][0]["low"] is None
+    assert found["rules"][0]["choices"][0]["gain"] == pytest.approx(0.4)
+
+
+# the command
+
+
+@pytest.fixture
+def files(evaluation: Evaluation, metrics: pd.DataFrame, tmp_path: Path) -> tuple[Path, Path]:
+    columns = ["model", "revision", "layer", "task", "main_score"]
+    scores = evaluation.scores.rename(columns={"score": "main_score"})[columns]
+    scores.to_csv(tmp_path / "scores.csv", index=False)
+    metrics.assign(normalization="raw").to_csv(tmp_path / "metrics.csv", index=False)
+    return tmp_path / "scores.csv", tmp_path / "metrics.csv"
+
+
+def test_command(cli, files, tmp_path):
+    scores, metrics = files
+    done = cli("evaluate", "--results", scores, "--metrics", metrics, "--min-share", "1/2", "--bootstrap", 20)
+    assert done.status == 0 and done.err == ""
+    for word in ("Scores by layer", "Metrics and scores by layer", "Rules without labels", "minimum lidar"):
+        assert word in done.out
+    done = cli("evaluate", "--results", scores, "--save", tmp_path / "saved", "--json")
+    found = json.loads(done.out)
+    assert found["summary"][0]["best_layer"] == 2 and found["rules"] == [] and done.err == f"saved: {tmp_path}/saved\n"
+    assert json.loads(cli("evaluate", "--results", tmp_path / "saved", "--json").out)["summary"] == found["summary"]
+
+
+def test_one_model_has_correlations_and_no_rules(cli, files, tmp_path):
+    scores, metrics = files
+    frame = pd.read_csv(scores)
+    frame[frame["model"] == "m"].to_csv(scores, index=False)
+    done = cli("evaluate", "--results", scores, "--metrics", metrics, "--bootstrap", 0)
+    assert done.status == 0 and "Metrics and scores by layer" in done.out and "Rules" not in done.out
+    assert done.err.startswith("no rules: rules are tested on models they were not fitted on, and m is the only one")
+
+
+BOTH = ["--results", "{scores}", "--metrics", "{metrics}"]
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ([], "layerscope evaluate needs --results: a CSV of scores, or a folder of mteb results"),
+        (["--results", "{scores}x"], "evaluation '{scores}x' does not exist, did you mean scores.csv?"),
+        (["--results", "{scores}", "--min-share", "most"], "min_share 'most' is no share of tasks: give one above 0"),
+        (["--results", "{scores}", "--min-share", "1/0"], "min_share '1/0' is no share of tasks"),
+        (["--results", "{scores}", "--metrics", "{scores}"], "{scores} has no column 'dataset'"),
+        ([*BOTH, "--bootstrap", "few"], "bootstrap 'few' is no whole number from 0 on"),
+        ([*BOTH, "--variant", "rew"], "variant 'rew' is not among these metrics, did you mean raw?"),
+        ([*BOTH, "--first-layer", "-1"], "first_layer -1 is no whole number from 0 on"),
+    ],
+)
+def test_wrong_commands(cli, files, options, line):
+    scores, metrics = files
+    done = cli("evaluate", *(str(o).format(scores=scores, metrics=metrics) for o in options))
+    assert done.status == 2 and done.out == ""
+    assert done.line.startswith(line.format(scores=scores, metrics=metrics))
