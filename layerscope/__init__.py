@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from layerscope.early_exit import truncate
     from layerscope.errors import LayerscopeError
     from layerscope.inspecting import inspect
     from layerscope.profiling import profile
@@ -19,9 +20,10 @@ _HOMES = {
     "open_run": "layerscope.runs",
     "profile": "layerscope.profiling",
     "report": "layerscope.reports.page",
+    "truncate": "layerscope.early_exit",
 }
 
-__all__ = ["LayerscopeError", "Run", "inspect", "open_run", "profile", "report"]
+__all__ = ["LayerscopeError", "Run", "inspect", "open_run", "profile", "report", "truncate"]
 __version__ = "0.1.0"
 
 

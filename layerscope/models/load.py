@@ -31,6 +31,7 @@ class Loaded:
     max_length: int | None = None
     prompt: str = ""
     notes: list[str] = field(default_factory=list)
+    served: Any = None  # the SentenceTransformer around the module, where there is one
 
 
 @dataclass(frozen=True)
@@ -240,6 +241,7 @@ def _from_sentence_transformer(model: Any, name: str) -> Loaded:
         pooling=_own_pooling(model),
         max_length=model.max_seq_length,
         prompt=prompt,
+        served=model,
     )
     card = getattr(module.config, "_name_or_path", "")
     if name == type(model).__name__ and card:
