@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from layerscope.cli import demo, inspect, profile, report, usage  # noqa: F401  each adds its command to the app
+from layerscope.cli import demo, inspect, profile, report, truncate, usage  # noqa: F401  each adds its command to the app
 from layerscope.cli.options import app
 
 INTERRUPTED = 130

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from layerscope.models import LayeredModel
 from layerscope.models.capture import capture, evaluating
-from layerscope.models.forward import Inputs, forward
+from layerscope.models.forward import Inputs, forward, hidden_of
 from layerscope.models.stack import Stack
 
 EXACT = 1e-5
@@ -46,7 +47,7 @@ def expected_at(model: LayeredModel, layer: int, samples: Sequence[Any]) -> Expe
             states.append(found[model.final])
             raw.append(found["raw"])
         last = _layer(model, batches[0], model.stack.depth)[model.final]
-        shown = holds(forward(base_of(model), batches[0]), last)
+        shown = holds(forward(base_of(model.module, model.stack), batches[0]), last)
         logits = None if model.lens is None else tuple(map(_logits_by(model), raw, batches))
     return Expected(layer, batches, tuple(states), logits, shown)
 
@@ -67,9 +68,33 @@ def states_of(module: nn.Module, stack: Stack, batches: Sequence[Inputs]) -> lis
     return found
 
 
-def base_of(model: LayeredModel) -> nn.Module:
+@contextmanager
+def ending_at(module: nn.Module, stack: Stack, layer: int) -> Iterator[None]:
+    """Within, the blocks after a layer hand their input on: the model's own code then reads that layer."""
+    calls = 0
+
+    def hand_on(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if (calls - 1) % stack.depth < layer:
+            return None
+        given, returned = hidden_of((*args, *kwargs.values())), hidden_of(output)
+        if not isinstance(output, tuple):
+            return given
+        return tuple(given if value is returned else value for value in output)
+
+    blocks = [module.get_submodule(path) for path in dict.fromkeys(stack.blocks)]
+    handles = [block.register_forward_hook(hand_on, with_kwargs=True) for block in blocks]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def base_of(module: nn.Module, stack: Stack) -> nn.Module:
     """Return the module whose plain output is the states: the tower that is run, or the model without its head."""
-    entry = model.module.get_submodule(model.stack.entry)
+    entry = module.get_submodule(stack.entry)
     base = getattr(entry, "base_model", entry)
     return base if isinstance(base, nn.Module) else entry
 

@@ -122,9 +122,7 @@ def _set(config: Any, place: Place, value: Any) -> None:
     setattr(_get(config, place[:-1]), place[-1], value)
 
 
-def _fits(
-    depth: Depth, module: Any, stack: Stack, expected: Expected, wanted: Shapes
-) -> tuple[bool, str | None]:
+def _fits(depth: Depth, module: Any, stack: Stack, expected: Expected, wanted: Shapes) -> tuple[bool, str | None]:
     """Whether a candidate gives the truncated model, and if it comes near, why it is not."""
     try:
         config = depth.config(module.config, expected.layer)
