@@ -37,9 +37,9 @@ def write_card(source: Source, made: Truncated, folder: Path) -> None:
 
 def render(source: Source, made: Truncated) -> str:
     """Return the card as Markdown with its YAML head; every name stands in it as it is and does nothing."""
-    name, part = escape(made.model), ""
-    if len(source.model.parts) > 1:
-        part = f", part {escape(source.model.stack.part)}"
+    name, stack = escape(made.model), source.model.stack
+    named = stack.part if len(source.model.parts) > 1 else stack.entry
+    part = f", part {escape(named)}" if named else ""
     loads = LOADS[made.format].format(auto=made.auto, reader=READERS[source.model.encoder.modality])
     return f"""---
 {_head(source, made)}

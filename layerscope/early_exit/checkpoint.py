@@ -57,9 +57,15 @@ def load_back(folder: Path, built: Any, source: Source) -> nn.Module:
     import transformers
 
     computed = next(p.dtype for p in source.module.parameters())
-    module, told = getattr(transformers, auto_class(built)).from_pretrained(
-        folder, dtype=computed, local_files_only=True, output_loading_info=True
-    )
+    try:
+        module, told = getattr(transformers, auto_class(built)).from_pretrained(
+            folder, dtype=computed, local_files_only=True, output_loading_info=True
+        )
+    except Exception as error:
+        line = (str(error).strip().splitlines() or [""])[0][:120]
+        raise LayerscopeError(
+            f"the truncated {source.name} does not load ({type(error).__name__}: {line}): nothing was written"
+        ) from error
     wrong = [key for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in told.get(kind) or ()]
     if type(module) is not type(built) or wrong:
         what = f"as {type(module).__name__}" if not wrong else f"without {sorted(map(str, wrong))[0]}"

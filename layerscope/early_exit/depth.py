@@ -36,7 +36,20 @@ class Depth:
         for place in self.lists:
             _set(copied, place, _get(config, place)[:layers])
         _set(copied, self.number, layers)
+        self._follow(copied, _get(config, self.number), layers)
         return copied
+
+    def _follow(self, config: Any, depth: int, layers: int) -> None:
+        """Set what a config itself derives from its depth (the names of its stages), where it was left as derived."""
+        owner, name = _get(config, self.number[:-1]), self.number[-1]
+        try:
+            before, after = (vars(type(owner)(**{name: number})) for number in (depth, layers))
+        except Exception:  # a config that cannot be made of its depth alone derives nothing that is known here
+            return
+        cut = {place[-1] for place in self.lists if place[:-1] == self.number[:-1]}
+        for key in after.keys() & before.keys() & vars(owner).keys() - cut - {name}:
+            if before[key] != after[key] and vars(owner)[key] == before[key]:
+                vars(owner)[key] = after[key]
 
     def build(self, module: Any, layers: int) -> Any:
         """Return the model that ends at a layer; its weights are those of the full one, in the same memory."""

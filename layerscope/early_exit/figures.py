@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -76,11 +77,22 @@ def measure(source: Source, made: Sequence[Made], format: str, site: str) -> lis
     work = workload(source)
     full = made[0].depth.build(module, deepest)
     cuts = [entry.depth.build(module, entry.layer) for entry in made]
+    for model in (full, *cuts):  # the counter of operations hooks into gradients; the weights are shared, this is not
+        model.requires_grad_(False)
     onnx = format == "onnx"
-    runs = [onnx_run(source, entry.folder, work) for entry in made] if onnx else [plain_run(cut, work) for cut in cuts]
+    run_whole, *runs = [plain_run(_called(model, source), work) for model in (full, *cuts)]
+    if onnx:
+        runs = [onnx_run(source, entry.folder, work) for entry in made]
     with evaluating(module):
-        whole, *times = milliseconds([plain_run(full, work), *runs], work.samples, source.model.device)
-    most, full_score = operations(full, work), _score(source, deepest)[0]
+        whole, *times = milliseconds([run_whole, *runs], work.samples, source.model.device)
+    most = operations(_called(full, source), work)
+    beside: dict[str, Any] = {
+        "full_parameters": parameters(full),
+        "full_megabytes": _megabytes(full, torch.float32 if onnx else source.dtype),
+        "full_milliseconds": whole,
+        "full_score": _score(source, deepest)[0],
+        "measured": _told(source, work, onnx),
+    }
     figures = []
     for entry, cut, took in zip(made, cuts, times, strict=True):
         score, stderr = _score(source, entry.layer)
@@ -89,12 +101,16 @@ def measure(source: Source, made: Sequence[Made], format: str, site: str) -> lis
                 model=source.name, layer=entry.layer, depth=deepest, path=str(entry.folder), format=format,
                 site=site if source.model.stack.norm is not None else "raw", auto=auto_class(cut),
                 parameters=parameters(cut), megabytes=_on_disk(entry.folder, onnx), milliseconds=took,
-                speedup=whole / took, ideal=most / max(1, operations(cut, work)), full_parameters=parameters(full),
-                full_megabytes=_megabytes(full, torch.float32 if onnx else source.dtype), full_milliseconds=whole,
-                measured=_told(source, work, onnx), score=score, stderr=stderr, full_score=full_score,
+                speedup=whole / took, ideal=most / max(1, operations(_called(cut, source), work)), score=score,
+                stderr=stderr, **beside,
             )
         )  # fmt: skip
     return figures
+
+
+def _called(model: nn.Module, source: Source) -> nn.Module:
+    """The model, or the one of its towers that reads these inputs."""
+    return model.get_submodule(source.model.stack.entry)
 
 
 def _told(source: Source, work: Workload, onnx: bool) -> str:

@@ -21,6 +21,7 @@ from layerscope.models.encode import TextEncoder
 from layerscope.models.forward import Inputs, forward
 
 TOKENS = 128
+SHORTEST = 8
 BATCH = 8
 SECONDS = 8.0
 FEWEST, MOST = 5, 30
@@ -40,14 +41,26 @@ def workload(source: Source) -> Workload:
     """Return a batch of a fixed size: texts all of one length, images, or sounds."""
     encoder = source.model.encoder
     if isinstance(encoder, TextEncoder):
-        length = min(TOKENS, encoder.max_length)
-        text = " ".join([str(source.samples[0])] * length)
-        inputs = replace(encoder, max_length=length).batch([text] * BATCH)
-        told = f"{BATCH} texts of {length} tokens at once"
-    else:
-        inputs = encoder.batch([source.samples[0]] * BATCH)
-        told = f"{BATCH} {source.unit}s at once"
-    return Workload(inputs.to(source.model.device), BATCH, told)
+        return _texts(source, encoder)
+    inputs = encoder.batch([source.samples[0]] * BATCH).to(source.model.device)
+    return Workload(inputs, BATCH, f"{BATCH} {source.unit}s at once")
+
+
+def _texts(source: Source, encoder: TextEncoder) -> Workload:
+    """Texts of 128 tokens, or of as many as the model takes; where only its code knows, shorter ones are tried."""
+    length = min(TOKENS, encoder.max_length)
+    text = " ".join([str(source.samples[0])] * length)
+    while True:
+        inputs = replace(encoder, max_length=length).batch([text] * BATCH).to(source.model.device)
+        work = Workload(inputs, BATCH, f"{BATCH} texts of {inputs.named['input_ids'].shape[1]} tokens at once")
+        try:
+            forward(source.module.get_submodule(source.model.stack.entry), inputs)
+        except Exception:
+            if length < SHORTEST:
+                raise
+            length //= 2
+        else:
+            return work
 
 
 def parameters(module: nn.Module) -> int:

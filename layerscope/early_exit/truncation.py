@@ -19,6 +19,7 @@ from layerscope.early_exit.sentence import write_sentence_transformer
 from layerscope.early_exit.source import Source, open_source
 from layerscope.errors import LayerscopeError, choices
 from layerscope.models import LoadOptions, Override
+from layerscope.models.load import without_bars
 from layerscope.progress import Console, Silent, Teller
 
 __all__ = ["Truncated", "truncate", "truncate_layers"]
@@ -103,7 +104,7 @@ def truncate_layers(
     chosen = _format(format, site, source)
     for note in source.model.notes:
         teller.say(note)
-    with _aside(place) as aside, teller.bar("layers", len(kept), "layers") as advance:
+    with without_bars(), _aside(place) as aside, teller.bar("layers", len(kept), "layers") as advance:
         made: list[Made] = []
         for layer in kept:
             folder = aside / f"layer-{layer}" if folders else aside

@@ -71,7 +71,7 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
     options.place()
     options.torch_dtype()
     if isinstance(model, (str, Path)):
-        with _without_bars():
+        with without_bars():
             return _from_source(str(model), options, processor)
     if hasattr(model, "_first_module") and hasattr(model, "encode"):
         return _from_sentence_transformer(model, type(model).__name__)
@@ -106,7 +106,7 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
 
 
 @contextmanager
-def _without_bars() -> Iterator[None]:
+def without_bars() -> Iterator[None]:
     """Keep transformers' own progress bars off the screen: a library that is asked to be silent is."""
     from transformers.utils import logging
 
