@@ -34,7 +34,9 @@ def test_version(cli) -> None:
     assert printed == Printed(0, f"layerscope {layerscope.__version__}\n", "")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["profile", "--help"], ["inspect", "--help"], ["--version"], []])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["profile", "--help"], ["inspect", "--help"], ["truncate", "--help"], ["--version"], []]
+)
 def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
     script = (
         "import sys; sys.argv = ['layerscope', *sys.argv[1:]]\n"
