@@ -10,9 +10,11 @@ from models import walks, zoo
 from models.test_capture import IDS
 from models.tokenizer import word_tokenizer
 from models.zoo import TEXT, Case, L, build
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import layerscope
+from layerscope.early_exit import truncate_layers
 
 K = L - 1
 DECODERS = [case for case in TEXT if case.causal]
@@ -67,8 +69,12 @@ def test_the_one_head_of_a_language_model_reads_the_layer_and_stays_tied(case: C
     cut = loaded(hf.AutoModelForCausalLM, out)
     wanted = model.get_output_embeddings()(layer(walks.TEXT[case.name](model, ids), 1))
     close(cut(input_ids=ids).logits, wanted)
-    tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
-    assert (cut.get_output_embeddings().weight is cut.get_input_embeddings().weight) == tied
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    assert cut.get_output_embeddings().weight is cut.get_input_embeddings().weight
+    stored = load_file(out / "model.safetensors")
+    assert sum(tuple(tensor.shape) == (zoo.V, zoo.D) for tensor in stored.values()) == 1
+    (made,) = truncate_layers(model, [1], tmp_path / "object", processor=word_tokenizer(), progress=False)
+    assert made.parameters == sum(p.numel() for p in cut.parameters())
 
 
 def test_modernbert_keeps_which_layers_see_everything(tmp_path: Path) -> None:
@@ -211,8 +217,6 @@ def test_the_last_layer_is_the_model_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_weights_keep_the_dtype_of_the_checkpoint(dtype: torch.dtype, tmp_path: Path) -> None:
-    from safetensors.torch import load_file
-
     model = next(case for case in TEXT if case.name == "llama").make().to(dtype)
     out = layerscope.truncate(saved(model, tmp_path / "full"), 1, tmp_path / "cut", progress=False)
     weights, own = load_file(out / "model.safetensors"), model.state_dict()
