@@ -24,6 +24,7 @@ bench: $(VENV)/.dev  ## what the README claims about speed and memory; takes abo
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/page.py
+	$(BIN)/python benchmarks/truncated.py
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from layerscope.early_exit import truncate
     from layerscope.errors import LayerscopeError
     from layerscope.evaluation import Evaluation, open_evaluation
     from layerscope.inspecting import inspect
@@ -22,9 +23,12 @@ _HOMES = {
     "open_run": "layerscope.runs",
     "profile": "layerscope.profiling",
     "report": "layerscope.reports.page",
+    "truncate": "layerscope.early_exit",
 }
 
-__all__ = ["Evaluation", "LayerscopeError", "Run", "inspect", "open_evaluation", "open_run", "profile", "report"]
+__all__ = [
+    "Evaluation", "LayerscopeError", "Run", "inspect", "open_evaluation", "open_run", "profile", "report", "truncate",
+]  # fmt: skip
 __version__ = "0.1.0"
 
 

@@ -76,7 +76,7 @@ def inspect(
 
     """
     loaded = load(model, LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle), processor)
-    modality, samples = _samples(loaded.module, data)
+    modality, samples = made_up_samples(loaded.module, data)
 
     def look(part: str | None) -> LayeredModel:
         return find_layers(loaded, modality, samples, Override(part, blocks, norm), max_length=None, prompt="")
@@ -88,8 +88,8 @@ def inspect(
     return [_inspection(layered, modality, samples) for layered in found]
 
 
-def _samples(module: torch.nn.Module, data: Any) -> tuple[str, list[Any]]:
-    """Two samples of the model's modality, made up where none are given."""
+def made_up_samples(module: torch.nn.Module, data: Any = None) -> tuple[str, list[Any]]:
+    """Return the modality of a model and two samples for it, made up where no data are given."""
     if data is not None:
         return "tensor", list(data[:2])
     modality = modality_of(module)

@@ -35,7 +35,8 @@ def test_version(cli) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], *([c, "--help"] for c in ("profile", "inspect", "evaluate")), ["--version"], []]
+    "arguments",
+    [["--help"], *([c, "--help"] for c in ("profile", "inspect", "evaluate", "truncate")), ["--version"], []],
 )
 def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
     script = (

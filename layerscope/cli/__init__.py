@@ -9,7 +9,15 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from layerscope.cli import demo, evaluate, inspect, profile, report, usage  # noqa: F401  each adds its command to the app
+from layerscope.cli import (  # noqa: F401  each adds its command to the app
+    demo,
+    evaluate,
+    inspect,
+    profile,
+    report,
+    truncate,
+    usage,
+)
 from layerscope.cli.options import app
 
 INTERRUPTED = 130

@@ -31,6 +31,7 @@ class Loaded:
     max_length: int | None = None
     prompt: str = ""
     notes: list[str] = field(default_factory=list)
+    served: Any = None  # the SentenceTransformer around the module, where there is one
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
     options.place()
     options.torch_dtype()
     if isinstance(model, (str, Path)):
-        with _without_bars():
+        with without_bars():
             return _from_source(str(model), options, processor)
     if hasattr(model, "_first_module") and hasattr(model, "encode"):
         return _from_sentence_transformer(model, type(model).__name__)
@@ -105,7 +106,7 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
 
 
 @contextmanager
-def _without_bars() -> Iterator[None]:
+def without_bars() -> Iterator[None]:
     """Keep transformers' own progress bars off the screen: a library that is asked to be silent is."""
     from transformers.utils import logging
 
@@ -240,6 +241,7 @@ def _from_sentence_transformer(model: Any, name: str) -> Loaded:
         pooling=_own_pooling(model),
         max_length=model.max_seq_length,
         prompt=prompt,
+        served=model,
     )
     card = getattr(module.config, "_name_or_path", "")
     if name == type(model).__name__ and card:

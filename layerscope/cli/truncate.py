@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from layerscope.cli import output, usage
+from layerscope.cli.options import MODEL, WHOLE, AsJson, Blocks, Norm, Part, Pickle, Revision, app
+
+
+@app.command(
+    epilog="""
+[bold]Examples[/bold]
+
+The first four layers of a sentence encoder, with its pooling, for `SentenceTransformer("small")`:
+  layerscope truncate minilm --layer 4 --out small
+
+Three depths of the model of a run, with what each costs and scores:
+  layerscope truncate runs/demo --layers 2,4,6 --out depths
+
+One ONNX file with a tokenizer:
+  layerscope truncate ./my-classifier --layer 6 --format onnx --out served
+"""
+)
+def truncate(
+    model_or_run: Annotated[
+        str,
+        typer.Argument(
+            help="Hub name, local folder, 'minilm', or a run folder: its model, part and scores.",
+            metavar="MODEL_OR_RUN",
+            show_default=False,
+        ),
+    ],
+    layer: Annotated[str | None, typer.Option(help="Last layer that is kept.", metavar=WHOLE)] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="Several with commas: each into OUT/layer-K, and one table.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="New folder for the model.")] = None,
+    format: Annotated[  # noqa: A002
+        str,
+        typer.Option(help="transformers, sentence-transformers or onnx.", show_default="as the model itself"),
+    ] = "auto",
+    site: Annotated[str, typer.Option(help="normed; or raw, before the final norm, for onnx only.")] = "normed",
+    revision: Revision = None,
+    part: Part = None,
+    blocks: Blocks = None,
+    norm: Norm = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda:0.", rich_help_panel=MODEL)] = "auto",
+    allow_pickle: Pickle = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a model that [bold]ends at one layer[/bold]: a standard checkpoint, checked against the full model."""
+    from layerscope.errors import LayerscopeError
+
+    kept = _kept(layer, layers)
+    out = usage.place("--out", out)
+    if out is None:
+        raise LayerscopeError("truncate needs --out DIR: a new folder for the model")
+    from dataclasses import asdict
+
+    from layerscope.early_exit import truncate_layers
+    from layerscope.models import LoadOptions, Override
+
+    made = truncate_layers(
+        model_or_run, kept, out, format, override=Override(part, blocks, norm), site=site,
+        options=LoadOptions(revision, "float32", device, False, allow_pickle), folders=layers is not None,
+    )  # fmt: skip
+    if as_json:
+        output.as_json([asdict(entry) for entry in made])
+        return
+    from layerscope.progress import paper
+    from layerscope.reports.truncation import show
+
+    show(made, paper())
+    print(f"\nwritten: {out}")
+
+
+def _kept(layer: str | None, layers: str | None) -> list[int]:
+    from layerscope.errors import LayerscopeError
+
+    if (layer is None) == (layers is None):
+        raise LayerscopeError("truncate needs either --layer K or --layers, such as --layers 3,6,9")
+    names = [layer] if layer is not None else usage.names(layers, "--layers")
+    return [usage.whole(name) for name in names or []]

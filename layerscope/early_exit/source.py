@@ -1,0 +1,164 @@
+"""What is to be truncated: a model or the model of a run, opened, and refused where it cannot be written again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from layerscope.errors import LayerscopeError
+from layerscope.inspecting import made_up_samples
+from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
+from layerscope.models.hub import EMBEDDED
+from layerscope.runs import Run, open_run
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model whose layers are found, its made-up samples, the run it came with, and the dtype of its checkpoint."""
+
+    model: LayeredModel
+    samples: Sequence[Any]
+    dtype: torch.dtype
+    run: Run | None = None
+    hub: str | None = None
+
+    @property
+    def module(self) -> Any:
+        """The transformers model itself."""
+        return self.model.module
+
+    @property
+    def name(self) -> str:
+        """The model's name as the run or its folder tells it."""
+        return self.model.loaded.name
+
+    @property
+    def unit(self) -> str:
+        """What one sample is called."""
+        return {"audio": "sound"}.get(self.model.encoder.modality, self.model.encoder.modality)
+
+
+def open_source(given: Any, processor: Any, override: Override, options: LoadOptions) -> Source:
+    """Open a model, or the model of a run with the part, blocks and norm it was profiled with.
+
+    Raises:
+        LayerscopeError: for what cannot be loaded, and for a plain module, a quantised model, an adapter that is not
+            merged, or a model of remote code: none of these can be written so that transformers alone loads it.
+
+    """
+    run = _run(given)
+    if run is not None:
+        given, override, options = _of_run(run, override, options)
+    saved = _saved_config(given, options) if isinstance(given, (str, Path)) else {}
+    _check_config(saved, str(given))
+    loaded = load(given, options, processor)
+    _check_module(loaded)
+    modality, samples = made_up_samples(loaded.module)
+    model = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
+    _check_run(run, model)
+    hub = str(given) if isinstance(given, str) and given != EMBEDDED and not Path(given).expanduser().exists() else None
+    return Source(model, samples, _dtype(saved, loaded.module), run, hub)
+
+
+def _run(given: Any) -> Run | None:
+    if isinstance(given, Run):
+        return given
+    is_run = isinstance(given, (str, Path)) and (Path(given).expanduser() / "run.json").is_file()
+    return open_run(Path(given).expanduser()) if is_run else None
+
+
+def _of_run(run: Run, override: Override, options: LoadOptions) -> tuple[str, Override, LoadOptions]:
+    """Return where a run's model is, and what was said about it; what is said now goes first."""
+    source, asked = str(run.info["model"]["source"]), run.info["options"]
+    if source == run.info["model"]["class"] or source == "SentenceTransformer":
+        raise LayerscopeError(
+            f"run {str(run.path)!r} was made of a model in memory ({source}): give the model itself, not the run"
+        )
+    override = Override(*(getattr(override, name) or asked.get(name) for name in ("part", "blocks", "norm")))
+    is_local = Path(source).expanduser().exists() or source == EMBEDDED
+    revision = options.revision or (None if is_local else run.info["model"].get("revision"))
+    return source, override, LoadOptions(revision, options.dtype, options.device, False, options.allow_pickle)
+
+
+def _saved_config(source: str | Path, options: LoadOptions) -> dict[str, Any]:
+    """Return a checkpoint's config.json, or nothing where the loader will say what is wrong with it."""
+    from transformers import PretrainedConfig
+
+    folder = Path(source).expanduser()
+    try:
+        found, _ = PretrainedConfig.get_config_dict(
+            str(folder) if folder.exists() else str(source), revision=options.revision, local_files_only=folder.exists()
+        )
+    except Exception:  # absent, damaged, or no hub: told by the loader, each in its own line
+        return {}
+    return dict(found)
+
+
+def _check_config(saved: dict[str, Any], source: str) -> None:
+    from transformers import CONFIG_MAPPING
+
+    if saved.get("quantization_config"):
+        raise LayerscopeError(
+            f"{source!r} is quantised: a layer of it cannot be written and compared exactly, "
+            "truncate the model it was made from and quantise that"
+        )
+    if saved.get("auto_map") and saved.get("model_type") not in CONFIG_MAPPING:
+        raise LayerscopeError(
+            f"{source!r} runs code of its own when loaded: a truncated model is to load without it, so it is refused"
+        )
+
+
+def _check_module(loaded: Loaded) -> None:
+    module = loaded.module
+    home, kind = type(module).__module__, type(module).__name__
+    if not isinstance(getattr(module, "config", None), _config_class()):
+        raise LayerscopeError(
+            f"{kind} is a plain torch module: no config says its depth, so no standard checkpoint can hold it; "
+            "give a transformers model or a SentenceTransformer"
+        )
+    if getattr(module, "hf_quantizer", None) is not None or getattr(module, "is_quantized", False):
+        raise LayerscopeError(f"{loaded.name} is quantised: truncate the model it was made from and quantise that")
+    if any(type(child).__module__.startswith("peft.") for child in module.modules()):
+        raise LayerscopeError(
+            f"{loaded.name} has an adapter in its layers: merge it (merge_and_unload), save that and truncate it"
+        )
+    if not home.startswith("transformers."):
+        raise LayerscopeError(
+            f"{kind} is not one of transformers' own classes ({home}): a truncated model is to load without its code"
+        )
+
+
+def _config_class() -> type:
+    from transformers import PretrainedConfig
+
+    return PretrainedConfig  # type: ignore[no-any-return]
+
+
+def _check_run(run: Run | None, model: LayeredModel) -> None:
+    """Raise where the model of a run is no longer what it was: its scores would be told of another."""
+    if run is None:
+        return
+    from layerscope.profiling.identity import weights_fingerprint
+
+    there = run.info["model"]
+    dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
+    same_dtype = there.get("dtype") == str(dtype).removeprefix("torch.")
+    if run.depth != model.stack.depth or (same_dtype and there.get("weights") != weights_fingerprint(model.module)):
+        raise LayerscopeError(
+            f"the model of run {str(run.path)!r} ({there['source']}) has changed since: profile it again, "
+            "or give the model without the run"
+        )
+
+
+def _dtype(saved: dict[str, Any], module: nn.Module) -> torch.dtype:
+    """The dtype that a checkpoint is saved in: its own, however it was loaded."""
+    told = saved.get("dtype") or saved.get("torch_dtype")
+    found = getattr(torch, str(told).removeprefix("torch."), None)
+    if isinstance(found, torch.dtype):
+        return found
+    return next((p.dtype for p in module.parameters()), torch.float32)

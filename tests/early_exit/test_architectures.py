@@ -1,0 +1,232 @@
+"""Every architecture cut at a middle layer, loaded by transformers alone, against a walk through the full model."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import transformers as hf
+from models import walks, zoo
+from models.test_capture import IDS
+from models.tokenizer import word_tokenizer
+from models.zoo import TEXT, Case, L, build
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import layerscope
+from layerscope.early_exit import truncate_layers
+
+K = L - 1
+DECODERS = [case for case in TEXT if case.causal]
+
+
+def saved(model: nn.Module, folder: Path, processor: object = None) -> Path:
+    model.save_pretrained(folder)
+    (processor or word_tokenizer()).save_pretrained(folder)
+    return folder
+
+
+def close(one: Tensor, two: Tensor) -> None:
+    torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
+
+
+def layer(walk: walks.Walk, k: int = K) -> Tensor:
+    states, norm = walk
+    return states[k] if norm is None else norm(states[k])
+
+
+def loaded(auto: type, folder: Path, **options: object) -> nn.Module:
+    model, told = auto.from_pretrained(folder, output_loading_info=True, **options)
+    assert not told["missing_keys"] and not told["unexpected_keys"] and not told["mismatched_keys"]
+    return model.eval()
+
+
+@pytest.mark.parametrize("case", TEXT, ids=lambda case: case.name)
+@torch.no_grad()
+def test_a_text_model_without_its_last_layer(case: Case, tmp_path: Path) -> None:
+    model = case.make()
+    out = layerscope.truncate(saved(model, tmp_path / "full"), K, tmp_path / "cut", progress=False)
+    ids = torch.tensor([IDS[0]])
+    wanted = layer(walks.TEXT[case.name](model, ids))
+    head = hf.AutoModelForCausalLM if case.causal else hf.AutoModelForMaskedLM
+    whole = loaded(head, out)
+    assert type(whole) is type(model)
+    close(whole.base_model(input_ids=ids).last_hidden_state, wanted)
+    close(hf.AutoModel.from_pretrained(out).eval()(input_ids=ids).last_hidden_state, wanted)
+    assert hf.AutoTokenizer.from_pretrained(out)("w7 w8")["input_ids"] == [7, 8]
+    with pytest.raises(AssertionError):
+        close(wanted, layer(walks.TEXT[case.name](model, ids), L))
+
+
+@pytest.mark.parametrize("case", DECODERS, ids=lambda case: case.name)
+@torch.no_grad()
+def test_the_one_head_of_a_language_model_reads_the_layer_and_stays_tied(case: Case, tmp_path: Path) -> None:
+    model = case.make()
+    model.config.tie_word_embeddings = True
+    model.tie_weights()
+    ids = torch.tensor([IDS[0]])
+    out = layerscope.truncate(saved(model, tmp_path / "full"), 1, tmp_path / "cut", progress=False)
+    cut = loaded(hf.AutoModelForCausalLM, out)
+    wanted = model.get_output_embeddings()(layer(walks.TEXT[case.name](model, ids), 1))
+    close(cut(input_ids=ids).logits, wanted)
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    assert cut.get_output_embeddings().weight is cut.get_input_embeddings().weight
+    stored = load_file(out / "model.safetensors")
+    assert sum(tuple(tensor.shape) == (zoo.V, zoo.D) for tensor in stored.values()) == 1
+    (made,) = truncate_layers(model, [1], tmp_path / "object", processor=word_tokenizer(), progress=False)
+    assert made.parameters == sum(p.numel() for p in cut.parameters())
+
+
+def test_modernbert_keeps_which_layers_see_everything(tmp_path: Path) -> None:
+    model = next(case for case in TEXT if case.name == "modernbert").make()
+    pattern = list(model.config.layer_types)
+    out = layerscope.truncate(saved(model, tmp_path / "full"), K, tmp_path / "cut", progress=False)
+    assert len(set(pattern)) == 2
+    assert hf.AutoConfig.from_pretrained(out).layer_types == pattern[:K]
+
+
+@torch.no_grad()
+def test_albert_runs_its_shared_block_fewer_times_though_other_numbers_equal_its_depth(tmp_path: Path) -> None:
+    config = hf.AlbertConfig(**zoo.COMMON | {"num_hidden_layers": 4, "num_attention_heads": 4}, embedding_size=16)
+    model = build(lambda: hf.AlbertForMaskedLM(config))
+    out = layerscope.truncate(saved(model, tmp_path / "full"), 2, tmp_path / "cut", progress=False)
+    cut, ids = hf.AutoModel.from_pretrained(out).eval(), torch.tensor([IDS[0]])
+    close(cut(input_ids=ids).last_hidden_state, layer(walks.albert(model, ids), 2))
+    assert (cut.config.num_hidden_layers, cut.config.num_attention_heads) == (2, 4)
+
+
+@torch.no_grad()
+def test_distilbert_and_a_classifier_of_bert_keep_their_heads(tmp_path: Path) -> None:
+    config = hf.DistilBertConfig(vocab_size=99, dim=32, n_layers=4, n_heads=4, hidden_dim=64, num_labels=3)
+    distil = build(lambda: hf.DistilBertForSequenceClassification(config))
+    config = hf.BertConfig(**zoo.COMMON, num_labels=3, id2label={0: "no", 1: "yes", 2: "perhaps"})
+    bert = build(lambda: hf.BertForSequenceClassification(config))
+    ids = torch.tensor([IDS[0]])
+
+    def cut(model: nn.Module, name: str) -> nn.Module:
+        out = layerscope.truncate(saved(model, tmp_path / name), 2, tmp_path / f"{name}-cut", progress=False)
+        return loaded(hf.AutoModelForSequenceClassification, out)
+
+    state = distil.distilbert.embeddings(ids)
+    for block in distil.distilbert.transformer.layer[:2]:
+        state = walks.first(block(state))
+    shorter = cut(distil, "distilbert")
+    close(shorter.distilbert(input_ids=ids).last_hidden_state, state)
+    close(shorter(input_ids=ids).logits, distil.classifier(distil.pre_classifier(state[:, 0]).relu()))
+    shorter = cut(bert, "bert")
+    state = layer(walks.bert(bert, ids), 2)
+    close(shorter(input_ids=ids).logits, bert.classifier(bert.bert.pooler(state)))
+    assert shorter.config.id2label == {0: "no", 1: "yes", 2: "perhaps"}
+
+
+@torch.no_grad()
+def test_the_encoder_of_t5_becomes_an_encoder_of_its_own(tmp_path: Path) -> None:
+    model = zoo.t5()
+    out = layerscope.truncate(saved(model, tmp_path / "full"), 2, tmp_path / "cut", part="encoder", progress=False)
+    cut = loaded(hf.AutoModelForTextEncoding, out)
+    ids = torch.tensor([IDS[0]])
+    close(cut(input_ids=ids).last_hidden_state, layer(walks.t5_encoder(model, ids), 2))
+    assert type(cut) is hf.T5EncoderModel and not any("decoder" in name for name in cut.state_dict())
+
+
+@torch.no_grad()
+def test_the_decoder_of_t5_is_cut_within_the_whole(tmp_path: Path) -> None:
+    model = zoo.t5()
+    out = layerscope.truncate(saved(model, tmp_path / "full"), 1, tmp_path / "cut", part="decoder", progress=False)
+    cut = loaded(hf.AutoModelForSeq2SeqLM, out)
+    ids = torch.tensor([IDS[0]])
+    start = torch.cat([torch.zeros(1, 1, dtype=torch.long), ids[:, :-1]], 1)
+    found = cut(input_ids=ids, decoder_input_ids=start, output_hidden_states=True)
+    close(found.decoder_hidden_states[-1], layer(walks.t5_decoder(model, ids), 1))
+    close(found.encoder_last_hidden_state, layer(walks.t5_encoder(model, ids), 3))
+
+
+@torch.no_grad()
+def test_vit_with_its_classifier_and_image_processor(tmp_path: Path) -> None:
+    model = zoo.vit()
+    processor = hf.ViTImageProcessor(size={"height": 16, "width": 16})
+    out = layerscope.truncate(saved(model, tmp_path / "full", processor), K, tmp_path / "cut", progress=False)
+    pixels = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    cut, state = loaded(hf.AutoModelForImageClassification, out), layer(walks.vit(model, pixels))
+    close(cut.vit(pixel_values=pixels).last_hidden_state, state)
+    close(cut(pixel_values=pixels).logits, model.classifier(state[:, 0]))
+    assert (out / "preprocessor_config.json").is_file()
+
+
+@torch.no_grad()
+def test_dinov2_derives_the_names_of_its_stages_from_its_depth(tmp_path: Path) -> None:
+    small = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "image_size": 16, "patch_size": 4}
+    model = build(lambda: hf.Dinov2Model(hf.Dinov2Config(**small)))
+    out = layerscope.truncate(model, 2, tmp_path / "cut", progress=False)
+    pixels, cut = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0)), loaded(hf.AutoModel, out)
+    state = model(pixel_values=pixels, output_hidden_states=True).hidden_states[2]
+    close(cut(pixel_values=pixels).last_hidden_state, model.layernorm(state))
+    assert cut.config.stage_names == ["stem", "stage1", "stage2"]
+
+
+@pytest.mark.parametrize(("part", "left"), [("encoder", (2, 2)), ("decoder", (3, 1))])
+@torch.no_grad()
+def test_whisper_is_cut_on_one_side_within_the_whole(part: str, left: tuple[int, int], tmp_path: Path) -> None:
+    model = zoo.whisper()
+    folder = saved(model, tmp_path / "full", hf.WhisperFeatureExtractor())
+    out = layerscope.truncate(folder, 2 if part == "encoder" else 1, tmp_path / "cut", part=part, progress=False)
+    cut = loaded(hf.AutoModelForSpeechSeq2Seq, out)
+    features = torch.randn(1, 80, 3000, generator=torch.Generator().manual_seed(0))
+    close(cut.model.encoder(features).last_hidden_state, layer(walks.whisper(model, features), left[0]))
+    assert (len(cut.model.encoder.layers), len(cut.model.decoder.layers)) == left
+    assert hf.AutoFeatureExtractor.from_pretrained(out).sampling_rate == 16000
+
+
+@torch.no_grad()
+def test_a_tower_of_clip_has_its_depth_in_a_nested_config(tmp_path: Path) -> None:
+    small = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "projection_dim": 16}
+    config = hf.CLIPConfig(
+        text_config=small | {"num_hidden_layers": 3, "vocab_size": 99, "eos_token_id": 2},
+        vision_config=small | {"num_hidden_layers": 3, "image_size": 16, "patch_size": 4},
+        projection_dim=16,
+    )
+    model = build(lambda: hf.CLIPModel(config))
+    out = layerscope.truncate(saved(model, tmp_path / "full"), 2, tmp_path / "cut", progress=False)
+    cut = loaded(hf.AutoModel, out)
+    assert (cut.config.text_config.num_hidden_layers, cut.config.vision_config.num_hidden_layers) == (2, 3)
+    ids = torch.tensor([IDS[0]])
+    state = model.text_model(input_ids=ids, output_hidden_states=True).hidden_states[2]
+    close(cut.text_model(input_ids=ids).last_hidden_state, model.text_model.final_layer_norm(state))
+    assert "part text\\_model" in (out / "README.md").read_text()
+
+
+@torch.no_grad()
+def test_a_real_language_model(shared: Path, tmp_path: Path) -> None:
+    folder = shared / "models/stories260K"
+    out = layerscope.truncate(folder, 3, tmp_path / "cut", progress=False)
+    model, cut = hf.AutoModelForCausalLM.from_pretrained(folder).eval(), loaded(hf.AutoModelForCausalLM, out)
+    text = "Once upon a time there was a dog"
+    ids = hf.AutoTokenizer.from_pretrained(out)(text, return_tensors="pt")["input_ids"]
+    assert ids[0].tolist() == hf.AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
+    state = layer(walks.llama(model, ids), 3)
+    close(cut.model(input_ids=ids).last_hidden_state, state)
+    close(cut(input_ids=ids).logits, model.lm_head(state))
+
+
+def test_the_last_layer_is_the_model_itself(tmp_path: Path) -> None:
+    model = next(case for case in TEXT if case.name == "llama").make()
+    out = layerscope.truncate(saved(model, tmp_path / "full"), L, tmp_path / "cut", progress=False)
+    mine, own = loaded(hf.AutoModelForCausalLM, out).state_dict(), model.state_dict()
+    assert mine.keys() == own.keys() and all(torch.equal(mine[key], own[key]) for key in own)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_keep_the_dtype_of_the_checkpoint(dtype: torch.dtype, tmp_path: Path) -> None:
+    model = next(case for case in TEXT if case.name == "llama").make().to(dtype)
+    out = layerscope.truncate(saved(model, tmp_path / "full"), 1, tmp_path / "cut", progress=False)
+    weights, own = load_file(out / "model.safetensors"), model.state_dict()
+    assert json.loads((out / "config.json").read_text())["dtype"] == str(dtype).removeprefix("torch.")
+    assert all(torch.equal(weights[key], own[key]) and weights[key].dtype == dtype for key in weights)
+
+
+def test_the_model_given_as_an_object_is_left_as_it_was(tmp_path: Path) -> None:
+    model = next(case for case in TEXT if case.name == "gpt2").make().train()
+    before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    layerscope.truncate(model, 1, tmp_path / "cut", processor=word_tokenizer(), progress=False)
+    assert all(torch.equal(before[key], tensor) for key, tensor in model.state_dict().items())
+    assert model.config.n_layer == L and len(model.transformer.h) == L and model.training
