@@ -62,8 +62,11 @@ async function drawAll() {
   document.querySelectorAll(".runs .swatch").forEach((old, run) => {
     old.replaceWith(swatch(look({ run, pooling: null }, colors)));
   });
+  let since = performance.now();
   for (const card of cards) {
     drawCard(card, colors);
+    if (performance.now() - since < 200) continue; // the browser lays the page out anew at each pause
+    since = performance.now();
     await new Promise((resolve) => { setTimeout(resolve); });
     if (mine !== drawing) return;
   }
