@@ -97,7 +97,7 @@ def test_minilm_as_shipped_is_what_mteb_gives(shared: Path):
 
     files = [("classification", "banking77"), ("sts", "stsbenchmark")]
     own = [task_from_file(kind, shared / "data" / name, samples=200) for kind, name in files]
-    found = layerscope.evaluate("minilm", own, device="cpu", progress=False)
+    found = layerscope.evaluate("minilm", own, layers=[6], device="cpu", progress=False)
     plain = SentenceTransformer(embedded("minilm"), device="cpu")
     fresh = [task_from_file(kind, shared / "data" / name, samples=200) for kind, name in files]
     results = mteb.evaluate(plain, fresh, cache=None, co2_tracker=False, show_progress_bar=False)
@@ -152,3 +152,17 @@ def test_data_that_cannot_be_had_are_named_and_the_rest_goes_on(cli: Callable, m
     )
     assert printed.status == 1 and "mteb/stsbenchmark-sts" in printed.err and '"failed"' in printed.out
     assert layerscope.open_evaluation(tmp_path / "o").table().shape == (4, 1)
+
+
+def test_clustering_and_pairs_of_a_file(model, tmp_path: Path):
+    texts = tiny.texts(24)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    groups = written(tmp_path / "a", text=texts, label=list("abc") * 8)
+    twins = written(tmp_path / "b", text_a=texts, text_b=texts[:12] + texts[:12], label=[1] * 12 + [0] * 12)
+    with pytest.raises(LayerscopeError, match="two tasks have the name 'rows'"):
+        layerscope.evaluate(model, [f"clustering:{groups}", f"pair-classification:{twins}"], progress=False)
+    clusters = layerscope.evaluate(model, f"clustering:{groups}", progress=False)
+    pairs = layerscope.evaluate(model, f"pair-classification:{twins}", layers=[1, 3], progress=False)
+    assert clusters.table().shape == (4, 1) and clusters.table()["rows"].between(0, 1).all()
+    assert list(pairs.table().index) == [1, 3] and (pairs.table()["rows"] > 0.9).all()
