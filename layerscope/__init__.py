@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from layerscope.early_exit import truncate
     from layerscope.errors import LayerscopeError
-    from layerscope.evaluation import Evaluation, open_evaluation
+    from layerscope.evaluation import Evaluation, evaluate, open_evaluation
     from layerscope.inspecting import inspect
     from layerscope.profiling import profile
     from layerscope.reports.page import report
@@ -18,6 +18,7 @@ _HOMES = {
     "Evaluation": "layerscope.evaluation",
     "LayerscopeError": "layerscope.errors",
     "Run": "layerscope.runs",
+    "evaluate": "layerscope.evaluation",
     "inspect": "layerscope.inspecting",
     "open_evaluation": "layerscope.evaluation",
     "open_run": "layerscope.runs",
@@ -27,7 +28,8 @@ _HOMES = {
 }
 
 __all__ = [
-    "Evaluation", "LayerscopeError", "Run", "inspect", "open_evaluation", "open_run", "profile", "report", "truncate",
+    "Evaluation", "LayerscopeError", "Run", "evaluate", "inspect", "open_evaluation", "open_run", "profile", "report",
+    "truncate",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

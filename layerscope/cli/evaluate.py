@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layerscope.cli import output, usage
-from layerscope.cli.options import WHOLE, AsJson, app
+from layerscope.cli.options import (
+    PASS,
+    WHOLE,
+    AsJson,
+    Blocks,
+    Device,
+    Dtype,
+    Norm,
+    Part,
+    Pickle,
+    Revision,
+    Trust,
+    app,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,11 +29,18 @@ if TYPE_CHECKING:
     from layerscope.evaluation import Evaluation, Rule
 
 SCORES = "Published scores"
+TASKS = "Tasks"
 
 
 @app.command(
     epilog="""
 [bold]Examples[/bold]
+
+Every layer of a model on tasks of mteb, each text embedded once; the same command goes on after a kill:
+  layerscope evaluate minilm --tasks STSBenchmark,Banking77Classification --out scores/minilm
+
+On your own files (text,label · text_a,text_b,score · text_a,text_b,label):
+  layerscope evaluate ./my-model --task-file classification:tickets.csv --task-file sts:pairs.jsonl
 
 First, best and last layer of every model in a table of scores (model, revision, layer, task, main_score):
   layerscope evaluate --results mteb_scores.csv.gz
@@ -30,6 +50,46 @@ How metrics by layer go with them, and what choosing a layer by a metric gains o
 """
 )
 def evaluate(  # noqa: D417
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            help="Hub name, local folder, PEFT adapter folder, or 'minilm' (comes with the package).",
+            show_default=False,
+        ),
+    ] = None,
+    tasks: Annotated[str | None, typer.Option(help="Names of mteb tasks, with commas.", rich_help_panel=TASKS)] = None,
+    task_file: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Own file as KIND:PATH; KIND is classification, clustering, sts or pair-classification. Repeatable.",
+            rich_help_panel=TASKS,
+        ),
+    ] = None,
+    samples: Annotated[
+        str | None,
+        typer.Option(help="Seeded rows of each own file.", metavar=WHOLE, rich_help_panel=TASKS, show_default="all"),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the results, in mteb's layout; the same command on it goes on.",
+            rich_help_panel=TASKS,
+            show_default="scores/MODEL",
+        ),
+    ] = None,
+    layers: Annotated[str, typer.Option(help="all, or numbers with commas.", rich_help_panel=PASS)] = "all",
+    site: Annotated[
+        str | None,
+        typer.Option(
+            help="Where layers are taken: raw, normed, or both with a comma.",
+            rich_help_panel=PASS,
+            show_default="normed where there is a final norm, else raw",
+        ),
+    ] = None,
+    pooling: Annotated[str, typer.Option(help="auto, or some of mean,cls,last,first.", rich_help_panel=PASS)] = "auto",
+    keep_states: Annotated[
+        bool, typer.Option("--keep-states", help="Keep the pooled states in --out.", rich_help_panel=PASS)
+    ] = False,
     results: Annotated[
         str | None,
         typer.Option(
@@ -62,22 +122,38 @@ def evaluate(  # noqa: D417
     bootstrap: Annotated[
         str, typer.Option(help="Resamples of the intervals; 0: none.", metavar=WHOLE, rich_help_panel=SCORES)
     ] = "1000",
-    seed: Annotated[str, typer.Option(help="Of the resamples.", metavar=WHOLE, rich_help_panel=SCORES)] = "0",
+    seed: Annotated[
+        str, typer.Option(help="Of the resamples, and of the rows drawn.", metavar=WHOLE, rich_help_panel=SCORES)
+    ] = "0",
     save: Annotated[
         Path | None, typer.Option(help="Write the scores into this folder.", rich_help_panel=SCORES)
     ] = None,
+    revision: Revision = None,
+    part: Part = None,
+    blocks: Blocks = None,
+    norm: Norm = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    trust_remote_code: Trust = False,
+    allow_pickle: Pickle = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the scores of [bold]every layer[/bold] on tasks, and which metrics tell them."""
-    from layerscope.errors import LayerscopeError
-
-    if results is None:
-        raise LayerscopeError("layerscope evaluate needs --results: a CSV of scores, or a folder of mteb results")
+    """Score [bold]every layer[/bold] of a model on tasks, or show published scores, and which metrics tell them."""
     from layerscope.evaluation import open_evaluation
     from layerscope.progress import paper
     from layerscope.reports import evaluation as report
 
-    evaluation, share = open_evaluation(results), _share(min_share)
+    _one_source(model, results, [*(usage.names(tasks, "--tasks") or []), *(task_file or [])])
+    share = _share(min_share)
+    if model is not None:
+        evaluation = _judged(
+            model, tasks, task_file or [], usage.place("--out", out), sites=site, layers=layers, pooling=pooling,
+            samples=usage.whole(samples), seed=usage.whole(seed), keep_states=keep_states, dtype=dtype, device=device,
+            part=part, blocks=blocks, norm=norm, revision=revision, trust_remote_code=trust_remote_code,
+            allow_pickle=allow_pickle,
+        )  # fmt: skip
+    else:
+        evaluation = open_evaluation(str(results))
     evaluation.summary(share)  # a share that leaves nothing is told before the long part
     found: dict[str, Any] = {}
     if metrics is not None:
@@ -87,9 +163,50 @@ def evaluate(  # noqa: D417
     if save is not None:
         print(f"saved: {evaluation.save(save)}", file=sys.stderr)
     if as_json:
-        output.as_json(report.summary_json(evaluation, min_share=share, **found))
-        return
-    report.show(evaluation, min_share=share, **found, console=paper())
+        output.as_json(report.summary_json(evaluation, min_share=share, **found) | {"failed": evaluation.failed})
+    else:
+        report.show(evaluation, min_share=share, **found, console=paper())
+    if evaluation.failed:
+        for task, reason in evaluation.failed.items():
+            print(f"not judged: {usage.printable(f'{task}: {reason}')}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _one_source(model: str | None, results: str | None, tasks: list[str]) -> None:
+    """Refuse a command that names neither a model nor results, or both."""
+    from layerscope.errors import LayerscopeError
+
+    if model is None and results is None:
+        raise LayerscopeError(
+            "layerscope evaluate needs a model with --tasks or --task-file, or --results: a CSV of scores, or a folder "
+            "of mteb results"
+        )
+    if model is not None and results is not None:
+        raise LayerscopeError("a model is evaluated, --results are shown: give one of them")
+    if model is None and tasks:
+        raise LayerscopeError("--tasks and --task-file need a model: layerscope evaluate MODEL --tasks NAME")
+    if model is not None and not tasks:
+        raise LayerscopeError("no task is named: give --tasks STSBenchmark or --task-file classification:FILE.csv")
+
+
+def _judged(model: str, tasks: str | None, files: list[str], out: Path | None, **options: Any) -> Evaluation:
+    """Evaluate a model into its folder, which is told."""
+    from layerscope.evaluation import evaluate as verb
+
+    folder = out or Path("scores") / Path(model).name
+    found = verb(model, [*(usage.names(tasks, "--tasks") or []), *map(_own, files)], folder, **options)
+    print(f"results: {folder}", file=sys.stderr)
+    return found
+
+
+def _own(text: str) -> str:
+    """Return KIND:PATH, which a text without a colon is not."""
+    from layerscope.errors import LayerscopeError
+
+    kind, colon, path = text.partition(":")
+    if not (kind and colon and path):
+        raise LayerscopeError(f"--task-file {text!r} is not KIND:PATH: give such as classification:tickets.csv")
+    return text.lower().partition(":")[0] + colon + path
 
 
 def _against(

@@ -11,16 +11,21 @@ if TYPE_CHECKING:
     from layerscope.evaluation.fitting import fit_rules
     from layerscope.evaluation.metric_values import corpus_averages, one_variant, open_metrics
     from layerscope.evaluation.opening import open_evaluation
+    from layerscope.evaluation.own_tasks import task_from_file
     from layerscope.evaluation.probes import ProbeScore, knn_probe, linear_probe
     from layerscope.evaluation.rules import Choice, Rule, rules_table
+    from layerscope.evaluation.texts import TextStates
+    from layerscope.evaluation.verb import evaluate
 
 _HOMES = {
     "Choice": "rules",
     "Evaluation": "evaluation",
     "ProbeScore": "probes",
     "Rule": "rules",
+    "TextStates": "texts",
     "corpus_averages": "metric_values",
     "correlate": "correlation",
+    "evaluate": "verb",
     "fit_rules": "fitting",
     "knn_probe": "probes",
     "linear_probe": "probes",
@@ -28,6 +33,7 @@ _HOMES = {
     "open_evaluation": "opening",
     "open_metrics": "metric_values",
     "rules_table": "rules",
+    "task_from_file": "own_tasks",
 }
 
 __all__ = [
@@ -35,8 +41,10 @@ __all__ = [
     "Evaluation",
     "ProbeScore",
     "Rule",
+    "TextStates",
     "corpus_averages",
     "correlate",
+    "evaluate",
     "fit_rules",
     "knn_probe",
     "linear_probe",
@@ -44,6 +52,7 @@ __all__ = [
     "open_evaluation",
     "open_metrics",
     "rules_table",
+    "task_from_file",
 ]
 
 

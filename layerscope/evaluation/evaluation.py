@@ -38,6 +38,8 @@ class Evaluation:
         """
         self.source = source
         self.scores = _long(scores, source)
+        self.failed: dict[str, str] = {}
+        """Tasks that `evaluate` could not judge, each with the reason; empty for what was opened."""
 
     def __repr__(self) -> str:
         models = len(self.scores[["model", "revision"]].drop_duplicates())

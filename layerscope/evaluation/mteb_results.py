@@ -15,6 +15,8 @@ from layerscope.evaluation.files import refuse_duplicates
 
 META = "model_meta.json"
 PLACE = ("layer", "site", "pooling")
+LOCAL = "local/"
+"""Stands before the name of a model without an organisation, because mteb's own tools read none without."""
 
 
 def read_mteb(folder: Path) -> pd.DataFrame:
@@ -56,7 +58,7 @@ def _about(path: Path) -> dict[str, Any]:
         raise LayerscopeError(f"{path}: the layer in experiment_kwargs is {layer!r}, no whole number from 0 on")
     kind = "baseline" if layer is None else "layer"
     place = {key: None if kind == "baseline" else options.get(key) for key in ("site", "pooling")}
-    return {"model": str(name), "revision": str(revision), "kind": kind, "layer": layer, **place}
+    return {"model": str(name).removeprefix(LOCAL), "revision": str(revision), "kind": kind, "layer": layer, **place}
 
 
 def _score(path: Path) -> tuple[str, float]:

@@ -142,7 +142,7 @@ BOTH = ["--results", "{scores}", "--metrics", "{metrics}"]
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ([], "layerscope evaluate needs --results: a CSV of scores, or a folder of mteb results"),
+        ([], "layerscope evaluate needs a model with --tasks or --task-file, or --results"),
         (["--results", "{scores}x"], "evaluation '{scores}x' does not exist, did you mean scores.csv?"),
         (["--results", "{scores}", "--min-share", "most"], "min_share 'most' is no share of tasks: give one above 0"),
         (["--results", "{scores}", "--min-share", "1/0"], "min_share '1/0' is no share of tasks"),

@@ -1,0 +1,181 @@
+"""One layer of a model as mteb sees an encoder; texts come embedded from a store that all layers share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from layerscope.errors import LayerscopeError
+from layerscope.evaluation.mteb_results import LOCAL
+from layerscope.evaluation.texts import Floats, TextStates
+from layerscope.models import Loaded
+
+ROWS_AT_ONCE = 4096
+AGREES = 1e-3
+
+
+class Serving:
+    """What a model's makers put around its transformer: prompts, the modules after the pooling, the similarity.
+
+    Raises `LayerscopeError` for a SentenceTransformer with modules between transformer and pooling.
+    """
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.served = loaded.served
+        self.tail: list[nn.Module] = []
+        self.pooling: Any = None
+        self.wrapper: Any = None
+        if self.served is not None:
+            from mteb.models import SentenceTransformerEncoderWrapper
+
+            self.wrapper = SentenceTransformerEncoderWrapper(self.served)
+            self._look_behind(list(self.served), loaded.name)
+
+    def _look_behind(self, modules: list[nn.Module], name: str) -> None:
+        at = next((i for i, child in enumerate(modules) if type(child).__name__ == "Pooling"), None)
+        if at is None:
+            raise LayerscopeError(f"{name} has no pooling: a layer of it gives no vector of a text")
+        if at != 1:
+            between = type(modules[1]).__name__
+            raise LayerscopeError(f"{name} has a module between transformer and pooling ({between}): not supported")
+        self.pooling, self.tail = modules[at], modules[at + 1 :]
+
+    def prompt(self, task_metadata: Any, prompt_type: Any) -> str:
+        """Return what stands before every text of this kind in this task, as mteb and the model's own code choose."""
+        if self.served is None:
+            return ""
+        found = self._own_prompt(task_metadata, prompt_type) or ""
+        if found and not getattr(self.pooling, "include_prompt", True):
+            raise LayerscopeError(
+                "this model leaves the prompt's tokens out of its pooling, which is not supported for layers: "
+                "evaluate it without prompts"
+            )
+        return found
+
+    def _own_prompt(self, task_metadata: Any, prompt_type: Any) -> str | None:
+        prompts: dict[str, str] = self.wrapper.model_prompts or {}
+        name = self.wrapper.get_prompt_name(task_metadata, prompt_type) if prompts else None
+        if prompts.get(name or "") is not None:
+            return prompts[name or ""]
+        own: dict[str, str] = self.served.prompts or {}
+        kind = getattr(prompt_type, "value", None)
+        candidates = {"query": ("query",), "document": ("document", "passage", "corpus")}.get(kind or "", ())
+        return own.get(next((key for key in candidates if key in own), self.served.default_prompt_name or ""))
+
+    @torch.inference_mode()
+    def finish(self, vectors: Floats) -> Floats:
+        """Return pooled vectors [n, D] as the model's own modules after the pooling (Dense, Normalize) turn them."""
+        if self.served is None:
+            return vectors
+        parameter = next(self.served.parameters())
+        parts = [self._finished(torch.from_numpy(part).to(parameter)) for part in _blocks(vectors)]
+        return np.concatenate(parts) if parts else vectors
+
+    def _finished(self, vectors: torch.Tensor) -> Floats:
+        features: Any = {"sentence_embedding": vectors}
+        for module in self.tail:
+            features = module(features)
+        cut = getattr(self.served, "truncate_dim", None)
+        found: Floats = features["sentence_embedding"][:, :cut].float().cpu().numpy()
+        return found
+
+    def similarity(self, one: Any, two: Any) -> Any:
+        """Return the similarities [n, m] of two sets of vectors, by the model's own measure, else the cosine."""
+        from mteb.similarity_functions import cos_sim
+
+        return cos_sim(one, two) if self.served is None else self.wrapper.similarity(one, two)
+
+    def similarity_pairwise(self, one: Any, two: Any) -> Any:
+        """Return the similarities [n] of pairs of vectors."""
+        from mteb.similarity_functions import pairwise_cos_sim
+
+        return pairwise_cos_sim(one, two) if self.served is None else self.wrapper.similarity_pairwise(one, two)
+
+    def agrees(self, states: TextStates, place: tuple[int, str, str], texts: list[str]) -> bool:
+        """Return whether pooled states of this layer, site and pooling become what the model itself makes of texts."""
+        own = np.asarray(self.served.encode(texts, prompt="", convert_to_numpy=True, show_progress_bar=False))
+        found = self.finish(states.vectors(states.keys(texts), *place))
+        return own.shape == found.shape and bool(
+            np.all(np.linalg.norm(own - found, axis=1) <= AGREES * np.linalg.norm(own, axis=1))
+        )
+
+
+def _blocks(vectors: Floats) -> Iterable[Floats]:
+    return (vectors[start : start + ROWS_AT_ONCE] for start in range(0, len(vectors), ROWS_AT_ONCE))
+
+
+@dataclass(frozen=True)
+class LayerEncoder:
+    """What mteb's `EncoderProtocol` asks for, of one layer, site and pooling."""
+
+    states: TextStates
+    serving: Serving
+    layer: int
+    site: str
+    pooling: str
+    mteb_model_meta: Any
+
+    def encode(
+        self,
+        inputs: Iterable[Any],
+        *,
+        task_metadata: Any,
+        hf_split: str,
+        hf_subset: str,
+        prompt_type: Any = None,
+        **options: Any,
+    ) -> Floats:
+        """Return the vectors [n, D] of all texts in mteb's batches; the texts new to the store are embedded."""
+        prompt = self.serving.prompt(task_metadata, prompt_type)
+        texts = [prompt + text for batch in inputs for text in batch["text"]]
+        return self.serving.finish(self.states.vectors(self.states.keys(texts), self.layer, self.site, self.pooling))
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Return the similarities [n, m] of two sets of vectors."""
+        return self.serving.similarity(embeddings1, embeddings2)
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Return the similarities [n] of pairs of vectors."""
+        return self.serving.similarity_pairwise(embeddings1, embeddings2)
+
+
+@dataclass(frozen=True)
+class AsShipped:
+    """The model itself as mteb's encoder, for the baseline of a SentenceTransformer that states do not reproduce."""
+
+    serving: Serving
+    mteb_model_meta: Any
+
+    def encode(self, inputs: Iterable[Any], **options: Any) -> Any:
+        """Return what the model's own pipeline makes of the texts."""
+        return self.serving.wrapper.encode(inputs, **options)
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Return the similarities [n, m] of two sets of vectors."""
+        return self.serving.similarity(embeddings1, embeddings2)
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Return the similarities [n] of pairs of vectors."""
+        return self.serving.similarity_pairwise(embeddings1, embeddings2)
+
+
+def model_meta(name: str, revision: str, experiment: dict[str, Any], max_tokens: int | None) -> Any:
+    """Return mteb's description of one layer of a model; without `experiment` it is the model as shipped."""
+    from mteb.models import ModelMeta
+
+    full = name if "/" in name else LOCAL + name
+    return ModelMeta.create_empty(
+        overwrites={
+            "name": full,
+            "revision": revision,
+            "modalities": ["text"],
+            "max_tokens": max_tokens,
+            "framework": ["PyTorch"],
+            "experiment_kwargs": experiment or None,
+        }
+    )

@@ -1,0 +1,63 @@
+"""Tasks as they are named: mteb's by name, mteb's as objects, and own files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from layerscope.errors import LayerscopeError, near
+from layerscope.evaluation.own_tasks import COLUMNS, is_task_file, task_from_file
+
+
+def open_tasks(tasks: Any, samples: int | None = None, seed: int = 0) -> list[Any]:
+    """Return mteb tasks, without the data of mteb's own; an aggregate becomes its tasks.
+
+    `tasks` is a list of mteb names, mteb task objects and `KIND:PATH` texts; a single one may stand alone. Raises
+    `LayerscopeError` for a task that does not exist, with the near name, for one that reads no texts, and for two of
+    one name.
+    """
+    _need_mteb()
+    given: Iterable[Any] = [tasks] if isinstance(tasks, str) or hasattr(tasks, "metadata") else tasks
+    found = [part for task in given for part in _parts(_opened(task, samples, seed))]
+    if not found:
+        raise LayerscopeError("no task is named: give names of mteb, such as STSBenchmark, or classification:FILE.csv")
+    names = [task.metadata.name for task in found]
+    for task, name in zip(found, names, strict=True):
+        if names.count(name) > 1:
+            raise LayerscopeError(f"two tasks have the name {name!r}: leave one, or rename its file")
+        if list(task.metadata.modalities) != ["text"]:
+            raise LayerscopeError(f"task {name} reads {', '.join(task.metadata.modalities)}: evaluate takes texts")
+    return found
+
+
+def _need_mteb() -> None:
+    try:
+        import mteb  # noqa: F401
+    except ImportError:
+        raise LayerscopeError("evaluate needs mteb: pip install 'layerscope[evaluation]'") from None
+
+
+def _opened(task: Any, samples: int | None, seed: int) -> Any:
+    if not isinstance(task, str):
+        if not hasattr(task, "metadata") or not hasattr(task, "load_data"):
+            raise LayerscopeError(f"a task is a name, KIND:PATH or a task of mteb, not a {type(task).__name__}")
+        return task
+    if is_task_file(task):
+        kind, _, path = task.partition(":")
+        return task_from_file(kind, path, samples, seed)
+    return _by_name(task.strip())
+
+
+def _by_name(name: str) -> Any:
+    import mteb
+
+    try:
+        return mteb.get_task(name)
+    except KeyError:
+        known = [task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)]
+        hint = near(name, known) or f": give a name of mteb, or KIND:FILE ({', '.join(COLUMNS)})"
+        raise LayerscopeError(f"task {name!r} does not exist in mteb{hint}") from None
+
+
+def _parts(task: Any) -> list[Any]:
+    return list(task.tasks) if hasattr(task, "taskname_to_task") else [task]

@@ -1,0 +1,176 @@
+"""`evaluate`: every layer of a model on tasks, each text embedded once."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from layerscope.errors import LayerscopeError, choices
+from layerscope.evaluation.evaluation import Evaluation
+from layerscope.evaluation.judging import Judge, quiet
+from layerscope.evaluation.layer_encoder import AsShipped, LayerEncoder, Serving, model_meta
+from layerscope.evaluation.mteb_tasks import open_tasks
+from layerscope.evaluation.opening import open_evaluation
+from layerscope.evaluation.texts import TextStates
+from layerscope.inspecting import made_up_samples
+from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
+from layerscope.models.encode import TextEncoder
+from layerscope.profiling.identity import weights_fingerprint
+from layerscope.progress import Console, Silent, Teller
+from layerscope.runs.place import locked
+
+STATES = "states"
+PROBE = [
+    "how old is the tree?",
+    "A longer text about the age of one old oak tree, and of the elm that stands beside it.",
+]
+
+
+def evaluate(
+    model: Any,
+    tasks: Any,
+    out: str | Path | None = None,
+    *,
+    sites: str | Sequence[str] | None = None,
+    layers: str | Iterable[int] = "all",
+    pooling: str = "auto",
+    samples: int | None = None,
+    seed: int = 0,
+    keep_states: bool = False,
+    processor: Any = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    part: str | None = None,
+    blocks: str | None = None,
+    norm: str | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
+    progress: bool = True,
+) -> Evaluation:
+    """Score every layer of a text model on tasks, and the model as shipped; every text is embedded once for all layers.
+
+    Args:
+        model: what `profile` takes: a name, a folder, a loaded model or SentenceTransformer, "minilm".
+        tasks: names of mteb tasks, mteb task objects, and `KIND:PATH` of own files (see `task_from_file`), in a list.
+        out: folder of the results in mteb's own layout; the same call on it goes on where it stopped. None keeps none.
+        sites: where layers are taken, raw and normed; None is normed where the model has a final norm, else raw.
+        layers: "all", or numbers from 0 (the embedding output) on.
+        pooling: "auto" (the model's own), or some of mean, cls, last, first with commas between.
+        samples: seeded rows of each own file; None is all. Tasks of mteb are always whole.
+        seed: of those rows, and of the halves that a file of a classification is split in.
+        keep_states: keep the pooled states in `out`; else those of a task go when its scores are saved.
+        processor: the tokenizer, where the model is an object.
+        dtype: of the weights; "auto" is float32 on a CPU, else the checkpoint's own.
+        device: "auto", "cpu", "cuda:0", or "map".
+        part: which stack of blocks, where a model has several.
+        blocks: path of the module that holds the blocks.
+        norm: path of the final norm, or "none".
+        revision: of a hub model.
+        trust_remote_code: let the checkpoint's own code run.
+        allow_pickle: load pickled weights.
+        progress: tell what happens on standard error.
+
+    Returns:
+        What `open_evaluation(out)` reads; `failed` tells the tasks that could not be judged, and why.
+
+    Raises:
+        LayerscopeError: for every wrong input, and where no task could be judged.
+
+    """
+    teller: Teller = Console() if progress else Silent()
+    chosen = open_tasks(tasks, samples, seed)
+    options = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)
+    layered = _layered(model, processor, options, Override(part, blocks, norm))
+    places = _places(layered, sites, layers, pooling)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()) if out is None else out).expanduser()
+        stack.enter_context(locked(folder))
+        stack.enter_context(quiet())
+        poolings = tuple(dict.fromkeys([*(place[2] for place in places), *layered.pooling[:1]]))
+        states = TextStates(layered, poolings, folder / STATES, teller)
+        encoders = _encoders(layered, states, places)
+        judge = Judge(folder, states, encoders, keep_states, teller)
+        judge.all(chosen)
+        return _opened(folder, judge.failed, layered.loaded.name if out is None else None)
+
+
+def _opened(folder: Path, failed: dict[str, str], source: str | None) -> Evaluation:
+    if not any(folder.glob("results/**/model_meta.json")):
+        task, reason = next(iter(failed.items()))
+        raise LayerscopeError(f"no task could be judged; {task}: {reason}")
+    found = open_evaluation(folder)
+    found.source = source or found.source
+    found.failed = failed
+    return found
+
+
+def _layered(model: Any, processor: Any, options: LoadOptions, override: Override) -> LayeredModel:
+    loaded = replace(load(model, options, processor), prompt="")  # tasks say which prompt a text gets
+    modality, samples = made_up_samples(loaded.module)
+    if modality != "text":
+        raise LayerscopeError(f"{loaded.name} reads no texts ({modality}): evaluate takes models of texts")
+    layered = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
+    if not isinstance(layered.encoder, TextEncoder) or layered.rank != 3:
+        raise LayerscopeError(f"{loaded.name} gives no states of tokens: evaluate takes models of texts")
+    return layered
+
+
+def _places(
+    model: LayeredModel, sites: str | Sequence[str] | None, layers: str | Iterable[int], pooling: str
+) -> list[tuple[int, str, str]]:
+    """Return layer, site and pooling of every row that is to be judged."""
+    depth = model.stack.depth
+    asked = sites.split(",") if isinstance(sites, str) else sites
+    found = [model.final] if asked is None else list(dict.fromkeys(site.strip() for site in asked))
+    for site in found:
+        if site not in model.sites:
+            raise LayerscopeError(f"site {site!r} is not one of this model{choices(site, model.sites, 'it has')}")
+    numbers = list(range(depth + 1)) if layers == "all" else _numbers(layers)
+    for layer in numbers:
+        if not 0 <= layer <= depth:
+            raise LayerscopeError(f"layer {layer} does not exist: {model.loaded.name} has the layers 0 to {depth}")
+    poolings = vectors_for(model, pooling, pairs=False).poolings
+    if not numbers or not found:
+        raise LayerscopeError("no layer is left to evaluate: name some, or leave --layers and --site out")
+    return [(layer, site, name) for site in found for name in poolings for layer in numbers]
+
+
+def _numbers(layers: str | Iterable[int]) -> list[int]:
+    try:
+        return sorted({int(layer) for layer in (layers.split(",") if isinstance(layers, str) else layers)})
+    except (TypeError, ValueError):
+        raise LayerscopeError(f"layers {layers!r} are no whole numbers: give all, or such as 0,3,6") from None
+
+
+def _encoders(model: LayeredModel, states: TextStates, places: list[tuple[int, str, str]]) -> list[Any]:
+    """Return the model as shipped, then a view of each layer."""
+    serving, loaded = Serving(model.loaded), model.loaded
+    fingerprint = weights_fingerprint(loaded.served if loaded.served is not None else model.module)
+    revision = loaded.revision or f"weights-{fingerprint[:12]}"
+    dtype = str(next(p.dtype for p in model.module.parameters())).removeprefix("torch.")
+    shared = {} if dtype == "float32" else {"dtype": dtype}
+
+    def meta(**experiment: Any) -> Any:
+        return model_meta(loaded.name, revision, {**experiment, **shared}, model.max_length)
+
+    last = (model.stack.depth, model.final, model.pooling[0])
+    known = serving.served is None or _is_known(model, serving, last)
+    baseline: Any = LayerEncoder(states, serving, *last, meta()) if known else AsShipped(serving, meta())
+    views = [
+        LayerEncoder(states, serving, layer, site, name, meta(layer=layer, site=site, pooling=name))
+        for layer, site, name in places
+    ]
+    return [baseline, *views]
+
+
+def _is_known(model: LayeredModel, serving: Serving, last: tuple[int, str, str]) -> bool:
+    """Return whether the last layer's states become what the SentenceTransformer itself gives; else it runs itself."""
+    if model.loaded.pooling is None:
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        return serving.agrees(TextStates(model, last[2:], Path(folder)), last, PROBE)

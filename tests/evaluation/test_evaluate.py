@@ -1,0 +1,168 @@
+"""Every layer on tasks: mteb's own scores, every text embedded once, resumed after a stop, one line for wrong input."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import tiny
+from tiny import one_thread
+from typed import cli
+
+import layerscope
+from layerscope import LayerscopeError
+from layerscope.evaluation import judging, task_from_file
+from layerscope.evaluation.texts import TextStates
+
+__all__ = ["cli", "one_thread"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False))
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> list[str]:
+    """A classification and an STS of 40 rows each."""
+    texts = tiny.texts(40)
+    pd.DataFrame({"text": texts, "label": ["a", "b"] * 20}).to_csv(tmp_path / "topics.csv", index=False)
+    pairs = pd.DataFrame({"text_a": texts, "text_b": tiny.texts(40, seed=1), "score": [i % 6 for i in range(40)]})
+    pairs.to_json(tmp_path / "pairs.jsonl", orient="records", lines=True)
+    return [f"classification:{tmp_path / 'topics.csv'}", f"sts:{tmp_path / 'pairs.jsonl'}"]
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every text that goes through a model, in order."""
+    seen: list[str] = []
+    batch = TextStates._batch
+
+    def counting(self: TextStates, texts: list[str], longest: int) -> dict:
+        seen.extend(texts)
+        return batch(self, texts, longest)
+
+    monkeypatch.setattr(TextStates, "_batch", counting)
+    return seen
+
+
+def test_all_layers_with_every_text_embedded_once(model, tasks, counted, tmp_path: Path):
+    found = layerscope.evaluate(model, tasks[1], tmp_path / "out", sites="raw,normed", progress=False)
+    assert len(counted) == len(set(counted)) > 40
+    assert found.table(site="raw").shape == found.table(site="normed").shape == (4, 1)
+    assert found.table(site="normed").loc[3, "pairs"] == found.baseline()["pairs"].item()
+    assert found.failed == {} and set(found.scores["model"]) == {"tiny-llama"}
+    assert not (tmp_path / "out" / "states").exists()
+    layerscope.evaluate(model, tasks[1], tmp_path / "out", sites="raw,normed", progress=False)
+    assert len(counted) == len(set(counted))  # nothing is left to do
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError])
+def test_stopped_in_the_second_task_nothing_is_embedded_twice(model, tasks, counted, tmp_path, monkeypatch, stop):
+    one, judged = judging.Judge._one, []
+
+    def stopping(self: judging.Judge, task: object, encoder: object) -> None:
+        judged.append(encoder)
+        if len(judged) == 8:
+            encoder.encode([{"text": tiny.texts(40)}], task_metadata=None, hf_split="", hf_subset="")
+            raise stop("stopped")
+        one(self, task, encoder)
+
+    monkeypatch.setattr(judging.Judge, "_one", stopping)
+    if stop is KeyboardInterrupt:
+        with pytest.raises(KeyboardInterrupt):
+            layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
+    else:
+        first = layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
+        assert first.failed == {"pairs": "RuntimeError: stopped"} and first.table().shape == (4, 2)
+    before = len(counted)
+    monkeypatch.setattr(judging.Judge, "_one", one)
+    found = layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
+    assert len(counted) == before and found.missing == 0
+    whole = layerscope.evaluate(model, tasks, tmp_path / "whole", progress=False)
+    assert found.table().equals(whole.table())
+
+
+def test_other_data_under_the_same_name_are_judged_again(model, tasks, tmp_path: Path):
+    first = layerscope.evaluate(model, tasks[1], tmp_path / "out", progress=False)
+    again = layerscope.evaluate(model, tasks[1], tmp_path / "out", samples=15, progress=False)
+    assert not first.table().equals(again.table())
+
+
+def test_minilm_as_shipped_is_what_mteb_gives(shared: Path):
+    mteb = pytest.importorskip("mteb")
+    from sentence_transformers import SentenceTransformer
+
+    from layerscope.models.hub import embedded
+
+    files = [("classification", "banking77"), ("sts", "stsbenchmark")]
+    own = [task_from_file(kind, shared / "data" / name, samples=200) for kind, name in files]
+    found = layerscope.evaluate("minilm", own, layers=[6], device="cpu", progress=False)
+    plain = SentenceTransformer(embedded("minilm"), device="cpu")
+    fresh = [task_from_file(kind, shared / "data" / name, samples=200) for kind, name in files]
+    results = mteb.evaluate(plain, fresh, cache=None, co2_tracker=False, show_progress_bar=False)
+    for result in results.task_results:
+        assert found.baseline()[result.task_name].item() == pytest.approx(result.get_score(), abs=1e-3)
+        assert found.table().loc[6, result.task_name] == pytest.approx(result.get_score(), abs=1e-3)
+
+
+def written(folder: Path, **columns: list[object]) -> str:
+    path = folder / "rows.csv"
+    pd.DataFrame(columns).to_csv(path, index=False)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "line"),
+    [
+        ("classification", {"text": ["a", "b"], "label": ["x", "x"]}, "every row has the label 'x'"),
+        ("classification", {"text": ["a", "b"], "label": ["x", "y"]}, "a label of its own"),
+        ("sts", {"text_a": ["a", "b"], "text_b": ["a", ""], "score": [1, 2]}, "row 2 has an empty text_b"),
+        ("sts", {"text_a": ["a", "b"], "text_b": ["a", "b"], "score": [1, None]}, "row 2 has the score '', which is"),
+        ("sts", {"text_a": ["a"], "text_c": ["a"], "score": [1]}, "no column 'text_b', did you mean text_c"),
+        ("pair-classification", {"text_a": list("abc"), "text_b": list("abc"), "label": [0, 2, 2]}, "neither 0 nor 1"),
+        ("clusters", {"text": ["a"]}, "task kind 'clusters' does not exist, did you mean clustering"),
+    ],
+)
+def test_wrong_files_are_told_in_one_line(cli: Callable, tmp_path: Path, kind, columns, line):
+    printed = cli(
+        "evaluate", "minilm", "--task-file", f"{kind}:{written(tmp_path, **columns)}", "--out", tmp_path / "o"
+    )
+    assert printed.status == 2 and line in printed.line and not (tmp_path / "o").exists()
+
+
+def test_wrong_names_are_told_in_one_line(cli: Callable, model, tasks, tmp_path: Path):
+    assert "did you mean STSBenchmark?" in cli("evaluate", "minilm", "--tasks", "STSBenchmrk").line
+    assert "no task is named" in cli("evaluate", "minilm").line
+    with pytest.raises(LayerscopeError, match="layer 4 does not exist: tiny-llama has the layers 0 to 3"):
+        layerscope.evaluate(model, tasks, tmp_path / "out", layers=[4], progress=False)
+    with pytest.raises(LayerscopeError, match="site 'norm' is not one of this model, did you mean normed"):
+        layerscope.evaluate(model, tasks, tmp_path / "out", sites="norm", progress=False)
+
+
+def test_data_that_cannot_be_had_are_named_and_the_rest_goes_on(cli: Callable, model, tasks, tmp_path, monkeypatch):
+    import mteb
+
+    def unreachable(self: object, **options: object) -> None:
+        raise ConnectionError("no hub")
+
+    monkeypatch.setattr(type(mteb.get_task("STSBenchmark")), "load_data", unreachable)
+    printed = cli(
+        "evaluate", model, "--tasks", "STSBenchmark", "--task-file", tasks[1], "--out", tmp_path / "o", "--json"
+    )
+    assert printed.status == 1 and "mteb/stsbenchmark-sts" in printed.err and '"failed"' in printed.out
+    assert layerscope.open_evaluation(tmp_path / "o").table().shape == (4, 1)
+
+
+def test_clustering_and_pairs_of_a_file(model, tmp_path: Path):
+    texts = tiny.texts(24)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    groups = written(tmp_path / "a", text=texts, label=list("abc") * 8)
+    twins = written(tmp_path / "b", text_a=texts, text_b=texts[:12] + texts[:12], label=[1] * 12 + [0] * 12)
+    with pytest.raises(LayerscopeError, match="two tasks have the name 'rows'"):
+        layerscope.evaluate(model, [f"clustering:{groups}", f"pair-classification:{twins}"], progress=False)
+    clusters = layerscope.evaluate(model, f"clustering:{groups}", progress=False)
+    pairs = layerscope.evaluate(model, f"pair-classification:{twins}", layers=[1, 3], progress=False)
+    assert clusters.table().shape == (4, 1) and clusters.table()["rows"].between(0, 1).all()
+    assert list(pairs.table().index) == [1, 3] and (pairs.table()["rows"] > 0.9).all()

@@ -1,0 +1,75 @@
+"""Pooled states of texts: each embedded once, the same however it is batched, there again after a restart."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from tiny import one_thread
+
+from layerscope.evaluation.texts import TextStates, batches_of, key_of
+from layerscope.evaluation.verb import _layered
+from layerscope.models import LayeredModel, LoadOptions, Override
+
+__all__ = ["one_thread"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> LayeredModel:
+    folder = tiny.saved(tiny.gpt2(), tmp_path_factory.mktemp("models") / "tiny-gpt2", special=False)
+    return _layered(str(folder), None, LoadOptions(device="cpu"), Override())
+
+
+def test_vectors_are_those_of_the_model_alone(model, tmp_path: Path):
+    texts = tiny.texts(40)
+    states = TextStates(model, ("mean", "last"), tmp_path)
+    keys = states.keys(texts)
+    ids = model.encoder.ids(texts)
+    for i in (0, 7, 39):
+        with torch.no_grad():
+            out = model.module(torch.tensor([ids[i]]), output_hidden_states=True)
+        assert np.allclose(states.vectors([keys[i]], 1, "raw")[0], out.hidden_states[1][0].mean(0).numpy(), atol=1e-5)
+        assert np.allclose(
+            states.vectors([keys[i]], 3, "normed", "last")[0], out.hidden_states[3][0, -1].numpy(), atol=1e-5
+        )
+
+
+def test_every_text_is_embedded_once(model, tmp_path: Path):
+    texts = tiny.texts(30)
+    states = TextStates(model, ("mean",), tmp_path)
+    first = states.vectors(states.keys(texts + texts[::-1]), 2, "raw")
+    forwards = states.forwards
+    assert states.embedded == len(set(texts)) == len(states)
+    assert np.array_equal(first[:30], first[30:][::-1])
+    states.keys(texts)
+    again = TextStates(model, ("mean",), tmp_path)
+    assert np.array_equal(again.vectors(again.keys(texts), 2, "raw"), first[:30])
+    assert states.forwards == forwards and again.forwards == again.embedded == 0
+    assert len(TextStates(model, ("last",), tmp_path)) == 0  # another pooling is another store
+    again.drop()
+    assert len(again) == 0 and not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_a_broken_part_is_embedded_again(model, tmp_path: Path):
+    states = TextStates(model, ("mean",), tmp_path)
+    states.keys(tiny.texts(10))
+    (part,) = tmp_path.rglob("*.safetensors")
+    part.write_bytes(part.read_bytes()[:50])
+    again = TextStates(model, ("mean",), tmp_path)
+    again.keys(tiny.texts(10))
+    assert again.embedded == len(set(tiny.texts(10)))
+
+
+def test_a_text_without_tokens_is_a_zero_vector(model, tmp_path: Path):
+    states = TextStates(model, ("mean",), tmp_path)
+    found = states.vectors(states.keys(["", "w1 w2"]), 2, "raw")
+    assert not found[0].any() and found[1].any()
+
+
+def test_batches_hold_every_row_once(model):
+    lengths = [3, 0, 40, 7, 7, 0, 1]
+    batches = list(batches_of(model, lengths))
+    assert sorted(sum(batches, [])) == list(range(7))
+    assert all(len({lengths[i] == 0 for i in rows}) == 1 for rows in batches)
+    assert key_of("a") != key_of("b")
