@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 COLUMNS = {
     "model": "object", "revision": "object", "kind": "object", "layer": "Int64", "site": "object", "pooling": "object",
-    "task": "object", "score": "float64",
+    "task": "object", "score": "float64", "stderr": "float64", "low": "float64", "high": "float64", "n": "Int64",
 }  # fmt: skip
-"""The long frame: a row for each model, layer and task; `kind` is `layer`, or `baseline` for the model as shipped."""
+"""The long frame: a row for each model, layer and task; `kind` is `layer`, or `baseline` for the model as shipped.
+`low` and `high` are a 95 % interval, `n` the number of items judged; they and `stderr` are empty where a judge, such as
+mteb, tells none."""
 NEEDED = ("model", "layer", "task", "score")
 FORMAT = 1
 MANIFEST = "evaluation.json"
@@ -31,7 +33,7 @@ class Evaluation:
     """What `evaluate` returns and `open_evaluation` opens: a score per layer per task, in the scores' own units."""
 
     def __init__(self, scores: pd.DataFrame, source: str = "memory") -> None:
-        """Take a long frame with the columns of `COLUMNS`; `revision`, `kind`, `site` and `pooling` may be absent.
+        """Take a long frame with columns of `COLUMNS`, of which model, layer, task and score must be there.
 
         A score that is NaN is missing; a row without a layer is the baseline. Raises `LayerscopeError` for a missing
         column, infinite scores, two rows for one thing, and where no layer has a score.
@@ -143,7 +145,7 @@ def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
     for name in NEEDED:
         if name not in scores:
             raise LayerscopeError(f"{source} has no column {name!r}: scores need {', '.join(NEEDED)}")
-    absent: dict[str, Any] = {"revision": "", "site": None, "pooling": None}
+    absent: dict[str, Any] = dict.fromkeys(COLUMNS) | {"revision": ""}
     absent["kind"] = np.where(scores["layer"].isna(), "baseline", "layer")
     frame = scores.assign(**{name: value for name, value in absent.items() if name not in scores})
     frame = frame[list(COLUMNS)].astype(COLUMNS).reset_index(drop=True)

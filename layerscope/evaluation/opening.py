@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from layerscope.errors import LayerscopeError
-from layerscope.evaluation.evaluation import COLUMNS, FORMAT, MANIFEST, Evaluation
+from layerscope.evaluation.evaluation import COLUMNS, FORMAT, MANIFEST, NEEDED, Evaluation
 from layerscope.evaluation.files import existing, is_csv, layers, named, numbers, optional, read_csv, refuse_duplicates
 from layerscope.evaluation.mteb_results import META, read_mteb
 
@@ -78,6 +78,6 @@ def _saved(folder: Path) -> Evaluation:
     if not whole:
         raise LayerscopeError(f"{damaged} ({path.name} has another checksum): write it again")
     frame = pd.read_parquet(path)
-    if set(frame.columns) != set(COLUMNS):
+    if not set(NEEDED) <= set(frame.columns) <= set(COLUMNS):
         raise LayerscopeError(f"{damaged} ({path.name} has other columns): write it again")
     return Evaluation(frame, source)
