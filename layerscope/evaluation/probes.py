@@ -63,7 +63,8 @@ def knn_probe(states: Array, labels: npt.ArrayLike, k: int | None = None, folds:
 
     `states` is `[N, D]`, `labels` `[N]` of any type; `k` None is 10, or all where there are fewer; neighbours
     come from the training folds, which are those of `linear_probe`; a tie goes to the class first in order.
-    Accuracy in 0 ... 1. Raises `LayerscopeError` as `linear_probe` does, and where a training fold has fewer than k samples.
+    Accuracy in 0 ... 1. Raises `LayerscopeError` as `linear_probe` does, and where a training fold has fewer than
+    k samples.
 
     Source: Wu et al. 2018, Unsupervised feature learning via non-parametric instance discrimination.
     """
@@ -120,7 +121,7 @@ def _clustered(
     # without any spread (all right, or all wrong) a sentence counts as one word
     effective = mean * (1 - mean) / stderr**2 if stderr > 0 else float(m)
     centre, half = _wilson(mean, min(effective, n))
-    return ProbeScore(mean, stderr, max(0.0, centre - half), min(1.0, centre + half), n, skipped, tuple(folds))
+    return ProbeScore(mean, stderr, min(mean, centre - half), max(mean, centre + half), n, skipped, tuple(folds))
 
 
 def _wilson(share: float, n: float) -> tuple[float, float]:
@@ -150,7 +151,7 @@ def usable_classes(
     """
     names = np.asarray(labels)
     if names.shape != (n,):
-        raise LayerscopeError(f"{n} samples and labels of shape {names.shape}: give one label for each")
+        raise LayerscopeError(f"{n} samples and labels {names.shape}: give one label for each")
     if folds < 2:
         raise LayerscopeError(f"folds={folds}: give at least 2")
     _, classes, sizes = np.unique(names, return_inverse=True, return_counts=True)

@@ -52,18 +52,16 @@ class ProbeJudge:
         """Judge every probe at every place that has no score of these weights, data and options yet."""
         for study in self.studies:
             todo = [(task, scores) for task in study.tasks if (scores := self._open(study, task))]
-            if not todo:
-                continue
             try:
-                study.compute(self.folder / STATES, self.teller)
+                if todo:
+                    study.compute(self.folder / STATES, self.teller)
                 for task, scores in todo:
                     self._judge(study, task, scores)
             except LayerscopeError as error:
                 for task, scores in todo:
                     if _missing(study, scores):
                         self._fail(task.name, str(error))
-                continue
-            if not self.keep_states:
+            else:
                 self._drop(study)
 
     def _open(self, study: Study, task: ProbeTask) -> ProbeScores | None:
@@ -97,6 +95,8 @@ class ProbeJudge:
         self.teller.say(f"{task} is left out: {reason}")
 
     def _drop(self, study: Study) -> None:
+        if self.keep_states:
+            return
         shutil.rmtree(study.path(self.folder / STATES), ignore_errors=True)
         with suppress(OSError):
             (self.folder / STATES).rmdir()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from layerscope.errors import LayerscopeError, choices
-from layerscope.evaluation.own_tasks import COLUMNS, is_task_file
+from layerscope.evaluation.own_tasks import COLUMNS, check_samples, is_task_file
 from layerscope.evaluation.probing.tagged import Tagged, read_tagged
 from layerscope.inputs import Corpus, draw, open_corpus
 
@@ -52,6 +52,7 @@ def open_probes(named: Sequence[str], samples: int | None, seed: int) -> list[Pr
 
     Raises `LayerscopeError` for data without labels, or with too few of them, and for two probes of one name.
     """
+    check_samples(samples)
     tasks: list[ProbeTask] = []
     opened: dict[str, Corpus] = {}
     for text in named:

@@ -14,6 +14,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from layerscope.models import LayeredModel
+from layerscope.models.encode import AudioEncoder
 from layerscope.models.forward import Inputs
 from layerscope.profiling.job import Job
 from layerscope.profiling.passing import run_pass
@@ -125,11 +127,22 @@ def _read(run: Run, shard: int, key: str) -> npt.NDArray[Any]:
     return found
 
 
+def _tokens(model: LayeredModel, lengths: npt.NDArray[np.int64]) -> int:
+    """Return how many tokens samples of these lengths have: lengths are tokens of texts, samples of raw sounds."""
+    if model.encoder.modality == "text":
+        return int(lengths.sum())
+    if isinstance(model.encoder, AudioEncoder):
+        frames: Any = getattr(model.module, "_get_feat_extract_output_lengths", None)
+        if frames is not None and getattr(model.module, "main_input_name", "") == "input_values":
+            return int(frames(torch.tensor(lengths)).sum())
+        if model.max_length is not None:
+            window = model.max_length * model.encoder.extractor.sampling_rate
+            return int(np.ceil(model.tokens * np.minimum(lengths / window, 1)).sum())
+    return len(lengths) * model.tokens
+
+
 def _bytes(columns: Sequence[Column], chosen: Chosen | None, plan: pd.DataFrame, job: Job) -> int:
-    """Return the size of the states; of sounds it is that of the longest each."""
     model = job.model
-    tokens = int(plan["length"].sum()) if model.encoder.modality == "text" else len(plan) * model.tokens
-    if chosen is not None:
-        tokens = sum(map(len, chosen))
+    tokens = _tokens(model, plan["length"].to_numpy()) if chosen is None else sum(map(len, chosen))
     dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
     return tokens * len(columns) * model.stack.width * dtype.itemsize
