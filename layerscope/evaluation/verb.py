@@ -102,10 +102,10 @@ def evaluate(
         layered = _layered(loaded, override) if chosen else None
         places = where(layered) if layered is not None else []
         stack.enter_context(locked(folder))
+        stack.enter_context(quiet())
         probing.all()
         if layered is None:
             return _opened(folder, probing.failed, loaded.name if out is None else None)
-        stack.enter_context(quiet())
         poolings = tuple(dict.fromkeys([*(place[2] for place in places), *layered.pooling[:1]]))
         states = TextStates(layered, poolings, folder / STATES, teller)
         encoders = _encoders(layered, states, places)

@@ -215,6 +215,37 @@ def test_sounds(tmp_path: Path, brief: None, monkeypatch: pytest.MonkeyPatch):
     assert sorted(lengths) == sorted(frames) and states.shape == (sum(frames), 32)
 
 
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_a_sentence_transformer_as_shipped_is_probed_with_all_its_modules(texts: str, tmp_path: Path, pooling: str):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Dense, Pooling, Transformer
+
+    torch.manual_seed(0)
+    body = Transformer(str(tiny.saved(tiny.bert(), tmp_path / "bert", special=True)))
+    whole = SentenceTransformer(modules=[body, Pooling(32, pooling_mode=pooling), Dense(32, 3)], device="cpu")
+    found = layerscope.evaluate(whole, f"linear-probe:{texts}", layers=[3], progress=False)
+    table = pd.read_csv(texts)
+    linear = make_pipeline(Normalizer(), StandardScaler(), LogisticRegression(max_iter=1000, tol=1e-3))
+    own = judged(linear, whole.encode(list(table["text"])).astype(float), table["label"].to_numpy())
+    assert found.baseline().iloc[0, 0] == pytest.approx(own, abs=0.035)
+    same = found.baseline().iloc[0, 0] == found.table().iloc[0, 0]
+    assert same == (pooling == "mean")  # what we have no pooling for, the model pools itself
+
+
+def test_samples_that_give_nan_are_left_out_and_counted(texts: str, tmp_path: Path, brief: None):
+    model = tiny.llama()
+    model.model.embed_tokens.weight.data[len(tiny.SPECIAL) + 7] = torch.nan
+    broken = sum("w7" in text.split() for text in pd.read_csv(texts)["text"])
+    tasks = [f"{kind}:{texts}" for kind in ("linear-probe", "attention-probe")]
+    options = {"processor": tiny.tokenizer(special=False), "layers": [1], "progress": False}
+    assert broken > 1
+    found = layerscope.evaluate(model, tasks, **options)
+    assert (found.scores["n"] == 60 - broken).all() and found.table().notna().all(axis=None)
+    model.model.norm.weight.data[:] = torch.nan
+    with pytest.raises(LayerscopeError, match="NaN or infinity for every sample"):
+        layerscope.evaluate(model, tasks, **options)
+
+
 def wrong(tmp_path: Path, kind: str, **columns: list[object]) -> str:
     path = tmp_path / "rows.csv"
     pd.DataFrame(columns).to_csv(path, index=False)
