@@ -80,6 +80,15 @@ def test_a_head_is_attention_with_keys_and_values_over_real_tokens():
     assert readers.query[0].shape == (HEADS, 2)
 
 
+def test_a_feature_that_does_not_move_says_nothing():
+    tokens, lengths, labels = carried(60)
+    tokens[:, 5] = 1e4 + 1 / 3
+    mean, deviation = Ragged.of(tokens, lengths).moments(torch.arange(60))
+    readers = Readers(mean, deviation, 3, 1, torch.Generator().manual_seed(0))
+    seen = (tokens - readers.mean) * readers.scale
+    assert seen[:, 5].abs().max() < 0.02 and seen[:, 4].std() == pytest.approx(1, abs=0.01)
+
+
 def test_wrong_input():
     tokens = torch.zeros(10, 4)
     with pytest.raises(LayerscopeError, match=r"shape \(10, 4\) and lengths add up to 9"):

@@ -84,7 +84,8 @@ class Readers(nn.Module):
         super().__init__()
         width = len(mean)
         size = max(1, width // HEADS)
-        self.mean, self.scale = mean, 1 / deviation.clamp_min(1e-6)
+        # a feature that does not move but for rounding is not to be blown up
+        self.mean, self.scale = mean, 1 / torch.maximum(deviation, 1e-5 * mean.abs() + 1e-12)
 
         def drawn(scale: float, *shape: int) -> nn.ParameterList:
             first = torch.randn(shape, generator=generator) * scale
