@@ -42,6 +42,10 @@ Every layer of a model on tasks of mteb, each text embedded once; the same comma
 On your own files (text,label · text_a,text_b,score · text_a,text_b,label):
   layerscope evaluate ./my-model --task-file classification:tickets.csv --task-file sts:pairs.jsonl
 
+Probes, with 95 % intervals, of whatever profile reads with labels, and of words (tokens and labels, lists a row):
+  layerscope evaluate ./my-vit --task-file linear-probe:photos/ --task-file attention-probe:photos/
+  layerscope evaluate minilm --task-file token-probe:pos.jsonl
+
 First, best and last layer of every model in a table of scores (model, revision, layer, task, main_score):
   layerscope evaluate --results mteb_scores.csv.gz
 
@@ -61,7 +65,8 @@ def evaluate(  # noqa: D417
     task_file: Annotated[
         list[str] | None,
         typer.Option(
-            help="Own file as KIND:PATH; KIND is classification, clustering, sts or pair-classification. Repeatable.",
+            help="Own file as KIND:PATH; KIND is classification, clustering, sts or pair-classification; or, of images "
+            "and sounds too, linear-probe, knn-probe, attention-probe; token-probe of words. Repeatable.",
             rich_help_panel=TASKS,
         ),
     ] = None,

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from layerscope.evaluation.metric_values import corpus_averages, one_variant, open_metrics
     from layerscope.evaluation.opening import open_evaluation
     from layerscope.evaluation.own_tasks import task_from_file
-    from layerscope.evaluation.probes import ProbeScore, knn_probe, linear_probe
+    from layerscope.evaluation.probes import ProbeScore, knn_probe, linear_probe, token_probe
+    from layerscope.evaluation.probing.attention import attention_probe
     from layerscope.evaluation.rules import Choice, Rule, rules_table
     from layerscope.evaluation.texts import TextStates
     from layerscope.evaluation.verb import evaluate
@@ -24,6 +25,7 @@ _HOMES = {
     "Rule": "rules",
     "TextStates": "texts",
     "corpus_averages": "metric_values",
+    "attention_probe": "probing.attention",
     "correlate": "correlation",
     "evaluate": "verb",
     "fit_rules": "fitting",
@@ -34,6 +36,7 @@ _HOMES = {
     "open_metrics": "metric_values",
     "rules_table": "rules",
     "task_from_file": "own_tasks",
+    "token_probe": "probes",
 }
 
 __all__ = [
@@ -42,6 +45,7 @@ __all__ = [
     "ProbeScore",
     "Rule",
     "TextStates",
+    "attention_probe",
     "corpus_averages",
     "correlate",
     "evaluate",
@@ -53,6 +57,7 @@ __all__ = [
     "open_metrics",
     "rules_table",
     "task_from_file",
+    "token_probe",
 ]
 
 

@@ -12,6 +12,7 @@ from layerscope.errors import LayerscopeError
 from layerscope.evaluation.evaluation import COLUMNS, FORMAT, MANIFEST, NEEDED, Evaluation
 from layerscope.evaluation.files import existing, is_csv, layers, named, numbers, optional, read_csv, refuse_duplicates
 from layerscope.evaluation.mteb_results import META, read_mteb
+from layerscope.evaluation.probing.results import has_probes, read_probes
 
 PUBLISHED = ("model", "revision", "layer", "task", "main_score")
 GIVE = f"give a CSV ({', '.join(PUBLISHED)}), a folder of mteb results, or what Evaluation.save wrote"
@@ -22,8 +23,8 @@ def open_evaluation(path: str | Path) -> Evaluation:
 
     A CSV (also `.csv.gz`) has the columns model, revision, layer, task and main_score, and may have site and pooling;
     an empty main_score is a missing value. In a folder of mteb ≥ 2 layer, site and pooling of a model are its
-    `experiment_kwargs`; results without a layer are its baseline. Raises `LayerscopeError`, one line that names the
-    thing and the mend.
+    `experiment_kwargs`; results without a layer are its baseline. Scores of probes in the folder come with them. Raises
+    `LayerscopeError`, one line that names the thing and the mend.
     """
     place = existing(path, "evaluation")
     if not place.is_dir():
@@ -32,9 +33,11 @@ def open_evaluation(path: str | Path) -> Evaluation:
         return Evaluation(_published(place), str(place))
     if (place / MANIFEST).exists():
         return _saved(place)
-    if next(place.rglob(META), None) is None:
+    found = [read_mteb(place)] if next(place.rglob(META), None) is not None else []
+    found += [read_probes(place)] if has_probes(place) else []
+    if not found:
         raise LayerscopeError(f"folder {str(place)!r} holds neither {MANIFEST} nor any {META}: {GIVE}")
-    return Evaluation(read_mteb(place), str(place))
+    return Evaluation(pd.concat(found, ignore_index=True), str(place))
 
 
 def _published(path: Path) -> pd.DataFrame:

@@ -57,8 +57,7 @@ def task_from_file(kind: str, path: str | Path, samples: int | None = None, seed
     """
     if kind not in COLUMNS:
         raise LayerscopeError(f"task kind {kind!r} does not exist{choices(kind, COLUMNS)}")
-    if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 2):
-        raise LayerscopeError(f"samples {samples!r} is no whole number from 2 on: give one, or leave it out for all")
+    check_samples(samples)
     place = Path(path).expanduser()
     if not place.exists():
         siblings = [other.name for other in place.parent.iterdir()] if place.parent.is_dir() else []
@@ -69,6 +68,12 @@ def task_from_file(kind: str, path: str | Path, samples: int | None = None, seed
         splits = splits if "train" in splits else _halves(splits, seed)
         splits = _numbered(splits if samples is None else _trained(splits), place)
     return _task(kind, _name(place), {name: frame.rename(columns=RENAMED[kind]) for name, frame in splits.items()})
+
+
+def check_samples(samples: int | None) -> None:
+    """Raise where what is to be taken of each file is no number of rows."""
+    if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 2):
+        raise LayerscopeError(f"samples {samples!r} is no whole number from 2 on: give one, or leave it out for all")
 
 
 def _files(place: Path, kind: str) -> dict[str, Path]:

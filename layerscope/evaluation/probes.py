@@ -1,13 +1,13 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binomtest
+from scipy.stats import binomtest, norm
 from sklearn import config_context
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from layerscope.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, unit_rows
 
+NEIGHBOURS = 10
 _DISTANCES_MB = 8  # scikit-learn would hold the distances between all samples at once
 
 
@@ -47,24 +48,29 @@ def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int
 
     Source: Alain and Bengio 2016, Understanding intermediate layers using linear classifier probes.
     """
-
-    def classifier() -> Any:
-        return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, tol=1e-3))
-
-    return _cross_validate(*_usable(states, labels, folds), classifier, folds, seed)
+    rows, classes, skipped = _usable(states, labels, folds)
+    splits = StratifiedKFold(folds, shuffle=True, random_state=seed).split(rows, classes)
+    return score_of(*_judged(rows, classes, linear_classifier, splits), skipped)
 
 
-def knn_probe(states: Array, labels: npt.ArrayLike, k: int = 10, folds: int = 5, seed: int = 0) -> ProbeScore:
+def linear_classifier() -> Any:
+    """Return the classifier of `linear_probe`, untrained."""
+    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, tol=1e-3))
+
+
+def knn_probe(states: Array, labels: npt.ArrayLike, k: int | None = None, folds: int = 5, seed: int = 0) -> ProbeScore:
     """Return how often most of the `k` nearest neighbours by cosine have the right label, cross-validated.
 
-    `states` is `[N, D]`, `labels` `[N]` of any type; neighbours come from the training folds, which are
-    those of `linear_probe`; a tie goes to the class first in order. Accuracy in 0 ... 1. Raises
-    `LayerscopeError` as `linear_probe` does, and where a training fold has fewer than k samples.
+    `states` is `[N, D]`, `labels` `[N]` of any type; `k` None is 10, or all where there are fewer; neighbours
+    come from the training folds, which are those of `linear_probe`; a tie goes to the class first in order.
+    Accuracy in 0 ... 1. Raises `LayerscopeError` as `linear_probe` does, and where a training fold has fewer than
+    k samples.
 
     Source: Wu et al. 2018, Unsupervised feature learning via non-parametric instance discrimination.
     """
     rows, classes, skipped = _usable(states, labels, folds)
     smallest = len(rows) - -(-len(rows) // folds)
+    k = min(NEIGHBOURS, smallest) if k is None else k
     if not 1 <= k <= smallest:
         raise LayerscopeError(f"k={k} neighbours out of {smallest} training samples: give k from 1 to {smallest}")
 
@@ -72,7 +78,57 @@ def knn_probe(states: Array, labels: npt.ArrayLike, k: int = 10, folds: int = 5,
         # Between unit rows Euclidean order is cosine order, and the faster of the two.
         return KNeighborsClassifier(n_neighbors=k, algorithm="brute")
 
-    return _cross_validate(rows, classes, skipped, classifier, folds, seed)
+    splits = StratifiedKFold(folds, shuffle=True, random_state=seed).split(rows, classes)
+    return score_of(*_judged(rows, classes, classifier, splits), skipped)
+
+
+def token_probe(
+    states: Array, labels: npt.ArrayLike, sentences: npt.ArrayLike, folds: int = 5, seed: int = 0
+) -> ProbeScore:
+    """Return how well the linear classifier of `linear_probe` reads the labels of words, sentences held out whole.
+
+    `states` is `[N, D]`, a row a word, `labels` `[N]` and `sentences` `[N]`, the number of the sentence that each word
+    stands in. Words of labels that stand in fewer than `folds` sentences are left out and counted. Words of a sentence
+    are not independent, so the standard error is that of a ratio over sentences (right words to words), and the
+    interval Wilson's at the number of independent words that would have this error. `n` counts words. Raises
+    `LayerscopeError` as `linear_probe` does.
+
+    Source: Cochran 1977, Sampling techniques, section 6.3, for the error of a ratio.
+    """
+    groups = np.asarray(sentences)
+    names = np.asarray(labels)
+    if names.ndim != 1 or groups.shape != names.shape:
+        raise LayerscopeError(f"labels has shape {names.shape} and sentences {groups.shape}: give both for each word")
+    known, classes = np.unique(names, return_inverse=True)
+    spread = [len(np.unique(groups[classes == number])) for number in range(len(known))]
+    frequent = np.array(spread)[classes] >= folds
+    if len(np.unique(classes[frequent])) < 2:
+        raise LayerscopeError(f"fewer than 2 labels stand in {folds} sentences: give more sentences")
+    rows, kept, _ = _usable(states[np.flatnonzero(frequent)], names[frequent], folds)
+    groups = np.unique(groups[frequent], return_inverse=True)[1]
+    splits = StratifiedGroupKFold(folds, shuffle=True, random_state=seed).split(rows, kept, groups)
+    right, accuracies = _judged(rows, kept, linear_classifier, splits)
+    return _clustered(right, groups, int((~frequent).sum()), accuracies)
+
+
+def _clustered(
+    right: npt.NDArray[np.bool_], groups: npt.NDArray[np.int64], skipped: int, folds: Sequence[float]
+) -> ProbeScore:
+    """Return the score of items that come in groups from 0 on, the groups being independent of each other."""
+    sizes, hits = np.bincount(groups), np.bincount(groups, weights=right)
+    m, n, mean = len(sizes), len(right), float(right.mean())
+    stderr = float(np.sqrt(m / (m - 1) * np.square(hits - mean * sizes).sum()) / n)
+    # without any spread (all right, or all wrong) a sentence counts as one word
+    effective = mean * (1 - mean) / stderr**2 if stderr > 0 else float(m)
+    centre, half = _wilson(mean, min(effective, n))
+    return ProbeScore(mean, stderr, min(mean, centre - half), max(mean, centre + half), n, skipped, tuple(folds))
+
+
+def _wilson(share: float, n: float) -> tuple[float, float]:
+    """Return centre and half width of Wilson's 95 % interval, for an n that need not be whole."""
+    z = float(norm.ppf(0.975))
+    spread = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return (share + z * z / (2 * n)) / (1 + z * z / n), float(spread / (1 + z * z / n))
 
 
 def _usable(
@@ -80,35 +136,50 @@ def _usable(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], int]:
     """Return unit rows, class numbers, and how many samples were left out for the size of their class."""
     rows = unit_rows(as_finite64(states, "states")).cpu().numpy()
+    if rows.ndim != 2:
+        raise LayerscopeError(f"states has shape {rows.shape}: give [N, D] states and one label for each row")
+    kept, classes, skipped = usable_classes(labels, len(rows), folds)
+    return rows[kept], classes, skipped
+
+
+def usable_classes(
+    labels: npt.ArrayLike, n: int, folds: int
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64], int]:
+    """Return which of n samples can be judged in so many folds, their classes from 0 on, and how many are left out.
+
+    A class needs a member for each fold. Raises `LayerscopeError` where fewer than 2 have them.
+    """
     names = np.asarray(labels)
-    if rows.ndim != 2 or names.shape != rows.shape[:1]:
-        raise LayerscopeError(
-            f"states has shape {rows.shape} and labels {names.shape}: give [N, D] states and one label for each row"
-        )
+    if names.shape != (n,):
+        raise LayerscopeError(f"{n} samples and labels {names.shape}: give one label for each")
     if folds < 2:
         raise LayerscopeError(f"folds={folds}: give at least 2")
     _, classes, sizes = np.unique(names, return_inverse=True, return_counts=True)
     kept = sizes[classes] >= folds
-    if len(np.unique(classes[kept])) < 2:
+    if int((sizes >= folds).sum()) < 2:
         raise LayerscopeError(f"fewer than 2 classes have {folds} members: label more samples or ask for fewer folds")
-    return rows[kept], classes[kept], int((~kept).sum())
+    return kept, np.unique(classes[kept], return_inverse=True)[1], int((~kept).sum())
 
 
-def _cross_validate(
+def _judged(
     rows: npt.NDArray[np.float64],
     classes: npt.NDArray[np.int64],
-    skipped: int,
     classifier: Callable[[], Any],
-    folds: int,
-    seed: int,
-) -> ProbeScore:
+    splits: Iterable[tuple[Any, Any]],
+) -> tuple[npt.NDArray[np.bool_], list[float]]:
+    """Return which samples are classified rightly where they are held out, and the accuracy of each fold."""
     right = np.zeros(len(classes), dtype=bool)
     accuracies = []
-    for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(rows, classes):
+    for train, test in splits:
         fitted = classifier().fit(rows[train], classes[train])
         with config_context(working_memory=_DISTANCES_MB):
             right[test] = fitted.predict(rows[test]) == classes[test]
         accuracies.append(float(right[test].mean()))
+    return right, accuracies
+
+
+def score_of(right: npt.NDArray[np.bool_], folds: Sequence[float], skipped: int) -> ProbeScore:
+    """Return the score of independent held-out samples, each `right` or not."""
     mean = float(right.mean())
     interval = binomtest(int(right.sum()), len(right)).proportion_ci(0.95, method="wilson")
     return ProbeScore(
@@ -118,5 +189,5 @@ def _cross_validate(
         high=float(interval.high),
         n=len(right),
         n_skipped=skipped,
-        folds=tuple(accuracies),
+        folds=tuple(folds),
     )

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ from layerscope.evaluation.judging import Judge, quiet
 from layerscope.evaluation.layer_encoder import AsShipped, LayerEncoder, Serving, model_meta
 from layerscope.evaluation.mteb_tasks import open_tasks
 from layerscope.evaluation.opening import open_evaluation
+from layerscope.evaluation.probing.judging import ProbeJudge
+from layerscope.evaluation.probing.results import has_probes
+from layerscope.evaluation.probing.tasks import open_probes, split_tasks
 from layerscope.evaluation.texts import TextStates
 from layerscope.inspecting import made_up_samples
-from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
+from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.encode import TextEncoder
-from layerscope.profiling.identity import weights_fingerprint
+from layerscope.profiling.identity import revision_of
 from layerscope.progress import Console, Silent, Teller
 from layerscope.runs.place import locked
 
@@ -52,12 +56,15 @@ def evaluate(
     allow_pickle: bool = False,
     progress: bool = True,
 ) -> Evaluation:
-    """Score every layer of a text model on tasks, and the model as shipped; every text is embedded once for all layers.
+    """Score every layer of a model on tasks, and the model as shipped; every text is embedded once for all layers.
 
     Args:
         model: what `profile` takes: a name, a folder, a loaded model or SentenceTransformer, "minilm".
-        tasks: names of mteb tasks, mteb task objects, and `KIND:PATH` of own files (see `task_from_file`), in a list.
-        out: folder of the results in mteb's own layout; the same call on it goes on where it stopped. None keeps none.
+        tasks: names of mteb tasks, mteb task objects, and `KIND:PATH` of own files, in a list. Kinds for texts are
+            those of `task_from_file`; linear-probe, knn-probe and attention-probe read labelled texts, images or
+            sounds, whatever `profile` does, and token-probe sentences with a label for each word.
+        out: folder of the results, in mteb's own layout and in `probes`; the same call on it goes on where it stopped.
+            None keeps none.
         sites: where layers are taken, raw and normed; None is normed where the model has a final norm, else raw.
         layers: "all", or numbers from 0 (the embedding output) on.
         pooling: "auto" (the model's own), or some of mean, cls, last, first with commas between.
@@ -83,24 +90,32 @@ def evaluate(
 
     """
     teller: Teller = Console() if progress else Silent()
-    chosen = open_tasks(tasks, samples, seed)
-    options = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)
-    layered = _layered(model, processor, options, Override(part, blocks, norm))
-    places = _places(layered, sites, layers, pooling)
+    named, others = split_tasks(tasks)
+    chosen = open_tasks(others, samples, seed) if others or not named else []
+    probes = open_probes(named, samples, seed)
+    loaded = load(model, LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle), processor)
+    override = Override(part, blocks, norm)
+    where = partial(_places, sites=sites, layers=layers, pooling=pooling)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()) if out is None else out).expanduser()
+        probing = ProbeJudge(folder, loaded, override, probes, where, seed, keep_states, teller)
+        layered = _layered(loaded, override) if chosen else None
+        places = where(layered) if layered is not None else []
         stack.enter_context(locked(folder))
         stack.enter_context(quiet())
+        probing.all()
+        if layered is None:
+            return _opened(folder, probing.failed, loaded.name if out is None else None)
         poolings = tuple(dict.fromkeys([*(place[2] for place in places), *layered.pooling[:1]]))
         states = TextStates(layered, poolings, folder / STATES, teller)
         encoders = _encoders(layered, states, places)
         judge = Judge(folder, states, encoders, keep_states, teller)
         judge.all(chosen)
-        return _opened(folder, judge.failed, layered.loaded.name if out is None else None)
+        return _opened(folder, probing.failed | judge.failed, loaded.name if out is None else None)
 
 
 def _opened(folder: Path, failed: dict[str, str], source: str | None) -> Evaluation:
-    if not any(folder.glob("results/**/model_meta.json")):
+    if not any(folder.glob("results/**/model_meta.json")) and not has_probes(folder):
         task, reason = next(iter(failed.items()))
         raise LayerscopeError(f"no task could be judged; {task}: {reason}")
     found = open_evaluation(folder)
@@ -109,11 +124,13 @@ def _opened(folder: Path, failed: dict[str, str], source: str | None) -> Evaluat
     return found
 
 
-def _layered(model: Any, processor: Any, options: LoadOptions, override: Override) -> LayeredModel:
-    loaded = replace(load(model, options, processor), prompt="")  # tasks say which prompt a text gets
+def _layered(loaded: Loaded, override: Override) -> LayeredModel:
+    loaded = replace(loaded, prompt="")  # tasks say which prompt a text gets
     modality, samples = made_up_samples(loaded.module)
     if modality != "text":
-        raise LayerscopeError(f"{loaded.name} reads no texts ({modality}): evaluate takes models of texts")
+        raise LayerscopeError(
+            f"{loaded.name} reads no texts ({modality}): give it probes, such as linear-probe:PATH, and no task of mteb"
+        )
     layered = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
     if not isinstance(layered.encoder, TextEncoder) or layered.rank != 3:
         raise LayerscopeError(f"{loaded.name} gives no states of tokens: evaluate takes models of texts")
@@ -150,8 +167,7 @@ def _numbers(layers: str | Iterable[int]) -> list[int]:
 def _encoders(model: LayeredModel, states: TextStates, places: list[tuple[int, str, str]]) -> list[Any]:
     """Return the model as shipped, then a view of each layer."""
     serving, loaded = Serving(model.loaded), model.loaded
-    fingerprint = weights_fingerprint(loaded.served if loaded.served is not None else model.module)
-    revision = loaded.revision or f"weights-{fingerprint[:12]}"
+    revision = revision_of(loaded)
     dtype = str(next(p.dtype for p in model.module.parameters())).removeprefix("torch.")
     shared = {} if dtype == "float32" else {"dtype": dtype}
 

@@ -111,7 +111,7 @@ def find_layers(
         model = LayeredModel(
             loaded, encoder, stack, None, parts, ("mean",), False, True, True, 3, 1, device, tuple(loaded.notes)
         )
-        long, alone = _finite_states(model, [long, *samples])
+        long, alone = _finite_states(model, [long, *_beginnings(encoder, samples)])
         model = replace(model, notes=(*model.notes, *_broken(model, alone)))
         last, final = alone[f"raw.{stack.depth}"], alone[f"{model.final}.{stack.depth}"]
         model = replace(model, rank=last.ndim, tokens=last.shape[1] if last.ndim == 3 else 1)
@@ -151,6 +151,13 @@ def _probe_samples(encoder: Encoder, samples: Sequence[Any]) -> tuple[Any, Any]:
     if isinstance(encoder, AudioEncoder):
         return replace(longest, samples=longest.samples[: max(1, len(longest.samples) // 2)]), longest
     return longest, longest
+
+
+def _beginnings(encoder: Encoder, samples: Sequence[Any]) -> Sequence[Any]:
+    """Return samples, of texts only the first tokens."""
+    if not isinstance(encoder, TextEncoder):
+        return samples
+    return [_Ids(tuple(row[:PROBE_TOKENS])) for row in encoder.ids(samples) if row]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import nn
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Corpus
 from layerscope.inputs.samples import Window
-from layerscope.models import LayeredModel
+from layerscope.models import LayeredModel, Loaded
 from layerscope.models.encode import TextEncoder
 from layerscope.profiling.job import Job
 
@@ -47,6 +47,12 @@ def weights_fingerprint(module: nn.Module) -> str:
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
         digest.update(flat[::step].float().cpu().numpy().tobytes())
     return digest.hexdigest()
+
+
+def revision_of(loaded: Loaded) -> str:
+    """Return a hub model's revision; of any other model a name made of its weights, those after the pooling too."""
+    weights = loaded.served if loaded.served is not None else loaded.module
+    return loaded.revision or f"weights-{weights_fingerprint(weights)[:12]}"
 
 
 def tokens_fingerprint(model: LayeredModel, corpus: Corpus) -> str | None:

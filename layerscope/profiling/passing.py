@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import pandas as pd
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from layerscope.errors import LayerscopeError
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
-from layerscope.models.forward import is_out_of_memory
+from layerscope.models.forward import Inputs, is_out_of_memory
 from layerscope.profiling.job import Job
 from layerscope.profiling.measure import BatchMeasure
 from layerscope.profiling.plan import view_of
@@ -24,7 +25,20 @@ HOPELESS = 64
 """A pass stops where this many samples have all given NaN or infinity."""
 
 
-def run_pass(job: Job, folder: RunFolder, teller: Teller) -> None:
+class Measure(Protocol):
+    """Sees every layer of one batch, and says what is to be kept of it, `broken` [B] among it."""
+
+    def visit(self, layer: int, site: str, tokens: Tensor) -> None:
+        """Look at the states of one layer."""
+
+    def tensors(self) -> Tensors:
+        """Return what is kept: [B], or [layers, …] with the samples, or their tokens, along the second axis."""
+
+
+Measures = Callable[[Job, Inputs, pd.DataFrame], Measure]
+
+
+def run_pass(job: Job, folder: RunFolder, teller: Teller, measure: Measures = BatchMeasure) -> None:
     """Compute every shard that is not finished; a batch that does not fit into memory is computed in halves.
 
     Raises `LayerscopeError` where a single sample does not fit, or where no sample has finite states.
@@ -42,17 +56,19 @@ def run_pass(job: Job, folder: RunFolder, teller: Teller) -> None:
         for shard in todo:
             parts = []
             for _, rows in folder.rows(shard).groupby("batch", sort=True):
-                parts += list(compute(job, rows, halved))
+                parts += list(compute(job, rows, halved, measure))
                 advance(len(rows))
             folder.write_shard(shard, joined(parts))
             folder.log("shard", shard=shard, forwards=len(parts), rows=len(folder.rows(shard)))
             _refuse_hopeless(folder, job.model)
 
 
-def compute(job: Job, rows: pd.DataFrame, halved: Callable[[pd.DataFrame], None]) -> Iterator[Tensors]:
+def compute(
+    job: Job, rows: pd.DataFrame, halved: Callable[[pd.DataFrame], None], measure: Measures = BatchMeasure
+) -> Iterator[Tensors]:
     """Yield the measurements of a batch, in one piece or, where memory runs out, in halves (told to `halved`)."""
     try:
-        yield _forward(job, rows)
+        yield _forward(job, rows, measure)
         return
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
@@ -66,17 +82,17 @@ def compute(job: Job, rows: pd.DataFrame, halved: Callable[[pd.DataFrame], None]
         torch.cuda.empty_cache()
     halved(rows)
     half = len(rows) // 2
-    yield from compute(job, rows.iloc[:half], halved)
-    yield from compute(job, rows.iloc[half:], halved)
+    yield from compute(job, rows.iloc[:half], halved, measure)
+    yield from compute(job, rows.iloc[half:], halved, measure)
 
 
 @torch.inference_mode()
-def _forward(job: Job, rows: pd.DataFrame) -> Tensors:
+def _forward(job: Job, rows: pd.DataFrame, measure: Measures) -> Tensors:
     samples = [view_of(job, int(sample), int(view)) for sample, view in zip(rows["sample"], rows["view"], strict=True)]
     inputs = job.model.encoder.batch(samples).to(job.model.device)
-    measure = BatchMeasure(job, inputs, rows)
-    job.model.run(inputs, measure.visit)
-    return measure.tensors()
+    measured = measure(job, inputs, rows)
+    job.model.run(inputs, measured.visit)
+    return measured.tensors()
 
 
 def joined(parts: list[Tensors]) -> Tensors:

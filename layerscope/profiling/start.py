@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,13 @@ from layerscope.progress import Teller
 from layerscope.runs import Run, RunFolder
 from layerscope.runs.place import need_room
 
+Size = Callable[[pd.DataFrame, Job], int]
 
-def open_or_start(path: Path, manifest: dict[str, Any], job: Job, teller: Teller) -> RunFolder:
-    """Go on with the run of that folder, or plan a new one and tell what it takes.
+
+def open_or_start(
+    path: Path, manifest: dict[str, Any], job: Job, teller: Teller, size_of: Size | None = None
+) -> RunFolder:
+    """Go on with the run of that folder, or plan a new one and tell what it takes: bytes by `size_of`, or pooled ones.
 
     A folder that holds another run, or states that do not fit on its disk, are an error.
     """
@@ -28,7 +33,7 @@ def open_or_start(path: Path, manifest: dict[str, Any], job: Job, teller: Teller
     if RunFolder.exists(path):
         return _go_on(path, manifest, teller)
     plan = make_plan(job)
-    size = _bytes(plan, job)
+    size = (size_of or _bytes)(plan, job)
     need_room(path, size)
     teller.say(_cost(plan, size, path, job))
     own = _left_out(plan, job)

@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
 
-from layerscope.evaluation.probes import ProbeScore, knn_probe, linear_probe
+from layerscope.evaluation.probes import knn_probe, linear_probe
 from layerscope.profiling.tables.source import Row, Source
 from layerscope.runs.states import Column
 
 MOST = 5000
 """A probe is fitted on at most this many seeded samples."""
 FOLDS = 5
-NEIGHBOURS = 10
 
 
 def label_rows(source: Source) -> Iterator[Row]:
@@ -33,23 +31,12 @@ def label_rows(source: Source) -> Iterator[Row]:
         for layer in range(source.run.depth + 1):
             column = Column(source.run.final, layer)
             states = source.run.states(pooling, (column,), rows)[:][:, 0]
-            for name, probe in (("linear_probe", _linear), ("knn_probe", _nearest)):
+            for name, probe in (("linear_probe", linear_probe), ("knn_probe", knn_probe)):
                 if source.wants(name):
-                    score = probe(states, labels, source.options.seed)
+                    score = probe(states, labels, folds=FOLDS, seed=source.options.seed)
                     yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
 
 
 def can_be_probed(labels: Any) -> bool:
     """Return whether at least two classes have a member for every fold."""
     return bool((pd.Series(labels).value_counts() >= FOLDS).sum() >= 2)
-
-
-def _linear(states: Tensor, labels: Any, seed: int) -> ProbeScore:
-    return linear_probe(states, labels, folds=FOLDS, seed=seed)
-
-
-def _nearest(states: Tensor, labels: Any, seed: int) -> ProbeScore:
-    counts = pd.Series(labels).value_counts()
-    usable = int(counts[counts >= FOLDS].sum())
-    smallest_training_fold = usable - -(-usable // FOLDS)
-    return knn_probe(states, labels, k=min(NEIGHBOURS, smallest_training_fold), folds=FOLDS, seed=seed)

@@ -1,0 +1,130 @@
+"""Sentences with a label for each word, and where a model's tokens say each word begins."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from layerscope.errors import LayerscopeError, near
+from layerscope.evaluation.files import existing
+from layerscope.inputs import Window
+from layerscope.inputs.corpus import folder_name
+from layerscope.inputs.tables import JSON_LINES, PARQUET, SEPARATORS, read_frame
+
+WORDS, LABELS = ("tokens", "words"), ("labels", "tags")
+"""Names that the two columns may have."""
+FEWEST = 5
+"""Sentences that a label needs."""
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """Sentences as words, each word with its label."""
+
+    name: str
+    sentences: tuple[tuple[str, ...], ...]
+    labels: tuple[tuple[str, ...], ...]
+
+    def fingerprint(self) -> str:
+        """Return the sha256 (hex) of words and labels."""
+        return hashlib.sha256(repr((self.sentences, self.labels)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def read_tagged(path: str, samples: int | None, seed: int) -> Tagged:
+    """Return the tagged sentences of a JSONL, CSV, TSV or Parquet file, or so many seeded ones of them.
+
+    A row has `tokens` (or `words`) and `labels` (or `tags`), two lists of one length, or texts with blanks between.
+    Raises `LayerscopeError` for what is no such table, and where fewer than 2 labels stand in 5 sentences.
+    """
+    place = existing(path, "task file")
+    suffix = next((s.lower() for s in reversed(place.suffixes) if s.lower() != ".gz"), "")
+    if place.is_dir() or suffix not in (*SEPARATORS, *JSON_LINES, *PARQUET):
+        raise LayerscopeError(f"{path} is no table: token-probe reads JSONL, CSV, TSV or Parquet")
+    frame = read_frame(place, suffix, [])
+    words, labels = (_column(frame, names, path) for names in (WORDS, LABELS))
+    rows = [_row(*cells, f"{path}: row {i}") for i, cells in enumerate(zip(words, labels, strict=True), start=1)]
+    if samples is not None and samples < len(rows):
+        rows = [rows[i] for i in np.sort(np.random.default_rng(seed).choice(len(rows), samples, replace=False))]
+    name = place.name[: place.name.lower().rindex(suffix)]
+    found = Tagged(folder_name(name), tuple(row[0] for row in rows), tuple(row[1] for row in rows))
+    _check(found, path)
+    return found
+
+
+def _column(frame: Any, names: Sequence[str], path: str) -> list[Any]:
+    found = next((name for name in names if name in frame), None)
+    if found is None:
+        hint = near(names[0], list(map(str, frame))) or ":"
+        raise LayerscopeError(
+            f"{path} has no column {names[0]!r}{hint} it reads tokens and labels, two lists of one length a row"
+        )
+    return list(frame[found])
+
+
+def _row(words: Any, labels: Any, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    both = _listed(words, "tokens", where), _listed(labels, "labels", where)
+    if len(both[0]) != len(both[1]):
+        raise LayerscopeError(f"{where} has {len(both[0])} tokens and {len(both[1])} labels: give one for each")
+    if not both[0]:
+        raise LayerscopeError(f"{where} has no tokens: leave it out")
+    return both
+
+
+def _listed(cell: Any, what: str, where: str) -> tuple[str, ...]:
+    cells = cell.split() if isinstance(cell, str) else cell.tolist() if isinstance(cell, np.ndarray) else cell
+    if not isinstance(cells, (list, tuple)):
+        raise LayerscopeError(
+            f"{where} has no list of {what} ({cell!r:.40}): give a list, or a text with blanks between"
+        )
+    for i, item in enumerate(cells, start=1):
+        if isinstance(item, bool) or not isinstance(item, (str, int)) or (what == "labels" and item == ""):
+            raise LayerscopeError(f"{where}: number {i} of its {what} is {item!r:.40}: give a text or a whole number")
+    return tuple(map(str, cells))
+
+
+def _check(tagged: Tagged, path: str) -> None:
+    sentences_of: dict[str, int] = {}
+    for labels in tagged.labels:
+        for label in set(labels):
+            sentences_of[label] = sentences_of.get(label, 0) + 1
+    if len(sentences_of) < 2:
+        raise LayerscopeError(f"{path}: every token has the label {next(iter(sentences_of))!r}: give two or more")
+    if sum(count >= FEWEST for count in sentences_of.values()) < 2:
+        raise LayerscopeError(f"{path}: fewer than 2 labels stand in {FEWEST} sentences: give more sentences")
+
+
+def first_tokens(encoder: Any, sentences: Sequence[Sequence[str]], name: str) -> list[tuple[Window, list[int]]]:
+    """Return each sentence as the model reads it, and the position of the first token of each of its words.
+
+    Words stand with blanks between; a word's first token is the first that covers a character of it. The position is
+    -1 where none does: beyond the maximal length, or where the tokenizer drops the word. Raises `LayerscopeError` for
+    a tokenizer that does not tell where its tokens stand.
+    """
+    tokenizer = encoder.tokenizer
+    if not getattr(tokenizer, "is_fast", False):
+        raise LayerscopeError(
+            f"the tokenizer of {name} ({type(tokenizer).__name__}) is a slow one, which does not tell where in a text "
+            "its tokens stand: a token probe needs a fast one (tokenizer.json)"
+        )
+    texts = [" ".join(words) for words in sentences]
+    read = tokenizer(texts, return_offsets_mapping=True, truncation=True, max_length=encoder.max_length)
+    return [
+        (Window(text, tuple(ids)), _starts(words, offsets))
+        for text, words, ids, offsets in zip(texts, sentences, read["input_ids"], read["offset_mapping"], strict=True)
+    ]
+
+
+def _starts(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[int]:
+    """Return for each word the first token that overlaps its characters, or -1; special tokens cover none."""
+    found, start = [], 0
+    for word in words:
+        end = start + len(word)
+        found.append(
+            next((i for i, (left, right) in enumerate(offsets) if left < end and right > max(start, left)), -1)
+        )
+        start = end + 1
+    return found

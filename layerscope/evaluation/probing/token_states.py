@@ -1,0 +1,148 @@
+"""States of the tokens themselves, at the layers asked for, kept in a run folder: the same pass, other tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from layerscope.models import LayeredModel
+from layerscope.models.encode import AudioEncoder
+from layerscope.models.forward import Inputs
+from layerscope.profiling.job import Job
+from layerscope.profiling.passing import run_pass
+from layerscope.profiling.start import open_or_start, tell_broken
+from layerscope.progress import Teller
+from layerscope.runs import Run
+from layerscope.runs.place import locked
+from layerscope.runs.states import Column
+
+Chosen = Sequence[Sequence[int]]
+"""Token positions of each sample of a corpus."""
+
+
+class TokenMeasure:
+    """Keeps tokens of one batch: `SITE.LAYER` [1, M, D] in the model's own dtype, `length` and `broken` [B]."""
+
+    def __init__(
+        self, columns: frozenset[Column], chosen: Chosen | None, job: Job, inputs: Inputs, rows: pd.DataFrame
+    ) -> None:
+        self.columns, self.job, self.inputs = columns, job, inputs
+        self.chosen = None if chosen is None else [chosen[sample] for sample in rows["sample"]]
+        self.kept: dict[str, Tensor] = {}
+        self.index: tuple[Tensor, Tensor] | None = None
+        self.broken = torch.full((len(rows),), -1, dtype=torch.int32)
+
+    def visit(self, layer: int, site: str, tokens: Tensor) -> None:
+        """Take the tokens of one layer, where it is asked for."""
+        if Column(site, layer) not in self.columns:
+            return
+        if self.index is None:
+            self.index = self._positions(tokens)
+        kept = tokens[self.index]
+        self.kept[f"{site}.{layer}"] = kept[None]
+        wrong = torch.unique(self.index[0][~torch.isfinite(kept).all(-1)].cpu())
+        self.broken[wrong[self.broken[wrong] < 0]] = layer
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything kept, on the CPU."""
+        assert self.index is not None
+        length = torch.bincount(self.index[0].cpu(), minlength=len(self.broken))
+        return {"broken": self.broken, "length": length} | {key: states.cpu() for key, states in self.kept.items()}
+
+    def _positions(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        if self.chosen is None:
+            mask = self.job.model.mask(self.inputs, tokens)
+            real = torch.ones(tokens.shape[:2], device=tokens.device) if mask is None else mask
+            sample, position = real.nonzero(as_tuple=True)
+            return sample, position
+        lengths = torch.tensor([len(positions) for positions in self.chosen])
+        flat = [position for positions in self.chosen for position in positions]
+        sample = torch.arange(len(lengths)).repeat_interleave(lengths)
+        return sample.to(tokens.device), torch.tensor(flat, dtype=torch.int64, device=tokens.device)
+
+
+@dataclass(frozen=True)
+class TokenStates:
+    """Token states in a run folder; `rows` are the plan's rows of samples whose states are all finite."""
+
+    run: Run
+    rows: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls,
+        job: Job,
+        path: Path,
+        manifest: dict[str, Any],
+        columns: Sequence[Column],
+        chosen: Chosen | None,
+        teller: Teller,
+    ) -> TokenStates:
+        """Run the pass, or what is missing of it; `chosen` None keeps all tokens. A full disk is told before."""
+        measure = partial(TokenMeasure, frozenset(columns), chosen)
+        with locked(path):
+            folder = open_or_start(path, manifest, job, teller, partial(_bytes, columns, chosen))
+            run_pass(job, folder, teller, measure)
+        run = Run(path)
+        tell_broken(run, teller)
+        return cls(run, np.flatnonzero(np.concatenate([_read(run, shard, "broken") < 0 for shard in folder.shards])))
+
+    @property
+    def samples(self) -> npt.NDArray[np.int64]:
+        """Numbers of the samples in the corpus, in the order of the states."""
+        found: npt.NDArray[np.int64] = self.run.folder.plan["sample"].to_numpy()[self.rows]
+        return found
+
+    @property
+    def labels(self) -> npt.NDArray[Any]:
+        """Labels of the samples, in the order of the states."""
+        found: npt.NDArray[Any] = self.run.folder.plan["label"].to_numpy()[self.rows]
+        return found
+
+    def layer(self, column: Column) -> tuple[Tensor, npt.NDArray[np.int64]]:
+        """Return the tokens [M, D] of one layer, one sample after another, and how many each sample has [N]."""
+        tokens, lengths = [], []
+        for shard in self.run.folder.shards:
+            length = torch.from_numpy(_read(self.run, shard, "length"))
+            fine = torch.from_numpy(_read(self.run, shard, "broken") < 0)
+            with self.run.folder.shard(shard) as file:
+                states = file.get_tensor(f"{column.site}.{column.layer}")[0]
+            tokens.append(states if bool(fine.all()) else states[fine.repeat_interleave(length)])
+            lengths.append(length[fine])
+        return torch.cat(tokens), torch.cat(lengths).numpy()
+
+
+def _read(run: Run, shard: int, key: str) -> npt.NDArray[Any]:
+    with run.folder.shard(shard) as file:
+        found: npt.NDArray[Any] = file.get_tensor(key).numpy()
+    return found
+
+
+def _tokens(model: LayeredModel, lengths: npt.NDArray[np.int64]) -> int:
+    """Return how many tokens samples of these lengths have: lengths are tokens of texts, samples of raw sounds."""
+    if model.encoder.modality == "text":
+        return int(lengths.sum())
+    if isinstance(model.encoder, AudioEncoder):
+        frames: Any = getattr(model.module, "_get_feat_extract_output_lengths", None)
+        if frames is not None and getattr(model.module, "main_input_name", "") == "input_values":
+            return int(frames(torch.tensor(lengths)).sum())
+        if model.max_length is not None:
+            window = model.max_length * model.encoder.extractor.sampling_rate
+            return int(np.ceil(model.tokens * np.minimum(lengths / window, 1)).sum())
+    return len(lengths) * model.tokens
+
+
+def _bytes(columns: Sequence[Column], chosen: Chosen | None, plan: pd.DataFrame, job: Job) -> int:
+    model = job.model
+    tokens = _tokens(model, plan["length"].to_numpy()) if chosen is None else sum(map(len, chosen))
+    dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
+    return tokens * len(columns) * model.stack.width * dtype.itemsize

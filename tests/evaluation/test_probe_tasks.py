@@ -1,0 +1,309 @@
+"""Probes as tasks of `evaluate`: equal to plain scikit-learn, joined with mteb's tasks, resumed after a kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+import torch
+import transformers as hf
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
+from tiny import one_thread
+from typed import cli
+
+import layerscope
+from layerscope.errors import LayerscopeError
+from layerscope.evaluation.probing import attention, studies
+from layerscope.profiling import passing
+
+__all__ = ["cli", "one_thread"]
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("models") / "tiny-vit"
+    tiny.seeded(hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=4)).save_pretrained(folder)
+    hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False))
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> str:
+    """A table of 60 texts that are of class a where they begin with an even word."""
+    found = tiny.texts(60)
+    labels = ["ab"[int(text.split()[0][1:]) % 2] for text in found]
+    pd.DataFrame({"text": found, "label": labels}).to_csv(tmp_path / "topics.csv", index=False)
+    return str(tmp_path / "topics.csv")
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "LEAST_STEPS", 10)
+    monkeypatch.setattr(attention, "EPOCHS", 1)
+
+
+@pytest.fixture
+def forwards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many samples each forward of the pass held."""
+    seen: list[int] = []
+    forward = passing._forward
+
+    def counting(job: object, rows: pd.DataFrame, measure: object) -> dict:
+        seen.append(len(rows))
+        return forward(job, rows, measure)
+
+    monkeypatch.setattr(passing, "_forward", counting)
+    return seen
+
+
+def judged(classifier: object, states: np.ndarray, labels: np.ndarray) -> float:
+    folds = StratifiedKFold(5, shuffle=True, random_state=0).split(states, labels)
+    return sum((classifier.fit(states[a], labels[a]).predict(states[b]) == labels[b]).sum() for a, b in folds) / len(
+        labels
+    )
+
+
+def test_linear_and_nearest_neighbour_probes_are_those_of_scikit_learn(vit: str, tmp_path: Path, forwards: list[int]):
+    tasks = ["linear-probe:digits", "knn-probe:digits"]
+    found = layerscope.evaluate(vit, tasks, tmp_path / "out", samples=150, pooling="mean", progress=False)
+    assert sum(forwards) == 150, "one pass for both, and for all layers"
+    chosen = np.sort(np.random.default_rng(0).choice(1797, 150, replace=False))
+    digits, labels = load_digits().images[chosen], load_digits().target[chosen]
+    images = [np.rint(image * 255 / 16).astype("uint8")[..., None].repeat(3, 2) for image in digits]
+    module = hf.ViTModel.from_pretrained(vit).eval()
+    states: dict[int, torch.Tensor] = {}
+    for layer, block in enumerate(module.layers, start=1):
+        block.register_forward_hook(lambda _, __, out, layer=layer: states.__setitem__(layer, hidden(out)))
+    with torch.no_grad():
+        module(**hf.ViTImageProcessor.from_pretrained(vit)(images, return_tensors="pt"))
+        rows = {layer: module.layernorm(state).mean(1).double().numpy() for layer, state in states.items()}
+    linear = make_pipeline(Normalizer(), StandardScaler(), LogisticRegression(max_iter=1000, tol=1e-3))
+    nearest = make_pipeline(Normalizer(), KNeighborsClassifier(10))
+    table = found.table(site="normed", pooling="mean")
+    for layer in (1, 2, 3):
+        assert table.loc[layer, "digits (linear probe)"] == pytest.approx(
+            judged(linear, rows[layer], labels), abs=0.015
+        )
+        assert table.loc[layer, "digits (kNN probe)"] == pytest.approx(judged(nearest, rows[layer], labels), abs=0.015)
+    scores = found.scores
+    assert (scores["n"] == 150).all() and (scores["low"] < scores["score"]).all() and (scores["high"] < 1).all()
+    assert layerscope.open_evaluation(tmp_path / "out").scores.equals(scores)
+    assert set(found.scores["task"]) == set(found.baseline().columns) and found.failed == {}
+    assert not (tmp_path / "out" / "states").exists()
+
+
+def hidden(output: object) -> torch.Tensor:
+    return output if isinstance(output, torch.Tensor) else output[0]
+
+
+def test_probes_and_tasks_of_mteb_stand_in_one_table(llama: str, texts: str, tmp_path: Path, brief: None):
+    tasks = [f"{kind}:{texts}" for kind in ("classification", "linear-probe", "attention-probe")]
+    words = [
+        {"tokens": text.split(), "tags": ["ab"[len(word) % 2] for word in text.split()]} for text in tiny.texts(20)
+    ]
+    (tmp_path / "pos.jsonl").write_text("\n".join(map(json.dumps, words)))
+    tasks.append(f"token-probe:{tmp_path / 'pos.jsonl'}")
+    found = layerscope.evaluate(llama, tasks, tmp_path / "out", pooling="mean,last", layers=[1, 3], progress=False)
+    names = ["topics", "topics (attention probe)", "topics (linear probe)", "pos (token probe)"]
+    for pooling in ("mean", "last"):
+        table = found.table(pooling=pooling)
+        assert table.shape == (2, 4) and set(table) == set(names) and table.notna().all(axis=None)
+    assert found.missing == 0 and len(found.grids()) == 2
+    one, two = found.table(pooling="mean"), found.table(pooling="last")
+    assert one["topics (attention probe)"].equals(two["topics (attention probe)"])
+    assert not one["topics (linear probe)"].equals(two["topics (linear probe)"])
+    baseline = found.baseline().iloc[0]
+    assert baseline.to_dict() == one.loc[3].to_dict()
+    assert found.scores.loc[found.scores["task"] == "topics", "n"].isna().all()
+    saved = layerscope.open_evaluation(found.save(tmp_path / "saved"))
+    assert saved.scores.equals(found.scores)
+
+
+def test_more_layers_and_other_data_take_only_what_is_new(vit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    computed: list[object] = []
+    probe = studies.linear_probe
+    monkeypatch.setattr(studies, "linear_probe", lambda *a, **k: computed.append(a) or probe(*a, **k))
+
+    def evaluate(**options: object) -> layerscope.evaluation.Evaluation:
+        computed.clear()
+        return layerscope.evaluate(
+            vit, "linear-probe:digits", tmp_path / "out", pooling="mean", progress=False, **options
+        )
+
+    first = evaluate(samples=60, layers=[3])
+    assert len(computed) == 1 + (first.baseline().iloc[0, 0] != first.table().iloc[0, 0])
+    evaluate(samples=60, layers=[3])
+    assert computed == []
+    more = evaluate(samples=60, layers=[1, 3])
+    assert len(computed) == 1 and more.table().loc[3].equals(first.table().loc[3])
+    evaluate(samples=70, layers=[1, 3])
+    assert len(computed) >= 2
+
+
+def test_killed_between_layers_it_keeps_what_is_done(
+    vit: str, tmp_path: Path, brief: None, monkeypatch: pytest.MonkeyPatch
+):
+    out = tmp_path / "out"
+    call = f"layerscope.evaluate({vit!r}, 'attention-probe:digits', {str(out)!r}, samples=60, progress=False)"
+    short = "import layerscope.evaluation.probing.attention as a; a.LEAST_STEPS = 10; a.EPOCHS = 1; import layerscope; "
+    child = subprocess.Popen(
+        [sys.executable, "-c", short + call], env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL
+    )
+    kept: list[Path] = []
+    while child.poll() is None and not kept:
+        kept = [p for p in out.glob("probes/*/*.json") if len(json.loads(p.read_text())["rows"]) >= 2]
+        time.sleep(0.01)
+    os.kill(child.pid, signal.SIGKILL)
+    assert child.wait() == -signal.SIGKILL
+    before = json.loads(kept[0].read_text())["rows"]
+    assert 2 <= len(before) < 5
+    computed: list[object] = []
+    probe = studies.attention_probe
+    monkeypatch.setattr(studies, "attention_probe", lambda *a, **k: computed.append(a) or probe(*a, **k))
+    monkeypatch.setattr(passing, "_forward", lambda *a: pytest.fail("its states are there"))
+    found = layerscope.evaluate(vit, "attention-probe:digits", out, samples=60, progress=False)
+    after = json.loads(kept[0].read_text())["rows"]
+    assert after[: len(before)] == before and len(after) == 5 and len(computed) <= 5 - len(before)
+    assert found.table().shape == (4, 1) and not (out / "states").exists()
+
+
+def test_sounds(tmp_path: Path, brief: None, monkeypatch: pytest.MonkeyPatch):
+    import soundfile
+
+    rng = np.random.default_rng(0)
+    for i in range(24):
+        folder = tmp_path / "calls" / "hl"[i % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        wave = np.sin(np.arange(1600 + 160 * i) * (0.1 if i % 2 else 1.0)) + 0.1 * rng.standard_normal(1600 + 160 * i)
+        soundfile.write(folder / f"{i}.wav", 0.3 * wave, 16000)
+    config = hf.Wav2Vec2Config(
+        **SMALL, conv_dim=(16, 16), conv_stride=(5, 4), conv_kernel=(10, 8), num_feat_extract_layers=2,
+        num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4,
+    )  # fmt: skip
+    model, tasks = (
+        tiny.seeded(hf.Wav2Vec2Model, config),
+        [f"linear-probe:{tmp_path}/calls", f"attention-probe:{tmp_path}/calls"],
+    )
+    options = {"processor": hf.Wav2Vec2FeatureExtractor(), "progress": False}
+    found = layerscope.evaluate(model, tasks, tmp_path / "out", keep_states=True, **options)
+    assert found.table().shape == (4, 2) and found.table()["calls (linear probe)"].max() > 0.9
+    kept = [layerscope.open_run(path) for path in (tmp_path / "out" / "states").iterdir()]
+    (tokens,) = [run for run in kept if not run.info["pooling"]]
+    frames = [int(model._get_feat_extract_output_lengths(1600 + 160 * i)) for i in range(24)]
+    held = studies.TokenStates(tokens, np.arange(24))
+    states, lengths = held.layer(studies.Column("raw", 3))
+    assert sorted(lengths) == sorted(frames) and states.shape == (sum(frames), 32)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_a_sentence_transformer_as_shipped_is_probed_with_all_its_modules(texts: str, tmp_path: Path, pooling: str):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Dense, Pooling, Transformer
+
+    torch.manual_seed(0)
+    body = Transformer(str(tiny.saved(tiny.bert(), tmp_path / "bert", special=True)))
+    whole = SentenceTransformer(modules=[body, Pooling(32, pooling_mode=pooling), Dense(32, 3)], device="cpu")
+    found = layerscope.evaluate(whole, f"linear-probe:{texts}", layers=[3], progress=False)
+    table = pd.read_csv(texts)
+    linear = make_pipeline(Normalizer(), StandardScaler(), LogisticRegression(max_iter=1000, tol=1e-3))
+    own = judged(linear, whole.encode(list(table["text"])).astype(float), table["label"].to_numpy())
+    assert found.baseline().iloc[0, 0] == pytest.approx(own, abs=0.035)
+    same = found.baseline().iloc[0, 0] == found.table().iloc[0, 0]
+    assert same == (pooling == "mean")  # what we have no pooling for, the model pools itself
+
+
+def test_samples_that_give_nan_are_left_out_and_counted(texts: str, tmp_path: Path, brief: None):
+    model = tiny.llama()
+    model.model.embed_tokens.weight.data[len(tiny.SPECIAL) + 7] = torch.nan
+    broken = sum("w7" in text.split() for text in pd.read_csv(texts)["text"])
+    tasks = [f"{kind}:{texts}" for kind in ("linear-probe", "attention-probe")]
+    options = {"processor": tiny.tokenizer(special=False), "layers": [1], "progress": False}
+    assert broken > 1
+    found = layerscope.evaluate(model, tasks, **options)
+    assert (found.scores["n"] == 60 - broken).all() and found.table().notna().all(axis=None)
+    model.model.norm.weight.data[:] = torch.nan
+    with pytest.raises(LayerscopeError, match="NaN or infinity for every sample"):
+        layerscope.evaluate(model, tasks, **options)
+
+
+def wrong(tmp_path: Path, kind: str, **columns: list[object]) -> str:
+    path = tmp_path / "rows.csv"
+    pd.DataFrame(columns).to_csv(path, index=False)
+    return f"{kind}:{path}"
+
+
+ONE = {"text": ["w1 w2", "w3"] * 6, "label": ["x"] * 12}
+OWN = {"text": ["w1 w2", "w3"] * 6, "label": list("abcdefghijkl")}
+BARE = {"text": ["w1 w2", "w3"] * 6}
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "line"),
+    [
+        ("linear-probe", ONE, "{}: every sample has the label 'x': give two classes or more"),
+        ("knn-probe", OWN, "{}: fewer than 2 classes have 5 samples: give more of each"),
+        ("attention-probe", BARE, "{} has no labels to probe: give a column label, or of images and sounds a "
+         "sub-folder for each class"),
+        ("linear-prob", ONE, "task kind 'linear-prob' does not exist, did you mean linear-probe? (choose "
+         "classification, clustering, sts, pair-classification, linear-probe, knn-probe, attention-probe, "
+         "token-probe)"),
+        ("token-probe", ONE, "{} has no column 'tokens': it reads tokens and labels, two lists of one length a row"),
+    ],
+)  # fmt: skip
+def test_wrong_data_are_told_in_one_line(cli: Callable, tmp_path: Path, kind: str, columns: dict, line: str):
+    task = wrong(tmp_path, kind, **columns)
+    printed = cli("evaluate", "minilm", "--task-file", task, "--out", tmp_path / "out")
+    assert printed.status == 2 and not (tmp_path / "out").exists()
+    assert printed.line == line.format(task.partition(":")[2])
+
+
+def test_models_that_do_not_fit_are_told_in_one_line(vit: str, llama: str, texts: str, tmp_path: Path):
+    def line(model: object, tasks: object, **options: object) -> str:
+        with pytest.raises(LayerscopeError) as caught:
+            layerscope.evaluate(model, tasks, tmp_path / "out", progress=False, **options)
+        assert not (tmp_path / "out").exists()
+        return str(caught.value)
+
+    probe = f"linear-probe:{texts}"
+    assert line(vit, probe) == "this model reads images and the data are texts: give images, or a model of texts"
+    assert line(vit, ["linear-probe:digits", f"classification:{texts}"]) == (
+        "tiny-vit reads no texts (image): give it probes, such as linear-probe:PATH, and no task of mteb"
+    )
+    assert line(llama, probe, layers=[7]) == "layer 7 does not exist: tiny-llama has the layers 0 to 3"
+    assert line(llama, [probe, probe]).startswith("two tasks have the name 'topics (linear probe)'")
+    assert "samples 1 is no whole number from 2 on" in line(llama, probe, samples=1)
+    assert "did you mean topics.csv?" in line(llama, probe.replace("topics", "topic"))
+
+
+def test_a_damaged_file_of_scores_is_told_and_judged_again(vit: str, tmp_path: Path):
+    def evaluate() -> pd.DataFrame:
+        return layerscope.evaluate(
+            vit, "knn-probe:digits", tmp_path / "out", samples=60, layers=[2], progress=False
+        ).table()
+
+    first = evaluate()
+    (file,) = tmp_path.glob("out/probes/*/*.json")
+    file.write_text(file.read_text()[:-20])
+    with pytest.raises(LayerscopeError, match="is no whole file of probe scores: evaluate that task again"):
+        layerscope.open_evaluation(tmp_path / "out")
+    assert evaluate().equals(first)

@@ -1,0 +1,165 @@
+"""Probes of words: first tokens against word ids, whole sentences held out, an interval that knows of sentences."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tiny
+import torch
+import transformers as hf
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedGroupKFold
+from sklearn.preprocessing import StandardScaler, normalize
+from tiny import one_thread
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+import layerscope
+from layerscope.errors import LayerscopeError
+from layerscope.evaluation import token_probe
+from layerscope.evaluation.probing.tagged import first_tokens, read_tagged
+
+__all__ = ["one_thread"]
+
+
+def sentences(n: int, seed: int = 0) -> tuple[list[list[str]], list[list[str]]]:
+    """Words and tags: a tag is the word's number by 3; some words are two joined by a dash, three tokens."""
+    words = [[f"{w}-w1" if i % 4 == 3 else w for i, w in enumerate(t.split())] for t in tiny.texts(n, seed, 12)]
+    return words, [["abc"[int(w[1:].split("-")[0]) % 3] for w in row] for row in words]
+
+
+def written(path: Path, words: list[list[str]], tags: list[list[str]]) -> str:
+    path.write_text("\n".join(json.dumps({"tokens": w, "tags": t}) for w, t in zip(words, tags, strict=True)))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True))
+
+
+def own_score(states: np.ndarray, tags: np.ndarray, groups: np.ndarray) -> float:
+    """Return the accuracy of plain scikit-learn."""
+    rows, right = normalize(states.astype(float)), 0
+    for train, test in StratifiedGroupKFold(5, shuffle=True, random_state=0).split(rows, tags, groups):
+        assert not set(groups[train]) & set(groups[test])
+        scaler = StandardScaler().fit(rows[train])
+        fitted = LogisticRegression(max_iter=1000, tol=1e-3).fit(scaler.transform(rows[train]), tags[train])
+        right += (fitted.predict(scaler.transform(rows[test])) == tags[test]).sum()
+    return right / len(tags)
+
+
+def test_every_layer_reads_the_first_token_of_each_word(bert: str, tmp_path: Path):
+    words, tags = sentences(60)
+    tags[7][0] = tags[8][0] = "rare"
+    task = f"token-probe:{written(tmp_path / 'pos.jsonl', words, tags)}"
+    found = layerscope.evaluate(bert, task, tmp_path / "out", progress=False)
+    module, tokenizer = hf.BertForMaskedLM.from_pretrained(bert).eval(), hf.AutoTokenizer.from_pretrained(bert)
+    layers, flat, groups = [], [], []
+    for number in sorted(range(60), key=lambda i: (-len(tokenizer(" ".join(words[i])).input_ids), i)):
+        read = tokenizer(words[number], is_split_into_words=True, return_tensors="pt")
+        first = [read.word_ids().index(i) for i in range(len(words[number]))]
+        with torch.no_grad():
+            layers.append(torch.stack(module(**read, output_hidden_states=True).hidden_states)[:, 0, first])
+        flat += tags[number]
+        groups += [number] * len(first)
+    states, kept = torch.cat(layers, 1).numpy(), np.array(flat) != "rare"
+    for layer in (0, 2, 3):
+        own = own_score(states[layer][kept], np.array(flat)[kept], np.array(groups)[kept])
+        assert found.table().loc[layer, "pos (token probe)"] == pytest.approx(own, abs=0.01)
+    assert (found.scores["n"] == kept.sum()).all() and kept.sum() == len(flat) - 2
+    assert found.baseline().iloc[0, 0] == found.table().loc[3].item()
+    assert found.table().iloc[0, 0] > 0.5  # a third by chance
+
+
+def test_causal_models_and_cut_sentences(tmp_path: Path):
+    words, tags = sentences(40)
+    words[0], tags[0] = ["w3"] * 100, ["a"] * 100  # the tokenizer takes 64
+    task = f"token-probe:{written(tmp_path / 'pos.jsonl', words, tags)}"
+    model = str(tiny.saved(tiny.llama(), tmp_path / "llama", special=False))
+    found = layerscope.evaluate(model, task, layers=[0, 3], sites="raw,normed", progress=False)
+    assert (found.scores["n"] == sum(map(len, words)) - 36).all()
+    assert found.table(site="raw").shape == found.table(site="normed").shape == (2, 1)
+
+
+def test_the_interval_holds_sentences_together():
+    rng = np.random.default_rng(0)
+    hard = np.repeat(rng.random(80) < 0.5, 10)  # the words of a sentence are easy or hard together
+    labels, groups = rng.integers(0, 2, 800), np.repeat(np.arange(80), 10)
+    states = rng.standard_normal((800, 6)) + np.where(hard, 0, 6)[:, None] * (labels[:, None] - 0.5)
+    found = token_probe(states, labels, groups)
+    right = own_right(states, labels, groups)
+    assert found.mean == pytest.approx(right.mean(), abs=0.01)
+    drawn = [right.reshape(80, 10)[rng.integers(0, 80, 80)].mean() for _ in range(4000)]
+    assert found.stderr == pytest.approx(np.std(drawn), rel=0.1)
+    assert [found.low, found.high] == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.015)
+    assert found.stderr > 1.3 * np.sqrt(found.mean * (1 - found.mean) / 800)
+    perfect = token_probe(labels[:, None] * np.ones(3) + [[0, 1, 2]], labels, groups)
+    assert perfect.mean == perfect.high == 1 and perfect.low == pytest.approx(1 / (1 + 1.96**2 / 80), abs=1e-4)
+
+
+def own_right(states: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    rows, right = normalize(states), np.zeros(len(labels))
+    for train, test in StratifiedGroupKFold(5, shuffle=True, random_state=0).split(rows, labels, groups):
+        right[test] = LogisticRegression().fit(rows[train], labels[train]).predict(rows[test]) == labels[test]
+    return right
+
+
+@pytest.mark.parametrize("kind", ["bytes", "spaces"])
+def test_first_tokens_of_tokenizers_that_take_the_blank_along(kind: str):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False) if kind == "bytes" else (
+        pre_tokenizers.Metaspace()
+    )  # fmt: skip
+    tokenizer.decoder = decoders.ByteLevel() if kind == "bytes" else decoders.Metaspace()
+    alphabet = pre_tokenizers.ByteLevel.alphabet() if kind == "bytes" else []
+    trainer = trainers.BpeTrainer(vocab_size=330, initial_alphabet=alphabet, special_tokens=["<s>"])
+    corpus = ["the tree stands beside the house", "houses and trees, naïve as ever"]
+    tokenizer.train_from_iterator(corpus * 3, trainer)
+    fast = hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64)
+    words = ["naïve", "trees", "stands", ",", "houses"]
+    ((window, places),) = first_tokens(SimpleNamespace(tokenizer=fast, max_length=64), [words], "m")
+    assert places == sorted(places) and len(set(places)) == 5
+    ends = [*places[1:], len(window.ids)]
+    assert [fast.decode(window.ids[i:j]).strip() for i, j in zip(places, ends, strict=True)] == words
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        ([{"tokens": ["a", "b"], "tags": ["X"]}], "{}: row 1 has 2 tokens and 1 labels: give one for each"),
+        ([{"tokens": 3, "tags": ["X"]}], "{}: row 1 has no list of tokens (3): give a list, or a text with blanks "
+         "between"),
+        ([{"tokens": ["a"], "tags": [None]}], "{}: row 1: number 1 of its labels is None: give a text or a whole "
+         "number"),
+        ([{"tokens": ["a"], "tags": ["X"]}, {"tokens": [], "tags": []}], "{}: row 2 has no tokens: leave it out"),
+        ([{"token": ["a"], "tags": ["X"]}], "{} has no column 'tokens', did you mean token? it reads tokens and "
+         "labels, two lists of one length a row"),
+        ([{"tokens": ["a"], "tags": ["X"]}] * 9, "{}: every token has the label 'X': give two or more"),
+        ([{"tokens": ["a", "b"], "tags": ["X", "Y"]}] * 4, "{}: fewer than 2 labels stand in 5 sentences: give more "
+         "sentences"),
+    ],
+)  # fmt: skip
+def test_wrong_files(tmp_path: Path, rows: list[dict], line: str):
+    path = tmp_path / "pos.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(LayerscopeError) as caught:
+        read_tagged(str(path), None, 0)
+    assert str(caught.value) == line.format(path)
+
+
+def test_words_may_be_texts_with_blanks_between(tmp_path: Path):
+    words, tags = sentences(30)
+    plain = tmp_path / "pos.csv"
+    rows = [f"{' '.join(w)},{' '.join(t)}" for w, t in zip(words, tags, strict=True)]
+    plain.write_text("\n".join(["words,labels", *rows]))
+    listed = read_tagged(written(tmp_path / "pos.jsonl", words, tags), None, 0)
+    assert read_tagged(str(plain), None, 0).fingerprint() == listed.fingerprint()
+    assert len(read_tagged(str(plain), 10, 0).sentences) == 10
+
+
+def test_a_slow_tokenizer_is_told():
+    slow = SimpleNamespace(is_fast=False)
+    with pytest.raises(LayerscopeError, match="the tokenizer of m .* is a slow one.*needs a fast one"):
+        first_tokens(SimpleNamespace(tokenizer=slow, max_length=9), [["a"]], "m")
