@@ -133,6 +133,9 @@ def evaluate(  # noqa: D417
     save: Annotated[
         Path | None, typer.Option(help="Write the scores into this folder.", rich_help_panel=SCORES)
     ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Write the scores, layer × task, as CSV.", rich_help_panel=TASKS)
+    ] = None,
     revision: Revision = None,
     part: Part = None,
     blocks: Blocks = None,
@@ -147,9 +150,11 @@ def evaluate(  # noqa: D417
     from layerscope.evaluation import open_evaluation
     from layerscope.progress import paper
     from layerscope.reports import evaluation as report
+    from layerscope.reports.scores import wide_csv
+    from layerscope.reports.written import ending, write
 
     _one_source(model, results, [*(usage.names(tasks, "--tasks") or []), *(task_file or [])])
-    share = _share(min_share)
+    share, table = _share(min_share), None if csv is None else ending(csv, "table", "--csv", (".csv",))
     if model is not None:
         evaluation = _judged(
             model, tasks, task_file or [], usage.place("--out", out), sites=site, layers=layers, pooling=pooling,
@@ -167,6 +172,8 @@ def evaluate(  # noqa: D417
         }, {"bootstrap": usage.whole(bootstrap), "seed": usage.whole(seed)})  # fmt: skip
     if save is not None:
         print(f"saved: {evaluation.save(save)}", file=sys.stderr)
+    if table is not None:
+        print(f"table: {write(table, wide_csv(evaluation, share), 'table', '--csv')}", file=sys.stderr)
     if as_json:
         output.as_json(report.summary_json(evaluation, min_share=share, **found) | {"failed": evaluation.failed})
     else:

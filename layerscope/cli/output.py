@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from layerscope.cli import usage
 
 if TYPE_CHECKING:
+    from layerscope.evaluation import Evaluation
     from layerscope.runs import Run
 
 
@@ -19,7 +20,7 @@ def finish(run: Run, figures: Path | None, json_wanted: bool, page: Path | None 
     """Print a run, and draw its figures where a folder is named; an output that breaks loses nothing of the run."""
     from layerscope.errors import LayerscopeError
 
-    draw([run.path], figures)
+    draw([run], figures)
     try:
         _print(run, json_wanted, page)
         sys.stdout.flush()
@@ -50,13 +51,12 @@ def as_json(result: Any) -> None:
     print(json.dumps(result, indent=2, allow_nan=False))
 
 
-def draw(runs: Sequence[str | Path], folder: Path | None) -> list[str]:
-    """Draw the figures of runs where a folder is named, tell their number, and return their paths."""
+def draw(runs: Sequence[Run], folder: Path | None, evaluation: Evaluation | None = None) -> list[str]:
+    """Draw the figures of runs and scores where a folder is named, tell their number, and return their paths."""
     if folder is None:
         return []
     from layerscope.reports.figures import draw as verb
-    from layerscope.runs import open_run
 
-    drawn = [str(path) for path in verb([open_run(run) for run in runs], folder)]
+    drawn = [str(path) for path in verb(runs, folder, evaluation=evaluation)]
     print(f"figures: {len(drawn)} files in {folder}", file=sys.stderr)
     return drawn

@@ -9,22 +9,31 @@ from layerscope.cli import output, usage
 from layerscope.cli.options import AsJson, Figures, app
 
 
-@app.command(epilog="Example:  layerscope report runs/a runs/b --out compared.html --figures figures/")
+@app.command(epilog="Example:  layerscope report runs/a scores/a --out both.html --figures figures/")
 def report(
-    runs: Annotated[list[str], typer.Argument(help="Run folders; several are overlaid.", show_default=False)],
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN|EVALUATION",
+            help="Run folders, and scores on tasks: a folder of evaluate, of mteb results, a CSV, a saved evaluation.",
+            show_default=False,
+        ),
+    ],
     out: Annotated[
         Path | None,
-        typer.Option(help="The page.", show_default="report.html in the run's folder; here for several runs"),
+        typer.Option(help="The page.", show_default="report.html in the folder of a single run; else here"),
     ] = None,
     figures: Figures = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write [bold]one HTML page[/bold] about one or more runs: it opens offline and can be sent to anyone."""
+    """Write [bold]one HTML page[/bold] about runs and scores: it opens offline and can be sent to anyone."""
+    from layerscope.reports.page import opened
     from layerscope.reports.page import report as verb
 
     figures = usage.place("--figures", figures)
-    page = verb(runs, out)
-    drawn = output.draw(runs, figures)
+    chosen, evaluation = opened(runs)
+    page = verb([*chosen, *([] if evaluation is None else [evaluation])], out)
+    drawn = output.draw(chosen, figures, evaluation)
     if as_json:
         output.as_json({"page": str(page), "figures": drawn})
         return

@@ -101,6 +101,12 @@ class Evaluation:
 
         return correlate(metrics, self, **options)
 
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the scores as one HTML page that opens offline, by default `report.html` here."""
+        from layerscope import report  # the verb, by the front door: an evaluation knows nothing of rooms above it
+
+        return report(self, path)
+
     def save(self, path: str | Path) -> Path:
         """Write the scores into a folder (Parquet and JSON) that `open_evaluation` reads, and return its path.
 

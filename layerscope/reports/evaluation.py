@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,17 +18,13 @@ from layerscope.evaluation.correlation import MEAN_OF_TASKS, MEAN_SCORE
 from layerscope.evaluation.evaluation import Evaluation
 from layerscope.evaluation.rules import Rule, rules_table
 from layerscope.evaluation.summary import MIN_SHARE
-from layerscope.reports.plain import plain, pooling_name
+from layerscope.reports.plain import plain
+from layerscope.reports.score_tables import show_tasks
+from layerscope.reports.scores import SHOWN, decimals, scored, series_name, shared_place
 from layerscope.reports.terminal import spark
 
 LETTERS = {"spearman": "ρ", "kendall": "τ", "pearson": "r", "dcor": "dCor"}
 NAMES = {"spearman": "Spearman", "kendall": "Kendall", "pearson": "Pearson", "dcor": "distance correlation"}
-SHOWN = {
-    "first": "first", "mean_over_layers": "mean", "best": "best", "best_block": "best block", "last": "last",
-    "oracle": "oracle", "baseline": "as shipped",
-}  # fmt: skip
-"""Columns of a summary and their headings."""
-PLACE = ("site", "pooling")
 
 
 def show(
@@ -40,7 +35,7 @@ def show(
     rules: Sequence[Rule] = (),
     console: Console | None = None,
 ) -> None:
-    """Print an evaluation: a row per model, then correlations with metrics and rules, where there are any.
+    """Print an evaluation: a row per model, of one model its layers by task, then correlations and rules, if any.
 
     Scores are in their own units. `correlations` are those of `Evaluation.correlate` averaged over tasks. Every text
     that came from data is printed as it is, never as markup.
@@ -48,17 +43,19 @@ def show(
     console = console or Console()
     missing = f"{evaluation.missing:,} missing" if evaluation.missing else "none missing"
     console.print(Text.assemble((plain(evaluation.source), "bold"), f" · {len(evaluation.scores):,} scores, {missing}"))
-    _print(
-        console,
-        f"Scores by layer{_where(evaluation.scores)}",
-        _summary(evaluation, min_share),
-        _summary_legend(evaluation, min_share),
-    )
+    known, places = scored(evaluation, min_share), decimals(evaluation)
+    where = shared_place(evaluation.scores)
+    title = " · ".join(filter(None, ("Scores by layer", known[0].name if len(known) == 1 else "", where)))
+    _print(console, title, _summary(evaluation, min_share), _summary_legend(evaluation, min_share))
+    if evaluation.scores[["model", "revision"]].drop_duplicates().shape[0] == 1:
+        for entry in known:
+            by_task = " · ".join(filter(None, ("Layers by task", entry.name if len(known) > 1 else "", where)))
+            show_tasks(entry, by_task, places, console)
     if correlations is not None:
         for title, rows in _by_model(correlations, evaluation.scores):
             _print(console, f"Metrics and scores by layer · {title}", _correlations(rows), _correlation_legend(rows))
     if rules:
-        _print(console, "Rules without labels", _rules(rules, _decimals(evaluation)), _rules_legend(rules))
+        _print(console, "Rules without labels", _rules(rules, places), _rules_legend(rules))
 
 
 def summary_json(
@@ -103,16 +100,17 @@ def _table(*headings: str) -> Table:
 
 
 def _summary(evaluation: Evaluation, min_share: float) -> Table:
-    decimals = _decimals(evaluation)
-    frame = evaluation.summary(min_share)
+    frame, places = evaluation.summary(min_share), decimals(evaluation)
     shown = [name for name in SHOWN if frame[name].notna().any()]
     if (frame["best_layer"] == frame["best_block_layer"]).all():
         shown.remove("best_block")
-    table = _table("model", *(SHOWN[name] for name in shown), "by depth")
+    several = len(frame) > 1
+    table = _table(*(["model"] * several), *(SHOWN[name] for name in shown), "by depth")
     for row, grid in zip(frame.to_dict(orient="records"), evaluation.grids(min_share), strict=True):
-        cells = [_scored(row, name, decimals) for name in shown]
+        cells = [_scored(row, name, places) for name in shown]
         line = "" if grid.complete.empty else spark(grid.average)
-        table.add_row(Text(_named(row, evaluation.scores)), *cells, Text(line, style="cyan"))
+        names = [Text(series_name(row, evaluation.scores))] * several
+        table.add_row(*names, *cells, Text(line, style="cyan"))
     return table
 
 
@@ -121,29 +119,6 @@ def _scored(row: dict[str, Any], name: str, decimals: int) -> str:
     if pd.isna(row[name]):
         return "–"
     return f"{row[name]:.{decimals}f}" + (f" ({row[f'{name}_layer']})" if name.startswith("best") else "")
-
-
-def _where(scores: pd.DataFrame) -> str:
-    """Return the site and pooling that all layers share, for a title."""
-    layers = scores[scores["kind"] == "layer"]
-    parts = [_part(key, layers[key].iloc[0]) for key in PLACE if layers[key].nunique(dropna=False) == 1]
-    return "".join(f" · {part}" for part in parts if part)
-
-
-def _named(row: dict[str, Any], scores: pd.DataFrame) -> str:
-    """Return a model's name, with revision, site and pooling where the evaluation has several."""
-    layers = scores[scores["kind"] == "layer"]
-    several = layers.loc[layers["model"] == row["model"], "revision"].nunique() > 1
-    revision = str(row["revision"])
-    short = revision[:7] if re.fullmatch("[0-9a-f]{40}", revision) else revision
-    parts = [_part(key, row[key]) for key in PLACE if layers[key].nunique(dropna=False) > 1]
-    return plain(" ".join([f"{row['model']}@{short}" if several else str(row["model"]), *filter(None, parts)]))
-
-
-def _part(key: str, value: Any) -> str:
-    if pd.isna(value):
-        return ""
-    return pooling_name(value) if key == "pooling" else str(value)
 
 
 def _summary_legend(evaluation: Evaluation, min_share: float) -> str:
@@ -161,7 +136,7 @@ def _summary_legend(evaluation: Evaluation, min_share: float) -> str:
             facts += f"; left out with scores on fewer than {needed} of {of} tasks: {layers}"
         if grid.missing:
             facts += f"; {grid.missing} of {grid.scores.size} scores missing"
-        lines.append(f"{_named(row, evaluation.scores)}: {facts}.")
+        lines.append(f"{series_name(row, evaluation.scores)}: {facts}.")
     return "\n".join(lines)
 
 
@@ -171,7 +146,7 @@ def _by_model(correlations: pd.DataFrame, scores: pd.DataFrame) -> list[tuple[st
     for _, rows in correlations.groupby(keys, sort=False, dropna=False):
         first = rows.iloc[0]
         about = {"site": first["scored_site"], "pooling": first["scored_pooling"]}
-        found.append((_named(first[["model", "revision"]].to_dict() | about, scores), rows))
+        found.append((series_name(first[["model", "revision"]].to_dict() | about, scores), rows))
     return found
 
 
@@ -242,8 +217,3 @@ def _rules_legend(rules: Sequence[Rule]) -> str:
 
 def _signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "−") if math.isfinite(value) else "–"
-
-
-def _decimals(evaluation: Evaluation) -> int:
-    """Return how many decimals tell layers apart in the scores' own units: shares have 4, percents 2."""
-    return 4 if evaluation.scores["score"].abs().max() <= 1 else 2

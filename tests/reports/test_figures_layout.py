@@ -126,7 +126,7 @@ def test_hostile_names_of_model_and_data_are_texts_and_do_not_warn(written, by_l
 
 
 def test_a_name_that_is_too_long_keeps_its_ends_and_one_that_fits_is_as_it_is(labelled):
-    figure, _ = sheet(COLUMN_WIDTH, 1, 1, 2.0, _members([labelled], None))
+    figure, _ = sheet(COLUMN_WIDTH, 1, 1, 2.0, "")
     cut = fitted(figure, "start " + "x" * 400 + " end", 0.5, 7)
     assert cut.startswith("start ") and cut.endswith(" end") and "…" in cut and len(cut) < 60
     assert fitted(figure, "$a_b$", 0.5, 7) == "$a_b$"

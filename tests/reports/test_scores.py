@@ -12,6 +12,7 @@ from typed import cli
 
 from layerscope.evaluation import Evaluation, fit_rules
 from layerscope.reports.evaluation import show, summary_json
+from layerscope.reports.scores import wide_csv
 
 __all__ = ["cli"]
 
@@ -54,7 +55,39 @@ def test_names_say_what_tells_rows_apart():
         "m@r normed", "m@0123456 normed", "m@r raw",
     ]  # fmt: skip
     assert "Scores by layer · mean pooling\n" in text
-    assert "Scores by layer · normed · mean pooling\nmodel" in printed(Evaluation(one))
+    assert "Scores by layer · m · normed · mean pooling\n" in printed(Evaluation(one))
+
+
+def shipped(**scores: float) -> pd.DataFrame:
+    return pd.DataFrame([{"model": "m", "revision": "r", "task": t, "score": v} for t, v in scores.items()])
+
+
+def test_one_model_has_its_layers_by_task():
+    rows = pd.concat([scored({"a": M, "b": N}), shipped(a=0.5, b=0.25)])
+    rows["stderr"] = [0.0123, *[None] * 9]
+    text = printed(Evaluation(rows), 80)
+    table = text.partition("Layers by task\n")[2].splitlines()
+    assert table[0].split() == ["layer", "a", "b", "average"]
+    assert [line.split() for line in table[2:7]] == [
+        ["0", "0.1000", "±0.0123", "0.9000", "◂", "0.5000", "◂"],
+        ["1", "0.6000", "0.1000", "0.3500"],
+        ["2", "0.8000", "◂", "0.2000", "0.5000"],
+        ["3", "0.4000", "0.4000", "0.4000"],
+        ["as", "shipped", "0.5000", "0.2500", "0.3750"],
+    ]
+    assert "± one standard error." in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "Layers by task" not in printed(Evaluation(pd.concat([rows, scored({"a": M}, "n")])))
+
+
+def test_many_tasks_become_rows_that_fit():
+    tasks = {f"{'LongNameOfATask' * 2}{i}": [v - i / 100 for v in M] for i in range(32)}
+    text = printed(Evaluation(pd.concat([scored(tasks), shipped(**dict.fromkeys(tasks, 0.5))])), 80)
+    table = text.partition("Layers by task\n")[2]
+    assert table.split()[:8] == ["task", "first", "best", "last", "as", "shipped", "by", "layer"]
+    rows = [line.split()[1:] for line in table.splitlines() if line.count(".") > 2]
+    assert rows[31] == ["-0.2100", "0.4900", "(2)", "0.0900", "0.5000", "▁▆█▄"]
+    assert len(rows) == 32 and max(map(len, text.splitlines())) <= 80
 
 
 def test_percents_have_two_decimals():
@@ -125,6 +158,20 @@ def test_command(cli, files, tmp_path):
     found = json.loads(done.out)
     assert found["summary"][0]["best_layer"] == 2 and found["rules"] == [] and done.err == f"saved: {tmp_path}/saved\n"
     assert json.loads(cli("evaluate", "--results", tmp_path / "saved", "--json").out)["summary"] == found["summary"]
+
+
+def test_layers_by_task_as_csv(cli, files, tmp_path, evaluation):
+    scores, _ = files
+    done = cli("evaluate", "--results", scores, "--csv", tmp_path / "wide.csv")
+    assert done.status == 0 and done.err == f"table: {tmp_path}/wide.csv\n"
+    found = pd.read_csv(tmp_path / "wide.csv", float_precision="round_trip")
+    assert list(found) == ["model", "revision", "site", "pooling", "layer", "a", "b", "average"]
+    assert list(found["a"]) == [*M, *N] and list(found["layer"]) == [0, 1, 2, 3] * 2
+    assert pd.isna(found["b"][7]) and found["average"][2] == 0.8
+    shipped_too = Evaluation(pd.concat([scored({"layer": M}), shipped(layer=0.5)]))
+    assert wide_csv(shipped_too).splitlines()[-1] == "m,r,,,as shipped,0.5,0.5"
+    done = cli("evaluate", "--results", scores, "--csv", tmp_path / "wide.txt")
+    assert done.line == f"--csv '{tmp_path}/wide.txt' is no name of a table: let it end in .csv" and done.out == ""
 
 
 def test_one_model_has_correlations_and_no_rules(cli, files, tmp_path):

@@ -1,4 +1,4 @@
-"""The figures of a run, or of several runs over each other, ready for a paper: PNG and PDF, one style, two widths."""
+"""The figures of runs over each other, and of scores on tasks, ready for a paper: PNG and PDF, in one style."""
 
 from __future__ import annotations
 
@@ -9,16 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.errors import LayerscopeError
+from layerscope.evaluation.evaluation import Evaluation
 from layerscope.reports.curves import curves, panels
 from layerscope.reports.figures.member import Key, Member, keys
 from layerscope.reports.names import run_names
+from layerscope.reports.scores import scored
 from layerscope.runs.run import Run
 
 Drawer = Callable[[float], Any]
 """Draws a figure of a width in inches."""
 
 
-def draw(runs: Run | Sequence[Run], folder: str | Path, names: Sequence[str] | None = None) -> list[Path]:
+def draw(
+    runs: Run | Sequence[Run],
+    folder: str | Path,
+    names: Sequence[str] | None = None,
+    evaluation: Evaluation | None = None,
+) -> list[Path]:
     """Draw the figures of one run, or of several over each other, into a folder and return the paths of the files.
 
     Every figure is there as `NAME.png` and `NAME.pdf`, 6.3 inches wide, and laid out anew for a column of 3.15 inches
@@ -27,14 +34,23 @@ def draw(runs: Run | Sequence[Run], folder: str | Path, names: Sequence[str] | N
     `curve-METRIC.png` and `curve-METRIC.pdf`.
 
     Several runs lie over each other by depth in percent, told apart by colour, dash and marker, and are called `names`,
-    or what tells them apart; maps, boxes and saturation have a panel for each run. Raises `LayerscopeError` where
-    matplotlib is missing, the folder cannot be written, or there is nothing to draw.
+    or what tells them apart; maps, boxes and saturation have a panel for each run. An evaluation, with runs or without,
+    adds `scores` (the average by depth), `scores_by_task`, and `correlations` where a run is of the same model.
+
+    Raises `LayerscopeError` where matplotlib is missing, the folder cannot be written, or there is nothing to draw.
     """
     try:
         from layerscope.reports.figures import style
     except ImportError:
         raise LayerscopeError('figures need matplotlib: pip install "layerscope[figures]"') from None
-    members = _members([runs] if isinstance(runs, Run) else list(runs), names)
+    given = [runs] if isinstance(runs, Run) else list(runs)
+    drawers: list[tuple[str, Drawer]] = []
+    single: list[tuple[str, Drawer]] = []
+    if given or evaluation is None:
+        members = _members(given, names)
+        drawers, single = list(_drawers(members)), list(_single(members))
+    if evaluation is not None:
+        drawers += _of_scores(given, evaluation)
     target = Path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -44,10 +60,10 @@ def draw(runs: Run | Sequence[Run], folder: str | Path, names: Sequence[str] | N
         ) from None
     written: list[Path] = []
     with style.styled():
-        for name, drawer in _drawers(members):
+        for name, drawer in drawers:
             written += style.save(drawer(style.TEXT_WIDTH), target, name)
             written += style.save(drawer(style.COLUMN_WIDTH), target, f"{name}-column")
-        for name, drawer in _single(members):
+        for name, drawer in single:
             written += style.save(drawer(style.COLUMN_WIDTH), target, name)
     return written
 
@@ -83,6 +99,19 @@ def _drawers(members: list[Member]) -> Iterator[tuple[str, Drawer]]:
         yield "cosine_to_last", partial(draw_boxes, members)
     if "saturated" in there:
         yield "saturation", partial(draw_saturation, members)
+
+
+def _of_scores(runs: list[Run], evaluation: Evaluation) -> Iterator[tuple[str, Drawer]]:
+    """Yield the figures of scores, and of how the runs' metrics go with them."""
+    from layerscope.reports.correlations import pairings
+    from layerscope.reports.figures.scores import draw_averages, draw_correlations, draw_tasks
+
+    entries = scored(evaluation)
+    if any(entry.average for entry in entries):
+        yield "scores", partial(draw_averages, entries)
+    yield "scores_by_task", partial(draw_tasks, entries)
+    if paired := pairings(runs, evaluation, entries):
+        yield "correlations", partial(draw_correlations, paired, [entry.name for entry in entries])
 
 
 def _single(members: list[Member]) -> Iterator[tuple[str, Drawer]]:

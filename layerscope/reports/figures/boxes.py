@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 from layerscope.reports.boxes import WHISKERS
 from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import kinds_of, mark_layers
-from layerscope.reports.figures.member import Member
+from layerscope.reports.figures.member import Member, sheet_title
 from layerscope.reports.plain import plain, pooling_name
 
 LIGHT = 0.35
@@ -20,7 +20,7 @@ def draw_boxes(members: list[Member], width: float) -> Any:
     """Return a figure of each sample's cosine to the last layer: a panel for each run, a box for each layer."""
     shown = [member for member in members if member.boxes]
     columns = style.panel_columns(width, len(shown))
-    figure, axes = style.sheet(width, len(shown), columns, 2.0, members)
+    figure, axes = style.sheet(width, len(shown), columns, 2.0, sheet_title(members))
     for axis, member in zip(axes, shown, strict=True):
         _boxes(axis, member, _color(member, members))
         mark_layers(axis, member.boxes[-1].layer, most=8 if width / columns > 2 else 5)

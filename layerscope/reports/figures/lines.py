@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from layerscope.reports.curves import NIL, Curve, Values
 from layerscope.reports.figures import style
-from layerscope.reports.figures.member import Key, Member
+from layerscope.reports.figures.member import Key, Member, sheet_title
 from layerscope.reports.plain import plain, pooling_name
 
 BAND = 0.2
@@ -26,7 +26,7 @@ def draw_curves(members: list[Member], shown: list[Key], width: float) -> Any:
     most = 2 if style.is_narrow(width) else 3
     columns = 2 if len(shown) == 4 else min(most, len(shown))
     height = 1.75 if len(shown) == 1 else 1.45 if most == 3 else 1.3
-    figure, axes = style.sheet(width, len(shown), columns, height, members)
+    figure, axes = style.sheet(width, len(shown), columns, height, sheet_title(members))
     drawn = [curve for member in members for key in shown for curve in member.panels.get(key, [])]
     kinds = kinds_of(members)
     for axis, key in zip(axes, shown, strict=True):
@@ -95,13 +95,13 @@ def _fill(kind: int, number: int) -> dict[str, Any]:
 def _line(axis: Any, member: Member, curve: Curve, how: dict[str, Any]) -> None:
     x, values = member.x(curve.layers), _finite(curve)
     band = np.nan_to_num(curve.stderr) * curve.scale
-    axis.plot(x, values, markevery=_marked(values, member.number), **how)
+    axis.plot(x, values, markevery=marked(values, member.number), **how)
     low = np.maximum(values - band, values / 2) if curve.log else values - band
     axis.fill_between(x, low, values + band, color=how["color"], alpha=BAND, linewidth=0)
     if curve.final is not None:
         axis.plot(x[-1], curve.final * curve.scale, **_diamond(how["color"]))
     if curve.stands_out is not None:
-        axis.plot(member.x([curve.stands_out]), curve.at(curve.stands_out)[0] * curve.scale, **_ring())
+        axis.plot(member.x([curve.stands_out]), curve.at(curve.stands_out)[0] * curve.scale, **ring())
 
 
 def _finite(curve: Curve) -> Values:
@@ -110,7 +110,7 @@ def _finite(curve: Curve) -> Values:
     return np.where(np.isfinite(values), values * curve.scale, np.nan)
 
 
-def _marked(values: Values, number: int) -> list[int]:
+def marked(values: Values, number: int) -> list[int]:
     """Return where a line carries markers: not everywhere where it is long, but at each value without neighbours."""
     step = -(-len(values) // MARKED)
     there = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
@@ -145,7 +145,8 @@ def _tick(value: float, place: int, digits: int = 6) -> str:
     return (f"{number}e{int(power)}" if power else number).replace("-", "−")
 
 
-def _ring() -> dict[str, Any]:
+def ring() -> dict[str, Any]:
+    """Return how a layer that stands out is marked."""
     return {
         "marker": "o",
         "markersize": 6.5,
@@ -177,7 +178,7 @@ def _handles(members: list[Member], drawn: list[Curve], kinds: list[str | None])
     if any(np.isfinite(c.stderr).any() for c in drawn):
         handles.append(Patch(color=shade, alpha=BAND, linewidth=0, label="± one standard error"))
     if any(c.stands_out is not None for c in drawn):
-        handles.append(Line2D([], [], label="layer that stands out", **_ring()))
+        handles.append(Line2D([], [], label="layer that stands out", **ring()))
     if any(c.final is not None for c in drawn):
         handles.append(Line2D([], [], label="after the final norm", **_diamond(shade)))
     return handles

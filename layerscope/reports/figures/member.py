@@ -51,3 +51,11 @@ def keys(members: Iterable[Member]) -> list[Key]:
     """Return what the runs have a panel for, in the order of the registry."""
     found = dict.fromkeys(key for member in members for key in member.panels)
     return sorted(found, key=lambda key: rank(key[0]))
+
+
+def sheet_title(members: list[Member]) -> str:
+    """Return model and data of one run; of several the data they share, as the legend has their names."""
+    data = {str(member.run.info["data"]["name"]) for member in members}
+    if members[0].alone:
+        return f"{members[0].name} on {data.pop()}"
+    return data.pop() if len(data) == 1 else ""

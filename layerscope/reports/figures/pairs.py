@@ -12,7 +12,7 @@ from layerscope.metrics.registry import about
 from layerscope.reports.curves import Values
 from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import layer_step
-from layerscope.reports.figures.member import Member
+from layerscope.reports.figures.member import Member, sheet_title
 from layerscope.reports.plain import plain, pooling_name
 
 HEAT = "cividis"
@@ -32,7 +32,7 @@ def draw_pairs(members: list[Member], metric: str, width: float) -> Any:
     ]
     columns = min(2, len(maps))
     side = (width - 0.55) / 2 - 0.3 if columns == 2 else min(width - 1.25, 3.9)
-    figure, axes = style.sheet(width, len(maps), columns, side + 0.55, members)
+    figure, axes = style.sheet(width, len(maps), columns, side + 0.55, sheet_title(members))
     lowest = min([0.0, *(float(s.min(axis=None)) for _, _, s in maps if s.notna().any(axis=None))])
     several = len({pooling for _, pooling, _ in maps}) > 1
     for axis, (member, pooling, square) in zip(axes, maps, strict=True):

@@ -10,7 +10,7 @@ import numpy as np
 from layerscope.reports.curves import Curve, number
 from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import draw_panel, mark_layers
-from layerscope.reports.figures.member import Member
+from layerscope.reports.figures.member import Member, sheet_title
 from layerscope.reports.plain import plain
 
 
@@ -23,7 +23,7 @@ def draw_saturation(members: list[Member], width: float) -> Any:
     beside = _beside(members[0]) if members[0].alone else None
     count = len(shown) + (beside is not None)
     columns = style.panel_columns(width, count)
-    figure, axes = style.sheet(width, count, columns, 1.8, members)
+    figure, axes = style.sheet(width, count, columns, 1.8, sheet_title(members))
     for axis, (member, curve) in zip(axes, shown, strict=False):
         _bars(axis, member, curve, most=8 if width / columns > 2 else 5)
         axis.set_title("where predictions settle" if member.alone else plain(member.name))

@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
 from layerscope.errors import LayerscopeError
-from layerscope.reports.figures.member import Member
 from layerscope.reports.plain import plain
 
 DPI = 300
@@ -76,7 +75,7 @@ def panel_columns(width: float, panels: int) -> int:
     return 1 if panels == 1 or (is_narrow(width) and panels <= 3) else 2
 
 
-def sheet(width: float, panels: int, columns: int, height: float, members: list[Member]) -> tuple[Any, list[Any]]:
+def sheet(width: float, panels: int, columns: int, height: float, title: str) -> tuple[Any, list[Any]]:
     """Return a figure with a canvas of its own, and its panels in reading order, each so many inches high."""
     rows = -(-panels // columns)
     figure = Figure(figsize=(width, rows * height + 0.25), dpi=DPI, layout="constrained")
@@ -84,7 +83,6 @@ def sheet(width: float, panels: int, columns: int, height: float, members: list[
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axis in axes[panels:]:
         axis.remove()
-    title = _title(members)
     if title:
         title = fitted(figure, title, 1 - 2 * LEFT, STYLE["figure.titlesize"], "bold")
         figure.suptitle(title, x=LEFT, ha="left", fontweight="bold")
@@ -160,14 +158,6 @@ def save(figure: Any, folder: Path, name: str) -> list[Path]:
                 f"figure {str(path)!r} cannot be written: {error.strerror}; give another folder"
             ) from None
     return paths
-
-
-def _title(members: list[Member]) -> str:
-    """Return model and data of one run; of several the data they share, as the legend has their names."""
-    data = {str(member.run.info["data"]["name"]) for member in members}
-    if members[0].alone:
-        return f"{members[0].name} on {data.pop()}"
-    return data.pop() if len(data) == 1 else ""
 
 
 def _broken(figure: Any, title: str, share: float) -> list[str]:

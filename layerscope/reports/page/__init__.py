@@ -1,5 +1,5 @@
-"""The page: one HTML file of one or more runs that opens offline and asks for nothing outside itself."""
+"""The page: one HTML file of runs and scores that opens offline and asks for nothing outside itself."""
 
-from layerscope.reports.page.verb import report
+from layerscope.reports.page.verb import opened, report
 
-__all__ = ["report"]
+__all__ = ["opened", "report"]

@@ -50,6 +50,18 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Table:
+    """One table of the page: `head` names its first column (None: none but the run), cells stand under `columns`."""
+
+    id: str
+    title: str
+    lead: str
+    head: str | None
+    columns: list[Json]
+    rows: list[Json]
+
+
+@dataclass(frozen=True)
 class Section:
     """Figures under one heading, with a sentence on how to read them."""
 
@@ -58,6 +70,8 @@ class Section:
     lead: str
     rows: tuple[tuple[Figure, ...], ...]
     """Curves by layer in one, what holds a run of its own in the next."""
+    tables: tuple[Table, ...] = ()
+    """What stands below the figures."""
 
     @property
     def figures(self) -> tuple[Figure, ...]:
@@ -166,7 +180,7 @@ def _line(index: int, curve: Curve, run: Run) -> Json:
         "run": index,
         "pooling": curve.pooling,
         "named": pooling_name(curve.pooling),
-        "n": f"{curve.n:,}" + (f", {curve.n_skipped:,} skipped" if curve.n_skipped else ""),
+        "counted": f"N: {curve.n:,}" + (f", {curve.n_skipped:,} skipped" if curve.n_skipped else ""),
         "layers": points,
         "sites": sites,
         "values": [v * curve.scale for v in values],
@@ -176,6 +190,7 @@ def _line(index: int, curve: Curve, run: Run) -> Json:
         "told": [told(curve, v, e) for v, e in zip(values, errors, strict=True)],
         "final": curve.final is not None,
         "stands_out": curve.stands_out,
+        "baseline": None,
     }
 
 

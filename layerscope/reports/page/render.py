@@ -15,10 +15,14 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from layerscope import __version__
+from layerscope.evaluation.evaluation import Evaluation
 from layerscope.metrics.registry import about
 from layerscope.reports.curves import LOWEST, SIMILAR
-from layerscope.reports.page.content import sections, shown
+from layerscope.reports.page.content import Json, Shown, sections, shown
 from layerscope.reports.page.facts import differences, facts, unlike
+from layerscope.reports.page.score_tables import score_facts, score_frame
+from layerscope.reports.page.scores import score_section
+from layerscope.reports.page.shown_scores import ShownScores, judged_on, members, overlays, shown_scores
 from layerscope.reports.page.tables import layers_table, long_table
 from layerscope.reports.plain import plain
 from layerscope.runs.run import Run
@@ -26,29 +30,42 @@ from layerscope.runs.run import Run
 SCRIPTS = ("values.js", "table.js", "plots.js", "page.js")
 
 
-def render(runs: Sequence[Run]) -> str:
-    """Return the page of runs as HTML, UTF-8, complete in itself."""
+def render(runs: Sequence[Run], evaluation: Evaluation | None = None) -> str:
+    """Return the page of runs, of an evaluation or of both as HTML, UTF-8, complete in itself."""
     known = shown(runs)
-    parts = sections(known)
-    figures = [figure for part in parts for figure in part.figures]
-    title = _title(known[0].run) if len(known) == 1 else f"{len(known)} runs compared"
-    content = {
-        "title": title,
-        "runs": [{"name": plain(entry.name), "depth": entry.run.depth} for entry in known],
-        "figures": [{"kind": f.kind, "title": f.title, "file": f.file, "unit": f.unit, **f.drawn} for f in figures],
-        "layers": layers_table(known),
-        "frame": long_table(known),
-    }
+    scores = None if evaluation is None else shown_scores(evaluation, known)
+    parts = [*([] if scores is None else [score_section(scores)]), *sections(known)]
+    layers = layers_table(known)
+    title = page_title(known, scores)
+    frame, owners = ([], []) if scores is None else score_frame(scores)
     scripts = [_own("theme.js"), get_plotlyjs(), "\n".join(_own(name) for name in SCRIPTS)]
+    content: Json = {
+        "title": title,
+        "runs": _members(known, scores),
+        "figures": [
+            {"kind": f.kind, "title": f.title, "file": f.file, "unit": f.unit, **f.drawn}
+            for part in parts
+            for f in part.figures
+        ],
+        "tables": [vars(table) for table in (*(table for part in parts for table in part.tables), layers)],
+        "frame": long_table(known),
+        "scores": frame,
+        "scored": owners,
+    }
     return (
         _environment()
         .get_template("page.html")
         .render(
             title=title,
             runs=[(entry, facts(entry.run)) for entry in known],
+            scores=[] if scores is None else score_facts(scores),
+            evaluation=evaluation,
             differences=differences(runs),
             unlike=unlike(runs),
             sections=parts,
+            layers=layers,
+            percent=_by_percent(content["runs"], len(known)),
+            paired=bool(scores and scores.pairings),
             standing_out=standing_out(),
             content=_numbers(content),
             style=Markup(_own("page.css")),
@@ -66,6 +83,35 @@ def render(runs: Sequence[Run]) -> str:
             version=__version__,
         )
     )
+
+
+def _members(runs: Sequence[Shown], scores: ShownScores | None) -> list[Json]:
+    """Return what has a colour, a name and a depth: the runs, and behind them each series of scores."""
+    over = {} if scores is None else overlays(scores)
+    found: list[Json] = [
+        {
+            "name": plain(entry.name), "depth": entry.run.depth, "alone": len(runs) == 1, "look": i,
+            "scores": over.get(i),
+        }
+        for i, entry in enumerate(runs)
+    ]  # fmt: skip
+    return found + ([] if scores is None else members(scores))
+
+
+def _by_percent(known: Sequence[Json], runs: int) -> bool:
+    """Return whether depth is told in percent at first: of several runs, and of scores of models of several depths."""
+    return runs > 1 or len({entry["depth"] for entry in known}) > 1
+
+
+def page_title(runs: Sequence[Shown], scores: ShownScores | None) -> str:
+    """Return what the page is about, in one line."""
+    if len(runs) > 1:
+        return f"{len(runs)} runs compared"
+    if runs or scores is None:
+        return _title(runs[0].run)
+    models = list(dict.fromkeys(str(entry.grid.about["model"]) for entry in scores.entries))
+    model = plain(models[0]) if len(models) == 1 else f"{len(models):,} models"
+    return f"{model} on {judged_on(scores)}"
 
 
 def _environment() -> Environment:

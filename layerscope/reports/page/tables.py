@@ -10,11 +10,11 @@ import pandas as pd
 
 from layerscope.metrics.registry import about, rank
 from layerscope.reports.curves import Curve, told
-from layerscope.reports.page.content import SECTIONS, Json, Shown
+from layerscope.reports.page.content import SECTIONS, Json, Shown, Table
 from layerscope.reports.plain import pooling_name
 
 
-def layers_table(runs: Sequence[Shown]) -> Json:
+def layers_table(runs: Sequence[Shown]) -> Table:
     """Return every metric by layer: a row for each run and layer (and `final`), a column for each metric."""
     order = {needs: i for i, (kinds, _, _) in enumerate(SECTIONS.values()) for needs in kinds}
     keys = list(dict.fromkeys(_key(curve) for entry in runs for curve in entry.curves))
@@ -22,7 +22,9 @@ def layers_table(runs: Sequence[Shown]) -> Json:
     rows = [row for i, entry in enumerate(runs) for row in _rows(i, entry, keys)]
     known = {_key(curve): curve for entry in runs for curve in entry.curves}
     columns = [_heading(known[key], list(known.values())) for key in keys]
-    return {"columns": columns, "rows": rows}
+    lead = "A row for each layer; a heading sorts."
+    lead += " Marked cells are the layers that stand out in a metric." if columns else ""
+    return Table("layers", "Every layer", lead, "layer", columns, rows)
 
 
 def _key(curve: Curve) -> tuple[str, str | None, str | None]:
@@ -47,13 +49,13 @@ def _rows(index: int, entry: Shown, keys: list[tuple[str, str | None, str | None
     places: list[tuple[str, float]] = [(str(layer), layer) for layer in range(depth + 1)]
     places += [("final", depth + 0.5)] if final else []
     return [
-        {"run": index, "layer": name, "place": place, "cells": [_cell(known.get(key), name) for key in keys]}
+        {"run": index, "name": name, "place": place, "cells": [_cell(known.get(key), name) for key in keys]}
         for name, place in places
     ]
 
 
 def _cell(curve: Curve | None, layer: str) -> Json | None:
-    """Return a value in its unit, as it is told, and whether it stands out; None where there is none."""
+    """Return a value in its unit, as it is told, and whether it is marked; None where there is none."""
     if curve is None or (layer == "final" and curve.final is None):
         return None
     value, stderr = curve.last() if layer == "final" else curve.at(int(layer))
@@ -61,18 +63,21 @@ def _cell(curve: Curve | None, layer: str) -> Json | None:
         return None
     text = told(curve, value, stderr).removesuffix(f" {curve.unit}")
     stands_out = layer == str(curve.stands_out)
-    return {"value": value * curve.scale, "stderr": stderr * curve.scale, "told": text, "stands_out": stands_out}
+    return {"value": value * curve.scale, "stderr": stderr * curve.scale, "told": text, "marked": stands_out}
 
 
 def long_table(runs: Sequence[Shown]) -> list[Json]:
     """Return the long frame of all runs by columns, the run's name first; texts as numbers of a list of texts."""
+    if not runs:
+        return []
     frames = [entry.tables.assign(run=entry.name) for entry in runs]
     frame = pd.concat(frames, ignore_index=True)
     names = ["run", *(name for name in frame if name != "run")]
-    return [_column(name, frame[name]) for name in names]
+    return [column(name, frame[name]) for name in names]
 
 
-def _column(name: str, values: pd.Series) -> Json:  # type: ignore[type-arg]
+def column(name: str, values: pd.Series) -> Json:  # type: ignore[type-arg]
+    """Return a column of a long frame, its texts as numbers of a list of texts."""
     if values.dtype == object or isinstance(values.dtype, pd.StringDtype):
         texts = list(values.dropna().unique())
         places: dict[Any, int] = {text: i for i, text in enumerate(texts)}

@@ -1,89 +1,86 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from layerscope.errors import LayerscopeError
+from layerscope.evaluation.evaluation import MANIFEST, Evaluation
+from layerscope.evaluation.files import is_csv
+from layerscope.evaluation.mteb_results import META
+from layerscope.evaluation.opening import open_evaluation
+from layerscope.reports.scores import merged
+from layerscope.reports.written import ending, write
+from layerscope.runs.folder import RunFolder
 from layerscope.runs.run import Run, open_run
 
 SUFFIXES = (".html", ".htm")
 DEFAULT = "report.html"
 
-Given = Run | str | Path
+Given = Run | Evaluation | str | Path
 
 
-def report(runs: Given | Sequence[Given], out: str | Path | None = None) -> Path:
-    """Write one HTML file about one or more runs and return its path.
+def report(shown: Given | Sequence[Given], out: str | Path | None = None) -> Path:
+    """Write one HTML file about runs and evaluations and return its path.
 
     It opens offline and asks for nothing outside itself; every text that came from a model or data is shown as it is
-    and never run. Several runs are overlaid by percent of depth.
+    and never run. Several runs are overlaid by percent of depth. Evaluations add scores by layer and task, beside a run
+    of the same model also how its metrics go with them.
 
     Args:
-        runs: a run or its folder, or several of them.
-        out: the file, ending in .html; None is `report.html` in the run's folder, or here for several runs. A file
-            that is there is replaced.
+        shown: a run or its folder, an evaluation or what `open_evaluation` opens, or several of them.
+        out: the file, ending in .html; None is `report.html` in the run's folder, or here for all but a single run. A
+            file that is there is replaced.
 
     Raises:
-        LayerscopeError: for no run, one given twice, a folder that holds no run, a run that has no table yet, a file
-            that cannot be written, and where plotly is not installed.
+        LayerscopeError: for nothing, a thing given twice, a path that is neither run nor evaluation, a run that has no
+            table yet, a file that cannot be written, and where plotly is not installed.
 
     """
-    chosen = _open(runs)
-    target = _target((chosen[0].path if len(chosen) == 1 else Path()) / DEFAULT if out is None else Path(out))
+    runs, evaluation = opened(shown)
+    own = runs[0].path if len(runs) == 1 and evaluation is None else Path()
+    target = ending(own / DEFAULT if out is None else Path(out), "page", "--out", SUFFIXES)
     try:
         from layerscope.reports.page.render import render
     except ImportError as error:
         package = str(error.name).partition(".")[0]
         raise LayerscopeError(f'the page needs {package}: pip install "layerscope[report]"') from error
 
-    return _write(target, render(chosen))
+    return write(target, render(runs, evaluation), "page", "--out")
 
 
-def _target(out: Path) -> Path:
-    """Return the file the page goes to, `~` spelt out, refused before anything is read where it can be none."""
-    try:
-        target = out.expanduser()
-        folder = target.is_dir()
-    except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody
-        reason = getattr(error, "strerror", None) or error
-        raise LayerscopeError(
-            f"page {str(out)!r} cannot be written ({reason}): choose another file with --out"
-        ) from error
-    if target.suffix.lower() not in SUFFIXES:
-        raise LayerscopeError(f"--out {str(target)!r} is no name of a page: let it end in .html")
-    if folder:
-        raise LayerscopeError(f"--out {str(target)!r} is a folder: name a file in it, such as {target / DEFAULT}")
-    return target
-
-
-def _open(runs: Given | Sequence[Given]) -> list[Run]:
-    given = [runs] if isinstance(runs, (Run, str, Path)) else list(runs)
+def opened(shown: Given | Sequence[Given]) -> tuple[list[Run], Evaluation | None]:
+    """Return the runs, and all evaluations as one, of what is a run, an evaluation, or the path of either."""
+    given = [shown] if isinstance(shown, (Run, Evaluation, str, Path)) else list(shown)
     if not given:
         raise LayerscopeError("no run is named: give the folder of one, or of several")
-    found: dict[Path, Run] = {}
+    runs: dict[Path, Run] = {}
+    evaluations = []
     for entry in given:
-        run = entry if isinstance(entry, Run) else open_run(entry)
+        if isinstance(entry, Evaluation) or (isinstance(entry, (str, Path)) and _is_evaluation(Path(entry))):
+            evaluations.append(entry if isinstance(entry, Evaluation) else open_evaluation(entry))
+            continue
+        run = entry if isinstance(entry, Run) else _run(entry)
         place = run.path.resolve()
-        if place in found:
+        if place in runs:
             raise LayerscopeError(f"run {str(run.path)!r} is given twice: name each run once")
-        found[place] = run
-    return list(found.values())
+        runs[place] = run
+    return list(runs.values()), merged(evaluations) if evaluations else None
 
 
-def _write(path: Path, text: str) -> Path:
-    """Write beside the file and rename, so that a page that was there stays until the new one is whole."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8", errors="replace")
-        os.replace(part, path)
-    except OSError as error:
-        reason = f"{str(path.parent)!r} is no folder"
-        if path.parent.is_dir():
-            part.unlink(missing_ok=True)
-            reason = str(error.strerror)
+def _is_evaluation(path: Path) -> bool:
+    if path.is_file():
+        return is_csv(path)
+    if RunFolder.exists(path) or not path.is_dir():
+        return False
+    return (path / MANIFEST).exists() or next(path.rglob(META), None) is not None
+
+
+def _run(path: str | Path) -> Run:
+    """Open a run; a file or folder that is none, and holds none, is told that an evaluation would do as well."""
+    place = Path(path)
+    if place.is_file() or (place.is_dir() and not RunFolder.exists(place) and not any(place.glob("*/run.json"))):
         raise LayerscopeError(
-            f"page {str(path)!r} cannot be written ({reason}): choose another file with --out"
-        ) from error
-    return path
+            f"{str(path)!r} is neither a run nor an evaluation: give the folder of a run, or of mteb results, a CSV of "
+            "scores, or what Evaluation.save wrote"
+        )
+    return open_run(path)

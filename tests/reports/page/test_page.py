@@ -150,7 +150,13 @@ def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
         refused(there, long)
         == f"page {str(long)!r} cannot be written (File name too long): choose another file with --out"
     )
-    assert refused(named, tmp_path / "a.html") == f"{str(named)!r} is a file: give the folder of a run"
+    said = f"{named} has no column 'model': it needs model, revision, layer, task, main_score and has text"
+    assert refused(named, tmp_path / "a.html") == said
+    for neither in (blocked := tmp_path / "notes.txt", tmp_path / "nothing"):
+        blocked.write_text("x")
+        (tmp_path / "nothing").mkdir(exist_ok=True)
+        said = f"{str(neither)!r} is neither a run nor an evaluation: give the folder of a run, or of mteb results"
+        assert refused(neither, tmp_path / "a.html").startswith(said)
     shelf = tmp_path / "shelf"
     shutil.copytree(there, shelf / "one")
     said = f"{str(shelf)!r} is no run folder but holds some: give {shelf / 'one'}"

@@ -5,6 +5,7 @@ const root = document.documentElement;
 const view = {
   runs: new Set(page.runs.keys()),
   percent: document.querySelector("input[name=axis][value=percent]").checked,
+  overlay: document.getElementById("overlay")?.checked ?? false,
 };
 const cards = [...document.querySelectorAll("[data-figure]")].map((card, i) => {
   const figure = page.figures[i]; // in the order of the page
@@ -18,26 +19,36 @@ function drawCard({ card, figure, plots, picked }, colors) {
     const choice = figure.choices?.[picked[slot]];
     plot.closest(".slot").hidden = choice !== undefined && !view.runs.has(choice.run);
     plot.previousElementSibling.textContent = choice ? choiceName(choice) : ""; // on paper no list to choose from is seen
-    const { data, layout } = PLOTS[figure.kind](figure, choice, view, colors);
+    plot.style.height = choice?.rows ? `${Math.max(9, 4.5 + 1.2 * choice.rows.length)}rem` : "";
+    const { data, layout } = PLOTS[figure.kind](figure, choice, view, colors, plot.clientWidth);
     // plotly measures a plot's room later than paper waits for it
     if (root.classList.contains("printing")) Object.assign(layout, { width: plot.clientWidth, height: plot.clientHeight });
     Plotly.react(plot, data, layout, { displayModeBar: false, responsive: true, showTips: false });
   });
   if (figure.kind === "curve") writeKey(card.querySelector(".key"), figure, colors);
+  else card.querySelector(".key").textContent = noteOf(figure, picked);
 }
 
 // Below a plot: which line is which, and about how many samples it is, where all lines are about as many.
 function writeKey(key, figure, colors) {
   const lines = figure.lines.filter((line) => view.runs.has(line.run));
-  const names = lines.length > 1 || several ? lines.map((line) => (
-    element("span", {}, swatch(look(line, colors)), ` ${lineName(line, figure)}`))) : [];
-  const shared = [new Set(lines.map((line) => line.named)), new Set(lines.map((line) => `N: ${line.n}`))]
-    .flatMap((found) => (found.size === 1 ? [...found] : []));
+  const alike = new Set(lines.map((line) => line.counted)).size === 1;
+  const names = lines.length > 1 || lines.some((line) => !page.runs[line.run].alone) ? lines.map((line) => (
+    element("span", {}, swatch(look(line, colors)), ` ${lineName(line, figure)}${alike ? "" : ` (${line.counted})`}`))) : [];
+  const shared = [new Set(lines.map((line) => line.named)), new Set(lines.map((line) => line.counted))]
+    .flatMap((found) => (found.size === 1 ? [...found].filter(Boolean) : []));
   key.replaceChildren(...names, element("span", {}, shared.join(" · ")));
 }
 
+// Below plots of one run each: what their colours stand for.
+function noteOf(figure, picked) {
+  if (figure.kind !== "tasks") return figure.note ?? "";
+  const compared = [...new Set(picked.map((i) => figure.choices[i].compared))].join(" or ");
+  return `Colour: score of a layer less that of ${compared} on the same task; beyond the ends of the scale lies one cell in twenty. ○ the best layer.`;
+}
+
 function choiceName(choice) {
-  return [several ? runName(choice.run) : "", choice.choice].filter(Boolean).join(", ");
+  return [calledBy(choice.run), choice.choice].filter(Boolean).join(", ");
 }
 
 // A short line as the plots draw it: colour, dash and marker.
@@ -59,8 +70,9 @@ async function drawAll() {
   const mine = ++drawing;
   root.dataset.drawn = "";
   const colors = theme();
-  document.querySelectorAll(".runs .swatch").forEach((old, run) => {
-    old.replaceWith(swatch(look({ run, pooling: null }, colors)));
+  document.querySelectorAll(".runs label").forEach((label) => {
+    const run = Number(label.querySelector("[data-run]").dataset.run);
+    label.querySelector(".swatch").replaceWith(swatch(look({ run, pooling: null }, colors)));
   });
   let since = performance.now();
   for (const card of cards) {
@@ -97,11 +109,12 @@ for (const entry of cards) {
 function saveImage(figure, choice, plot) {
   const before = root.dataset.theme;
   root.dataset.theme = "light";
-  const { data, layout } = PLOTS[figure.kind](figure, choice, view, theme());
+  const { data, layout } = PLOTS[figure.kind](figure, choice, view, theme(), plot.clientWidth);
   root.dataset.theme = before;
   const named = choice ? short(choiceName(choice)) : "";
   const title = figure.title + (figure.unit ? ` (${figure.unit})` : "");
-  const below = several ? named : [short(page.title), named].filter(Boolean).join(", ");
+  const about = figure.about ?? (page.runs[0].alone ? page.title : "");
+  const below = [short(about), named].filter(Boolean).join(", ");
   const lines = data.filter((trace) => trace.name);
   Object.assign(layout, {
     title: {
@@ -116,48 +129,62 @@ function saveImage(figure, choice, plot) {
   Plotly.downloadImage({ data: whole, layout }, { format: "png", scale: 3, filename: figure.file, ...size });
 }
 
-function layersTable() {
-  const { columns, rows } = page.layers;
-  const metrics = columns.map((column, i) => ({
+// A table of cells under headings: a row for each layer, metric or series.
+function cellsTable({ id, title, head, columns, rows }) {
+  const cells = columns.map((column, i) => ({
     title: column.title, detail: column.detail, number: true,
     value: (row) => rows[row].cells[i]?.value ?? null,
     text: (row) => rows[row].cells[i]?.told ?? "",
-    marked: (row) => rows[row].cells[i]?.stands_out ?? false,
+    marked: (row) => rows[row].cells[i]?.marked ?? false,
   }));
-  const fields = columns.flatMap((column, i) => [["", "value"], [" stderr", "stderr"]].map(([end, key]) => ({
-    name: [column.title, column.detail].filter(Boolean).join(", ") + end, value: (row) => rows[row].cells[i]?.[key] ?? null,
+  const parts = ["value", "stderr", "low", "high"].filter((key) => (
+    key === "value" || rows.some((row) => row.cells.some((cell) => cell && key in cell))));
+  const fields = columns.flatMap((column, i) => parts.map((key) => ({
+    name: [column.title, column.detail].filter(Boolean).join(", ") + (key === "value" ? "" : ` ${key}`),
+    value: (row) => rows[row].cells[i]?.[key] ?? null,
   })));
   const run = { title: "run", choose: true, value: (row) => runName(rows[row].run), text: (row) => runName(rows[row].run) };
-  const layer = {
-    title: "layer", number: true, ascending: true, value: (row) => rows[row].layer, text: (row) => rows[row].layer,
+  const name = {
+    title: head, number: head === "layer", ascending: true, value: (row) => rows[row].name, text: (row) => rows[row].name,
     place: (row) => rows[row].place,
   };
-  return makeTable(document.querySelector("#layers .table"), {
-    label: "Every layer", file: "layers", columns: several ? [run, layer, ...metrics] : [layer, ...metrics],
-    fields: [{ name: "run", value: run.value }, { name: "layer", value: layer.value }, ...fields],
+  const several = rows.some((row) => !page.runs[row.run].alone);
+  const leading = [...(several || !head ? [{ ...run, choose: head !== null }] : []), ...(head ? [name] : [])];
+  return makeTable(document.querySelector(`#${id} .table`), {
+    label: title, file: id, columns: [...leading, ...cells],
+    fields: [{ name: "run", value: run.value }, ...(head ? [{ name: head, value: name.value }] : []), ...fields],
     count: rows.length, isShown: (row) => view.runs.has(rows[row].run),
   });
 }
 
-function numbersTable() {
-  const rows = Array.from({ length: frameRows }, (_, row) => row);
-  const held = ({ name, value }) => (name === "run" ? several : rows.some((row) => value(row) !== null));
-  const columns = [...frame.values()].filter(held).map(({ name, number, value }) => {
+function longTable({ columns: held, rows: count }, { id, label, file, choose, isShown }) {
+  const rows = Array.from({ length: count }, (_, row) => row);
+  const told = ({ name, value }) => (name === "run" ? !page.runs[0].alone : rows.some((row) => value(row) !== null));
+  const columns = [...held.values()].filter(told).map(({ name, number, value }) => {
     const text = (row) => {
       const found = value(row);
       if (found === null) return "";
       return typeof found === "number" && !Number.isInteger(found) ? String(Number(found.toPrecision(6))) : String(found);
     };
-    return { title: name, number, choose: name === "run" || name === "metric", value, text };
+    return { title: name, number, choose: choose.includes(name), value, text };
   });
-  const index = new Map(page.runs.map((run, i) => [run.name, i]));
-  return makeTable(document.querySelector("#numbers .table"), {
-    label: "Every number", file: "numbers", columns, fields: [...frame.values()], count: frameRows,
-    isShown: (row) => view.runs.has(index.get(frame.get("run").value(row))),
-  });
+  return makeTable(document.querySelector(`#${id} .table`), { label, file, columns, fields: [...held.values()], count, isShown });
 }
 
-const tables = [layersTable(), numbersTable()];
+const runOf = new Map(page.runs.map((run, i) => [run.name, i]).reverse());
+const tables = page.tables.filter((table) => table.rows.length).map(cellsTable);
+if (numbers.rows) {
+  tables.push(longTable(numbers, {
+    id: "numbers", label: "Every number", file: "numbers", choose: ["run", "metric"],
+    isShown: (row) => view.runs.has(runOf.get(numbers.columns.get("run").value(row))),
+  }));
+}
+if (scores.rows) {
+  tables.push(longTable(scores, {
+    id: "every-score", label: "Every score", file: "scores", choose: ["model", "task"],
+    isShown: (row) => view.runs.has(page.scored[row]),
+  }));
+}
 
 document.querySelectorAll("[data-run]").forEach((box) => box.addEventListener("change", () => {
   const run = Number(box.dataset.run);
@@ -170,6 +197,11 @@ document.querySelectorAll("input[name=axis]").forEach((radio) => radio.addEventL
   view.percent = radio.value === "percent";
   drawAll();
 }));
+
+document.getElementById("overlay")?.addEventListener("change", (event) => {
+  view.overlay = event.target.checked;
+  drawAll();
+});
 
 const themeButton = document.getElementById("theme");
 function setTheme(name) {
@@ -184,22 +216,27 @@ themeButton.addEventListener("click", () => {
 // Paper is light and narrow: the plots are drawn for it, and for the screen again afterwards.
 let screenTheme = "light";
 let opened = [];
+const LEGIBLE = 0.5; // a table that had to shrink more stays off the paper
+const wideTables = () => [...document.querySelectorAll(".tabled .table, #layers .table")];
 addEventListener("beforeprint", () => {
   screenTheme = root.dataset.theme;
   opened = [...document.querySelectorAll("#runs details:not([open])")];
   opened.forEach((details) => { details.open = true; });
-  const wide = document.querySelector("#layers .table");
   setTheme("light");
   root.classList.add("printing");
   drawing += 1;
   cards.forEach((card) => drawCard(card, theme()));
-  wide.style.zoom = Math.min(1, wide.clientWidth / wide.querySelector("table").scrollWidth); // every column on the sheet
+  wideTables().forEach((wide) => { // every column on the sheet
+    const zoom = Math.min(1, wide.clientWidth / wide.querySelector("table").scrollWidth);
+    wide.style.zoom = zoom;
+    wide.closest(".tabled")?.classList.toggle("onscreen", zoom < LEGIBLE);
+  });
 });
 addEventListener("afterprint", () => {
   opened.forEach((details) => { details.open = false; });
   setTheme(screenTheme);
   root.classList.remove("printing");
-  document.querySelector("#layers .table").style.zoom = "";
+  wideTables().forEach((wide) => { wide.style.zoom = ""; });
   drawAll();
 });
 

@@ -12,7 +12,7 @@ function theme() {
   const value = (name) => css.getPropertyValue(name).trim();
   return {
     ink: value("--ink"), muted: value("--muted"), card: value("--card"), grid: value("--grid"), line: value("--line"),
-    mark: value("--mark"), series: value("--series").split(",").map((color) => color.trim()),
+    mark: value("--mark"), low: value("--low"), middle: value("--middle"), high: value("--high"), series: value("--series").split(",").map((color) => color.trim()),
   };
 }
 
@@ -42,9 +42,14 @@ const allPoolings = poolingsOf(page.figures.flatMap((figure) => figure.lines ?? 
 
 function look(line, colors) {
   const pooling = Math.max(0, allPoolings.indexOf(line.pooling));
-  const i = several ? line.run : pooling;
+  const entry = page.runs[line.run];
+  const i = entry.alone ? pooling : entry.look;
   const dash = DASHES[pooling % DASHES.length];
   return { color: colors.series[i % colors.series.length], dash, symbol: SYMBOLS[i % SYMBOLS.length] };
+}
+
+function colorOf(run, colors) {
+  return colors.series[page.runs[run].look % colors.series.length];
 }
 
 function poolingsOf(lines) {
@@ -61,7 +66,9 @@ const PLOTS = {
   curve(figure, _, view, colors) {
     const lines = figure.lines.filter((line) => view.runs.has(line.run))
       .map((line) => curveTraces(line, figure, look(line, colors), view, colors));
-    const data = [...lines.flatMap((line) => line.traces), markTrace(lines.flatMap((line) => line.marks))];
+    const marks = markTrace(lines.flatMap((line) => line.marks));
+    const over = view.overlay ? overlays(figure, view, colors) : [];
+    const data = [...over, ...lines.flatMap((line) => line.traces), marks];
     const end = view.percent ? 100 : Math.max(1, ...figure.lines.map((line) => page.runs[line.run].depth));
     const xaxis = { title: titled(view.percent ? "percent of depth" : "layer"), range: [-0.03 * end, 1.03 * end] };
     if (!view.percent) Object.assign(xaxis, { tickformat: "d", dtick: step(end) });
@@ -69,7 +76,76 @@ const PLOTS = {
     const annotations = lines.length ? [] : [{
       text: "no run with this metric is chosen", xref: "paper", yref: "paper", x: 0.5, y: 0.5, showarrow: false,
     }];
-    return { data, layout: layout(colors, { xaxis, yaxis, annotations }) };
+    const more = over.length ? { yaxis2: { ...SECOND, tickfont: { size: 11, color: colors.muted } }, margin: { l: 52, r: 44, t: 10, b: 40 } } : {};
+    return { data, layout: layout(colors, { xaxis, yaxis, annotations, ...more }) };
+  },
+
+  tasks(figure, choice, view, colors, width) {
+    const { rows, layers, values, reference, best, decimals } = choice;
+    const gains = values.map((line, i) => line.map((value) => (value === null || reference[i] === null ? null : value - reference[i])));
+    const room = Math.max(10, Math.min(34, Math.floor(width / 22)));
+    const widest = Math.max(...rows.map((name) => Math.min(room, [...name].length)));
+    const at = (layer) => (view.percent ? (100 * layer) / page.runs[choice.run].depth : layer);
+    const end = reach(gains.flat());
+    const printed = width / layers.length > 58 && decimals < 5;
+    const text = gains.map((line, i) => line.map((gain, j) => (values[i][j] === null ? "no score" : (
+      `${values[i][j].toFixed(decimals)}, ${signed(gain, decimals)} against ${choice.compared}`))));
+    const data = [{
+      type: "heatmap", x: layers.map(at), y: rows.map((_, i) => i), z: gains, zmin: -end, zmax: end, xgap: 1, ygap: 1,
+      colorscale: [[0, colors.low], [0.5, colors.middle], [1, colors.high]], hoverongaps: false, hoverinfo: "text",
+      hovertext: text.map((line, i) => line.map((told, j) => `${escaped(short(rows[i]))}<br>layer ${layers[j]}: ${told}`)),
+      text: gains.map((line, i) => line.map((gain, j) => (
+        gain === null ? "" : (layers[j] === best[i] ? "○ " : "") + signed(gain, decimals - 1)))),
+      texttemplate: printed ? "%{text}" : "", textfont: { size: 10 },
+      colorbar: { thickness: 12, outlinewidth: 0, tickfont: { size: 11 }, nticks: 5, tickformat: `+.${end < 1 ? 2 : 1}f` },
+      showscale: rows.length > 3,
+    }, {
+      type: "scatter", mode: "markers", visible: !printed, x: best.map((layer) => (layer === null ? null : at(layer))), y: rows.map((_, i) => i),
+      marker: { symbol: "circle-open", size: 9, color: colors.ink, line: { width: 1.5 } }, hoverinfo: "skip",
+    }];
+    const half = layers.length > 1 ? (at(layers.at(-1)) - at(layers[0])) / (layers.length - 1) / 2 : 0.5;
+    const xaxis = {
+      title: titled(view.percent ? "percent of depth" : "layer"), showgrid: false, ticks: "",
+      range: [at(layers[0]) - half, at(layers.at(-1)) + half],
+    };
+    if (!view.percent) Object.assign(xaxis, { tickformat: "d", dtick: step(layers.at(-1)) });
+    const yaxis = {
+      range: [rows.length - 0.5, -0.5], showgrid: false, ticks: "", tickvals: rows.map((_, i) => i),
+      ticktext: rows.map((name) => escaped(cut(name, room))),
+    };
+    return { data, layout: layout(colors, { xaxis, yaxis, margin: { l: 14 + 6.6 * widest, r: 4, t: 10, b: 40 } }) };
+  },
+
+  intervals(figure, choice, _, colors, width) {
+    const { rows, values, low, high, statistic } = choice;
+    const color = colorOf(choice.run, colors);
+    const room = Math.max(12, Math.min(34, Math.floor(width / 22)));
+    const widest = Math.max(...rows.map((name) => Math.min(room, [...name].length)));
+    const error = (ends, sign) => ends.map((end, i) => (end === null || values[i] === null ? 0 : Math.max(0, sign * (end - values[i]))));
+    const data = [{
+      type: "bar", orientation: "h", x: values, y: rows.map((_, i) => i), marker: { color, opacity: 0.75 }, hoverinfo: "text",
+      error_x: { type: "data", symmetric: false, array: error(high, 1), arrayminus: error(low, -1), color: colors.ink, thickness: 1.3, width: 3 },
+      hovertext: rows.map((name, i) => `${escaped(name)}: ${signed(values[i], 2)}` + (low[i] === null ? "" : ` (${signed(low[i], 2)} … ${signed(high[i], 2)})`)),
+    }];
+    const least = Math.min(0, ...values, ...low.filter((end) => end !== null));
+    const xaxis = { title: titled(statistic), range: [least < 0 ? -1.05 : 0, 1.05], dtick: 0.5, zeroline: true, zerolinecolor: colors.muted };
+    const yaxis = {
+      range: [rows.length - 0.5, -0.5], showgrid: false, ticks: "", tickvals: rows.map((_, i) => i),
+      ticktext: rows.map((name) => escaped(cut(name, room))),
+    };
+    return { data, layout: layout(colors, { xaxis, yaxis, bargap: 0.35, margin: { l: 14 + 6.6 * widest, r: 12, t: 10, b: 40 } }) };
+  },
+
+  scatter(figure, choice, _, colors) {
+    const color = colorOf(choice.run, colors);
+    const data = [{
+      type: "scatter", mode: "markers+text", x: choice.x, y: choice.y, text: choice.layers.map(String), hoverinfo: "text",
+      textposition: "top center", textfont: { size: 10, color: colors.muted }, cliponaxis: false,
+      marker: { color: choice.layers, colorscale: [[0, colors.card], [1, color]], size: 8, line: { width: 1, color } },
+      hovertext: choice.layers.map((layer, i) => `layer ${layer}: ${escaped(choice.named)} ${digits(choice.x[i])}, score ${digits(choice.y[i])}`),
+    }];
+    const xaxis = { title: titled(escaped(choice.named)), nticks: 6 };
+    return { data, layout: layout(colors, { xaxis, yaxis: { title: titled("average score") } }) };
   },
 
   heat(figure, choice, _, colors) {
@@ -86,7 +162,7 @@ const PLOTS = {
   },
 
   box(figure, choice, _, colors) {
-    const color = colors.series[several ? choice.run % colors.series.length : 0];
+    const color = colorOf(choice.run, colors);
     const names = choice.boxes.map((box) => box.layer);
     const column = (pick) => choice.boxes.map(pick);
     const far = choice.boxes.flatMap((box) => box.outliers.map((sample) => ({ layer: box.layer, ...sample })));
@@ -105,7 +181,7 @@ const PLOTS = {
   },
 
   bars(figure, choice, _, colors) {
-    const color = colors.series[several ? choice.run % colors.series.length : 0];
+    const color = colorOf(choice.run, colors);
     const data = [{
       type: "bar", x: choice.layers, y: choice.shares.map((share) => 100 * share), marker: { color },
       hovertemplate: "layer %{x}: %{y:.1f} %<extra></extra>",
@@ -129,6 +205,44 @@ const PLOTS = {
   },
 };
 
+// The average score of the run's model, dotted on a scale of its own: once for each run of the plot.
+const SECOND = { overlaying: "y", side: "right", showgrid: false, zeroline: false, tickmode: "auto", nticks: 5 };
+
+function overlays(figure, view, colors) {
+  const runs = [...new Set(figure.lines.map((line) => line.run))];
+  return runs.filter((run) => view.runs.has(run) && page.runs[run].scores).map((run) => {
+    const { layers, values, told } = page.runs[run].scores;
+    const at = (layer) => (view.percent ? (100 * layer) / page.runs[run].depth : layer);
+    const name = ["average score", calledBy(run)].filter(Boolean).map(short).map(escaped).join(", ");
+    return {
+      type: "scatter", mode: "lines", x: layers.map(at), y: values, yaxis: "y2", name, hoverinfo: "text",
+      hovertext: layers.map((layer, i) => `${name}<br>layer ${layer}: ${told[i]}`),
+      line: { color: page.runs[run].alone ? colors.muted : colorOf(run, colors), dash: "2px,3px", width: 1.5 },
+    };
+  });
+}
+
+// Half the span of a scale around 0 on which one value in twenty may lie beyond its ends.
+function reach(values) {
+  const sizes = values.filter((value) => value !== null).map(Math.abs).sort((a, b) => a - b);
+  return sizes[Math.floor(0.95 * (sizes.length - 1))] || sizes.at(-1) || 1;
+}
+
+function signed(value, decimals) {
+  if (value === null) return "–";
+  const text = Math.abs(value).toFixed(Math.max(0, decimals));
+  return Number(text) === 0 ? text : `${value < 0 ? "−" : "+"}${text}`;
+}
+
+function digits(value) {
+  return String(Number(value.toPrecision(4)));
+}
+
+function cut(text, room) {
+  const letters = [...text];
+  return letters.length > room ? `${letters.slice(0, room - 1).join("")}…` : text;
+}
+
 function curveTraces(line, figure, style, view, colors) {
   const depth = page.runs[line.run].depth;
   const at = (layer) => (view.percent ? (100 * layer) / depth : layer);
@@ -138,7 +252,7 @@ function curveTraces(line, figure, style, view, colors) {
   const name = lineName(line, figure);
   const text = (i) => {
     const layer = line.final && i === end ? "after the final norm" : `layer ${line.layers[i]}`;
-    return (name ? `${escaped(name)}<br>` : "") + `${layer}: ${escaped(line.told[i])}<br>N: ${line.n}`;
+    return (name ? `${escaped(name)}<br>` : "") + `${layer}: ${escaped(line.told[i])}<br>${line.counted}`;
   };
   const base = { type: "scatter", hoverinfo: "text" };
   const traces = [
@@ -149,6 +263,13 @@ function curveTraces(line, figure, style, view, colors) {
       mode: "lines+markers", line: { color: style.color, dash: style.dash, width: 2 },
       marker: { symbol: style.symbol, size: 6, color: style.color, maxdisplayed: MOST_MARKERS } },
   ];
+  if (line.baseline) {
+    const told = `${[name, "as shipped"].filter(Boolean).map(escaped).join(", ")}: ${escaped(line.baseline.told)}`;
+    traces.push({
+      ...base, mode: "lines", x: [0, at(depth)], y: [line.baseline.value, line.baseline.value], hovertext: told,
+      name: told, line: { color: style.color, dash: "8px,5px", width: 1.5 },
+    });
+  }
   const marks = [];
   if (line.final) {
     marks.push({ x: at(depth), y: line.values[end], text: text(end), symbol: "diamond-open", size: 10, color: style.color });
@@ -192,14 +313,13 @@ function faded(color) {
 }
 
 function short(text) {
-  const letters = [...text];
-  return letters.length > 60 ? `${letters.slice(0, 59).join("")}…` : text;
+  return cut(text, 60);
 }
 
 // What tells a line from the others of its plot: the run, and the pooling where there are several.
 function lineName(line, figure) {
   const pooling = poolingsOf(figure.lines).length > 1 ? line.named : "";
-  return [several ? runName(line.run) : "", pooling].filter(Boolean).map(short).join(", ");
+  return [calledBy(line.run), pooling].filter(Boolean).map(short).join(", ");
 }
 
 // Ticks of a logarithmic axis: every decade, every other where there are many; plotly's own where there is hardly one.
@@ -231,6 +351,21 @@ const ROWS = {
     ["run", "layer", "n", "mean", "lower_whisker", "q1", "median", "q3", "upper_whisker"],
     figure.choices.filter(shown).flatMap((choice) => choice.boxes.map((box) => (
       [runName(choice.run), box.layer, box.n, box.mean, box.whiskers[0], ...box.quartiles, box.whiskers[1]]))),
+  ],
+  tasks: (figure, shown) => [
+    ["run", "task", "layer", "score", "reference"],
+    figure.choices.filter(shown).flatMap((choice) => choice.rows.flatMap((task, i) => choice.layers.map((layer, j) => (
+      [runName(choice.run), task, layer, choice.values[i][j], choice.reference[i]])))),
+  ],
+  intervals: (figure, shown) => [
+    ["run", "statistic", "metric", "estimate", "low", "high"],
+    figure.choices.filter(shown).flatMap((choice) => choice.rows.map((metric, i) => (
+      [runName(choice.run), choice.statistic, metric, choice.values[i], choice.low[i], choice.high[i]]))),
+  ],
+  scatter: (figure, shown) => [
+    ["run", "metric", "layer", "value", "score"],
+    figure.choices.filter(shown).flatMap((choice) => choice.layers.map((layer, i) => (
+      [runName(choice.run), choice.named, layer, choice.x[i], choice.y[i]]))),
   ],
   bars: (figure, shown) => [
     ["run", "layer", "share"],

@@ -40,7 +40,7 @@ function makeTable(root, { label, columns, fields, count, file, isShown }) {
   }
 
   function heading(column) {
-    const button = element("button", { type: "button" }, column.title);
+    const button = element("button", { type: "button" }, ...breakable(column.title));
     button.addEventListener("click", () => {
       state.descending = state.sort === column ? !state.descending : Boolean(column.number) && !column.ascending;
       state.sort = column;
@@ -81,13 +81,18 @@ function makeTable(root, { label, columns, fields, count, file, isShown }) {
     });
     const seen = Math.min(state.limit, rows.length);
     const of = rows.length === count ? "" : ` of ${count.toLocaleString("en")}`;
-    status.textContent = `${rows.length.toLocaleString("en")}${of} rows` +
+    status.textContent = `${rows.length.toLocaleString("en")}${of} row${rows.length === 1 && !of ? "" : "s"}` +
       (seen < rows.length ? `, the first ${seen.toLocaleString("en")} shown` : "");
     more.hidden = seen >= rows.length;
   }
 
   show();
   return { show };
+}
+
+// A name that may break between its words, and so takes no more room than it needs.
+function breakable(name) {
+  return name.split(/(?<=[a-z0-9])(?=[A-Z])|(?<=[-_./])/u).flatMap((word, i) => (i ? [element("wbr"), word] : [word]));
 }
 
 // Rows by a column's values, what is missing always last; equal values keep their order.

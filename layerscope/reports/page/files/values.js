@@ -3,23 +3,26 @@
 // plots through `escaped`, because plotly reads a few tags and entities in its texts.
 
 const page = JSON.parse(document.getElementById("content").textContent);
-const several = page.runs.length > 1;
-
-// The long frame: columns by name, each with the value of a row (null where there is none).
-const frame = new Map(page.frame.map((column) => {
-  const stored = column.values ? (row) => column.values[row] : () => column.all;
-  const value = column.texts ? (row) => column.texts[stored(row)] ?? null : stored;
-  return [column.name, { name: column.name, number: !column.texts, value }];
-}));
-const frameRows = Math.max(...page.frame.map((column) => column.values?.length ?? 1));
+// A long frame: columns by name, each with the value of a row (null where there is none), and the number of rows.
+function frameOf(given) {
+  const columns = new Map(given.map((column) => {
+    const stored = column.values ? (row) => column.values[row] : () => column.all;
+    const value = column.texts ? (row) => column.texts[stored(row)] ?? null : stored;
+    return [column.name, { name: column.name, number: !column.texts, value }];
+  }));
+  return { columns, rows: Math.max(0, ...given.map((column) => column.values?.length ?? 1)) };
+}
+const numbers = frameOf(page.frame);
+const scores = frameOf(page.scores);
 
 // What every two layers gave, by run, metric and pooling: {layers, values}, layers in order, the final one last.
 function squares() {
+  if (!numbers.rows) return new Map();
   const [run, metric, pooling, layer, site, other, otherSite, value] =
-    ["run", "metric", "pooling", "layer", "site", "layer_b", "site_b", "value"].map((name) => frame.get(name).value);
+    ["run", "metric", "pooling", "layer", "site", "layer_b", "site_b", "value"].map((name) => numbers.columns.get(name).value);
   const name = (site, layer) => (site === "raw" ? String(layer) : "final");
   const found = new Map();
-  for (let row = 0; row < frameRows; row++) {
+  for (let row = 0; row < numbers.rows; row++) {
     if (other(row) === null) continue;
     const key = JSON.stringify([run(row), metric(row), pooling(row)]);
     if (!found.has(key)) found.set(key, new Map());
@@ -62,4 +65,9 @@ function download(name, text) {
 
 function runName(index) {
   return page.runs[index].name;
+}
+
+// What tells a run, or a series of scores, from the others of its kind: nothing where there is no other.
+function calledBy(index) {
+  return page.runs[index].alone ? "" : runName(index);
 }

@@ -1,0 +1,197 @@
+"""Scores of one model by layer, as terminal, page and figures show them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from layerscope.errors import LayerscopeError
+from layerscope.evaluation.evaluation import Evaluation
+from layerscope.evaluation.summary import MIN_SHARE, VARIANT, Grid
+from layerscope.reports.plain import plain, pooling_name
+
+PLACE = ("site", "pooling")
+SHIPPED = "as shipped"
+"""What the row of a baseline is called."""
+AVERAGE = "average"
+SHOWN = {
+    "first": "first", "mean_over_layers": "mean", "best": "best", "best_block": "best block", "last": "last",
+    "oracle": "oracle", "baseline": SHIPPED,
+}  # fmt: skip
+"""Columns of a summary and their headings."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score with what is known of its error: NaN for what is not."""
+
+    value: float
+    stderr: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+
+    @property
+    def half(self) -> float:
+        """Half the 95 % interval where there is one, else one standard error, else NaN."""
+        return (self.high - self.low) / 2 if math.isfinite(self.high - self.low) else self.stderr
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores of one model, revision, site and pooling: what it is called among the others, and its numbers."""
+
+    name: str
+    grid: Grid
+    known: dict[tuple[int | None, str], Score] = field(repr=False)
+    """By layer (None: the model as shipped) and task."""
+
+    @property
+    def layers(self) -> list[int]:
+        """Every layer there is a row of."""
+        return [int(layer) for layer in self.grid.scores.index]
+
+    @property
+    def tasks(self) -> list[str]:
+        """Every task, those with gaps too."""
+        return [str(task) for task in self.grid.scores.columns]
+
+    @property
+    def average(self) -> dict[int, float]:
+        """Mean score by layer over the tasks all layers have; layers that are left out are not in it."""
+        return {} if self.grid.complete.empty else {int(k): float(v) for k, v in self.grid.average.items()}
+
+    @property
+    def best(self) -> int | None:
+        """The layer of the highest average, layer 0 included."""
+        average = self.average
+        return max(average, key=average.__getitem__) if average else None
+
+    @property
+    def shipped(self) -> float:
+        """Mean score of the model as shipped over the same tasks, NaN where one is missing."""
+        return float(self.grid.baseline.reindex(self.grid.complete.columns).mean(skipna=False))
+
+    def at(self, layer: int | None, task: str) -> Score:
+        """Return the score of a layer (None: of the model as shipped) on a task."""
+        return self.known.get((layer, task), Score(math.nan))
+
+    def best_on(self, task: str) -> int | None:
+        """Return the layer with the highest score on a task."""
+        scores = self.grid.scores[task]
+        return int(scores.idxmax()) if scores.notna().any() else None
+
+    def reference(self, task: str) -> float:
+        """Return what a task's scores are compared with: the model as shipped, else the last layer that is known."""
+        shipped = self.at(None, task).value
+        known = self.grid.scores[task].dropna()
+        return float(known.iloc[-1]) if math.isnan(shipped) and len(known) else shipped
+
+    @property
+    def compared_with(self) -> str:
+        """Name what `reference` takes."""
+        shipped = [math.isfinite(self.at(None, task).value) for task in self.tasks]
+        named = f"the model {SHIPPED}"
+        return named if all(shipped) else f"{named}, else the last layer" if any(shipped) else "the last layer"
+
+
+def scored(evaluation: Evaluation, min_share: float = MIN_SHARE) -> list[Scored]:
+    """Return the scores of each model, revision, site and pooling of an evaluation."""
+    return [
+        Scored(series_name(grid.about, evaluation.scores), grid, _known(grid, evaluation.scores))
+        for grid in evaluation.grids(min_share)
+    ]
+
+
+def _known(grid: Grid, scores: pd.DataFrame) -> dict[tuple[int | None, str], Score]:
+    own = (scores["model"] == grid.about["model"]) & (scores["revision"] == grid.about["revision"])
+    place = pd.Series(True, index=scores.index)
+    for key in PLACE:
+        value = grid.about[key]
+        place &= scores[key].isna() if value is None else scores[key] == value
+    rows = scores[own & ((scores["kind"] == "baseline") | place)]
+    return {
+        (None if row.kind == "baseline" else int(row.layer), str(row.task)): Score(
+            float(row.score), float(row.stderr), float(row.low), float(row.high)
+        )
+        for row in rows.itertuples()
+    }
+
+
+def summary(evaluation: Evaluation, min_share: float = MIN_SHARE) -> list[dict[str, Any]]:
+    """Return the rows of an evaluation's summary, none where no model has layers and tasks enough for an average."""
+    if all(grid.complete.empty for grid in evaluation.grids(min_share)):
+        return []
+    found: list[dict[str, Any]] = evaluation.summary(min_share).to_dict(orient="records")
+    return found
+
+
+def merged(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """Return several evaluations as one; scores of one thing in two of them are an error that names both."""
+    if len(evaluations) == 1:
+        return evaluations[0]
+    for i, one in enumerate(evaluations):
+        if any(one.scores.equals(other.scores) for other in evaluations[:i]):
+            raise LayerscopeError(f"evaluation {one.source!r} is given twice: name each evaluation once")
+    rows = pd.concat([one.scores for one in evaluations], ignore_index=True)
+    found = Evaluation(rows, " and ".join(one.source for one in evaluations))
+    for one in evaluations:
+        found.failed |= one.failed
+    return found
+
+
+def decimals(evaluation: Evaluation) -> int:
+    """Return how many decimals tell layers apart in the scores' own units: shares have 4, percents 2."""
+    return 4 if evaluation.scores["score"].abs().max() <= 1 else 2
+
+
+def shared_place(scores: pd.DataFrame) -> str:
+    """Return the site and pooling that all layers share, for a title; empty where there is none."""
+    layers = scores[scores["kind"] == "layer"]
+    parts = [_part(key, layers[key].iloc[0]) for key in PLACE if layers[key].nunique(dropna=False) == 1]
+    return " · ".join(filter(None, parts))
+
+
+def series_name(about: dict[str, Any], scores: pd.DataFrame) -> str:
+    """Return a model's name, with revision, site and pooling where the evaluation has several."""
+    layers = scores[scores["kind"] == "layer"]
+    several = layers.loc[layers["model"] == about["model"], "revision"].nunique() > 1
+    revision = str(about["revision"])
+    short = revision[:7] if re.fullmatch("[0-9a-f]{40}", revision) else revision
+    parts = [_part(key, about[key]) for key in PLACE if layers[key].nunique(dropna=False) > 1]
+    return plain(" ".join([f"{about['model']}@{short}" if several else str(about["model"]), *filter(None, parts)]))
+
+
+def _part(key: str, value: Any) -> str:
+    if pd.isna(value):
+        return ""
+    return pooling_name(value) if key == "pooling" else str(value)
+
+
+def wide_csv(evaluation: Evaluation, min_share: float = MIN_SHARE) -> str:
+    """Return layer × task as a CSV of all models: model, revision, site, pooling, layer, a column a task, average.
+
+    The model as shipped has a row of its own, `as shipped` in the place of a layer. An average runs over the tasks that
+    every layer has.
+    """
+    tasks = list(evaluation.scores.loc[evaluation.scores["kind"] == "layer", "task"].unique())
+    rows: dict[tuple[Any, ...], None] = {}  # a model at several sites is shipped once
+    for entry in scored(evaluation, min_share):
+        average, about = entry.average, entry.grid.about
+        for layer in entry.layers:
+            row = (*(about[key] for key in VARIANT), layer, *(entry.at(layer, task).value for task in tasks))
+            rows[(*row, average.get(layer, math.nan))] = None
+        if len(entry.grid.baseline):
+            row = (about["model"], about["revision"], None, None, SHIPPED)
+            rows[(*row, *(entry.at(None, task).value for task in tasks), entry.shipped)] = None
+    file = io.StringIO()
+    writer = csv.writer(file)
+    writer.writerow([*VARIANT, "layer", *tasks, AVERAGE])
+    writer.writerows([["" if v is None or v != v else v for v in row] for row in rows])
+    return file.getvalue()
