@@ -47,11 +47,16 @@ def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int
 
     Source: Alain and Bengio 2016, Understanding intermediate layers using linear classifier probes.
     """
+    return _cross_validate(*_usable(states, labels, folds), _linear, folds, seed)
 
-    def classifier() -> Any:
-        return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, tol=1e-3))
 
-    return _cross_validate(*_usable(states, labels, folds), classifier, folds, seed)
+def linear_probe_hits(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0) -> npt.NDArray[np.bool_]:
+    """Return which held-out predictions of `linear_probe` are right, `[n]`, for pairing layers sample by sample.
+
+    The same arguments and errors; samples whose class has fewer members than there are folds have no entry.
+    """
+    rows, classes, _ = _usable(states, labels, folds)
+    return _held_out(rows, classes, _linear, folds, seed)[0]
 
 
 def knn_probe(states: Array, labels: npt.ArrayLike, k: int = 10, folds: int = 5, seed: int = 0) -> ProbeScore:
@@ -94,6 +99,10 @@ def _usable(
     return rows[kept], classes[kept], int((~kept).sum())
 
 
+def _linear() -> Any:
+    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, tol=1e-3))
+
+
 def _cross_validate(
     rows: npt.NDArray[np.float64],
     classes: npt.NDArray[np.int64],
@@ -102,13 +111,7 @@ def _cross_validate(
     folds: int,
     seed: int,
 ) -> ProbeScore:
-    right = np.zeros(len(classes), dtype=bool)
-    accuracies = []
-    for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(rows, classes):
-        fitted = classifier().fit(rows[train], classes[train])
-        with config_context(working_memory=_DISTANCES_MB):
-            right[test] = fitted.predict(rows[test]) == classes[test]
-        accuracies.append(float(right[test].mean()))
+    right, accuracies = _held_out(rows, classes, classifier, folds, seed)
     mean = float(right.mean())
     interval = binomtest(int(right.sum()), len(right)).proportion_ci(0.95, method="wilson")
     return ProbeScore(
@@ -120,3 +123,21 @@ def _cross_validate(
         n_skipped=skipped,
         folds=tuple(accuracies),
     )
+
+
+def _held_out(
+    rows: npt.NDArray[np.float64],
+    classes: npt.NDArray[np.int64],
+    classifier: Callable[[], Any],
+    folds: int,
+    seed: int,
+) -> tuple[npt.NDArray[np.bool_], list[float]]:
+    """Return which held-out predictions are right, and the accuracy of each fold."""
+    right = np.zeros(len(classes), dtype=bool)
+    accuracies = []
+    for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(rows, classes):
+        fitted = classifier().fit(rows[train], classes[train])
+        with config_context(working_memory=_DISTANCES_MB):
+            right[test] = fitted.predict(rows[test]) == classes[test]
+        accuracies.append(float(right[test].mean()))
+    return right, accuracies
