@@ -1,9 +1,9 @@
 """Make the rules without labels that come with the package, each with its record on models held out.
 
 Two parts. The metrics' rules are fitted on what the authors of Layer by Layer published for two Pythia models; only
-what follows from it is kept, per rule and held-out model: direction, correlation, the layer chosen, four scores. Half-
-text recall has one direction, so every model is one held out: it is measured here on the texts of each task, and judged
-by the task's own scores, which `layerscope evaluate` gives.
+what follows from it is kept, per rule and held-out model: direction, correlation, the layer chosen, four scores. The
+half-text rule has one direction, so every model is one held out: it is measured here on the texts of each task, and
+judged by the task's own scores, which `layerscope evaluate` gives.
 
     python benchmarks/shipped_rules.py --shared ../shared --out layerscope/evaluation/shipped_rules.json
 """
@@ -21,7 +21,7 @@ import numpy as np
 
 import layerscope
 from layerscope.evaluation import Choice, Rule, corpus_averages, fit_rules, one_variant, open_metrics, save_rules
-from layerscope.evaluation.half_text import half_text_hits, halves_of
+from layerscope.evaluation.half_text import clear_maximum, half_text_ranks, halves_of
 from layerscope.evaluation.texts import TextStates
 from layerscope.inputs import Corpus
 from layerscope.inspecting import made_up_samples
@@ -56,7 +56,12 @@ def half_text(shared: Path, scores: Path) -> Rule:
     """The record of half-text recall on models and tasks at hand."""
     choices = [choice for model, kind in KINDS.items() for choice in _choices(model, kind, shared, scores)]
     return Rule(
-        "half-text", "half_text_recall", "maximum", float("nan"), tuple(choices), source=f"{OURS} ({date.today()})"
+        "half-text",
+        "half_text_reciprocal_rank",
+        "maximum",
+        float("nan"),
+        tuple(choices),
+        source=f"{OURS} ({date.today()})",
     )
 
 
@@ -73,11 +78,10 @@ def _choices(name: str, kind: str, shared: Path, scores: Path) -> Iterator[Choic
         with tempfile.TemporaryDirectory() as folder:
             states = TextStates(model, model.pooling[:1], Path(folder))
             halves = halves_of(_texts(place), ROWS)
-            hits = half_text_hits(states, halves, model.final, model.pooling[0], layers)
-        recall, column = hits.mean(0), table[place.name].loc[1:]
-        layer = layers[int(np.argmax(recall))]
+            ranks = half_text_ranks(states, halves, model.final, model.pooling[0], layers)
+        column, layer = table[place.name].loc[1:], layers[clear_maximum(ranks)]
         print(
-            f"{loaded.name} {place.name}: {len(halves)} texts, recall {np.round(recall, 3)}, "
+            f"{loaded.name} {place.name}: {len(halves)} texts, 1/rank {np.round(ranks.mean(0), 4)}, "
             f"scores {column.round(3).tolist()}"
         )
         yield Choice(

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from layerscope.evaluation.correlation import correlate
     from layerscope.evaluation.evaluation import Evaluation
     from layerscope.evaluation.fitting import fit_rules
-    from layerscope.evaluation.half_text import half_text_recall
+    from layerscope.evaluation.half_text import half_text_recall, half_text_reciprocal_rank
     from layerscope.evaluation.metric_values import corpus_averages, one_variant, open_metrics
     from layerscope.evaluation.opening import open_evaluation
     from layerscope.evaluation.own_tasks import task_from_file
@@ -30,6 +30,7 @@ _HOMES = {
     "evaluate": "verb",
     "fit_rules": "fitting",
     "half_text_recall": "half_text",
+    "half_text_reciprocal_rank": "half_text",
     "knn_probe": "probes",
     "linear_probe": "probes",
     "one_variant": "metric_values",
@@ -53,6 +54,7 @@ __all__ = [
     "evaluate",
     "fit_rules",
     "half_text_recall",
+    "half_text_reciprocal_rank",
     "knn_probe",
     "linear_probe",
     "one_variant",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from layerscope.inputs import Corpus
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 BLOCK = 1024
 TIE = 1e-6
 """Cosines as near as this are taken for equal: batches of another length move them by less."""
@@ -28,6 +29,7 @@ MIDDLE = (0.35, 0.65)
 PASSAGE_WORDS = 64
 MOST = 1000
 FEWEST_TEXTS = 20
+CLEAR = 2.0
 _SENTENCE = re.compile(r"[.!?…。！？][\"'”’)\]]*\s+|\n\s*\n")  # noqa: RUF001
 
 
@@ -39,6 +41,23 @@ def half_text_recall(states_a: Array, states_b: Array) -> Floats:
     states that know nothing the mean is 1 / (2N − 1), also where all are equal. Raises `LayerscopeError` for shapes
     that differ, fewer than two texts and values that are not finite.
     """
+    nearer, ties = _ranks(states_a, states_b)
+    return np.where(nearer == 0, 1 / ties, 0.0).mean(0)
+
+
+def half_text_reciprocal_rank(states_a: Array, states_b: Array) -> Floats:
+    """Return for each text 1 / the rank at which its halves find each other, `[N]` above 0 and up to 1.
+
+    As `half_text_recall`, which is 1 at the first rank and 0 below; of halves as near as the other one the mean over
+    their orders counts. It tells layers apart where few halves come first, as with short texts.
+    """
+    nearer, ties = _ranks(states_a, states_b)
+    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, 2 * nearer.shape[1] + 1))])
+    return ((harmonic[nearer + ties] - harmonic[nearer]) / ties).mean(0)
+
+
+def _ranks(states_a: Array, states_b: Array) -> tuple[Counts, Counts]:
+    """Return for each half, `[2, N]`, how many others are nearer than its partner, and how many as near, with it."""
     a, b = (as_finite64(states, name) for states, name in ((states_a, "states_a"), (states_b, "states_b")))
     if a.ndim != 2 or a.shape != b.shape or len(a) < 2:
         raise LayerscopeError(
@@ -46,17 +65,17 @@ def half_text_recall(states_a: Array, states_b: Array) -> Floats:
         )
     halves = unit_rows(torch.cat([a, b]))
     n = len(a)
-    found = np.empty(2 * n)
+    nearer, ties = np.empty(2 * n, dtype=np.int64), np.empty(2 * n, dtype=np.int64)
     for start in range(0, 2 * n, BLOCK):
         rows = torch.arange(start, min(start + BLOCK, 2 * n), device=halves.device)
         cosines = halves[rows] @ halves.T
         here, partner = rows - start, (rows + n) % (2 * n)
-        own = cosines[here, partner].clone()
+        own = cosines[here, partner].clone()[:, None]
         cosines[here, rows] = -torch.inf
-        nearer = (cosines > own[:, None] + TIE).any(1)
-        ties = ((cosines - own[:, None]).abs() <= TIE).sum(1)  # the partner is one of them
-        found[start : start + len(rows)] = torch.where(nearer, 0.0, 1.0 / ties).cpu().numpy()
-    return (found[:n] + found[n:]) / 2
+        stop = start + len(rows)
+        nearer[start:stop] = (cosines > own + TIE).sum(1).cpu().numpy()
+        ties[start:stop] = ((cosines - own).abs() <= TIE).sum(1).cpu().numpy()
+    return nearer.reshape(2, n), ties.reshape(2, n)
 
 
 @dataclass(frozen=True)
@@ -132,12 +151,24 @@ def _passages(lines: Iterable[str]) -> Iterable[str]:
             joined, words = [], 0
 
 
-def half_text_hits(states: TextStates, halves: Halves, site: str, pooling: str, layers: Sequence[int]) -> Floats:
-    """Return `half_text_recall` at each of these layers, `[N, layers]`; the halves are embedded once."""
+def half_text_ranks(states: TextStates, halves: Halves, site: str, pooling: str, layers: Sequence[int]) -> Floats:
+    """Return `half_text_reciprocal_rank` at each of these layers, `[N, layers]`; the halves are embedded once."""
     keys = states.keys([*halves.first, *halves.second])
     n = len(halves)
-    columns: list[Any] = []
+    columns: list[Floats] = []
     for layer in layers:
         vectors = states.vectors(keys, layer, site, pooling)
-        columns.append(half_text_recall(vectors[:n], vectors[n:]))
+        columns.append(half_text_reciprocal_rank(vectors[:n], vectors[n:]))
     return np.stack(columns, 1)
+
+
+def clear_maximum(values: Floats) -> int:
+    """Return the column of `[N, layers]` with the highest mean, or the last where that is not clear.
+
+    Clear is two standard errors of the difference to the last column, paired over texts: to leave the model as shipped
+    takes evidence.
+    """
+    best = int(np.argmax(values.mean(0)))
+    apart = values[:, best] - values[:, -1]
+    error = float(apart.std(ddof=1)) / len(apart) ** 0.5
+    return best if apart.mean() > CLEAR * error else values.shape[1] - 1

@@ -71,16 +71,18 @@ def record(rule: Rule, forced: bool = False) -> list[str]:
     """Return how a rule without labels did on models held out, in lines."""
     if not rule.choices:
         return ["it was never tried on a model held out: followed because it was asked for"]
-    models = len({choice.model for choice in rule.choices})
+    tried, models = len(rule.choices), len({choice.model for choice in rule.choices})
     wrong = f", by {_points(rule.worst_gain)} at worst" if rule.failures else ""
     lines = [
-        f"on {models} models held out it gained {_points(rule.mean_gain)} over the last layer on average (a layer at "
-        f"random: {_points(rule.chance_gain)}) and fell behind it {rule.failures} of {len(rule.choices)} times{wrong}"
+        f"in {tried} choices on {models} model{'s' * (models > 1)} held out it gained {_points(rule.mean_gain)} over the "
+        f"last layer on average (a layer at random: {_points(rule.chance_gain)}) and fell behind it {rule.failures} of "
+        f"{tried} times{wrong}"
     ]
-    lines += [
-        f"  {choice.model}: layer {choice.layer}, {_points(choice.gain)}; the best {_points(choice.best - choice.last)}"
-        for choice in rule.choices
-    ]
+    for choice in rule.choices:
+        most = _points(choice.best - choice.last)
+        lines.append(
+            f"  {choice.model} {choice.revision}: layer {choice.layer}, {_points(choice.gain)}; the best {most}"
+        )
     lines += [f"  {rule.source}"] if rule.source else []
     return [*lines, "followed because it was asked for"] if forced else lines
 
@@ -151,7 +153,7 @@ def _legend(selection: Selection) -> str:
             f"Scores in {unit}, ± one standard error where it is known; difference to {selection.baseline_name}."
         )
     if selection.evidence is not None and any(row.value is not None for row in selection.layers):
-        told.append(f"value: {selection.evidence.metric}.")
+        told.append(f"Value: {selection.evidence.metric}.")
     if selection.measured is not None:
         told.append(f"ms: a sample's share, {selection.measured}.")
     told.append(

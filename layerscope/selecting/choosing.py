@@ -96,6 +96,8 @@ def by_rule(
         return _selection(case, chosen=layers.index(deepest), rule="deepest", why=why, notes=tuple(notes), **more)
     rule = followed.rule
     end = "the lowest mean rank over its metrics" if rule.parts else f"its {rule.direction} of {rule.metric}"
+    if rule.metric == "half_text_reciprocal_rank":
+        end = "where the halves of a text find each other best, if that is clear, else the deepest layer"
     why = f"{end}{_bounded(case)}"
     return _selection(
         case, chosen=layers.index(followed.layer), rule=rule.name, why=why, evidence=rule,

@@ -13,7 +13,7 @@ import pandas as pd
 
 from layerscope.errors import LayerscopeError, choices
 from layerscope.evaluation.fitting import fit_rules
-from layerscope.evaluation.half_text import half_text_hits, halves_of
+from layerscope.evaluation.half_text import clear_maximum, half_text_ranks, halves_of
 from layerscope.evaluation.metric_values import open_metrics
 from layerscope.evaluation.opening import open_evaluation
 from layerscope.evaluation.rules import Rule
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from layerscope.runs import Run
 
 HALF_TEXT = "half-text"
-RECALL = "half_text_recall"
+RANK = "half_text_reciprocal_rank"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Followed:
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads metrics of one run; half-text recall is measured when it is asked for, with the model that `open` opens."""
+    """Reads metrics of one run; half-text ranks are measured when asked for, with the model that `open` opens."""
 
     run: Run
     pooling: str
@@ -61,9 +61,8 @@ class Reader:
 
         Raises `LayerscopeError` where the run has no such values.
         """
-        if rule.metric == RECALL:
-            values, notes = self._recall()
-            return Followed(rule, rule.choose(values, self.allowed[0]), values, notes)
+        if rule.metric == RANK:
+            return self._half_text(rule)
         parts = rule.parts or (rule,)
         read = [self._read(part, alike) for part in parts]
         frame = pd.DataFrame({part.metric: values for part, (values, _) in zip(parts, read, strict=True)})
@@ -93,8 +92,8 @@ class Reader:
         note = f"{rule.metric} of the rule's record was measured otherwise ({', '.join(told)})" if told else ""
         return values[values.index.isin(self.allowed)], note
 
-    def _recall(self) -> tuple[pd.Series, tuple[str, ...]]:
-        """Return the half-text recall at each layer that may be chosen; the model runs once over all halves."""
+    def _half_text(self, rule: Rule) -> Followed:
+        """Run the model once over all halves, and take the layer at which they find each other clearly best."""
         halves = halves_of(self._corpus(), seed=self.seed)
         model, options = self.open().model, self.run.info["options"]
         if not isinstance(model.encoder, TextEncoder) or model.rank != 3:
@@ -104,10 +103,11 @@ class Reader:
         self.teller.say(f"half-text: the halves of {len(halves):,} texts through {model.loaded.name}")
         with tempfile.TemporaryDirectory() as folder:
             states = TextStates(replace(model, encoder=encoder), (self.pooling,), Path(folder), self.teller)
-            hits = half_text_hits(states, halves, model.final, self.pooling, self.allowed)
-        told = f"half-text recall of {len(halves):,} texts (chance {1 / (2 * len(halves) - 1):.2%})"
-        told += f"; {halves.short:,} too short" if halves.short else ""
-        return pd.Series(hits.mean(0), index=pd.Index(self.allowed, name="layer")), (told,)
+            ranks = half_text_ranks(states, halves, model.final, self.pooling, self.allowed)
+        values = pd.Series(ranks.mean(0), index=pd.Index(self.allowed, name="layer"))
+        told = f"value: mean of 1 / rank over the halves of {len(halves):,} texts"
+        told += f" ({halves.short:,} were too short)" if halves.short else ""
+        return Followed(rule, self.allowed[clear_maximum(ranks)], values, (told,))
 
     def _corpus(self) -> Corpus:
         about = self.run.info["data"]
@@ -141,8 +141,8 @@ def named_rule(rules: Sequence[Rule], name: str) -> Rule:
     found = [rule for rule in rules if name in (rule.name, rule.metric)]
     if found:
         return max(found, key=lambda rule: rule.mean_gain if rule.choices else -math.inf)
-    if name in (HALF_TEXT, RECALL):
-        return Rule(HALF_TEXT, RECALL, "maximum", math.nan, ())
+    if name in (HALF_TEXT, RANK):
+        return Rule(HALF_TEXT, RANK, "maximum", math.nan, ())
     known = dict.fromkeys([HALF_TEXT, *(rule.name for rule in rules)])
     raise LayerscopeError(f"rule {name!r} does not exist{choices(name, known, 'there are')}")
 
