@@ -74,9 +74,9 @@ def record(rule: Rule, forced: bool = False) -> list[str]:
     tried, models = len(rule.choices), len({choice.model for choice in rule.choices})
     wrong = f", by {_points(rule.worst_gain)} at worst" if rule.failures else ""
     lines = [
-        f"in {tried} choices on {models} model{'s' * (models > 1)} held out it gained {_points(rule.mean_gain)} over the "
-        f"last layer on average (a layer at random: {_points(rule.chance_gain)}) and fell behind it {rule.failures} of "
-        f"{tried} times{wrong}"
+        f"in {tried} choices on {models} model{'s' * (models > 1)} held out it gained {_points(rule.mean_gain)} over "
+        f"the last layer on average (a layer at random: {_points(rule.chance_gain)}) and fell behind it "
+        f"{rule.failures} of {tried} times{wrong}"
     ]
     for choice in rule.choices:
         most = _points(choice.best - choice.last)
@@ -130,12 +130,12 @@ def _layers(selection: Selection) -> Table:
 
 
 def _marks(row: Candidate, shipped: bool, selection: Selection, is_chosen: bool) -> str:
-    marks = ["◂ chosen"] if is_chosen else []
+    marks = ["◂"] if is_chosen else []
     if not shipped and row.layer == selection.best:
         marks.append("best")
     if not shipped and row.layer == selection.layers[-1].layer:
         marks.append("last")
-    return ", ".join(marks)
+    return " ".join(marks)
 
 
 def _cost(row: Candidate) -> list[str]:
@@ -152,8 +152,8 @@ def _legend(selection: Selection) -> str:
         told.append(
             f"Scores in {unit}, ± one standard error where it is known; difference to {selection.baseline_name}."
         )
-    if selection.evidence is not None and any(row.value is not None for row in selection.layers):
-        told.append(f"Value: {selection.evidence.metric}.")
+    if any(row.value is not None for row in selection.layers):
+        told.append("Value: what the rule reads.")
     if selection.measured is not None:
         told.append(f"ms: a sample's share, {selection.measured}.")
     told.append(

@@ -105,7 +105,7 @@ class Reader:
             states = TextStates(replace(model, encoder=encoder), (self.pooling,), Path(folder), self.teller)
             ranks = half_text_ranks(states, halves, model.final, self.pooling, self.allowed)
         values = pd.Series(ranks.mean(0), index=pd.Index(self.allowed, name="layer"))
-        told = f"value: mean of 1 / rank over the halves of {len(halves):,} texts"
+        told = f"value: mean of 1 / rank at which the halves of {len(halves):,} texts find each other"
         told += f" ({halves.short:,} were too short)" if halves.short else ""
         return Followed(rule, self.allowed[clear_maximum(ranks)], values, (told,))
 
