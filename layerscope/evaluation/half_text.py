@@ -42,7 +42,7 @@ def half_text_recall(states_a: Array, states_b: Array) -> Floats:
     that differ, fewer than two texts and values that are not finite.
     """
     nearer, ties = _ranks(states_a, states_b)
-    return np.where(nearer == 0, 1 / ties, 0.0).mean(0)
+    return np.asarray(np.where(nearer == 0, 1 / ties, 0.0).mean(0))
 
 
 def half_text_reciprocal_rank(states_a: Array, states_b: Array) -> Floats:
@@ -53,7 +53,7 @@ def half_text_reciprocal_rank(states_a: Array, states_b: Array) -> Floats:
     """
     nearer, ties = _ranks(states_a, states_b)
     harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, 2 * nearer.shape[1] + 1))])
-    return ((harmonic[nearer + ties] - harmonic[nearer]) / ties).mean(0)
+    return np.asarray(((harmonic[nearer + ties] - harmonic[nearer]) / ties).mean(0))
 
 
 def _ranks(states_a: Array, states_b: Array) -> tuple[Counts, Counts]:

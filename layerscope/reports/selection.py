@@ -14,7 +14,7 @@ from rich.text import Text
 
 from layerscope.evaluation.rules import Rule
 from layerscope.reports.plain import plain
-from layerscope.selecting.selection import Candidate, Refused, Selection
+from layerscope.selecting.selection import SHIPPED, Candidate, Refused, Selection
 
 MOST_REFUSED = 6
 
@@ -58,7 +58,12 @@ def answer(selection: Selection) -> str:
 def ship(selection: Selection) -> str:
     """Return the command that writes the chosen model, or why there is none."""
     if selection.as_shipped:
-        return "nothing to truncate: keep the model as it is"
+        kept = (
+            "keep the model as it is"
+            if selection.baseline_name == SHIPPED
+            else "the last layer that was scored is the choice"
+        )
+        return f"nothing to truncate: {kept}"
     if selection.layer == 0:
         return "layer 0 is what the first block reads: no model ends there"
     source, name = selection.source or selection.model, f"{selection.model.split('/')[-1]}-layer{selection.layer}"

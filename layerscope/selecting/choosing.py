@@ -13,7 +13,7 @@ import pandas as pd
 from layerscope.errors import LayerscopeError
 from layerscope.selecting.budget import Budget
 from layerscope.selecting.scored import BY_SCORE, SURE, Scored, best_of, within_loss
-from layerscope.selecting.selection import Candidate, Refused, Selection
+from layerscope.selecting.selection import SHIPPED, Candidate, Refused, Selection
 
 if TYPE_CHECKING:
     from layerscope.early_exit.costs import Cost, Costs
@@ -36,7 +36,7 @@ class Case:
     costs: Costs | None
     depth: int = 0
     sites: tuple[str, ...] = ()
-    baseline: str = "the model as shipped"
+    baseline: str = SHIPPED
 
     @property
     def layers(self) -> tuple[int, ...]:

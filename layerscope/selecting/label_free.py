@@ -13,13 +13,13 @@ import pandas as pd
 
 from layerscope.errors import LayerscopeError, choices
 from layerscope.evaluation.fitting import fit_rules
-from layerscope.evaluation.half_text import clear_maximum, half_text_ranks, halves_of
+from layerscope.evaluation.half_text import Halves, clear_maximum, half_text_ranks, halves_of
 from layerscope.evaluation.metric_values import open_metrics
 from layerscope.evaluation.opening import open_evaluation
 from layerscope.evaluation.rules import Rule
 from layerscope.evaluation.saved_rules import open_rules, shipped_rules
 from layerscope.evaluation.texts import TextStates
-from layerscope.inputs import Corpus, open_corpus
+from layerscope.inputs import open_corpus
 from layerscope.inputs.builtin import BUILT_IN
 from layerscope.models.encode import TextEncoder
 from layerscope.progress import Teller
@@ -51,8 +51,7 @@ class Reader:
     run: Run
     pooling: str
     allowed: tuple[int, ...]
-    data: Any
-    seed: int
+    halves: Callable[[], Halves]
     open: Callable[[], Source]
     teller: Teller
 
@@ -94,7 +93,7 @@ class Reader:
 
     def _half_text(self, rule: Rule) -> Followed:
         """Run the model once over all halves, and take the layer at which they find each other clearly best."""
-        halves = halves_of(self._corpus(), seed=self.seed)
+        halves = self.halves()
         model, options = self.open().model, self.run.info["options"]
         if not isinstance(model.encoder, TextEncoder) or model.rank != 3:
             raise LayerscopeError(f"{model.loaded.name} gives no states of tokens: half-text takes models of texts")
@@ -109,14 +108,17 @@ class Reader:
         told += f" ({halves.short:,} were too short)" if halves.short else ""
         return Followed(rule, self.allowed[clear_maximum(ranks)], values, (told,))
 
-    def _corpus(self) -> Corpus:
-        about = self.run.info["data"]
-        if self.data is not None:
-            return open_corpus(self.data)
-        source = about.get("source")
-        if not source or not (source in BUILT_IN or source.startswith("hf:") or Path(source).expanduser().exists()):
-            raise LayerscopeError(f"the run's data ({source or about['name']}) are not there: name them with --data")
-        return open_corpus(source, text_column=about.get("text_column"), label_column=about.get("label_column"))
+
+def halves_for(run: Run, data: Any, seed: int) -> Halves:
+    """Return the halves of the texts of a run, or of other data; raises where these are not there or have none."""
+    about = run.info["data"]
+    if data is not None:
+        return halves_of(open_corpus(data), seed=seed)
+    source = about.get("source")
+    if not source or not (source in BUILT_IN or source.startswith("hf:") or Path(source).expanduser().exists()):
+        raise LayerscopeError(f"the run's data ({source or about['name']}) are not there: name them with --data")
+    columns = {name: about.get(name) for name in ("text_column", "label_column")}
+    return halves_of(open_corpus(source, **columns), seed=seed)
 
 
 def rules_from(evidence: Any) -> list[Rule]:

@@ -8,6 +8,10 @@ from typing import Any
 from layerscope.evaluation.rules import Rule
 from layerscope.evaluation.saved_rules import as_record
 
+SHIPPED = "the model as shipped"
+LAST = "the last layer"
+"""What stands for a model as shipped that was not scored."""
+
 
 @dataclass(frozen=True)
 class Candidate:

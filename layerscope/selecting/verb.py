@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,11 @@ from layerscope.evaluation.opening import open_evaluation
 from layerscope.progress import Console, Silent, Teller
 from layerscope.selecting.budget import Budget
 from layerscope.selecting.choosing import Case, by_rule, by_scores
-from layerscope.selecting.label_free import Reader, named_rule, rules_from, trusted
+from layerscope.selecting.label_free import RANK, Reader, halves_for, named_rule, rules_from, trusted
 from layerscope.selecting.opened import Opened, place_of
 from layerscope.selecting.scored import BY_SCORE
 from layerscope.selecting.scores_of import Wanted, has_labels, judged, probed
-from layerscope.selecting.selection import Selection
+from layerscope.selecting.selection import LAST, SHIPPED, Selection
 
 if TYPE_CHECKING:
     from layerscope.early_exit.costs import Costs
@@ -105,7 +106,8 @@ def select(
     opened = _opened(given)
     if isinstance(opened, Evaluation):
         return _of_evaluation(opened, asked, cost_model, device, teller)
-    return _of_run(opened, asked, labels, evidence, data, seed, Opened(cost_model or opened, device, teller))
+    shown = Opened(opened if cost_model is None else cost_model, device, teller)
+    return _of_run(opened, asked, labels, evidence, data, seed, shown)
 
 
 def _opened(given: Any) -> Run | Evaluation:
@@ -134,14 +136,14 @@ def _of_evaluation(evaluation: Evaluation, asked: _Asked, cost_model: Any, devic
         raise LayerscopeError(
             f"rule {asked.rule!r} reads metrics of a run: give the run, or choose {', '.join(BY_SCORE)} of scores"
         )
-    opened = Opened(cost_model or place_of(name), device, teller, str(grid.about["revision"]))
+    opened = Opened(place_of(name) if cost_model is None else cost_model, device, teller, str(grid.about["revision"]))
     costs, told = _costs(opened, [layer for layer in scored.layers if layer], asked)
     sites = opened.source().model.sites if costs is not None else evaluation.scores["site"].dropna().unique()
     case = Case(
         name, grid.about["site"], grid.about["pooling"], asked.budget, asked.first_layer, scored, costs,
-        sites=tuple(map(str, sites)), baseline="the model as shipped" if is_shipped else "the last layer",
+        sites=tuple(map(str, sites)), baseline=SHIPPED if is_shipped else LAST,
     )  # fmt: skip
-    source = str(opened.given) if opened.given is not None else name
+    source = str(opened.given) if isinstance(opened.given, (str, Path)) else name
     return by_scores(case, asked.rule, source, (*notes, *told))
 
 
@@ -156,15 +158,20 @@ def _of_run(
     if asked.budget.max_loss is not None and not has_scores:
         raise LayerscopeError("--max-loss needs scores: a run with labels, or an evaluation; without, no loss is known")
     rules = rules_from(evidence) if free or not has_scores else []
-    forced = named_rule(rules, str(asked.rule)) if free else None  # a wrong name is told before the long part
+    forced = named_rule(rules, str(asked.rule)) if free else None
+    halves = cache(lambda: halves_for(run, data, seed))
+    if forced is not None and forced.metric == RANK:
+        halves()  # what is wrong is told before the long part
     costs, told = _costs(opened, range(1, run.depth + 1), asked)
     scored = probed(run, labels, pooling, opened.teller) if has_scores else None
+    if not has_scores and run.info["data"].get("labels"):
+        told = ("the run's labels give no two classes of five samples to probe: they are left out", *told)
     name = str(run.info["model"]["name"])
     case = Case(name, run.final, pooling, asked.budget, asked.first_layer, scored, costs, run.depth)
     source = str(run.path)
     if scored is not None and not free:
         return by_scores(case, asked.rule, source, told)
-    reader = Reader(run, pooling, case.candidates(), data, seed, opened.source, opened.teller)
+    reader = Reader(run, pooling, case.candidates(), halves, opened.source, opened.teller)
     if forced is not None:
         return by_rule(case, reader.follow(forced, alike=False), (), source, told, forced=True)
     followed, refused = trusted(rules, reader)

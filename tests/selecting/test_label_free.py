@@ -1,5 +1,6 @@
 """Without labels: a rule that proved itself, a rule that is forced, or the model as shipped."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -128,3 +129,15 @@ def test_bounds_without_a_trusted_rule(bare):
 
 def test_a_rule_without_a_record_has_no_gain(bare):
     assert math.isnan(rule(bare).mean_gain) and distrust(rule(bare), "causal")
+
+
+def test_the_command_without_labels(bare, cli, tmp_path):
+    told = json.loads(cli("select", bare.path, "--rule", "half-text", "--no-cost", "--json").out)
+    assert told["forced"] and told["evidence"]["name"] == "half-text" and len(told["evidence"]["choices"]) == 8
+    assert told["layers"][1]["value"] > 0 and told["gain"] in (None, 0)
+    shown = cli("select", bare.path, "--no-cost")
+    assert "no label-free rule is trusted here" in shown.out and "rule not followed" in shown.out
+    assert shown.out.splitlines()[-1] == "nothing to truncate: keep the model as it is"
+    (tmp_path / "few.txt").write_text("a few words\n")
+    wrong = cli("select", bare.path, "--rule", "half-text", "--data", tmp_path / "few.txt")
+    assert wrong.status == 2 and "texts of 8 words or more" in wrong.line and "costs" not in wrong.err
