@@ -32,8 +32,8 @@ AUTHORS = (
     "one family; the metrics were computed by their authors, in part by other definitions than here"
 )
 OURS = (
-    "measured here on the texts of four tasks, 500 rows each (Banking77, TREC, SST-2, STS-B), scores of the same tasks; "
-    "the rule took its form (rank, two standard errors) on these very tasks, so that its record flatters it"
+    "measured here on the texts of four tasks, 500 rows each (Banking77, TREC, SST-2, STS-B), scores of the same "
+    "tasks; the rule took its form (rank, two standard errors) on these very tasks, so that its record flatters it"
 )
 TASKS = ("classification:banking77", "classification:trec", "classification:sst2", "sts:stsbenchmark")
 KINDS = {"minilm": "bidirectional", "models/stories260K": "causal"}
