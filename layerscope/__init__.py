@@ -13,23 +13,26 @@ if TYPE_CHECKING:
     from layerscope.profiling import profile
     from layerscope.reports.page import report
     from layerscope.runs import Run, open_run
+    from layerscope.selecting import Selection, select
 
 _HOMES = {
     "Evaluation": "layerscope.evaluation",
     "LayerscopeError": "layerscope.errors",
     "Run": "layerscope.runs",
+    "Selection": "layerscope.selecting",
     "evaluate": "layerscope.evaluation",
     "inspect": "layerscope.inspecting",
     "open_evaluation": "layerscope.evaluation",
     "open_run": "layerscope.runs",
     "profile": "layerscope.profiling",
     "report": "layerscope.reports.page",
+    "select": "layerscope.selecting",
     "truncate": "layerscope.early_exit",
 }
 
 __all__ = [
-    "Evaluation", "LayerscopeError", "Run", "evaluate", "inspect", "open_evaluation", "open_run", "profile", "report",
-    "truncate",
+    "Evaluation", "LayerscopeError", "Run", "Selection", "evaluate", "inspect", "open_evaluation", "open_run",
+    "profile", "report", "select", "truncate",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

@@ -136,6 +136,16 @@ def evaluate(  # noqa: D417
     csv: Annotated[
         Path | None, typer.Option(help="Write the scores, layer × task, as CSV.", rich_help_panel=TASKS)
     ] = None,
+    save_rules: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the rules and their record into this file, for select --evidence.", rich_help_panel=SCORES
+        ),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="What the models of --save-rules are: causal or bidirectional.", rich_help_panel=SCORES),
+    ] = None,
     revision: Revision = None,
     part: Part = None,
     blocks: Blocks = None,
@@ -170,6 +180,8 @@ def evaluate(  # noqa: D417
         found = _against(evaluation, metrics, variant, {
             "first_layer": usage.whole(first_layer), "min_share": share,
         }, {"bootstrap": usage.whole(bootstrap), "seed": usage.whole(seed)})  # fmt: skip
+    if save_rules is not None:
+        _save_rules(found.get("rules") or [], save_rules, kind, results or str(model))
     if save is not None:
         print(f"saved: {evaluation.save(save)}", file=sys.stderr)
     if table is not None:
@@ -242,6 +254,25 @@ def _against(
     except LayerscopeError as error:  # the rest stands without them
         print(f"no rules: {error}", file=sys.stderr)
     return {"correlations": correlations, "rules": rules}
+
+
+def _save_rules(rules: list[Rule], path: Path, kind: str | None, scores: str) -> None:
+    """Write rules with what tells of their record: the scores they were fitted on, and the kind of their models."""
+    import shlex
+    from dataclasses import replace
+
+    from layerscope.errors import LayerscopeError
+    from layerscope.evaluation import save_rules
+
+    if not rules:
+        raise LayerscopeError("--save-rules has no rule to write: give --metrics, and scores of two models or more")
+    source = f"fitted on {Path(scores).name}"
+    told = [
+        replace(rule, source=source, choices=tuple(replace(choice, kind=kind) for choice in rule.choices))
+        for rule in rules
+    ]
+    written = save_rules(told, path, command=shlex.join(["layerscope", *sys.argv[1:]]))
+    print(f"rules: {written}", file=sys.stderr)
 
 
 def _share(text: str) -> Any:

@@ -80,18 +80,18 @@ def measure(source: Source, made: Sequence[Made], format: str, site: str) -> lis
     for model in (full, *cuts):  # the counter of operations hooks into gradients; the weights are shared, this is not
         model.requires_grad_(False)
     onnx = format == "onnx"
-    run_whole, *runs = [plain_run(_called(model, source), work) for model in (full, *cuts)]
+    run_whole, *runs = [plain_run(called(model, source), work) for model in (full, *cuts)]
     if onnx:
         runs = [onnx_run(source, entry.folder, work) for entry in made]
     with evaluating(module):
         whole, *times = milliseconds([run_whole, *runs], work.samples, source.model.device)
-    most = operations(_called(full, source), work)
+    most = operations(called(full, source), work)
     beside: dict[str, Any] = {
         "full_parameters": parameters(full),
-        "full_megabytes": _megabytes(full, torch.float32 if onnx else source.dtype),
+        "full_megabytes": megabytes(full, torch.float32 if onnx else source.dtype),
         "full_milliseconds": whole,
         "full_score": _score(source, deepest)[0],
-        "measured": _told(source, work, onnx),
+        "measured": told(source, work, onnx),
     }
     figures = []
     for entry, cut, took in zip(made, cuts, times, strict=True):
@@ -101,19 +101,20 @@ def measure(source: Source, made: Sequence[Made], format: str, site: str) -> lis
                 model=source.name, layer=entry.layer, depth=deepest, path=str(entry.folder), format=format,
                 site=site if source.model.stack.norm is not None else "raw", auto=auto_class(cut),
                 parameters=parameters(cut), megabytes=_on_disk(entry.folder, onnx), milliseconds=took,
-                speedup=whole / took, ideal=most / max(1, operations(_called(cut, source), work)), score=score,
+                speedup=whole / took, ideal=most / max(1, operations(called(cut, source), work)), score=score,
                 stderr=stderr, **beside,
             )
         )  # fmt: skip
     return figures
 
 
-def _called(model: nn.Module, source: Source) -> nn.Module:
-    """The model, or the one of its towers that reads these inputs."""
+def called(model: nn.Module, source: Source) -> nn.Module:
+    """Return the model, or the one of its towers that reads these inputs."""
     return model.get_submodule(source.model.stack.entry)
 
 
-def _told(source: Source, work: Workload, onnx: bool) -> str:
+def told(source: Source, work: Workload, onnx: bool = False) -> str:
+    """Return in words what milliseconds are of, and what they were measured on."""
     engine = ", this model by onnxruntime and the full one by torch" if onnx else ""
     return f"medians over forwards of {work.told}, in turns{engine}, on {machine(source.model.device)}"
 
@@ -123,7 +124,8 @@ def _on_disk(folder: Path, onnx: bool) -> float:
     return sum(path.stat().st_size for path in files) / 1e6
 
 
-def _megabytes(module: nn.Module, dtype: torch.dtype) -> float:
+def megabytes(module: nn.Module, dtype: torch.dtype) -> float:
+    """Return how large a model's weights are in a checkpoint of this dtype."""
     return parameters(module) * torch.empty(0, dtype=dtype).element_size() / 1e6
 
 

@@ -48,9 +48,23 @@ def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int
 
     Source: Alain and Bengio 2016, Understanding intermediate layers using linear classifier probes.
     """
+    return score_of(*_linearly(states, labels, folds, seed))
+
+
+def linear_probe_hits(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0) -> npt.NDArray[np.bool_]:
+    """Return which held-out predictions of `linear_probe` are right, `[n]`, for pairing layers sample by sample.
+
+    The same arguments and errors; samples whose class has fewer members than there are folds have no entry.
+    """
+    return _linearly(states, labels, folds, seed)[0]
+
+
+def _linearly(
+    states: Array, labels: npt.ArrayLike, folds: int, seed: int
+) -> tuple[npt.NDArray[np.bool_], list[float], int]:
     rows, classes, skipped = _usable(states, labels, folds)
     splits = StratifiedKFold(folds, shuffle=True, random_state=seed).split(rows, classes)
-    return score_of(*_judged(rows, classes, linear_classifier, splits), skipped)
+    return *_judged(rows, classes, linear_classifier, splits), skipped
 
 
 def linear_classifier() -> Any:

@@ -21,7 +21,7 @@ class Choice:
     """The layer a rule chose for a model that took no part in fitting it, and what that layer scores.
 
     `direction` was fitted on the other models; `last`, `best` and `mean` are scores of the layers that could be chosen:
-    of the last, of the best, and of one drawn at random.
+    of the last, of the best, and of one drawn at random; `kind` what the model is (causal, bidirectional), where told.
     """
 
     model: str
@@ -32,6 +32,7 @@ class Choice:
     last: float
     best: float
     mean: float
+    kind: str | None = None
 
     @property
     def gain(self) -> float:
@@ -54,7 +55,8 @@ class Rule:
     """Take the layer at a metric's minimum or maximum; with `parts`, that of the lowest mean rank over these rules.
 
     `direction` and `correlation` (mean Spearman with the mean score, over models) are fitted on all models; `choices`
-    were made for each model with the direction fitted on the **other** models, and are the evidence.
+    were made for each model with the direction fitted on the **other** models, and are the evidence. `source` says by
+    whom metrics and scores were measured.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Rule:
     site: str | None = None
     pooling: str | None = None
     parts: tuple[Rule, ...] = ()
+    source: str = ""
 
     @property
     def gains(self) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -114,6 +114,14 @@ def options_from(
         lens_tokens="auto" if lens_tokens == "auto" else _count(lens_tokens),
         **others,
     )
+
+
+def options_of(info: dict[str, Any]) -> Options:
+    """Return the options that a run's manifest tells."""
+    known = {field.name for field in fields(Options)}
+    told: dict[str, Any] = {name: value for name, value in info["options"].items() if name in known}
+    told |= {name: tuple(value) for name, value in told.items() if isinstance(value, list)}
+    return Options(**told)
 
 
 def _count(value: int | str | None) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.evaluation.probes import knn_probe, linear_probe
-from layerscope.profiling.tables.source import Row, Source
+from layerscope.profiling.tables.source import Numbers, Row, Source
 from layerscope.runs.states import Column
 
 MOST = 5000
@@ -19,11 +19,8 @@ FOLDS = 5
 
 def label_rows(source: Source) -> Iterator[Row]:
     """Yield probe accuracies by layer, at the site that a truncated model would yield."""
-    plan = source.folder.plan
-    rows = source.rows[np.argsort(source.sample[source.rows])]
-    left_out = source.total - len(rows)
-    if len(rows) > MOST:
-        rows = np.sort(np.random.default_rng([source.options.seed, 3]).choice(rows, MOST, replace=False))
+    plan, rows = source.folder.plan, probed_rows(source)
+    left_out = source.total - len(source.rows)
     if "label" not in plan or not can_be_probed(labels := plan["label"].to_numpy()[rows]):
         return
     total = len(rows) + left_out
@@ -35,6 +32,14 @@ def label_rows(source: Source) -> Iterator[Row]:
                 if source.wants(name):
                     score = probe(states, labels, folds=FOLDS, seed=source.options.seed)
                     yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
+
+
+def probed_rows(source: Source) -> Numbers:
+    """Return the plan's rows of the finite samples that are probed, in the order of the samples unless drawn."""
+    rows = source.rows[np.argsort(source.sample[source.rows])]
+    if len(rows) <= MOST:
+        return rows
+    return np.sort(np.random.default_rng([source.options.seed, 3]).choice(rows, MOST, replace=False))
 
 
 def can_be_probed(labels: Any) -> bool:

@@ -1,0 +1,115 @@
+"""Make the rules without labels that come with the package, each with its record on models held out.
+
+Two parts. The metrics' rules are fitted on what the authors of Layer by Layer published for two Pythia models; only
+what follows from it is kept, per rule and held-out model: direction, correlation, the layer chosen, four scores. The
+half-text rule has one direction, so every model is one held out: it is measured here on the texts of each task, and
+judged by the task's own scores, which `layerscope evaluate` gives.
+
+    python benchmarks/shipped_rules.py --shared ../shared --out layerscope/evaluation/shipped_rules.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+
+import layerscope
+from layerscope.evaluation import Choice, Rule, corpus_averages, fit_rules, one_variant, open_metrics, save_rules
+from layerscope.evaluation.half_text import clear_maximum, half_text_ranks, halves_of
+from layerscope.evaluation.texts import TextStates
+from layerscope.inputs import Corpus
+from layerscope.inspecting import made_up_samples
+from layerscope.models import LoadOptions, Override, find_layers, load
+
+AUTHORS = (
+    "scores and metric values published with Layer by Layer (Skean et al. 2025) for Pythia-160M and -410M, which are "
+    "one family; the metrics were computed by their authors, in part by other definitions than here"
+)
+OURS = (
+    "measured here on the texts of four tasks, 500 rows each (Banking77, TREC, SST-2, STS-B), scores of the same "
+    "tasks; the rule took its form (rank, two standard errors) on these very tasks, so that its record flatters it"
+)
+TASKS = ("classification:banking77", "classification:trec", "classification:sst2", "sts:stsbenchmark")
+KINDS = {"minilm": "bidirectional", "models/stories260K": "causal"}
+ROWS = 500
+
+
+def published(folder: Path) -> list[Rule]:
+    """Rules fitted on the published values, each model held out in turn."""
+    evaluation = layerscope.open_evaluation(folder / "mteb_scores.csv.gz")
+    metrics = one_variant(corpus_averages(open_metrics(folder / "metrics.csv.gz")))
+    source = f"{AUTHORS} ({date.today()})"
+    return [_told(rule, source) for rule in fit_rules(metrics, evaluation)]
+
+
+def _told(rule: Rule, source: str) -> Rule:
+    choices = tuple(replace(choice, kind="causal") for choice in rule.choices)
+    return replace(rule, source=source, choices=choices, parts=tuple(replace(part, choices=()) for part in rule.parts))
+
+
+def half_text(shared: Path, scores: Path) -> Rule:
+    """The record of half-text recall on models and tasks at hand."""
+    choices = [choice for model, kind in KINDS.items() for choice in _choices(model, kind, shared, scores)]
+    return Rule(
+        "half-text",
+        "half_text_reciprocal_rank",
+        "maximum",
+        float("nan"),
+        tuple(choices),
+        source=f"{OURS} ({date.today()})",
+    )
+
+
+def _choices(name: str, kind: str, shared: Path, scores: Path) -> Iterator[Choice]:
+    given = name if name == "minilm" else str(shared / name)
+    tasks = [f"{task.partition(':')[0]}:{shared / 'data' / task.partition(':')[2]}" for task in TASKS]
+    evaluation = layerscope.evaluate(given, tasks, scores / Path(name).name, samples=ROWS)
+    table = evaluation.table()
+    loaded = load(given, LoadOptions())
+    model = find_layers(loaded, *made_up_samples(loaded.module), Override(), max_length=None, prompt="")
+    layers = range(1, model.stack.depth + 1)
+    for task in TASKS:
+        place = shared / "data" / task.partition(":")[2]
+        with tempfile.TemporaryDirectory() as folder:
+            states = TextStates(model, model.pooling[:1], Path(folder))
+            halves = halves_of(_texts(place), ROWS)
+            ranks = half_text_ranks(states, halves, model.final, model.pooling[0], layers)
+        column, layer = table[place.name].loc[1:], layers[clear_maximum(ranks)]
+        print(
+            f"{loaded.name} {place.name}: {len(halves)} texts, 1/rank {np.round(ranks.mean(0), 4)}, "
+            f"scores {column.round(3).tolist()}"
+        )
+        yield Choice(
+            loaded.name, place.name, "maximum", layer, score=float(column[layer]), last=float(column.iloc[-1]),
+            best=float(column.max()), mean=float(column.mean()), kind=kind,
+        )  # fmt: skip
+
+
+def _texts(place: Path) -> Corpus:
+    """The texts of a task's test rows, without labels, pairs one after the other."""
+    import pandas as pd
+
+    frame = pd.read_csv(place / "test.csv")
+    texts = [str(text) for name in ("text", "text_a", "text_b") if name in frame for text in frame[name]]
+    return Corpus(place.name, "text", tuple(texts), tuple(map(str, range(len(texts)))))
+
+
+def main() -> None:
+    """Fit, measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shared", type=Path, default=Path("../shared"))
+    parser.add_argument("--scores", type=Path, default=Path("scores"))
+    parser.add_argument("--out", type=Path, default=Path("layerscope/evaluation/shipped_rules.json"))
+    asked = parser.parse_args()
+    rules = [*published(asked.shared / "data" / "published_layerwise"), half_text(asked.shared, asked.scores)]
+    print(save_rules(rules, asked.out, command="python benchmarks/shipped_rules.py"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Rules written and read again; those of the package; what trust asks of a record."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typed import cli
+
+from layerscope.errors import LayerscopeError
+from layerscope.evaluation import (
+    Choice,
+    Rule,
+    corpus_averages,
+    fit_rules,
+    one_variant,
+    open_evaluation,
+    open_metrics,
+    open_rules,
+    save_rules,
+    shipped_rules,
+)
+
+__all__ = ["cli"]
+
+
+def rule(*gains: float, name: str = "r", kind: str | None = "causal", direction: str = "minimum") -> Rule:
+    choices = [Choice(f"m{i}", "", direction, 2, 0.5 + gain, 0.5, 0.9, 0.51, kind) for i, gain in enumerate(gains)]
+    return Rule(name, "lidar", direction, -0.5, tuple(choices), variant="q=3", source="here")
+
+
+def test_rules_come_back_as_they_were(tmp_path: Path):
+    one = rule(0.1, 0.2)
+    both = Rule("mean rank of 2", "mean rank", None, math.nan, one.choices, parts=(one, rule(0.3, name="s")))
+    back = open_rules(save_rules([one, both], tmp_path / "rules.json", command="layerscope evaluate"))
+    assert back[0] == one and back[1].parts == both.parts
+    assert math.isnan(back[1].correlation) and back[1].mean_gain == both.mean_gain
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1, "rules": [{}]}', "model,layer\n"])
+def test_a_file_that_holds_no_rules(tmp_path: Path, text: str):
+    (tmp_path / "rules.json").write_text(text)
+    with pytest.raises(LayerscopeError, match="holds no rules"):
+        open_rules(tmp_path / "rules.json")
+
+
+def test_rules_of_a_newer_version_and_of_nowhere(tmp_path: Path):
+    (tmp_path / "rules.json").write_text('{"format": 9, "rules": []}')
+    with pytest.raises(LayerscopeError, match="newer layerscope"):
+        open_rules(tmp_path / "rules.json")
+    with pytest.raises(LayerscopeError, match="did you mean rules.json"):
+        open_rules(tmp_path / "rule.json")
+
+
+def test_shipped_rules_tell_where_they_come_from():
+    shipped = shipped_rules()
+    assert shipped and all(r.source and r.choices for r in shipped)
+    assert all(choice.kind for r in shipped for choice in r.choices)
+
+
+def test_shipped_rules_are_those_of_the_published_values(published: Path):
+    metrics = one_variant(corpus_averages(open_metrics(published / "metrics.csv.gz")))
+    fitted = {r.name: r for r in fit_rules(metrics, open_evaluation(published / "mteb_scores.csv.gz"))}
+    shipped = {r.name: r for r in shipped_rules() if "published" in r.source}
+    assert fitted.keys() == shipped.keys()
+    for name, found in fitted.items():
+        assert shipped[name].gains == pytest.approx(found.gains)
+        assert shipped[name].layers == found.layers
+
+
+def test_evaluate_saves_rules(cli, tmp_path: Path, published: Path):
+    out = tmp_path / "rules.json"
+    given = ["--results", published / "mteb_scores.csv.gz", "--metrics", published / "metrics.csv.gz"]
+    cli("evaluate", *given, "--bootstrap", 0, "--save-rules", out, "--kind", "causal")
+    (best, *_) = open_rules(out)
+    assert best.name == "minimum lidar · wikitext" and {c.kind for c in best.choices} == {"causal"}
+    assert "--save-rules" in json.loads(out.read_text())["command"]
+    failed = cli("evaluate", *given[:2], "--save-rules", out)
+    assert failed.status == 2 and "no rule to write" in failed.line
+    assert replace(best, choices=()).mean_gain != best.mean_gain

@@ -1,0 +1,97 @@
+"""A choice as it is printed and as JSON, and the command that prints it."""
+
+import io
+import json
+import math
+import re
+import shlex
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from frames import scored
+from rich.console import Console
+from typed import cli
+
+import layerscope
+from layerscope.evaluation import Choice, Evaluation, Rule
+from layerscope.reports.selection import answer, record, ship, show
+
+__all__ = ["cli"]
+
+
+@pytest.fixture
+def evaluation() -> Evaluation:
+    rows = [scored({"x": [0.9, 0.5, 0.70, 0.6], "y": [0.9, 0.3, 0.52, 0.4], "z": [0.9, 0.1, 0.31, 0.2]}, "a[b]c")]
+    rows.append(scored({"x": [0.65], "y": [0.45], "z": [0.25]}, "a[b]c").assign(layer=None))
+    return Evaluation(pd.concat(rows))
+
+
+def printed(selection: layerscope.Selection, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    show(selection, console)
+    return console.file.getvalue()
+
+
+def test_the_first_line_is_the_answer_and_the_last_the_command(evaluation):
+    found = layerscope.select(evaluation, cost=False, progress=False)
+    lines = printed(found).splitlines()
+    # .51 against .45; by task +.05 +.07 +.06: error .0058
+    assert lines[0] == "layer 2 of 3 · 51.0 % · +6.0 ±0.6 against the model as shipped"
+    assert shlex.split(lines[-1].removeprefix("ship it: ")) == [
+        "layerscope", "truncate", "a[b]c", "--layer", "2", "--out", "a[b]c-layer2",
+    ]  # fmt: skip
+    row = next(line for line in lines if re.match(r"\s+2 ", line))
+    assert "51.0 %" in row and "+6.0 ±0.6" in row and "◂ best" in row
+
+
+def test_percents_are_told_as_they_are(evaluation):
+    percent = Evaluation(evaluation.scores.assign(score=evaluation.scores["score"] * 100))
+    text = answer(layerscope.select(percent, cost=False, progress=False))
+    assert text == "layer 2 of 3 · 51.00 · +6.00 ±0.58 against the model as shipped"
+
+
+def test_no_layer_is_shipped_where_the_model_is_best_as_it_is(evaluation):
+    shipped = evaluation.scores.assign(score=evaluation.scores["score"].where(evaluation.scores["layer"].notna(), 0.99))
+    found = layerscope.select(Evaluation(shipped), cost=False, progress=False)
+    assert answer(found) == "the model as shipped · 99.0 %"
+    assert ship(found) == "nothing to truncate: keep the model as it is"
+
+
+def test_a_record_tells_how_often_and_how_wrongly_a_rule_failed():
+    choices = (
+        Choice("m", "r", "minimum", 2, 0.6, 0.5, 0.7, 0.55),
+        Choice("n", "r", "minimum", 4, 0.45, 0.5, 0.6, 0.52),
+    )
+    lines = record(Rule("r", "lidar", "minimum", -0.5, choices, source="by us"))
+    assert "in 2 choices on 2 models held out it gained +2.5" in lines[0] and "(a layer at random: +3.5)" in lines[0]
+    assert "fell behind it 1 of 2 times, by −5.0 at worst" in lines[0]
+    assert lines[1:] == ["  m r: layer 2, +10.0; the best +20.0", "  n r: layer 4, −5.0; the best +10.0", "  by us"]
+    assert "never tried" in record(Rule("r", "lidar", "maximum", math.nan, ()))[0]
+
+
+def test_the_command_prints_json_alone(evaluation, cli, tmp_path: Path):
+    evaluation.save(tmp_path / "scores")
+    done = cli("select", tmp_path / "scores", "--no-cost", "--json")
+    told = json.loads(done.out)
+    assert done.status == 0 and told["layer"] == 2 and told["gain"] == pytest.approx(0.06)
+    assert [row["layer"] for row in told["layers"]] == [0, 1, 2, 3] and told["chosen"]["score"] == pytest.approx(0.51)
+    assert json.loads(cli("select", tmp_path / "scores", "--no-cost", "--with-embeddings", "--json").out)["layer"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--max-loss", "-1"], "--max-loss -1.0 makes no sense: give 0 or more points"),
+        (["--max-loss", "some"], "--max-loss 'some' makes no sense"),
+        (["--max-mb", "5", "--no-cost"], "leave --no-cost out"),
+        (["--max-mb", "5"], "name it with --cost-model"),
+        (["--rule", "lidar"], "reads metrics of a run"),
+        (["--model", "b"], "model 'b' is not in this evaluation"),
+        (["--first-layer", "x"], "first_layer 'x'"),
+    ],
+)
+def test_a_mistake_is_one_line(evaluation, cli, tmp_path: Path, options, line):
+    evaluation.save(tmp_path / "scores")
+    done = cli("select", tmp_path / "scores", *options)
+    assert done.status == 2 and line in done.line and not done.out

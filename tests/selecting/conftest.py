@@ -1,0 +1,60 @@
+from pathlib import Path
+
+import pytest
+import tiny
+from tiny import one_thread
+from typed import cli
+
+import layerscope
+from layerscope.early_exit import speed
+from layerscope.runs import Run
+
+__all__ = ["cli", "one_thread"]
+
+
+@pytest.fixture(autouse=True)
+def few_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of a few numbers is not measured better by thirty forwards than by three."""
+    monkeypatch.setattr(speed, "FEWEST", 3)
+    monkeypatch.setattr(speed, "MOST", 3)
+
+
+def texts_of_two_topics(n: int = 60) -> tuple[list[str], list[str]]:
+    """Texts of 10 words: three of a topic's own among words of both."""
+    labels = ["a", "b"] * (n // 2)
+    own = {"a": "w1 w2 w3", "b": "w11 w12 w13"}
+    rest = [text.split() for text in tiny.texts(n, longest=7)]
+    return [
+        f"{own[label]} {' '.join((words * 7)[:7])} w{20 + i}"
+        for i, (label, words) in enumerate(zip(labels, rest, strict=True))
+    ], labels
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False))
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import pandas as pd
+
+    texts, labels = texts_of_two_topics()
+    file = tmp_path_factory.mktemp("data") / "topics.csv"
+    pd.DataFrame({"text": texts, "label": labels}).to_csv(file, index=False)
+    return file
+
+
+@pytest.fixture(scope="session")
+def labelled(model: str, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return layerscope.profile(model, str(data), out=tmp_path_factory.mktemp("runs") / "labelled", progress=False)
+
+
+@pytest.fixture(scope="session")
+def bare(model: str, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same without labels."""
+    import pandas as pd
+
+    place = tmp_path_factory.mktemp("bare")
+    pd.read_csv(data)[["text"]].to_csv(place / "topics.csv", index=False)
+    return layerscope.profile(model, str(place / "topics.csv"), out=place / "run", progress=False)

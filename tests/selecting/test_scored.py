@@ -1,0 +1,58 @@
+"""The one-standard-error rule on cases made by hand, and a loss that is allowed."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from layerscope.errors import LayerscopeError
+from layerscope.selecting.scored import Scored, best_of, one_standard_error, within_loss
+
+
+def scored(values: list[list[float]], errors: list[float] | None = None, unit: str = "task") -> Scored:
+    """Rows are units; the last column is the baseline."""
+    array = np.array(values, dtype=float)
+    return Scored(tuple(range(array.shape[1] - 1)), array, np.array(errors or [math.nan] * array.shape[1]), unit, "")
+
+
+def test_a_paired_difference_is_that_of_a_t_test():
+    rng = np.random.default_rng(0)
+    values = rng.random((50, 3))
+    mean, error = scored(values.tolist()).difference(0, 1)
+    test = stats.ttest_rel(values[:, 0], values[:, 1])
+    assert mean == pytest.approx((values[:, 0] - values[:, 1]).mean())
+    assert mean / error == pytest.approx(test.statistic)
+
+
+def test_within_one_error_of_the_best_the_shallowest():
+    # layer 1 is .01 below layer 2 on average, by task +.02, -.04, -.01: error .0173
+    case = scored([[0.1, 0.52, 0.50, 0.4], [0.1, 0.46, 0.50, 0.4], [0.1, 0.49, 0.50, 0.4]])
+    assert best_of(case, [1, 2, 3]) == 2
+    assert one_standard_error(case, [1, 2, 3]) == 1
+    assert one_standard_error(case, [2, 3]) == 2
+
+
+def test_pairing_tells_a_layer_that_is_always_a_little_worse():
+    # tasks differ by far more than layers do: errors of the means would hide it
+    tasks = np.linspace(0.1, 0.9, 9)[:, None]
+    case = scored((tasks + [[0, 0.01, 0.03, 0.03]] + 0.001 * np.arange(9)[:, None] % 2).tolist())
+    assert one_standard_error(case, [0, 1, 2, 3]) == 2
+
+
+def test_one_task_takes_the_error_of_the_best_score():
+    assert one_standard_error(scored([[0.2, 0.48, 0.5, 0.4]], [0.05, 0.05, 0.021, 0.05]), [0, 1, 2]) == 1
+    assert one_standard_error(scored([[0.2, 0.48, 0.5, 0.4]], [0.05, 0.05, 0.019, 0.05]), [0, 1, 2]) == 2
+    assert one_standard_error(scored([[0.2, 0.48, 0.5, 0.4]]), [0, 1, 2]) == 2  # no error is known: the best
+
+
+def test_equal_scores_are_a_tie_that_the_shallowest_wins():
+    assert one_standard_error(scored([[0.5, 0.5, 0.5, 0.5], [0.7, 0.7, 0.7, 0.7]]), [1, 2, 3]) == 1
+
+
+def test_loss_that_is_allowed():
+    case = scored([[0.2, 0.47, 0.48, 0.5]])
+    assert within_loss(case, [0, 1, 2, 3], 0.03) == [1, 2, 3]
+    assert within_loss(case, [0, 1, 2, 3], 0) == [3]
+    with pytest.raises(LayerscopeError, match=r"loses at most 1 points: the least is 2.00 \(layer 2\)"):
+        within_loss(case, [0, 1, 2], 0.01)

@@ -1,0 +1,169 @@
+"""A choice by labels of a run and by tasks of an evaluation: what it says is what independent counts give."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import scored
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler, normalize
+
+import layerscope
+from layerscope import LayerscopeError
+from layerscope.evaluation import Evaluation
+
+
+def quick(given: object, **options: object) -> layerscope.Selection:
+    return layerscope.select(given, **{"cost": False, "progress": False} | options)
+
+
+def test_scores_of_a_run_are_those_of_its_probe(labelled):
+    found = quick(labelled)
+    probe = labelled.metric("linear_probe")
+    assert [row.score for row in found.layers] == pytest.approx(probe.tolist())
+    assert found.baseline.score == probe[labelled.depth] and found.site == "normed"
+    table = labelled.table()
+    errors = table.loc[table["metric"] == "linear_probe", "stderr"]
+    assert [row.stderr for row in found.layers] == pytest.approx(errors.tolist())
+
+
+def test_difference_of_a_run_is_paired_by_sample(labelled):
+    states = [labelled.pooled(layer, "normed") for layer in (1, 3)]
+    labels = labelled.folder.plan.query("view == 0").sort_values("sample")["label"].to_numpy()
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, tol=1e-3))
+    one, last = (
+        cross_val_predict(classifier, normalize(rows.astype(float)), labels, cv=folds) == labels for rows in states
+    )
+    apart = one.astype(float) - last
+    row = quick(labelled).layers[1]
+    assert row.difference == pytest.approx(apart.mean())
+    assert row.difference_error == pytest.approx(apart.std(ddof=1) / math.sqrt(len(apart)))
+
+
+def test_labels_may_be_given(labelled, bare):
+    labels = labelled.folder.plan.query("view == 0").sort_values("sample")["label"].tolist()
+    assert quick(bare, labels=labels).layers == quick(labelled).layers
+    with pytest.raises(LayerscopeError, match="one label for each of the 60 samples"):
+        quick(bare, labels=labels[:7])
+    with pytest.raises(LayerscopeError, match="no two classes"):
+        quick(bare, labels=["a"] * 60)
+
+
+def test_an_evaluation_by_tasks_and_its_folder(tmp_path: Path):
+    rows = [scored({"x": [0.9, 0.5, 0.70, 0.6], "y": [0.9, 0.3, 0.52, 0.4], "z": [0.9, 0.1, 0.31, 0.2]})]
+    rows.append(scored({"x": [0.65], "y": [0.45], "z": [0.25]}).assign(layer=None))
+    evaluation = Evaluation(pd.concat(rows))
+    found = quick(evaluation)
+    assert (found.layer, found.best, found.rule) == (2, 2, "one-standard-error")
+    assert found.gain == pytest.approx(np.mean([0.05, 0.07, 0.06]))
+    assert found.gain_error == pytest.approx(np.std([0.05, 0.07, 0.06], ddof=1) / math.sqrt(3))
+    evaluation.save(tmp_path / "saved")
+    assert quick(str(tmp_path / "saved")) == found
+    assert quick(evaluation, first_layer=0).layer == 0  # no candidate unless asked
+    assert quick(evaluation, rule="best", max_loss=20).layer == 2
+
+
+def test_the_model_as_shipped_wins_where_no_layer_comes_near():
+    rows = [scored({"x": [0.1, 0.2, 0.3], "y": [0.2, 0.3, 0.41]}), scored({"x": [0.5], "y": [0.6]}).assign(layer=None)]
+    found = quick(Evaluation(pd.concat(rows)))
+    assert found.as_shipped and found.gain == 0 and found.layer == 2
+
+
+def test_loss_is_in_percent_points_of_shares_and_told_as_certain_or_not():
+    rows = [scored({"x": [0, 0.48, 0.489, 0.499, 0.5], "y": [0, 0.481, 0.493, 0.499, 0.5]})]
+    evaluation = Evaluation(pd.concat(rows))
+    assert quick(evaluation, max_loss=1.0).layer == 2  # 0.9 points on average
+    assert "not certain" in quick(evaluation, max_loss=1.0).why
+    assert "certain" in quick(evaluation, max_loss=3.0).why and "not" not in quick(evaluation, max_loss=3.0).why
+    percent = evaluation.scores.assign(score=evaluation.scores["score"] * 100)
+    assert quick(Evaluation(percent), max_loss=1.0).layer == 2
+    assert quick(evaluation, max_loss=0).as_shipped
+
+
+def test_one_task_with_an_error_of_its_own():
+    rows = scored({"x": [0.2, 0.48, 0.5, 0.49]}).assign(stderr=0.03)
+    found = quick(Evaluation(rows))
+    assert found.layer == 1 and found.gain_error == pytest.approx(math.hypot(0.03, 0.03))
+    assert quick(Evaluation(rows.assign(stderr=0.01))).layer == 2
+
+
+def test_published_scores_of_one_of_two_models(shared: Path):
+    scores = shared / "data" / "published_layerwise" / "mteb_scores.csv.gz"
+    if not scores.exists():
+        pytest.skip("no published scores")
+    found = layerscope.select(scores, model="Pythia-410m", progress=False)
+    assert (found.best, found.layer) == (17, 17) and found.gain == pytest.approx(0.0510, abs=5e-5)
+    assert found.baseline_name == "the last layer" and any("no costs" in note for note in found.notes)
+    with pytest.raises(LayerscopeError, match=r"several models \(Pythia-160m, Pythia-410m\): name one, --model"):
+        layerscope.select(scores, progress=False)
+    with pytest.raises(LayerscopeError, match="did you mean Pythia-410m"):
+        layerscope.select(scores, model="Pythia-41m", progress=False)
+
+
+def test_normed_is_what_is_chosen_among_and_raw_needs_onnx():
+    rows = [
+        scored({"x": [0.1, 0.4, 0.2], "y": [0.1, 0.4, 0.2]}, site="raw"),
+        scored({"x": [0.1, 0.2, 0.3], "y": [0.1, 0.2, 0.3]}, site="normed"),
+    ]
+    evaluation = Evaluation(pd.concat(rows))
+    assert quick(evaluation).site == "normed" and quick(evaluation).layer == 2
+    raw = quick(evaluation, site="raw")
+    assert raw.layer == 1 and raw.raw_only
+
+
+def test_costs_by_depth_and_bounds_on_them(labelled, model):
+    found = layerscope.select(labelled, progress=False)
+    weights = [row.parameters for row in found.layers[1:]]
+    from transformers import AutoModelForCausalLM
+
+    whole = AutoModelForCausalLM.from_pretrained(model)
+    block = sum(p.numel() for p in whole.model.layers[0].parameters())
+    assert weights[-1] == whole.num_parameters() == found.baseline.parameters
+    assert np.diff(weights).tolist() == [block, block] and found.layers[0].parameters is None
+    assert found.layers[1].megabytes == pytest.approx(weights[0] * 4 / 1e6)
+    assert all(row.milliseconds > 0 for row in found.layers[1:]) and found.measured
+    two = found.layers[2].megabytes
+    assert layerscope.select(labelled, max_mb=two, rule="best", progress=False).layer <= 2
+    with pytest.raises(
+        LayerscopeError, match=rf"--max-mb 0.001 is less than any layer .* least is {weights[0] * 4e-6:.4g} MB"
+    ):
+        layerscope.select(labelled, max_mb=0.001, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"max_loss": -1}, "--max-loss -1 makes no sense"),
+        ({"max_loss": math.nan}, "--max-loss nan makes no sense"),
+        ({"max_ms": 0}, "--max-ms 0 makes no sense"),
+        ({"max_mb": "much"}, "--max-mb 'much' makes no sense"),
+        ({"max_ms": 3}, "leave --no-cost out"),
+        ({"first_layer": -1}, "first_layer -1"),
+        ({"first_layer": 9}, "beyond the last one, 3"),
+        ({"rule": "best-of-all"}, "rule 'best-of-all' does not exist"),
+        ({"pooling": "cls"}, "pooling 'cls' is not in this run"),
+        ({"site": "raw"}, "a truncated model yields normed"),
+        ({"model": "other"}, "--model is of evaluations"),
+    ],
+)
+def test_wrong_options(labelled, options, line):
+    with pytest.raises(LayerscopeError) as error:
+        quick(labelled, **options)
+    assert line in str(error.value)
+
+
+def test_what_is_neither_run_nor_evaluation(tmp_path: Path):
+    with pytest.raises(LayerscopeError, match="not a int"):
+        quick(3)
+    with pytest.raises(LayerscopeError, match="neither a run nor an evaluation"):
+        quick(tmp_path)
+    with pytest.raises(LayerscopeError, match="does not exist"):
+        quick(tmp_path / "nowhere")
+    evaluation = Evaluation(scored({"x": [0.1, 0.4, 0.2]}))
+    with pytest.raises(LayerscopeError, match="reads metrics of a run"):
+        quick(evaluation, rule="half-text")
