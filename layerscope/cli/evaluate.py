@@ -237,17 +237,11 @@ def _against(
     evaluation: Evaluation, metrics: str, variant: str | None, shared: dict[str, Any], resampled: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the correlations of metrics with scores, and the rules where there are models enough to test them."""
-    from importlib.util import find_spec
-
     from layerscope.errors import LayerscopeError
     from layerscope.evaluation import corpus_averages, fit_rules, one_variant, open_metrics
-    from layerscope.evaluation.statistics import STATISTICS
 
-    statistics = [name for name in STATISTICS if name != "dcor" or find_spec("dcor") is not None]
-    if "dcor" not in statistics:
-        print("without distance correlation: pip install 'layerscope[evaluation]'", file=sys.stderr)
     values = one_variant(corpus_averages(open_metrics(metrics)), variant)
-    correlations: pd.DataFrame = evaluation.correlate(values, statistics=statistics, **shared, **resampled)
+    correlations: pd.DataFrame = evaluation.correlate(values, **shared, **resampled)
     rules: list[Rule] = []
     try:
         rules = fit_rules(values, evaluation, **shared)

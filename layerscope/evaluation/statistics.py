@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from layerscope.errors import LayerscopeError
-
 Floats = npt.NDArray[np.float64]
 FEWEST = 3
 """A correlation of fewer points is NaN."""
+DISTANCES = 1 << 22
+"""Distances between points that are held at once."""
 
 
 def pearson(x: Floats, y: Floats) -> Floats:
@@ -45,18 +45,34 @@ def distance_correlation(x: Floats, y: Floats) -> Floats:
 
     It has no sign, and with few points it is well above 0 for independent data too.
     """
-    try:
-        import dcor
-    except ImportError as error:
-        raise LayerscopeError(
-            "distance correlation needs dcor: pip install 'layerscope[evaluation]', or leave it out of the statistics"
-        ) from error
     a, b = np.broadcast_arrays(x, y)
-    n = a.shape[-1]
-    if not a.size:  # dcor looks at the first row
+    if not a.size:
         return np.zeros(a.shape[:-1])
-    rows = dcor.rowwise(dcor.distance_correlation, a.reshape(-1, n).copy(), b.reshape(-1, n).copy())
-    return np.asarray(rows, dtype=np.float64).reshape(a.shape[:-1])
+    rows = [_distance_correlation(*part) for part in _blocks(a, b)]
+    return np.concatenate(rows).reshape(a.shape[:-1])
+
+
+def _blocks(a: Floats, b: Floats) -> Iterator[tuple[Floats, Floats]]:
+    """Yield rows of both, few enough that their distances stay small."""
+    n = a.shape[-1]
+    size = max(1, DISTANCES // n**2)
+    for start in range(0, a[..., 0].size, size):
+        yield a.reshape(-1, n)[start : start + size], b.reshape(-1, n)[start : start + size]
+
+
+def _distance_correlation(x: Floats, y: Floats) -> Floats:
+    a, b = _centred_distances(x), _centred_distances(y)
+    covariance = (a * b).mean((-2, -1))
+    scale = np.sqrt((a * a).mean((-2, -1)) * (b * b).mean((-2, -1)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(scale > 0, np.sqrt(np.clip(covariance / scale, 0, 1)), 0.0)
+
+
+def _centred_distances(rows: Floats) -> Floats:
+    apart = np.abs(rows[..., :, None] - rows[..., None, :])
+    means = apart.mean(-1)
+    centred: Floats = apart - means[..., :, None] - means[..., None, :] + means.mean(-1)[..., None, None]
+    return centred
 
 
 STATISTICS: dict[str, Callable[[Any, Any], Floats]] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any
 
 import pandas as pd
@@ -14,7 +13,7 @@ from layerscope.errors import LayerscopeError
 from layerscope.evaluation.correlation import MEAN_OF_TASKS, MEAN_SCORE, pairs
 from layerscope.evaluation.evaluation import Evaluation
 from layerscope.evaluation.metric_values import curves
-from layerscope.evaluation.statistics import FEWEST, STATISTICS
+from layerscope.evaluation.statistics import FEWEST
 from layerscope.evaluation.summary import VARIANT
 from layerscope.metrics.registry import about, rank
 from layerscope.reports.plain import plain, pooling_name
@@ -80,14 +79,9 @@ def pairings(runs: Sequence[Run], evaluation: Evaluation | None, entries: Sequen
     return found
 
 
-def statistics() -> list[str]:
-    """Return the statistics that can be computed here: distance correlation needs dcor."""
-    return [name for name in STATISTICS if name != "dcor" or find_spec("dcor") is not None]
-
-
 def _correlated(measured: pd.DataFrame, evaluation: Evaluation) -> pd.DataFrame:
     """Return the correlations with mean scores; where a model has one task, with that task, its layers resampled."""
-    options: dict[str, Any] = {"statistics": statistics(), "first_layer": FIRST}
+    options: dict[str, Any] = {"first_layer": FIRST}
     table = evaluation.correlate(measured, **options)
     if (table["tasks"] == 1).any():
         single = evaluation.correlate(measured, by="task", **options)

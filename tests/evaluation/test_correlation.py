@@ -1,5 +1,4 @@
 import math
-import sys
 
 import numpy as np
 import pandas as pd
@@ -139,12 +138,6 @@ def test_wrong_options(noisy, options, line):
         correlate(*frames(*noisy), **options)
 
 
-def test_without_dcor_the_mend_is_told(noisy, monkeypatch):
-    monkeypatch.setitem(sys.modules, "dcor", None)
-    with pytest.raises(LayerscopeError, match="distance correlation needs dcor: pip install 'layerscope.evaluation.'"):
-        correlate(*frames(*noisy))
-
-
 def test_a_frame_that_holds_no_metrics(noisy):
     with pytest.raises(LayerscopeError, match="the frame of metrics has no column 'value'"):
         correlate(measured({"lidar": [1.0]}).drop(columns="value"), frames(*noisy)[1])
@@ -190,7 +183,6 @@ def test_published_directions(published):
 
 def test_published_distance_correlation_is_strong(published):
     """Figure 3: every metric of the task texts goes with the scores of both models."""
-    pytest.importorskip("dcor")
     evaluation = open_evaluation(published / "mteb_scores.csv.gz")
     curves = one_variant(corpus_averages(open_metrics(published / "metrics.csv.gz")))
     found = evaluation.correlate(curves, statistics=["dcor"], bootstrap=100)
