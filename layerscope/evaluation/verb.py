@@ -11,15 +11,19 @@ from typing import Any
 
 from layerscope.errors import LayerscopeError, choices
 from layerscope.evaluation.evaluation import Evaluation
-from layerscope.evaluation.judging import Judge, quiet
-from layerscope.evaluation.layer_encoder import AsShipped, LayerEncoder, Serving, model_meta
+from layerscope.evaluation.judging import Judge
+from layerscope.evaluation.layer_encoder import AsShipped, LayerEncoder, Serving, model_meta, wrapped
 from layerscope.evaluation.mteb_tasks import open_tasks
+from layerscope.evaluation.one_layer import quiet
 from layerscope.evaluation.opening import open_evaluation
+from layerscope.evaluation.stored_texts import Place
 from layerscope.evaluation.texts import TextStates
+from layerscope.evaluation.workers import Workers, checked_jobs
 from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.encode import TextEncoder
 from layerscope.profiling.identity import weights_fingerprint
+from layerscope.profiling.reopening import check_unchanged, model_of, run_of
 from layerscope.progress import Console, Silent, Teller
 from layerscope.runs.place import locked
 
@@ -31,7 +35,7 @@ PROBE = [
 
 
 def evaluate(
-    model: Any,
+    model_or_run: Any,
     tasks: Any,
     out: str | Path | None = None,
     *,
@@ -41,6 +45,7 @@ def evaluate(
     samples: int | None = None,
     seed: int = 0,
     keep_states: bool = False,
+    jobs: int | str = "auto",
     processor: Any = None,
     dtype: str = "auto",
     device: str = "auto",
@@ -55,8 +60,10 @@ def evaluate(
     """Score every layer of a text model on tasks, and the model as shipped; every text is embedded once for all layers.
 
     Args:
-        model: what `profile` takes: a name, a folder, a loaded model or SentenceTransformer, "minilm".
-        tasks: names of mteb tasks, mteb task objects, and `KIND:PATH` of own files (see `task_from_file`), in a list.
+        model_or_run: what `profile` takes (a name, a folder, a loaded model or SentenceTransformer, "minilm"), or a
+            run, whose model, revision, part, blocks, norm and pooling are taken as far as none is named here.
+        tasks: names of mteb tasks ("layer-by-layer" is the 32 of the paper), mteb task objects, and `KIND:PATH` of own
+            files (see `task_from_file`), in a list.
         out: folder of the results in mteb's own layout; the same call on it goes on where it stopped. None keeps none.
         sites: where layers are taken, raw and normed; None is normed where the model has a final norm, else raw.
         layers: "all", or numbers from 0 (the embedding output) on.
@@ -64,6 +71,7 @@ def evaluate(
         samples: seeded rows of each own file; None is all. Tasks of mteb are always whole.
         seed: of those rows, and of the halves that a file of a classification is split in.
         keep_states: keep the pooled states in `out`; else those of a task go when its scores are saved.
+        jobs: processes that judge layers at a time; "auto" is one for each core where it pays, 1 is this one alone.
         processor: the tokenizer, where the model is an object.
         dtype: of the weights; "auto" is float32 on a CPU, else the checkpoint's own.
         device: "auto", "cpu", "cuda:0", or "map".
@@ -85,16 +93,23 @@ def evaluate(
     teller: Teller = Console() if progress else Silent()
     chosen = open_tasks(tasks, samples, seed)
     options = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)
-    layered = _layered(model, processor, options, Override(part, blocks, norm))
+    run, override = run_of(model_or_run), Override(part, blocks, norm)
+    if run is not None:
+        model_or_run, override, options = model_of(run, override, options)
+        pooling = run.info["options"].get("pooling", "auto") if pooling == "auto" else pooling
+    layered = _layered(model_or_run, processor, options, override)
+    if run is not None:
+        check_unchanged(run, layered)
     places = _places(layered, sites, layers, pooling)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()) if out is None else out).expanduser()
         stack.enter_context(locked(folder))
         stack.enter_context(quiet())
-        poolings = tuple(dict.fromkeys([*(place[2] for place in places), *layered.pooling[:1]]))
-        states = TextStates(layered, poolings, folder / STATES, teller)
+        states = TextStates(layered, [*places, _last(layered)], folder / STATES, teller)
         encoders = _encoders(layered, states, places)
-        judge = Judge(folder, states, encoders, keep_states, teller)
+        workers = Workers(checked_jobs(jobs, len(encoders)))
+        stack.callback(workers.close)
+        judge = Judge(folder, states, encoders, workers, keep_states, teller)
         judge.all(chosen)
         return _opened(folder, judge.failed, layered.loaded.name if out is None else None)
 
@@ -122,7 +137,7 @@ def _layered(model: Any, processor: Any, options: LoadOptions, override: Overrid
 
 def _places(
     model: LayeredModel, sites: str | Sequence[str] | None, layers: str | Iterable[int], pooling: str
-) -> list[tuple[int, str, str]]:
+) -> list[Place]:
     """Return layer, site and pooling of every row that is to be judged."""
     depth = model.stack.depth
     asked = sites.split(",") if isinstance(sites, str) else sites
@@ -147,7 +162,7 @@ def _numbers(layers: str | Iterable[int]) -> list[int]:
         raise LayerscopeError(f"layers {layers!r} are no whole numbers: give all, or such as 0,3,6") from None
 
 
-def _encoders(model: LayeredModel, states: TextStates, places: list[tuple[int, str, str]]) -> list[Any]:
+def _encoders(model: LayeredModel, states: TextStates, places: list[Place]) -> list[Any]:
     """Return the model as shipped, then a view of each layer."""
     serving, loaded = Serving(model.loaded), model.loaded
     fingerprint = weights_fingerprint(loaded.served if loaded.served is not None else model.module)
@@ -158,9 +173,11 @@ def _encoders(model: LayeredModel, states: TextStates, places: list[tuple[int, s
     def meta(**experiment: Any) -> Any:
         return model_meta(loaded.name, revision, {**experiment, **shared}, model.max_length)
 
-    last = (model.stack.depth, model.final, model.pooling[0])
-    known = serving.served is None or _is_known(model, serving, last)
-    baseline: Any = LayerEncoder(states, serving, *last, meta()) if known else AsShipped(serving, meta())
+    known = loaded.served is None or _is_known(model, serving)
+    baseline: Any
+    baseline = (
+        LayerEncoder(states, serving, *_last(model), meta()) if known else AsShipped(wrapped(loaded.served), meta())
+    )
     views = [
         LayerEncoder(states, serving, layer, site, name, meta(layer=layer, site=site, pooling=name))
         for layer, site, name in places
@@ -168,9 +185,15 @@ def _encoders(model: LayeredModel, states: TextStates, places: list[tuple[int, s
     return [baseline, *views]
 
 
-def _is_known(model: LayeredModel, serving: Serving, last: tuple[int, str, str]) -> bool:
+def _last(model: LayeredModel) -> Place:
+    """Return where the model as shipped takes its vector."""
+    return model.stack.depth, model.final, model.pooling[0]
+
+
+def _is_known(model: LayeredModel, serving: Serving) -> bool:
     """Return whether the last layer's states become what the SentenceTransformer itself gives; else it runs itself."""
     if model.loaded.pooling is None:
         return False
     with tempfile.TemporaryDirectory() as folder:
-        return serving.agrees(TextStates(model, last[2:], Path(folder)), last, PROBE)
+        states = TextStates(model, [_last(model)], Path(folder))
+        return serving.agrees(model.loaded.served, states, _last(model), PROBE)
