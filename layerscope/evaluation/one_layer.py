@@ -29,7 +29,7 @@ def judge(task: Any, encoder: Any) -> Any:
     import mteb
 
     try:
-        with _without_bars():
+        with _without_bars(), _labels_at_once(task):
             found = mteb.evaluate(
                 encoder,
                 task,
@@ -81,6 +81,24 @@ def _without_bars() -> Iterator[None]:
     finally:
         if not disabled:
             datasets.enable_progress_bars()
+
+
+@contextmanager
+def _labels_at_once(task: Any) -> Iterator[None]:
+    """Read the labels of a classification once.
+
+    mteb hands a lazy column of datasets to each of its scores, and scikit-learn reads that row by row, again and again:
+    for two classes it takes longer than all the probes.
+    """
+    scores = getattr(task, "_calculate_scores", None)
+    if scores is None:
+        yield
+        return
+    task._calculate_scores = lambda labels, *found: scores(labels[:], *found)
+    try:
+        yield
+    finally:
+        del task._calculate_scores
 
 
 def line_of(error: Exception) -> str:
