@@ -90,11 +90,13 @@ def _labels_at_once(task: Any) -> Iterator[None]:
     mteb hands a lazy column of datasets to each of its scores, and scikit-learn reads that row by row, again and again:
     for two classes it takes longer than all the probes.
     """
+    from mteb.abstasks import AbsTaskClassification
+
     scores = getattr(task, "_calculate_scores", None)
-    if scores is None:
+    if scores is None or not isinstance(task, AbsTaskClassification):
         yield
         return
-    task._calculate_scores = lambda labels, *found: scores(labels[:], *found)
+    task._calculate_scores = lambda labels, *found, **named: scores(labels[:], *found, **named)
     try:
         yield
     finally:
