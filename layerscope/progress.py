@@ -45,6 +45,7 @@ class Console:
                 self.quiet = True
 
         self.console = Patient(stderr=True, file=sys.stderr)
+        self._shown: Any = None
 
     def say(self, line: str) -> None:
         """Print one line, its text as it is."""
@@ -52,30 +53,38 @@ class Console:
 
     @contextmanager
     def bar(self, title: str, total: int, unit: str = "") -> Iterator[Advance]:
-        """Show a bar with the rate and the time left."""
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            ProgressColumn,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-
-        columns: tuple[ProgressColumn, ...]
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        rate = TextColumn("{task.fields[rate]}")
-        with Progress(
-            *columns, rate, console=self.console, transient=True, disable=not self.console.is_terminal
-        ) as progress:
+        """Show a bar with the rate and the time left, below the one that is shown already."""
+        with self._bars() as progress:
             task = progress.add_task(title, total=total, rate="")
 
             def advance(steps: int) -> None:
                 progress.advance(task, steps)
-                speed = progress.tasks[0].finished_speed or progress.tasks[0].speed
+                own = next(shown for shown in progress.tasks if shown.id == task)
+                speed = own.finished_speed or own.speed
                 progress.update(task, rate=f"{speed:.1f} {unit}/s" if speed and unit else "")
 
-            yield advance
+            try:
+                yield advance
+            finally:
+                progress.remove_task(task)
+
+    @contextmanager
+    def _bars(self) -> Iterator[Any]:
+        """Return the display of all bars; a terminal has one."""
+        if self._shown is not None:
+            yield self._shown
+            return
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        rate = TextColumn("{task.fields[rate]}")
+        with Progress(
+            *columns, rate, console=self.console, transient=True, disable=not self.console.is_terminal
+        ) as self._shown:
+            try:
+                yield self._shown
+            finally:
+                self._shown = None
 
 
 def paper() -> Any:

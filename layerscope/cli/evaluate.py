@@ -39,7 +39,7 @@ TASKS = "Tasks"
 Every layer of a model on tasks of mteb, each text embedded once; the same command goes on after a kill:
   layerscope evaluate minilm --tasks STSBenchmark,Banking77Classification --out scores/minilm
 
-On your own files (text,label · text_a,text_b,score · text_a,text_b,label):
+On your own files (text,label · text_a,text_b,score · text_a,text_b,label · query,document,score):
   layerscope evaluate ./my-model --task-file classification:tickets.csv --task-file sts:pairs.jsonl
 
 Probes, with 95 % intervals, of whatever profile reads with labels, and of words (tokens and labels, lists a row):
@@ -57,16 +57,23 @@ def evaluate(  # noqa: D417
     model: Annotated[
         str | None,
         typer.Argument(
-            help="Hub name, local folder, PEFT adapter folder, or 'minilm' (comes with the package).",
+            help="Hub name, local folder, PEFT adapter folder, 'minilm' (comes with the package), or a run folder.",
+            metavar="[MODEL_OR_RUN]",
             show_default=False,
         ),
     ] = None,
-    tasks: Annotated[str | None, typer.Option(help="Names of mteb tasks, with commas.", rich_help_panel=TASKS)] = None,
+    tasks: Annotated[
+        str | None,
+        typer.Option(
+            help="Names of mteb tasks, with commas; layer-by-layer is the 32 of the paper, in English.",
+            rich_help_panel=TASKS,
+        ),
+    ] = None,
     task_file: Annotated[
         list[str] | None,
         typer.Option(
-            help="Own file as KIND:PATH; KIND is classification, clustering, sts or pair-classification; or, of images "
-            "and sounds too, linear-probe, knn-probe, attention-probe; token-probe of words. Repeatable.",
+            help="Own file as KIND:PATH, repeatable; KIND is classification, clustering, sts, pair-classification or "
+            "retrieval; or, of images and sounds too, linear-probe, knn-probe, attention-probe; token-probe of words.",
             rich_help_panel=TASKS,
         ),
     ] = None,
@@ -95,6 +102,15 @@ def evaluate(  # noqa: D417
     keep_states: Annotated[
         bool, typer.Option("--keep-states", help="Keep the pooled states in --out.", rich_help_panel=PASS)
     ] = False,
+    jobs: Annotated[
+        str,
+        typer.Option(
+            help="Processes that judge layers at a time.",
+            metavar=WHOLE,
+            rich_help_panel=PASS,
+            show_default="auto: the cores, where it pays",
+        ),
+    ] = "auto",
     results: Annotated[
         str | None,
         typer.Option(
@@ -168,7 +184,8 @@ def evaluate(  # noqa: D417
     if model is not None:
         evaluation = _judged(
             model, tasks, task_file or [], usage.place("--out", out), sites=site, layers=layers, pooling=pooling,
-            samples=usage.whole(samples), seed=usage.whole(seed), keep_states=keep_states, dtype=dtype, device=device,
+            samples=usage.whole(samples), seed=usage.whole(seed), keep_states=keep_states,
+            jobs=usage.whole(jobs), dtype=dtype, device=device,
             part=part, blocks=blocks, norm=norm, revision=revision, trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle,
         )  # fmt: skip
@@ -191,8 +208,7 @@ def evaluate(  # noqa: D417
     else:
         report.show(evaluation, min_share=share, **found, console=paper())
     if evaluation.failed:
-        for task, reason in evaluation.failed.items():
-            print(f"not judged: {usage.printable(f'{task}: {reason}')}", file=sys.stderr)
+        print(f"not judged: {usage.printable(', '.join(evaluation.failed))}", file=sys.stderr)  # why, was told before
         raise typer.Exit(1)
 
 

@@ -14,7 +14,8 @@ from layerscope.errors import LayerscopeError
 from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
 from layerscope.models.hub import EMBEDDED
-from layerscope.runs import Run, open_run
+from layerscope.profiling.reopening import check_unchanged, model_of, run_of
+from layerscope.runs import Run
 
 
 @dataclass(frozen=True)
@@ -51,38 +52,19 @@ def open_source(given: Any, processor: Any, override: Override, options: LoadOpt
             merged, or a model of remote code: none of these can be written so that transformers alone loads it.
 
     """
-    run = _run(given)
+    run = run_of(given)
     if run is not None:
-        given, override, options = _of_run(run, override, options)
+        given, override, options = model_of(run, override, options)
     saved = _saved_config(given, options) if isinstance(given, (str, Path)) else {}
     _check_config(saved, str(given))
     loaded = load(given, options, processor)
     _check_module(loaded)
     modality, samples = made_up_samples(loaded.module)
     model = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
-    _check_run(run, model)
+    if run is not None:
+        check_unchanged(run, model)
     hub = str(given) if isinstance(given, str) and given != EMBEDDED and not Path(given).expanduser().exists() else None
     return Source(model, samples, _dtype(saved, loaded.module), run, hub)
-
-
-def _run(given: Any) -> Run | None:
-    if isinstance(given, Run):
-        return given
-    is_run = isinstance(given, (str, Path)) and (Path(given).expanduser() / "run.json").is_file()
-    return open_run(Path(given).expanduser()) if is_run else None
-
-
-def _of_run(run: Run, override: Override, options: LoadOptions) -> tuple[str, Override, LoadOptions]:
-    """Return where a run's model is, and what was said about it; what is said now goes first."""
-    source, asked = str(run.info["model"]["source"]), run.info["options"]
-    if source == run.info["model"]["class"] or source == "SentenceTransformer":
-        raise LayerscopeError(
-            f"run {str(run.path)!r} was made of a model in memory ({source}): give the model itself, not the run"
-        )
-    override = Override(*(getattr(override, name) or asked.get(name) for name in ("part", "blocks", "norm")))
-    is_local = Path(source).expanduser().exists() or source == EMBEDDED
-    revision = options.revision or (None if is_local else run.info["model"].get("revision"))
-    return source, override, LoadOptions(revision, options.dtype, options.device, False, options.allow_pickle)
 
 
 def _saved_config(source: str | Path, options: LoadOptions) -> dict[str, Any]:
@@ -137,22 +119,6 @@ def _config_class() -> type:
     from transformers import PretrainedConfig
 
     return PretrainedConfig  # type: ignore[no-any-return]
-
-
-def _check_run(run: Run | None, model: LayeredModel) -> None:
-    """Raise where the model of a run is no longer what it was: its scores would be told of another."""
-    if run is None:
-        return
-    from layerscope.profiling.identity import weights_fingerprint
-
-    there = run.info["model"]
-    dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
-    same_dtype = there.get("dtype") == str(dtype).removeprefix("torch.")
-    if run.depth != model.stack.depth or (same_dtype and there.get("weights") != weights_fingerprint(model.module)):
-        raise LayerscopeError(
-            f"the model of run {str(run.path)!r} ({there['source']}) has changed since: profile it again, "
-            "or give the model without the run"
-        )
 
 
 def _dtype(saved: dict[str, Any], module: nn.Module) -> torch.dtype:

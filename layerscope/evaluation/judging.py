@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import copy
-import logging
 import math
 import os
 import tempfile
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from layerscope.errors import LayerscopeError
+from layerscope.evaluation.layer_encoder import LayerEncoder
 from layerscope.evaluation.mteb_results import META
-from layerscope.evaluation.texts import TextStates
-from layerscope.progress import Teller
-
-BATCH = 256
-"""Texts that mteb hands over at once; how they are batched for the model is the store's."""
+from layerscope.evaluation.one_layer import Unjudged, judge, line_of
+from layerscope.evaluation.task_size import most_texts
+from layerscope.evaluation.texts import MEND, TextStates
+from layerscope.evaluation.workers import Workers, one_thread
+from layerscope.progress import Advance, Teller
+from layerscope.runs.place import amount, need_room
 
 
 class Judge:
     """Judges tasks one after another, all layers on the data of one; `failed` names what could not be judged."""
 
     def __init__(
-        self, folder: Path, states: TextStates, encoders: Sequence[Any], keep_states: bool, teller: Teller
+        self,
+        folder: Path,
+        states: TextStates,
+        encoders: Sequence[Any],
+        workers: Workers,
+        keep_states: bool,
+        teller: Teller,
     ) -> None:
         from mteb.cache import ResultCache
 
-        self.folder, self.states, self.encoders, self.teller = folder, states, encoders, teller
-        self.keep_states = keep_states
+        self.folder, self.states, self.encoders, self.workers = folder, states, encoders, workers
+        self.keep_states, self.teller = keep_states, teller
         self.cache = ResultCache(folder)
         self.failed: dict[str, str] = {}
         self.unfinished = False
@@ -74,46 +79,59 @@ class Judge:
             task.load_data()
         except Exception as error:  # datasets and the hub fail in many ways
             path = task.metadata.dataset.get("path", "?")
-            self._fail(name, f"its data {path!r} cannot be had ({_line(error)})")
+            reason = "the hub cannot be reached" if isinstance(error, ConnectionError) else line_of(error)
+            self._fail(name, f"its data {path!r} cannot be had ({reason})")
             return False
         return True
 
     def _task(self, task: Any, encoders: Sequence[Any], title: str) -> None:
+        self._tell_size(task, title)
         start = copy.deepcopy((task.rng_state, task.np_rng))
+
+        def here(encoder: Any) -> None:
+            # every layer is judged on the samples that mteb would draw for it alone
+            task.rng_state, task.np_rng = copy.deepcopy(start)
+            with one_thread():
+                self._keep(task, judge(task, encoder), encoder.mteb_model_meta)
+
         with self.teller.bar(title, len(encoders), "layers") as advance:
-            for encoder in encoders:
-                # every layer is judged on the samples that mteb would draw for it alone
-                task.rng_state, task.np_rng = copy.deepcopy(start)
-                try:
-                    self._one(task, encoder)
-                except LayerscopeError:
-                    raise
-                except Exception as error:  # a task's own code; its texts stay embedded
-                    self._fail(task.metadata.name, _line(error))
-                    self.unfinished = True
-                    return
-                advance(1)
+            try:
+                for encoder in self._elsewhere(task, encoders, start, here, advance):
+                    here(encoder)
+                    advance(1)
+            except Unjudged as error:  # the task's own code; its texts stay embedded
+                self._fail(task.metadata.name, str(error))
+                self.unfinished = True
+                return
         if not self.keep_states and not self.unfinished:
             self.states.drop()
 
-    def _one(self, task: Any, encoder: Any) -> None:
-        import mteb
+    def _elsewhere(
+        self, task: Any, encoders: Sequence[Any], start: Any, here: Callable[[Any], None], advance: Advance
+    ) -> Iterator[Any]:
+        """Judge the first encoders here, which embeds all texts, and the others in workers; yield what is left."""
+        for i, encoder in enumerate(encoders):
+            embedding, began = self.states.seconds, time.perf_counter()
+            here(encoder)
+            advance(1)
+            seconds = time.perf_counter() - began - (self.states.seconds - embedding)
+            if isinstance(encoder, LayerEncoder) and self.workers.worth(seconds, len(encoders) - i - 1):
+                break
+        task.rng_state, task.np_rng = copy.deepcopy(start)
+        for encoder, result in self.workers.judged(task, encoders[i + 1 :]):
+            if result is None:
+                yield encoder
+            else:
+                self._keep(task, result, encoder.mteb_model_meta)
+                advance(1)
 
-        found = mteb.evaluate(
-            encoder,
-            task,
-            cache=None,
-            co2_tracker=False,
-            show_progress_bar=False,
-            encode_kwargs={"batch_size": BATCH, "show_progress_bar": False},
-        )
-        if not found.task_results:
-            raise RuntimeError("mteb gave no result")
-        result = found.task_results[0]
-        score = float(result.get_score())
-        if not math.isfinite(score):
-            raise RuntimeError(f"the score of {_place(encoder)} is {score}")
-        self._keep(task, result, encoder.mteb_model_meta)
+    def _tell_size(self, task: Any, title: str) -> None:
+        """Say what lies on the disk until a task's scores are saved, and refuse what it has no room for."""
+        texts = most_texts(task)
+        size = self.states.size(texts)
+        layers = len({place[0] for place in self.states.places})
+        self.teller.say(f"{title}: up to {texts:,} texts at {layers} layers, {amount(size)} until its scores are saved")
+        need_room(self.folder, size - self.states.size(len(self.states)), MEND)
 
     def _keep(self, task: Any, result: Any, meta: Any) -> None:
         """Write what mteb itself would, aside and renamed: a kill leaves a whole result or none."""
@@ -133,33 +151,3 @@ class Judge:
     def _fail(self, task: str, reason: str) -> None:
         self.failed[task] = reason
         self.teller.say(f"{task} is left out: {reason}")
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the chatter of mteb and datasets off the screen; LAYERSCOPE_DEBUG lets it through."""
-    if os.environ.get("LAYERSCOPE_DEBUG"):
-        yield
-        return
-    loggers = [logging.getLogger(name) for name in ("mteb", "datasets", "sentence_transformers")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-def _place(encoder: Any) -> str:
-    layer = getattr(encoder, "layer", None)
-    return "the model as shipped" if not encoder.mteb_model_meta.experiment_kwargs else f"layer {layer}"
-
-
-def _line(error: Exception) -> str:
-    """Return the first line of an error, short."""
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0][:200]}".rstrip(": ")

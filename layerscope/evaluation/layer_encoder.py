@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from torch import nn
 
 from layerscope.errors import LayerscopeError
 from layerscope.evaluation.mteb_results import LOCAL
-from layerscope.evaluation.texts import Floats, TextStates
+from layerscope.evaluation.stored_texts import Floats, Place, StoredTexts
 from layerscope.models import Loaded
 
 ROWS_AT_ONCE = 4096
@@ -22,35 +23,40 @@ AGREES = 1e-3
 class Serving:
     """What a model's makers put around its transformer: prompts, the modules after the pooling, the similarity.
 
-    Raises `LayerscopeError` for a SentenceTransformer with modules between transformer and pooling.
+    It holds no transformer, so that a process without the model can take it. Raises `LayerscopeError` for a
+    SentenceTransformer with modules between transformer and pooling.
     """
 
     def __init__(self, loaded: Loaded) -> None:
-        self.served = loaded.served
+        self.model_prompts: dict[str, str] | None = None
         self.tail: list[nn.Module] = []
-        self.pooling: Any = None
-        self.wrapper: Any = None
-        if self.served is not None:
-            from mteb.models import SentenceTransformerEncoderWrapper
+        self.cut: int | None = None
+        self.measure = "cosine"
+        if loaded.served is not None:
+            self._take(loaded.served, loaded.name)
 
-            self.wrapper = SentenceTransformerEncoderWrapper(self.served)
-            self._look_behind(list(self.served), loaded.name)
-
-    def _look_behind(self, modules: list[nn.Module], name: str) -> None:
+    def _take(self, served: Any, name: str) -> None:
+        modules = list(served)
         at = next((i for i, child in enumerate(modules) if type(child).__name__ == "Pooling"), None)
         if at is None:
             raise LayerscopeError(f"{name} has no pooling: a layer of it gives no vector of a text")
         if at != 1:
             between = type(modules[1]).__name__
             raise LayerscopeError(f"{name} has a module between transformer and pooling ({between}): not supported")
-        self.pooling, self.tail = modules[at], modules[at + 1 :]
+        self.pools_prompts = bool(getattr(modules[at], "include_prompt", True))
+        self.tail = [copy.deepcopy(child).to("cpu", torch.float32) for child in modules[at + 1 :]]
+        self.cut = getattr(served, "truncate_dim", None)
+        self.measure = str(getattr(served.similarity_fn_name, "value", served.similarity_fn_name))
+        self.model_prompts = wrapped(served).model_prompts
+        self.own_prompts: dict[str, str] = dict(served.prompts or {})
+        self.default_prompt = served.default_prompt_name or ""
 
     def prompt(self, task_metadata: Any, prompt_type: Any) -> str:
         """Return what stands before every text of this kind in this task, as mteb and the model's own code choose."""
-        if self.served is None:
+        if not getattr(self, "own_prompts", None):
             return ""
         found = self._own_prompt(task_metadata, prompt_type) or ""
-        if found and not getattr(self.pooling, "include_prompt", True):
+        if found and not self.pools_prompts:
             raise LayerscopeError(
                 "this model leaves the prompt's tokens out of its pooling, which is not supported for layers: "
                 "evaluate it without prompts"
@@ -58,51 +64,58 @@ class Serving:
         return found
 
     def _own_prompt(self, task_metadata: Any, prompt_type: Any) -> str | None:
-        prompts: dict[str, str] = self.wrapper.model_prompts or {}
-        name = self.wrapper.get_prompt_name(task_metadata, prompt_type) if prompts else None
+        from mteb.models import SentenceTransformerEncoderWrapper
+
+        prompts = self.model_prompts or {}
+        # mteb's own rule, which reads nothing of its wrapper but `model_prompts`
+        choose: Any = SentenceTransformerEncoderWrapper.get_prompt_name
+        name = choose(self, task_metadata, prompt_type) if prompts else None
         if prompts.get(name or "") is not None:
             return prompts[name or ""]
-        own: dict[str, str] = self.served.prompts or {}
-        kind = getattr(prompt_type, "value", None)
+        own, kind = self.own_prompts, getattr(prompt_type, "value", None)
         candidates = {"query": ("query",), "document": ("document", "passage", "corpus")}.get(kind or "", ())
-        return own.get(next((key for key in candidates if key in own), self.served.default_prompt_name or ""))
+        return own.get(next((key for key in candidates if key in own), self.default_prompt))
 
     @torch.inference_mode()
     def finish(self, vectors: Floats) -> Floats:
         """Return pooled vectors [n, D] as the model's own modules after the pooling (Dense, Normalize) turn them."""
-        if self.served is None:
+        if not self.tail and self.cut is None:
             return vectors
-        parameter = next(self.served.parameters())
-        parts = [self._finished(torch.from_numpy(part).to(parameter)) for part in _blocks(vectors)]
+        parts = [self._finished(torch.from_numpy(part)) for part in _blocks(vectors)]
         return np.concatenate(parts) if parts else vectors
 
     def _finished(self, vectors: torch.Tensor) -> Floats:
         features: Any = {"sentence_embedding": vectors}
         for module in self.tail:
             features = module(features)
-        cut = getattr(self.served, "truncate_dim", None)
-        found: Floats = features["sentence_embedding"][:, :cut].float().cpu().numpy()
+        found: Floats = features["sentence_embedding"][:, : self.cut].numpy()
         return found
 
-    def similarity(self, one: Any, two: Any) -> Any:
-        """Return the similarities [n, m] of two sets of vectors, by the model's own measure, else the cosine."""
-        from mteb.similarity_functions import cos_sim
+    def similarity(self, one: Any, two: Any, *, pairwise: bool = False) -> Any:
+        """Return the similarities [n, m] of two sets of vectors, or [n] of pairs, by the model's own measure."""
+        if self.measure == "cosine":
+            from mteb.similarity_functions import cos_sim, pairwise_cos_sim
 
-        return cos_sim(one, two) if self.served is None else self.wrapper.similarity(one, two)
+            return (pairwise_cos_sim if pairwise else cos_sim)(one, two)
+        from sentence_transformers import SimilarityFunction
 
-    def similarity_pairwise(self, one: Any, two: Any) -> Any:
-        """Return the similarities [n] of pairs of vectors."""
-        from mteb.similarity_functions import pairwise_cos_sim
+        by_name: Any = SimilarityFunction
+        return (by_name.to_similarity_pairwise_fn if pairwise else by_name.to_similarity_fn)(self.measure)(one, two)
 
-        return pairwise_cos_sim(one, two) if self.served is None else self.wrapper.similarity_pairwise(one, two)
-
-    def agrees(self, states: TextStates, place: tuple[int, str, str], texts: list[str]) -> bool:
+    def agrees(self, served: Any, states: StoredTexts, place: Place, texts: list[str]) -> bool:
         """Return whether pooled states of this layer, site and pooling become what the model itself makes of texts."""
-        own = np.asarray(self.served.encode(texts, prompt="", convert_to_numpy=True, show_progress_bar=False))
+        own = np.asarray(served.encode(texts, prompt="", convert_to_numpy=True, show_progress_bar=False))
         found = self.finish(states.vectors(states.keys(texts), *place))
         return own.shape == found.shape and bool(
             np.all(np.linalg.norm(own - found, axis=1) <= AGREES * np.linalg.norm(own, axis=1))
         )
+
+
+def wrapped(served: Any) -> Any:
+    """Return a SentenceTransformer as mteb evaluates it."""
+    from mteb.models import SentenceTransformerEncoderWrapper
+
+    return SentenceTransformerEncoderWrapper(served)
 
 
 def _blocks(vectors: Floats) -> Iterable[Floats]:
@@ -113,7 +126,7 @@ def _blocks(vectors: Floats) -> Iterable[Floats]:
 class LayerEncoder:
     """What mteb's `EncoderProtocol` asks for, of one layer, site and pooling."""
 
-    states: TextStates
+    states: StoredTexts
     serving: Serving
     layer: int
     site: str
@@ -130,7 +143,7 @@ class LayerEncoder:
         prompt_type: Any = None,
         **options: Any,
     ) -> Floats:
-        """Return the vectors [n, D] of all texts in mteb's batches; the texts new to the store are embedded."""
+        """Return the vectors [n, D] of all texts in mteb's batches, which the store embeds where it can and must."""
         prompt = self.serving.prompt(task_metadata, prompt_type)
         texts = [prompt + text for batch in inputs for text in batch["text"]]
         return self.serving.finish(self.states.vectors(self.states.keys(texts), self.layer, self.site, self.pooling))
@@ -141,27 +154,27 @@ class LayerEncoder:
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarities [n] of pairs of vectors."""
-        return self.serving.similarity_pairwise(embeddings1, embeddings2)
+        return self.serving.similarity(embeddings1, embeddings2, pairwise=True)
 
 
 @dataclass(frozen=True)
 class AsShipped:
     """The model itself as mteb's encoder, for the baseline of a SentenceTransformer that states do not reproduce."""
 
-    serving: Serving
+    model: Any
     mteb_model_meta: Any
 
     def encode(self, inputs: Iterable[Any], **options: Any) -> Any:
         """Return what the model's own pipeline makes of the texts."""
-        return self.serving.wrapper.encode(inputs, **options)
+        return self.model.encode(inputs, **options)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarities [n, m] of two sets of vectors."""
-        return self.serving.similarity(embeddings1, embeddings2)
+        return self.model.similarity(embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarities [n] of pairs of vectors."""
-        return self.serving.similarity_pairwise(embeddings1, embeddings2)
+        return self.model.similarity_pairwise(embeddings1, embeddings2)
 
 
 def model_meta(name: str, revision: str, experiment: dict[str, Any], max_tokens: int | None) -> Any:

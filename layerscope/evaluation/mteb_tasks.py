@@ -8,17 +8,31 @@ from typing import Any
 from layerscope.errors import LayerscopeError, near
 from layerscope.evaluation.own_tasks import COLUMNS, is_task_file, task_from_file
 
+LAYER_BY_LAYER = "layer-by-layer"
+PAPER_TASKS = (
+    "AmazonCounterfactualClassification", "AmazonReviewsClassification", "ArxivClusteringS2S", "AskUbuntuDupQuestions",
+    "BIOSSES", "Banking77Classification", "BiorxivClusteringS2S", "EmotionClassification", "MTOPDomainClassification",
+    "MTOPIntentClassification", "MassiveIntentClassification", "MassiveScenarioClassification", "MedrxivClusteringS2S",
+    "MindSmallReranking", "RedditClustering", "SICK-R", "STS12", "STS13", "STS14", "STS15", "STS16", "STS17",
+    "STSBenchmark", "SciDocsRR", "SprintDuplicateQuestions", "StackExchangeClustering", "StackOverflowDupQuestions",
+    "ToxicConversationsClassification", "TweetSentimentExtractionClassification", "TwentyNewsgroupsClustering",
+    "TwitterSemEval2015", "TwitterURLCorpus",
+)  # fmt: skip
+"""The tasks of `layer-by-layer`: Skean et al., Layer by Layer (ICML 2025), English test sets."""
+ENGLISH = {"STS17": ["en-en"]}
+"""Subsets of tasks that pair English with other languages."""
+
 
 def open_tasks(tasks: Any, samples: int | None = None, seed: int = 0) -> list[Any]:
     """Return mteb tasks, without the data of mteb's own; an aggregate becomes its tasks.
 
-    `tasks` is a list of mteb names, mteb task objects and `KIND:PATH` texts; a single one may stand alone. Raises
-    `LayerscopeError` for a task that does not exist, with the near name, for one that reads no texts, and for two of
-    one name.
+    `tasks` is a list of mteb names, mteb task objects and `KIND:PATH` texts; a single one may stand alone. The name
+    `layer-by-layer` stands for `PAPER_TASKS`. Raises `LayerscopeError` for a task that does not exist, with the near
+    name, for one that reads no texts, and for two of one name.
     """
     _need_mteb()
     given: Iterable[Any] = [tasks] if isinstance(tasks, str) or hasattr(tasks, "metadata") else tasks
-    found = [part for task in given for part in _parts(_opened(task, samples, seed))]
+    found = [part for task in given for one in _named(task) for part in _parts(_opened(one, samples, seed))]
     if not found:
         raise LayerscopeError("no task is named: give names of mteb, such as STSBenchmark, or classification:FILE.csv")
     names = [task.metadata.name for task in found]
@@ -35,6 +49,19 @@ def _need_mteb() -> None:
         import mteb  # noqa: F401
     except ImportError:
         raise LayerscopeError("evaluate needs mteb: pip install 'layerscope[evaluation]'") from None
+
+
+def _named(task: Any) -> list[Any]:
+    """Return the tasks of the paper for their common name, else the task alone."""
+    if not isinstance(task, str) or task.strip() != LAYER_BY_LAYER:
+        return [task]
+    import mteb
+
+    # subsets that are named go before languages, of which STS17 has English in many a pair
+    return [
+        mteb.get_task(name, languages=["eng"], eval_splits=["test"], hf_subsets=ENGLISH.get(name))
+        for name in PAPER_TASKS
+    ]
 
 
 def _opened(task: Any, samples: int | None, seed: int) -> Any:
@@ -54,7 +81,7 @@ def _by_name(name: str) -> Any:
     try:
         return mteb.get_task(name)
     except KeyError:
-        known = [task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)]
+        known = [LAYER_BY_LAYER, *(task.metadata.name for task in mteb.get_tasks(exclude_superseded=False))]
         hint = near(name, known) or f": give a name of mteb, or KIND:FILE ({', '.join(COLUMNS)})"
         raise LayerscopeError(f"task {name!r} does not exist in mteb{hint}") from None
 

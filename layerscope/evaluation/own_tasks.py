@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope.errors import LayerscopeError, choices, near
+from layerscope.evaluation.own_retrieval import check_documents, relevances, retrieval_data
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,12 +20,16 @@ COLUMNS = {
     "clustering": ("text", "label"),
     "sts": ("text_a", "text_b", "score"),
     "pair-classification": ("text_a", "text_b", "label"),
+    "retrieval": ("query", "document", "score"),
 }
+OPTIONAL = {("retrieval", "score"): 1}
+"""What stands in for a column that may be missing."""
 ABOUT = {
     "classification": ("AbsTaskClassification", "Classification", "accuracy"),
     "clustering": ("AbsTaskClustering", "Clustering", "v_measure"),
     "sts": ("AbsTaskSTS", "STS", "cosine_spearman"),
     "pair-classification": ("AbsTaskPairClassification", "PairClassification", "max_ap"),
+    "retrieval": ("AbsTaskRetrieval", "Retrieval", "ndcg_at_10"),
 }
 """mteb's class and type of each kind, and its main score."""
 RENAMED = {
@@ -32,6 +37,7 @@ RENAMED = {
     "clustering": {"text": "sentences", "label": "labels"},
     "sts": {"text_a": "sentence1", "text_b": "sentence2"},
     "pair-classification": {"text_a": "sentence1", "text_b": "sentence2", "label": "labels"},
+    "retrieval": {},
 }
 READ = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")
 FEWEST_PAIRS = 3
@@ -49,11 +55,13 @@ def is_task_file(text: str) -> bool:
 def task_from_file(kind: str, path: str | Path, samples: int | None = None, seed: int = 0) -> Any:
     """Return an mteb task made of a CSV, TSV, JSONL or Parquet file.
 
-    `kind` is classification or clustering (columns text, label), sts (text_a, text_b, score) or pair-classification
-    (text_a, text_b, label 0 or 1). Of a folder the files `test.*` and, for classification, `train.*` are read; one file
-    of a classification is split in two seeded halves, label by label. `samples` takes that many seeded rows of each
-    file; test rows of a label that is then not among the training rows are left out. The task is named after the file
-    or folder. Raises `LayerscopeError` for columns that are missing and values that cannot be judged.
+    `kind` is classification or clustering (columns text, label), sts (text_a, text_b, score), pair-classification
+    (text_a, text_b, label 0 or 1) or retrieval (query, document and, if given, score: a whole number, 0 for a document
+    that is searched but does not answer; all documents of the file are searched for each query). Of a folder the files
+    `test.*` and, for classification, `train.*` are read; one file of a classification is split in two seeded halves,
+    label by label. `samples` takes that many seeded rows of each file; test rows of a label that is then not among the
+    training rows are left out. The task is named after the file or folder. Raises `LayerscopeError` for columns that
+    are missing and values that cannot be judged.
     """
     if kind not in COLUMNS:
         raise LayerscopeError(f"task kind {kind!r} does not exist{choices(kind, COLUMNS)}")
@@ -63,7 +71,7 @@ def task_from_file(kind: str, path: str | Path, samples: int | None = None, seed
         siblings = [other.name for other in place.parent.iterdir()] if place.parent.is_dir() else []
         raise LayerscopeError(f"task file {str(place)!r} does not exist{near(place.name, siblings) or ': check it'}")
     splits = {name: _sampled(_read(file, kind), samples, seed) for name, file in _files(place, kind).items()}
-    splits = {name: _checked(frame, kind, place) for name, frame in splits.items()}
+    splits = {name: _checked(frame, kind, place).reset_index(drop=True) for name, frame in splits.items()}
     if kind == "classification":
         splits = splits if "train" in splits else _halves(splits, seed)
         splits = _numbered(splits if samples is None else _trained(splits), place)
@@ -110,6 +118,8 @@ def _read(file: Path, kind: str) -> pd.DataFrame:
     frame: pd.DataFrame = read_frame(file, suffix, [])
     frame = frame.rename(columns=lambda name: str(name).strip())
     for column in COLUMNS[kind]:
+        if column not in frame and (kind, column) in OPTIONAL:
+            frame[column] = OPTIONAL[kind, column]
         if column not in frame:
             hint = near(column, list(frame)) or ":"
             raise LayerscopeError(f"{file} has no column {column!r}{hint} {kind} reads {', '.join(COLUMNS[kind])}")
@@ -129,13 +139,18 @@ def _checked(frame: pd.DataFrame, kind: str, place: Path) -> pd.DataFrame:
         if len(empty):
             row = frame.index[empty[0]] + 1
             raise LayerscopeError(f"{place}: row {row} has an empty {column}: fill it in, or leave the row out")
-    frame = frame.astype({column: str for column in COLUMNS[kind][:-1]}).reset_index(drop=True)
+    frame = frame.astype({column: str for column in COLUMNS[kind][:-1]})
     if kind == "sts":
         return frame.assign(score=_scores(frame["score"], place))
+    if kind == "retrieval":
+        check_documents(frame, place)
+        return frame.assign(score=relevances(frame["score"], place))
     labels = frame["label"].astype(str).str.strip()
     empty = np.flatnonzero(frame["label"].isna() | (labels == ""))
     if len(empty):
-        raise LayerscopeError(f"{place}: row {empty[0] + 1} has no label: fill it in, or leave the row out")
+        raise LayerscopeError(
+            f"{place}: row {frame.index[empty[0]] + 1} has no label: fill it in, or leave the row out"
+        )
     _check_labels(labels, place)
     return frame.assign(label=_zero_or_one(labels, place) if kind == "pair-classification" else labels)
 
@@ -146,8 +161,8 @@ def _scores(column: pd.Series, place: Path) -> pd.Series:
     scores = pd.to_numeric(column, errors="coerce").astype("float64")
     wrong = np.flatnonzero(~np.isfinite(scores))
     if len(wrong):
-        value = column.iloc[wrong[0]]
-        raise LayerscopeError(f"{place}: row {wrong[0] + 1} has the score {value!r}, which is no number: leave it out")
+        row, value = column.index[wrong[0]] + 1, column.iloc[wrong[0]]
+        raise LayerscopeError(f"{place}: row {row} has the score {value!r}, which is no number: leave it out")
     if len(scores) < FEWEST_PAIRS or scores.nunique() < 2:
         raise LayerscopeError(f"{place} has {len(scores)} pairs and {scores.nunique()} scores: give more to rank")
     return scores
@@ -221,8 +236,11 @@ def _task(kind: str, name: str, splits: dict[str, pd.DataFrame]) -> Any:
         scores = splits["test"]["score"]
         members |= {"min_score": scores.min(), "max_score": scores.max()}
     task = type(f"Own{its_type}", (getattr(abstasks, base),), members)()
-    task.dataset = DatasetDict(
-        {split: Dataset.from_pandas(frame, preserve_index=False) for split, frame in splits.items()}
-    )
+    if kind == "retrieval":
+        task.dataset = {"default": {split: retrieval_data(frame) for split, frame in splits.items()}}
+    else:
+        task.dataset = DatasetDict(
+            {split: Dataset.from_pandas(frame, preserve_index=False) for split, frame in splits.items()}
+        )
     task.data_loaded = True
     return task

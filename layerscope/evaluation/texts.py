@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from layerscope.errors import LayerscopeError
+from layerscope.evaluation.stored_texts import KEY_BYTES, Place, StoredTexts, key_of
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.pooling import pool
@@ -26,38 +26,29 @@ from layerscope.progress import Silent, Teller
 from layerscope.runs.files import aside
 from layerscope.runs.place import need_room
 
-Floats = npt.NDArray[np.float32]
-KEY_BYTES = 16
 BATCHES_PER_PART = 4
-FORMAT = 1
+FORMAT = 2
+MEND = "take fewer --samples, --layers or poolings, or another --out"
 
 
-def key_of(text: str) -> bytes:
-    """Return the key of a text, its prompt included."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:KEY_BYTES]
-
-
-class TextStates:
-    """A store of pooled states: every layer, site and pooling of a text from the one forward that it goes through.
+class TextStates(StoredTexts):
+    """A store of pooled states: all `places` (layer, site, pooling) of a text from the one forward it goes through.
 
     It lies in a folder of its own below `folder`, named after all that the states depend on (weights, dtype, tokenizer,
-    maximal length, poolings). A part is one safetensors file, `keys` [n, 16] with `SITE.POOLING` [L+1, n, D], there
-    whole or not at all, so that a killed process loses at most the part it was at. `forwards` and `embedded` count the
-    batches and texts that this process ran.
+    maximal length, places). A part is one safetensors file, there whole or not at all, so that a killed process loses
+    at most the part it was at. `forwards` and `embedded` count the batches and texts that this process ran, `seconds`
+    what that took.
     """
 
     def __init__(
-        self, model: LayeredModel, poolings: Sequence[str], folder: Path, teller: Teller | None = None
+        self, model: LayeredModel, places: Sequence[Place], folder: Path, teller: Teller | None = None
     ) -> None:
-        self.model, self.poolings, self.teller = model, tuple(poolings), teller or Silent()
-        self.folder = folder / _identity(model, self.poolings)
+        places = sorted(set(places))
+        self.model, self.teller = model, teller or Silent()
         self.forwards = self.embedded = 0
-        self._places: dict[bytes, tuple[Path, int]] = {}
-        for part in sorted(self.folder.glob("*.safetensors")):
-            self._know(part)
-
-    def __len__(self) -> int:
-        return len(self._places)
+        self.seconds = 0.0
+        self.threads = torch.get_num_threads()
+        super().__init__(folder / _identity(model, places), places, model.stack.width)
 
     def keys(self, texts: Sequence[str]) -> list[bytes]:
         """Return the keys of texts (prompts included), after embedding those that are not there yet.
@@ -65,38 +56,30 @@ class TextStates:
         Raises `LayerscopeError` for states that are not finite, and where the disk has no room for them.
         """
         keys = [key_of(text) for text in texts]
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._places}
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._rows}
         if missing:
-            self._embed(list(missing.values()))
+            start = time.perf_counter()
+            with _threads(self.threads):
+                self._embed(list(missing.values()))
+            self.seconds += time.perf_counter() - start
         return keys
 
-    def vectors(self, keys: Sequence[bytes], layer: int, site: str, pooling: str | None = None) -> Floats:
-        """Return the states of one layer, [n, D] float32, in the order of `keys`."""
-        out = np.empty((len(keys), self.model.stack.width), dtype=np.float32)
-        by_part: dict[Path, list[tuple[int, int]]] = {}
-        for i, key in enumerate(keys):
-            part, row = self._places[key]
-            by_part.setdefault(part, []).append((i, row))
-        for part, places in by_part.items():
-            to, rows = np.array(places).T
-            with safe_open(part, framework="np") as file:
-                out[to] = file.get_slice(f"{site}.{pooling or self.poolings[0]}")[layer][rows]
-        return out
+    def size(self, texts: int) -> int:
+        """Return the bytes that the states of so many texts take on disk."""
+        return texts * (len(self.places) * self.width * 4 + KEY_BYTES)
 
     def drop(self) -> None:
         """Forget all texts and delete their states."""
-        self._places.clear()
+        self._rows.clear()
         shutil.rmtree(self.folder, ignore_errors=True)
         with suppress(OSError):
             self.folder.parent.rmdir()
 
     def _embed(self, texts: list[str]) -> None:
-        stack = self.model.stack
         lengths = self.model.encoder.lengths(texts)
         batches = list(batches_of(self.model, lengths))
-        vectors = len(texts) * (stack.depth + 1) * len(self.model.sites) * len(self.poolings)
         self.folder.mkdir(parents=True, exist_ok=True)
-        need_room(self.folder, vectors * stack.width * 4)
+        need_room(self.folder, self.size(len(texts)), MEND)
         with self.teller.bar("texts at all layers", len(texts), "texts") as advance, evaluating(self.model.module):
             for start in range(0, len(batches), BATCHES_PER_PART):
                 chosen = batches[start : start + BATCHES_PER_PART]
@@ -104,54 +87,59 @@ class TextStates:
                 self._write([texts[i] for rows in chosen for i in rows], done)
                 advance(sum(map(len, chosen)))
 
-    def _batch(self, texts: list[str], longest: int) -> dict[str, Tensor]:
-        """Return `SITE.POOLING` [L+1, B, D] of one forward; texts without a single token are zero vectors."""
-        shape = (self.model.stack.depth + 1, len(texts), self.model.stack.width)
+    def _batch(self, texts: list[str], longest: int) -> Tensor:
+        """Return the states [P, B, D] of one forward; texts without a single token are zero vectors."""
         if longest == 0:
-            return {f"{site}.{name}": torch.zeros(shape) for site in self.model.sites for name in self.poolings}
+            return torch.zeros(len(self.places), len(texts), self.width)
         inputs = self.model.encoder.batch(texts).to(self.model.device)
-        pooled: dict[str, list[Tensor]] = {}
+        pooled: dict[Place, Tensor] = {}
 
         def visit(layer: int, site: str, tokens: Tensor) -> None:
-            mask = self.model.mask(inputs, tokens)
-            for name in self.poolings:
-                pooled.setdefault(f"{site}.{name}", []).append(pool(tokens, mask, name))
+            for place in self.places:
+                if place[:2] == (layer, site):
+                    pooled[place] = pool(tokens, self.model.mask(inputs, tokens), place[2])
 
         self.model.run(inputs, visit)
         self.forwards += 1
         self.embedded += len(texts)
-        found = {name: torch.stack(layers).cpu() for name, layers in pooled.items()}
-        for states in found.values():
-            self._check(states, texts)
-        return found
+        states = torch.stack([pooled[place] for place in self.places]).cpu()
+        self._check(states, texts)
+        return states
 
     def _check(self, states: Tensor, texts: list[str]) -> None:
         broken = (~torch.isfinite(states).all(-1)).nonzero()
         if len(broken):
-            layer, row = broken[0].tolist()
+            place, row = broken[0].tolist()
             raise LayerscopeError(
-                f"{self.model.loaded.name} gives NaN or infinity at layer {layer} for the text {texts[row][:60]!r}: "
-                "try --dtype float32, or leave that text out"
+                f"{self.model.loaded.name} gives NaN or infinity at layer {self.places[place][0]} for the text "
+                f"{texts[row][:60]!r}: try --dtype float32, or leave that text out"
             )
 
-    def _write(self, texts: list[str], batches: list[dict[str, Tensor]]) -> None:
-        tensors = {name: torch.cat([batch[name] for batch in batches], 1).contiguous() for name in batches[0]}
+    def _write(self, texts: list[str], batches: list[Tensor]) -> None:
         keys = np.frombuffer(b"".join(map(key_of, texts)), dtype=np.uint8).reshape(-1, KEY_BYTES)
-        tensors["keys"] = torch.from_numpy(keys.copy())
+        tensors = {"states": torch.cat(batches, 1).contiguous(), "keys": torch.from_numpy(keys.copy())}
         last = max((int(part.stem) for part in self.folder.glob("*.safetensors")), default=-1)
         part = self.folder / f"{last + 1:05d}.safetensors"
         aside(part, lambda path: save_file(tensors, path))
         self._know(part)
 
-    def _know(self, part: Path) -> None:
-        """Take in the keys of a part; one that cannot be read is deleted, and its texts are embedded again."""
-        try:
-            with safe_open(part, framework="np") as file:
-                keys: Any = file.get_tensor("keys")
-        except (SafetensorError, OSError):
+    def _know(self, part: Path) -> bool:
+        """Take in a part; one that cannot be read is deleted, and its texts are embedded again."""
+        known = super()._know(part)
+        if not known:
             part.unlink(missing_ok=True)
-            return
-        self._places |= {row.tobytes(): (part, i) for i, row in enumerate(keys)}
+        return known
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    """Give the model its threads back while texts are embedded amid a judging that has fewer."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def batches_of(model: LayeredModel, lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -174,10 +162,10 @@ def batches_of(model: LayeredModel, lengths: Sequence[int]) -> Iterator[list[int
         yield rows
 
 
-def _identity(model: LayeredModel, poolings: tuple[str, ...]) -> str:
+def _identity(model: LayeredModel, places: Sequence[Place]) -> str:
     """Return a name for all that a text's states depend on."""
     encoder: Any = model.encoder
     dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
     probe = encoder.whole(["The quick brown fox, 0123456789: ÀÉ あ."])
-    about = (FORMAT, weights_fingerprint(model.module), str(dtype), model.max_length, poolings, model.stack, probe)
+    about = (FORMAT, weights_fingerprint(model.module), str(dtype), model.max_length, places, model.stack, probe)
     return hashlib.sha256(repr(about).encode()).hexdigest()[:16]

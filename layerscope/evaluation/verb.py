@@ -12,18 +12,22 @@ from typing import Any
 
 from layerscope.errors import LayerscopeError, choices
 from layerscope.evaluation.evaluation import Evaluation
-from layerscope.evaluation.judging import Judge, quiet
-from layerscope.evaluation.layer_encoder import AsShipped, LayerEncoder, Serving, model_meta
+from layerscope.evaluation.judging import Judge
+from layerscope.evaluation.layer_encoder import AsShipped, LayerEncoder, Serving, model_meta, wrapped
 from layerscope.evaluation.mteb_tasks import open_tasks
+from layerscope.evaluation.one_layer import quiet
 from layerscope.evaluation.opening import open_evaluation
 from layerscope.evaluation.probing.judging import ProbeJudge
 from layerscope.evaluation.probing.results import has_probes
 from layerscope.evaluation.probing.tasks import open_probes, split_tasks
+from layerscope.evaluation.stored_texts import Place
 from layerscope.evaluation.texts import TextStates
+from layerscope.evaluation.workers import Workers, checked_jobs
 from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.encode import TextEncoder
 from layerscope.profiling.identity import revision_of
+from layerscope.profiling.reopening import check_unchanged, model_of, run_of
 from layerscope.progress import Console, Silent, Teller
 from layerscope.runs.place import locked
 
@@ -35,7 +39,7 @@ PROBE = [
 
 
 def evaluate(
-    model: Any,
+    model_or_run: Any,
     tasks: Any,
     out: str | Path | None = None,
     *,
@@ -45,6 +49,7 @@ def evaluate(
     samples: int | None = None,
     seed: int = 0,
     keep_states: bool = False,
+    jobs: int | str = "auto",
     processor: Any = None,
     dtype: str = "auto",
     device: str = "auto",
@@ -59,10 +64,12 @@ def evaluate(
     """Score every layer of a model on tasks, and the model as shipped; every text is embedded once for all layers.
 
     Args:
-        model: what `profile` takes: a name, a folder, a loaded model or SentenceTransformer, "minilm".
-        tasks: names of mteb tasks, mteb task objects, and `KIND:PATH` of own files, in a list. Kinds for texts are
-            those of `task_from_file`; linear-probe, knn-probe and attention-probe read labelled texts, images or
-            sounds, whatever `profile` does, and token-probe sentences with a label for each word.
+        model_or_run: what `profile` takes (a name, a folder, a loaded model or SentenceTransformer, "minilm"), or a
+            run, whose model, revision, part, blocks, norm and pooling are taken as far as none is named here.
+        tasks: names of mteb tasks ("layer-by-layer" is the 32 of the paper), mteb task objects, and `KIND:PATH` of own
+            files, in a list. Kinds for texts are those of `task_from_file`; linear-probe, knn-probe and attention-probe
+            read labelled texts, images or sounds, whatever `profile` does, and token-probe sentences with a label for
+            each word.
         out: folder of the results, in mteb's own layout and in `probes`; the same call on it goes on where it stopped.
             None keeps none.
         sites: where layers are taken, raw and normed; None is normed where the model has a final norm, else raw.
@@ -71,6 +78,7 @@ def evaluate(
         samples: seeded rows of each own file; None is all. Tasks of mteb are always whole.
         seed: of those rows, and of the halves that a file of a classification is split in.
         keep_states: keep the pooled states in `out`; else those of a task go when its scores are saved.
+        jobs: processes that judge layers at a time; "auto" is one for each core where it pays, 1 is this one alone.
         processor: the tokenizer, where the model is an object.
         dtype: of the weights; "auto" is float32 on a CPU, else the checkpoint's own.
         device: "auto", "cpu", "cuda:0", or "map".
@@ -93,23 +101,30 @@ def evaluate(
     named, others = split_tasks(tasks)
     chosen = open_tasks(others, samples, seed) if others or not named else []
     probes = open_probes(named, samples, seed)
-    loaded = load(model, LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle), processor)
-    override = Override(part, blocks, norm)
+    options = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)
+    run, override = run_of(model_or_run), Override(part, blocks, norm)
+    if run is not None:
+        model_or_run, override, options = model_of(run, override, options)
+        pooling = run.info["options"].get("pooling", "auto") if pooling == "auto" else pooling
+    loaded = load(model_or_run, options, processor)
     where = partial(_places, sites=sites, layers=layers, pooling=pooling)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()) if out is None else out).expanduser()
         probing = ProbeJudge(folder, loaded, override, probes, where, seed, keep_states, teller)
         layered = _layered(loaded, override) if chosen else None
         places = where(layered) if layered is not None else []
+        if run is not None and layered is not None:
+            check_unchanged(run, layered)
+        workers = Workers(checked_jobs(jobs, len(places) + 1))
+        stack.callback(workers.close)
         stack.enter_context(locked(folder))
         stack.enter_context(quiet())
         probing.all()
         if layered is None:
             return _opened(folder, probing.failed, loaded.name if out is None else None)
-        poolings = tuple(dict.fromkeys([*(place[2] for place in places), *layered.pooling[:1]]))
-        states = TextStates(layered, poolings, folder / STATES, teller)
+        states = TextStates(layered, [*places, _last(layered)], folder / STATES, teller)
         encoders = _encoders(layered, states, places)
-        judge = Judge(folder, states, encoders, keep_states, teller)
+        judge = Judge(folder, states, encoders, workers, keep_states, teller)
         judge.all(chosen)
         return _opened(folder, probing.failed | judge.failed, loaded.name if out is None else None)
 
@@ -139,7 +154,7 @@ def _layered(loaded: Loaded, override: Override) -> LayeredModel:
 
 def _places(
     model: LayeredModel, sites: str | Sequence[str] | None, layers: str | Iterable[int], pooling: str
-) -> list[tuple[int, str, str]]:
+) -> list[Place]:
     """Return layer, site and pooling of every row that is to be judged."""
     depth = model.stack.depth
     asked = sites.split(",") if isinstance(sites, str) else sites
@@ -164,7 +179,7 @@ def _numbers(layers: str | Iterable[int]) -> list[int]:
         raise LayerscopeError(f"layers {layers!r} are no whole numbers: give all, or such as 0,3,6") from None
 
 
-def _encoders(model: LayeredModel, states: TextStates, places: list[tuple[int, str, str]]) -> list[Any]:
+def _encoders(model: LayeredModel, states: TextStates, places: list[Place]) -> list[Any]:
     """Return the model as shipped, then a view of each layer."""
     serving, loaded = Serving(model.loaded), model.loaded
     revision = revision_of(loaded)
@@ -174,9 +189,11 @@ def _encoders(model: LayeredModel, states: TextStates, places: list[tuple[int, s
     def meta(**experiment: Any) -> Any:
         return model_meta(loaded.name, revision, {**experiment, **shared}, model.max_length)
 
-    last = (model.stack.depth, model.final, model.pooling[0])
-    known = serving.served is None or _is_known(model, serving, last)
-    baseline: Any = LayerEncoder(states, serving, *last, meta()) if known else AsShipped(serving, meta())
+    known = loaded.served is None or _is_known(model, serving)
+    baseline: Any
+    baseline = (
+        LayerEncoder(states, serving, *_last(model), meta()) if known else AsShipped(wrapped(loaded.served), meta())
+    )
     views = [
         LayerEncoder(states, serving, layer, site, name, meta(layer=layer, site=site, pooling=name))
         for layer, site, name in places
@@ -184,9 +201,15 @@ def _encoders(model: LayeredModel, states: TextStates, places: list[tuple[int, s
     return [baseline, *views]
 
 
-def _is_known(model: LayeredModel, serving: Serving, last: tuple[int, str, str]) -> bool:
+def _last(model: LayeredModel) -> Place:
+    """Return where the model as shipped takes its vector."""
+    return model.stack.depth, model.final, model.pooling[0]
+
+
+def _is_known(model: LayeredModel, serving: Serving) -> bool:
     """Return whether the last layer's states become what the SentenceTransformer itself gives; else it runs itself."""
     if model.loaded.pooling is None:
         return False
     with tempfile.TemporaryDirectory() as folder:
-        return serving.agrees(TextStates(model, last[2:], Path(folder)), last, PROBE)
+        states = TextStates(model, [_last(model)], Path(folder))
+        return serving.agrees(model.loaded.served, states, _last(model), PROBE)

@@ -64,16 +64,16 @@ def _leave(path: Path, made: list[Path]) -> None:
             place.rmdir()
 
 
-def need_room(path: Path, size: int) -> None:
-    """Refuse a run whose states (bytes) do not fit on the disk of its folder."""
+def need_room(
+    path: Path, size: int, mend: str = "take fewer --samples, --store-dtype float16, or another --out"
+) -> None:
+    """Refuse states (bytes) that do not fit on the disk of their folder."""
     there = next(p for p in (path, *path.absolute().parents) if p.exists())
     free = shutil.disk_usage(there).free
     if size > free:
-        raise LayerscopeError(
-            f"the states take {_amount(size)} and {str(path)!r} has {_amount(free)} free: "
-            "take fewer --samples, --store-dtype float16, or another --out"
-        )
+        raise LayerscopeError(f"the states take {amount(size)} and {str(path)!r} has {amount(free)} free: {mend}")
 
 
-def _amount(size: int) -> str:
+def amount(size: int) -> str:
+    """Return bytes as a person reads them."""
     return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"

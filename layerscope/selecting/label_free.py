@@ -101,7 +101,8 @@ class Reader:
         encoder = replace(model.encoder, max_length=length, prompt=options.get("prompt") or model.encoder.prompt)
         self.teller.say(f"half-text: the halves of {len(halves):,} texts through {model.loaded.name}")
         with tempfile.TemporaryDirectory() as folder:
-            states = TextStates(replace(model, encoder=encoder), (self.pooling,), Path(folder), self.teller)
+            places = [(layer, model.final, self.pooling) for layer in self.allowed]
+            states = TextStates(replace(model, encoder=encoder), places, Path(folder), self.teller)
             ranks = half_text_ranks(states, halves, model.final, self.pooling, self.allowed)
         values = pd.Series(ranks.mean(0), index=pd.Index(self.allowed, name="layer"))
         told = f"value: mean of 1 / rank at which the halves of {len(halves):,} texts find each other"

@@ -1,17 +1,21 @@
 """Every layer on tasks: mteb's own scores, every text embedded once, resumed after a stop, one line for wrong input."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import tiny
+import transformers
 from tiny import one_thread
 from typed import cli
 
 import layerscope
 from layerscope import LayerscopeError
 from layerscope.evaluation import judging, task_from_file
+from layerscope.evaluation.mteb_tasks import PAPER_TASKS, open_tasks
+from layerscope.evaluation.one_layer import Unjudged, judge
 from layerscope.evaluation.texts import TextStates
 
 __all__ = ["cli", "one_thread"]
@@ -57,26 +61,26 @@ def test_all_layers_with_every_text_embedded_once(model, tasks, counted, tmp_pat
     assert len(counted) == len(set(counted))  # nothing is left to do
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, Unjudged])
 def test_stopped_in_the_second_task_nothing_is_embedded_twice(model, tasks, counted, tmp_path, monkeypatch, stop):
-    one, judged = judging.Judge._one, []
+    judged = []
 
-    def stopping(self: judging.Judge, task: object, encoder: object) -> None:
+    def stopping(task: object, encoder: object) -> object:
         judged.append(encoder)
         if len(judged) == 8:
             encoder.encode([{"text": tiny.texts(40)}], task_metadata=None, hf_split="", hf_subset="")
             raise stop("stopped")
-        one(self, task, encoder)
+        return judge(task, encoder)
 
-    monkeypatch.setattr(judging.Judge, "_one", stopping)
+    monkeypatch.setattr(judging, "judge", stopping)
     if stop is KeyboardInterrupt:
         with pytest.raises(KeyboardInterrupt):
-            layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
+            layerscope.evaluate(model, tasks, tmp_path / "out", jobs=1, progress=False)
     else:
-        first = layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
-        assert first.failed == {"pairs": "RuntimeError: stopped"} and first.table().shape == (4, 2)
+        first = layerscope.evaluate(model, tasks, tmp_path / "out", jobs=1, progress=False)
+        assert first.failed == {"pairs": "stopped"} and first.table().shape == (4, 2)
     before = len(counted)
-    monkeypatch.setattr(judging.Judge, "_one", one)
+    monkeypatch.setattr(judging, "judge", judge)
     found = layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
     assert len(counted) == before and found.missing == 0
     whole = layerscope.evaluate(model, tasks, tmp_path / "whole", progress=False)
@@ -95,7 +99,7 @@ def test_minilm_as_shipped_is_what_mteb_gives(shared: Path):
 
     from layerscope.models.hub import embedded
 
-    files = [("classification", "banking77"), ("sts", "stsbenchmark")]
+    files = [("classification", "trec"), ("sts", "stsbenchmark")]
     own = [task_from_file(kind, shared / "data" / name, samples=200) for kind, name in files]
     found = layerscope.evaluate("minilm", own, layers=[6], device="cpu", progress=False)
     plain = SentenceTransformer(embedded("minilm"), device="cpu")
@@ -140,6 +144,70 @@ def test_wrong_names_are_told_in_one_line(cli: Callable, model, tasks, tmp_path:
         layerscope.evaluate(model, tasks, tmp_path / "out", sites="norm", progress=False)
 
 
+def test_a_side_that_must_be_named_and_places_that_are_no_folder(cli: Callable, tasks, tmp_path: Path):
+    config = transformers.T5Config(
+        vocab_size=94, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0, pad_token_id=0
+    )
+    t5 = tiny.saved(tiny.seeded(transformers.T5ForConditionalGeneration, config), tmp_path / "tiny-t5", special=True)
+    line = cli("evaluate", t5, "--task-file", tasks[1], "--out", tmp_path / "o").line
+    assert "encoder" in line and "decoder" in line and "--part" in line and not (tmp_path / "o").exists()
+    found = layerscope.evaluate(str(t5), tasks[1], part="encoder", progress=False)
+    assert list(found.table().index) == [0, 1, 2] and found.failed == {}
+    file = tmp_path / "topics.csv"
+    assert cli("evaluate", t5, "--task-file", tasks[1], "--out", file).line.endswith("is a file): name a folder")
+    assert (
+        "jobs 'many' is no whole number from 1 on"
+        in cli("evaluate", "minilm", "--task-file", tasks[1], "--jobs", "many", "--out", tmp_path / "o").line
+    )
+
+
+def test_a_folder_with_other_files_and_another_model_keeps_them(model, tasks, tmp_path: Path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    layerscope.evaluate(model, tasks[1], tmp_path / "out", layers=[1, 3], progress=False)
+    other = str(tiny.saved(tiny.gpt2(), tmp_path / "tiny-gpt2", special=False))
+    both = layerscope.evaluate(other, tasks[1], tmp_path / "out", layers=[2], progress=False)
+    assert set(both.scores["model"]) == {"tiny-llama", "tiny-gpt2"}
+    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
+
+
+def test_the_model_of_a_run(model, tasks, tmp_path: Path):
+    run = layerscope.profile(
+        model, tiny.texts(12), out=tmp_path / "run", metrics="effective_rank", pooling="last", progress=False
+    )
+    found = layerscope.evaluate(run, tasks[1], progress=False)
+    named = layerscope.evaluate(str(tmp_path / "run"), tasks[1], layers=[2], pooling="mean", progress=False)
+    direct = layerscope.evaluate(model, tasks[1], pooling="mean,last", progress=False)
+    assert set(found.scores.loc[found.scores["kind"] == "layer", "pooling"]) == {"last"}
+    assert found.table().equals(direct.table(pooling="last"))
+    assert named.table().loc[2, "pairs"] == direct.table(pooling="mean").loc[2, "pairs"]
+
+
+def test_the_tasks_of_the_paper(published: Path):
+    mteb = pytest.importorskip("mteb")
+    names = set(pd.read_csv(published / "mteb_scores.csv.gz")["task"])
+    found = {task.metadata.name: task for task in open_tasks(["layer-by-layer", "NFCorpus"])}
+    assert set(PAPER_TASKS) == names and set(found) == names | {"NFCorpus"} and len(names) == 32
+    subsets = {name: task.hf_subsets for name, task in found.items() if task.hf_subsets != ["default"]}
+    assert subsets.pop("STS17") == ["en-en"] and sorted(subsets.pop("AmazonCounterfactualClassification")) == [
+        "en",
+        "en-ext",
+    ]
+    assert len(subsets) == 5 and all(names == ["en"] for names in subsets.values())
+    assert all(list(found[name].eval_splits) == ["test"] for name in names)
+    assert mteb.get_task("STS17").hf_subsets != ["en-en"]
+
+
+def test_the_size_is_told_before_and_refused(cli: Callable, model, tasks, tmp_path: Path, monkeypatch):
+    printed = cli("evaluate", model, "--task-file", tasks[1], "--out", tmp_path / "o", "--layers", "1,2")
+    # two layers and the last one, 32 floats each, and a key of 16 bytes
+    assert "pairs (1 of 1): up to 80 texts at 3 layers, 0.0 MB until its scores are saved" in printed.err
+    full = shutil.disk_usage("/")._replace(free=80 * (3 * 32 * 4 + 16) - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
+    line = cli("evaluate", model, "--task-file", tasks[1], "--out", tmp_path / "p", "--layers", "1,2").line
+    assert "take fewer --samples, --layers or poolings, or another --out" in line
+
+
 def test_data_that_cannot_be_had_are_named_and_the_rest_goes_on(cli: Callable, model, tasks, tmp_path, monkeypatch):
     import mteb
 
@@ -150,7 +218,11 @@ def test_data_that_cannot_be_had_are_named_and_the_rest_goes_on(cli: Callable, m
     printed = cli(
         "evaluate", model, "--tasks", "STSBenchmark", "--task-file", tasks[1], "--out", tmp_path / "o", "--json"
     )
-    assert printed.status == 1 and "mteb/stsbenchmark-sts" in printed.err and '"failed"' in printed.out
+    assert (
+        printed.status == 1
+        and "mteb/stsbenchmark-sts' cannot be had (the hub cannot be reached)" in printed.err
+        and '"failed"' in printed.out
+    )
     assert layerscope.open_evaluation(tmp_path / "o").table().shape == (4, 1)
 
 

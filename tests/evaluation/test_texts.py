@@ -1,5 +1,6 @@
 """Pooled states of texts: each embedded once, the same however it is batched, there again after a restart."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +9,14 @@ import tiny
 import torch
 from tiny import one_thread
 
-from layerscope.evaluation.texts import TextStates, batches_of, key_of
+from layerscope.evaluation.stored_texts import MissingTexts, StoredTexts, key_of
+from layerscope.evaluation.texts import TextStates, batches_of
 from layerscope.evaluation.verb import _layered
 from layerscope.models import LayeredModel, LoadOptions, Override
 
 __all__ = ["one_thread"]
+
+MEAN = [(2, "raw", "mean")]
 
 
 @pytest.fixture(scope="module")
@@ -23,13 +27,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LayeredModel:
 
 def test_vectors_are_those_of_the_model_alone(model, tmp_path: Path):
     texts = tiny.texts(40)
-    states = TextStates(model, ("mean", "last"), tmp_path)
+    states = TextStates(model, [(1, "raw", "mean"), (3, "normed", "last")], tmp_path)
     keys = states.keys(texts)
     ids = model.encoder.ids(texts)
     for i in (0, 7, 39):
         with torch.no_grad():
             out = model.module(torch.tensor([ids[i]]), output_hidden_states=True)
-        assert np.allclose(states.vectors([keys[i]], 1, "raw")[0], out.hidden_states[1][0].mean(0).numpy(), atol=1e-5)
+        assert np.allclose(
+            states.vectors([keys[i]], 1, "raw", "mean")[0], out.hidden_states[1][0].mean(0).numpy(), atol=1e-5
+        )
         assert np.allclose(
             states.vectors([keys[i]], 3, "normed", "last")[0], out.hidden_states[3][0, -1].numpy(), atol=1e-5
         )
@@ -37,33 +43,45 @@ def test_vectors_are_those_of_the_model_alone(model, tmp_path: Path):
 
 def test_every_text_is_embedded_once(model, tmp_path: Path):
     texts = tiny.texts(30)
-    states = TextStates(model, ("mean",), tmp_path)
-    first = states.vectors(states.keys(texts + texts[::-1]), 2, "raw")
+    states = TextStates(model, MEAN, tmp_path)
+    first = states.vectors(states.keys(texts + texts[::-1]), 2, "raw", "mean")
     forwards = states.forwards
     assert states.embedded == len(set(texts)) == len(states)
     assert np.array_equal(first[:30], first[30:][::-1])
     states.keys(texts)
-    again = TextStates(model, ("mean",), tmp_path)
-    assert np.array_equal(again.vectors(again.keys(texts), 2, "raw"), first[:30])
+    again = TextStates(model, MEAN, tmp_path)
+    assert np.array_equal(again.vectors(again.keys(texts), 2, "raw", "mean"), first[:30])
     assert states.forwards == forwards and again.forwards == again.embedded == 0
-    assert len(TextStates(model, ("last",), tmp_path)) == 0  # another pooling is another store
+    assert len(TextStates(model, [(2, "raw", "last")], tmp_path)) == 0  # another pooling is another store
     again.drop()
     assert len(again) == 0 and not list(tmp_path.rglob("*.safetensors"))
 
 
+def test_a_pickled_store_reads_what_is_there_and_embeds_nothing(model, tmp_path: Path):
+    texts = tiny.texts(10)
+    states = TextStates(model, MEAN, tmp_path)
+    keys = states.keys(texts)
+    pickled = pickle.dumps(states)
+    reader = pickle.loads(pickled)
+    assert len(pickled) < 1000 and type(reader) is StoredTexts
+    assert np.array_equal(reader.vectors(reader.keys(texts), *MEAN[0]), states.vectors(keys, *MEAN[0]))
+    with pytest.raises(MissingTexts):
+        reader.keys([*texts, "w1 w2 w3 w4"])
+
+
 def test_a_broken_part_is_embedded_again(model, tmp_path: Path):
-    states = TextStates(model, ("mean",), tmp_path)
+    states = TextStates(model, MEAN, tmp_path)
     states.keys(tiny.texts(10))
     (part,) = tmp_path.rglob("*.safetensors")
     part.write_bytes(part.read_bytes()[:50])
-    again = TextStates(model, ("mean",), tmp_path)
+    again = TextStates(model, MEAN, tmp_path)
     again.keys(tiny.texts(10))
     assert again.embedded == len(set(tiny.texts(10)))
 
 
 def test_a_text_without_tokens_is_a_zero_vector(model, tmp_path: Path):
-    states = TextStates(model, ("mean",), tmp_path)
-    found = states.vectors(states.keys(["", "w1 w2"]), 2, "raw")
+    states = TextStates(model, MEAN, tmp_path)
+    found = states.vectors(states.keys(["", "w1 w2"]), 2, "raw", "mean")
     assert not found[0].any() and found[1].any()
 
 

@@ -1,0 +1,168 @@
+"""Processes that judge layers from the states on disk, without the model."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import as_completed
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from layerscope.errors import LayerscopeError
+from layerscope.evaluation.layer_encoder import LayerEncoder
+from layerscope.evaluation.one_layer import judge, quiet
+from layerscope.evaluation.stored_texts import MissingTexts
+
+WORTH = 20.0
+"""Seconds of judging from which on it pays to start processes, each of which imports mteb."""
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def cores() -> int:
+    """Return the cores this process may use."""
+    from joblib import cpu_count
+
+    return int(cpu_count())
+
+
+class Workers:
+    """At most `jobs` processes, started when the judging in this process has cost, or will, what their start does."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs, self.spent = jobs, 0.0
+        self._pool: Any = None
+
+    def worth(self, seconds: float, left: int) -> bool:
+        """Return whether the layers left of a task should be judged by workers, when one here took so many seconds."""
+        self.spent += seconds
+        if self.jobs < 2 or left < 2:
+            return False
+        return self._pool is not None or self.spent + seconds * left >= WORTH
+
+    def judged(self, task: Any, encoders: Sequence[LayerEncoder]) -> Iterator[tuple[LayerEncoder, Any]]:
+        """Yield encoders with their `TaskResult` as they are done, or None for one to be judged with the model at hand.
+
+        Those are encoders whose texts are not all in the store, and where a worker died (of memory) or the task cannot
+        be pickled all that are left. Raises `Unjudged` as `judge` does.
+        """
+        from joblib.externals.loky import BrokenProcessPool
+
+        if not encoders:
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "task.pickle"
+            if not _dumped(task, path):
+                yield from ((encoder, None) for encoder in encoders)
+                return
+            futures = {self._submit(path, encoder): encoder for encoder in encoders}
+            try:
+                for future in as_completed(futures):
+                    try:
+                        found = future.result()
+                    except (MissingTexts, BrokenProcessPool):
+                        found = None
+                    yield futures[future], found
+            finally:
+                for future in futures:
+                    future.cancel()
+
+    def _submit(self, path: Path, encoder: LayerEncoder) -> Any:
+        from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
+
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                self.jobs, initializer=_start, initargs=(os.getpid(),), env=dict.fromkeys(THREADS, "1")
+            )
+        try:
+            with _deaf():
+                return self._pool.submit(_judge, path, encoder)
+        except BrokenProcessPool:
+            self.close()
+            return self._submit(path, encoder)
+
+    def close(self) -> None:
+        """End the processes, whatever they are at."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, kill_workers=True)
+            self._pool = None
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Judge as a worker does: what probes and clusters compute is small, and more threads wait for each other."""
+    from threadpoolctl import threadpool_limits
+
+    before = torch.get_num_threads()
+    with threadpool_limits(1):
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Start processes that do not hear Ctrl-C, from their first line on: this one hears it and ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _dumped(task: Any, path: Path) -> bool:
+    from joblib.externals.loky.backend.reduction import dumps
+
+    try:
+        path.write_bytes(dumps(task))  # with the classes that no module holds
+    except Exception:  # whatever a task holds that no pickle takes
+        return False
+    return True
+
+
+def _start(parent: int) -> None:
+    """Make a process a worker: of one thread, and gone when its parent is."""
+    torch.set_num_threads(1)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@lru_cache(maxsize=1)
+def _task(path: Path) -> tuple[Any, Any]:
+    task = pickle.loads(path.read_bytes())
+    return task, (task.rng_state, task.np_rng)
+
+
+def _judge(path: Path, encoder: LayerEncoder) -> Any:
+    task, start = _task(path)
+    task.rng_state, task.np_rng = copy.deepcopy(start)
+    with quiet():
+        return judge(task, encoder)
+
+
+def checked_jobs(jobs: Any, most: int) -> int:
+    """Return the number of processes: of "auto" one for each core, and never more than there are layers."""
+    if jobs == "auto":
+        return max(1, min(cores(), most))
+    if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
+        raise LayerscopeError(f"jobs {jobs!r} is no whole number from 1 on: give one, or auto")
+    return min(jobs, most)

@@ -1,0 +1,51 @@
+"""The model of a run, for the verbs that take a run in a model's place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from layerscope.errors import LayerscopeError
+from layerscope.models import LayeredModel, LoadOptions, Override
+from layerscope.models.hub import EMBEDDED
+from layerscope.profiling.identity import weights_fingerprint
+from layerscope.runs import Run, open_run
+
+
+def run_of(given: Any) -> Run | None:
+    """Return the run that was given, opened where it is a folder of one; None where a model was given."""
+    if isinstance(given, Run):
+        return given
+    is_run = isinstance(given, (str, Path)) and (Path(given).expanduser() / "run.json").is_file()
+    return open_run(Path(given).expanduser()) if is_run else None
+
+
+def model_of(run: Run, override: Override, options: LoadOptions) -> tuple[str, Override, LoadOptions]:
+    """Return where a run's model is, and what was said about it; what is said now goes first.
+
+    Raises `LayerscopeError` for a run of a model that was in memory.
+    """
+    source, asked = str(run.info["model"]["source"]), run.info["options"]
+    if source == run.info["model"]["class"] or source == "SentenceTransformer":
+        raise LayerscopeError(
+            f"run {str(run.path)!r} was made of a model in memory ({source}): give the model itself, not the run"
+        )
+    override = Override(*(getattr(override, name) or asked.get(name) for name in ("part", "blocks", "norm")))
+    is_local = Path(source).expanduser().exists() or source == EMBEDDED
+    revision = options.revision or (None if is_local else run.info["model"].get("revision"))
+    return source, override, replace(options, revision=revision)
+
+
+def check_unchanged(run: Run, model: LayeredModel) -> None:
+    """Raise where the model of a run is no longer what it was: its scores would be told of another."""
+    there = run.info["model"]
+    dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
+    same_dtype = there.get("dtype") == str(dtype).removeprefix("torch.")
+    if run.depth != model.stack.depth or (same_dtype and there.get("weights") != weights_fingerprint(model.module)):
+        raise LayerscopeError(
+            f"the model of run {str(run.path)!r} ({there['source']}) has changed since: profile it again, "
+            "or give the model without the run"
+        )

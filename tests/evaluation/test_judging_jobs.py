@@ -1,0 +1,119 @@
+"""Layers judged in worker processes: the same scores, nothing embedded twice, nobody left behind."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+import tiny
+from tiny import one_thread
+
+import layerscope
+from layerscope import LayerscopeError
+from layerscope.evaluation import task_from_file, workers
+from layerscope.evaluation.texts import TextStates
+
+__all__ = ["one_thread"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model, and a clustering and an STS of 60 texts."""
+    tiny.saved(tiny.bert(), tmp_path / "tiny-bert", special=True)
+    rows = pd.DataFrame({"text": tiny.texts(60), "label": list("abc") * 20})
+    rows.to_csv(tmp_path / "groups.csv", index=False)
+    _pairs(tmp_path / "pairs.csv", 1)
+    _pairs(tmp_path / "others.csv", 2)
+    return tmp_path
+
+
+class OtherTextsByLayer:
+    """Mixed into a task, lets every layer be asked for texts of its own, as a reranking of its own results would."""
+
+    def evaluate(self, model: object, *given: object, **options: object) -> object:
+        text = f"w1 w{getattr(model, 'layer', 0)}"
+        model.encode([{"text": [text]}], task_metadata=self.metadata, hf_split="test", hf_subset="default")
+        return super().evaluate(model, *given, **options)
+
+
+def test_workers_give_what_one_process_gives(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    tasks = [f"sts:{folder / 'pairs.csv'}", f"clustering:{folder / 'groups.csv'}"]
+    alone = layerscope.evaluate(str(folder / "tiny-bert"), tasks, jobs=1, progress=False)
+    embedded, batch, judged = [], TextStates._batch, []
+
+    def counting(self: TextStates, texts: list[str], longest: int) -> object:
+        embedded.extend(texts)
+        return batch(self, texts, longest)
+
+    def seen(self: workers.Workers, task: object, encoders: list) -> object:
+        for encoder, result in elsewhere(self, task, encoders):
+            judged.append((encoder.layer, result is None))
+            yield encoder, result
+
+    elsewhere = workers.Workers.judged
+    monkeypatch.setattr(TextStates, "_batch", counting)
+    monkeypatch.setattr(workers.Workers, "judged", seen)
+    monkeypatch.setattr(workers, "WORTH", 0)
+    others = task_from_file("sts", folder / "others.csv")
+    own = type("Layered", (OtherTextsByLayer, type(others)), {})()
+    own.dataset, own.data_loaded = others.dataset, True
+    found = layerscope.evaluate(str(folder / "tiny-bert"), [*tasks, own], jobs=2, progress=False)
+    assert found.table()[["pairs", "groups"]].equals(alone.table()[["pairs", "groups"]])
+    # all layers but the baseline, twice in workers; the layers with texts of their own come back
+    assert sorted(judged) == sorted([*[(layer, False) for layer in range(4)] * 2, *[(i, i < 3) for i in range(4)]])
+    assert found.failed == {} and found.missing == 0 and len(embedded) == len(set(embedded))
+    assert not [child for child in psutil.Process().children() if "popen_loky" in " ".join(child.cmdline())]
+
+
+def _pairs(path: Path, seed: int) -> None:
+    texts = [f"w{seed} {text}" for text in tiny.texts(80, seed=seed)]
+    rows = {"text_a": texts[:40], "text_b": texts[40:], "score": random.Random(0).choices(range(6), k=40)}
+    pd.DataFrame(rows).to_csv(path, index=False)
+
+
+APART = """
+import sys, layerscope
+from layerscope.evaluation import workers
+workers.WORTH = 0
+if __name__ == "__main__":
+    model, task, out = sys.argv[1:]
+    layerscope.evaluate(model, task, out, jobs=2, progress=False)
+"""
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_stopped_no_worker_is_left_and_what_is_done_is_whole(folder: Path, stop: signal.Signals):
+    (folder / "apart.py").write_text(APART)
+    given = [sys.executable, folder / "apart.py", folder / "tiny-bert", f"clustering:{folder / 'groups.csv'}"]
+    process = subprocess.Popen([*given, folder / "out"], start_new_session=True, stderr=subprocess.PIPE, text=True)
+    started = _workers(process.pid, until=lambda found: len(found) == 2)
+    os.killpg(process.pid, stop) if stop == signal.SIGINT else os.kill(process.pid, stop)
+    _, told = process.communicate(timeout=60)
+    _, left = psutil.wait_procs(started, timeout=20)
+    assert len(started) == 2 and not left
+    assert process.returncode == -stop and told.count("Traceback") == (stop == signal.SIGINT)
+    # the workers were still importing
+    done = list((folder / "out").rglob("groups.json"))
+    assert [json.loads(path.read_text())["task_name"] for path in done] == ["groups"]
+
+
+def _workers(parent: int, until: Callable[[list[psutil.Process]], bool]) -> list[psutil.Process]:
+    end, found = time.monotonic() + 120, []
+    while time.monotonic() < end and psutil.pid_exists(parent) and not until(found):
+        time.sleep(0.1)
+        found = [child for child in psutil.Process(parent).children() if "popen_loky" in " ".join(child.cmdline())]
+    return found
+
+
+@pytest.mark.parametrize("jobs", [0, "many", 1.5, True])
+def test_a_number_of_jobs_that_is_none(folder: Path, jobs: object):
+    with pytest.raises(LayerscopeError, match="no whole number from 1 on: give one, or auto"):
+        layerscope.evaluate(str(folder / "tiny-bert"), f"clustering:{folder / 'groups.csv'}", jobs=jobs, progress=False)

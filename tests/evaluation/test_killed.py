@@ -1,0 +1,82 @@
+"""A real kill of the real command: what was embedded and judged is there for the next one."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import tiny
+from safetensors import safe_open
+from tiny import one_thread
+
+import layerscope
+from layerscope.evaluation.stored_texts import key_of
+
+__all__ = ["one_thread"]
+
+PAIRS = 1500
+
+
+def command(folder: Path, *options: str) -> list[str]:
+    tasks = [part for name in ("few", "many") for part in ("--task-file", f"sts:{folder / name}.csv")]
+    model, out = str(folder / "tiny-llama"), str(folder / "out")
+    return [sys.executable, "-m", "layerscope", "evaluate", model, *tasks, "--out", out, "--jobs", "1", *options]
+
+
+def results(folder: Path, name: str) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.glob(f"out/results/**/{name}.json")}
+
+
+def parts(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_ino for path in folder.glob("out/states/**/[0-9]*.safetensors")}
+
+
+def keys(paths: dict[Path, int]) -> list[bytes]:
+    found = []
+    for path in paths:
+        with safe_open(path, framework="np") as file:
+            found += [row.tobytes() for row in file.get_tensor("keys")]
+    return found
+
+
+def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(tmp_path: Path):
+    tiny.saved(tiny.llama(), tmp_path / "tiny-llama", special=False)
+    texts = [f"w{i % 90} w{i // 90} w{i % 7}" for i in range(2 * PAIRS)]
+    rows = pd.DataFrame({"text_a": texts[::2], "text_b": texts[1::2], "score": [i % 6 for i in range(PAIRS)]})
+    rows.assign(text_a="w3 " + rows["text_a"], text_b="w4 " + rows["text_b"])[:20].to_csv(
+        tmp_path / "few.csv", index=False
+    )
+    rows.to_csv(tmp_path / "many.csv", index=False)
+
+    process = subprocess.Popen(command(tmp_path), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 120
+        # the states of the first task are gone, some of the second are there
+        while process.poll() is None and time.monotonic() < until:
+            if len(results(tmp_path, "few")) == 5 and len(keys(parts(tmp_path))) > 100:
+                break
+        os.kill(process.pid, signal.SIGKILL)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    first, judged, there = results(tmp_path, "few"), results(tmp_path, "many"), parts(tmp_path)
+    embedded = keys(there)
+    assert 0 < len(embedded) <= len(set(texts)) and len(judged) < 5
+
+    done = subprocess.run(command(tmp_path, "--keep-states"), capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert "few: 5 results are there already" in done.stderr and results(tmp_path, "few") == first
+    after = parts(tmp_path)
+    assert there.items() <= after.items()
+    assert sorted(keys(after)) == sorted({key_of(text) for text in texts})  # each once, over both processes
+    assert judged.items() <= results(tmp_path, "many").items()
+
+    whole = layerscope.evaluate(
+        str(tmp_path / "tiny-llama"), [f"sts:{tmp_path / name}.csv" for name in ("few", "many")], progress=False
+    )
+    found = layerscope.open_evaluation(tmp_path / "out")
+    assert found.table().equals(whole.table()) and found.baseline().equals(whole.baseline())

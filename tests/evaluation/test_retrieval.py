@@ -1,0 +1,111 @@
+"""Retrieval: own files, and mteb's own kinds, at every layer."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import tiny
+from tiny import one_thread
+from typed import cli
+
+import layerscope
+from layerscope.evaluation import task_from_file
+
+__all__ = ["cli", "one_thread"]
+
+mteb = pytest.importorskip("mteb")
+
+
+@pytest.fixture
+def answers(shared: Path, tmp_path: Path) -> Path:
+    """Paraphrases of STS as queries and answers, the unlike ones as documents that are none."""
+    rows = pd.read_csv(shared / "data" / "stsbenchmark" / "test.csv")[:150]
+    rows = rows.rename(columns={"text_a": "query", "text_b": "document"})
+    rows.assign(score=(rows["score"] >= 3.5).astype(int)).to_csv(tmp_path / "answers.csv", index=False)
+    return tmp_path / "answers.csv"
+
+
+def test_a_file_of_answers_is_judged_as_mteb_judges_the_model_itself(answers: Path):
+    from sentence_transformers import SentenceTransformer
+
+    from layerscope.models.hub import embedded
+
+    prompts = {"query": "the price of oil, a cat, and a man who plays: ", "document": "a woman, the weather and war: "}
+    plain = SentenceTransformer(embedded("minilm"), device="cpu", prompts=prompts)
+    found = layerscope.evaluate(plain, f"retrieval:{answers}", layers=[0, 6], jobs=1, progress=False)
+    task = task_from_file("retrieval", answers)
+    result = mteb.evaluate(plain, task, cache=None, co2_tracker=False, show_progress_bar=False).task_results[0]
+    bare = SentenceTransformer(embedded("minilm"), device="cpu")
+    without = mteb.evaluate(bare, task, cache=None, co2_tracker=False, show_progress_bar=False).task_results[0]
+    assert result.get_score() != without.get_score()  # the prompts count
+    assert found.baseline()["answers"].item() == pytest.approx(result.get_score(), abs=1e-3)
+    assert found.table().loc[6, "answers"] == pytest.approx(result.get_score(), abs=1e-3)
+    assert found.table().loc[0, "answers"] < found.table().loc[6, "answers"]
+
+
+def reranking() -> object:
+    """A task of mteb's own class: four queries, each with its ranked documents, the first of which is right."""
+    from datasets import Dataset
+    from mteb.abstasks import AbsTaskRetrieval
+    from mteb.abstasks.task_metadata import TaskMetadata
+
+    class Ranked(AbsTaskRetrieval):
+        metadata = TaskMetadata(
+            name="Ranked", description="few", type="Reranking", dataset={"path": "few", "revision": "1"},
+            eval_splits=["test"], eval_langs=["eng-Latn"], main_score="map_at_1000", category="t2t",
+            modalities=["text"],
+        )  # fmt: skip
+
+    texts = tiny.texts(16, longest=12)
+    queries, documents = texts[:4], [*texts[:4], *texts[4:]]
+    task = Ranked()
+    task.dataset = {
+        "default": {
+            "test": {
+                "queries": Dataset.from_dict({"id": [f"q{i}" for i in range(4)], "text": queries}),
+                "corpus": Dataset.from_dict({"id": [f"d{i}" for i in range(16)], "text": documents}),
+                "relevant_docs": {f"q{i}": {f"d{i}": 1} for i in range(4)},
+                "top_ranked": {f"q{i}": [f"d{i}", f"d{i + 4}", f"d{i + 8}"] for i in range(4)},
+            }
+        }
+    }
+    task.data_loaded = True
+    return task
+
+
+def test_a_reranking_of_mteb_at_every_layer(tmp_path: Path):
+    folder = tiny.saved(tiny.gpt2(), tmp_path / "tiny-gpt2", special=False)
+    found = layerscope.evaluate(str(folder), [reranking()], jobs=1, progress=False)
+    assert found.failed == {} and found.table().shape == (4, 1)
+    assert (found.table()["Ranked"] == 1).all()  # the query itself is among its documents
+
+
+def written(folder: Path, **columns: list[object]) -> str:
+    pd.DataFrame(columns).to_csv(folder / "rows.csv", index=False)
+    return str(folder / "rows.csv")
+
+
+def test_score_is_one_where_it_is_left_out_and_unanswered_queries_are_left_out(tmp_path: Path):
+    task = task_from_file("retrieval", written(tmp_path, query=["a", "b", "b"], document=["x", "y", "x"]))
+    data = task.dataset["default"]["test"]
+    assert data["relevant_docs"] == {"q0": {"d0": 1}, "q1": {"d1": 1, "d0": 1}} and len(data["corpus"]) == 2
+    task = task_from_file("retrieval", written(tmp_path, query=["a", "b"], document=["x", "y"], score=[2, 0]))
+    data = task.dataset["default"]["test"]
+    assert data["relevant_docs"] == {"q0": {"d0": 2}} and len(data["corpus"]) == 2
+    assert list(data["queries"]["text"]) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        ({"query": ["a", "b"], "document": ["x", "x"]}, "holds one document for all queries"),
+        ({"query": ["a", "b"], "document": ["x", "y"], "score": [0, 0]}, "no document has a score above 0"),
+        ({"query": ["a", "b"], "document": ["x", "y"], "score": [1, 0.5]}, "row 2 has the score"),
+        ({"query": ["a", "b"], "document": ["x", "y"], "score": [1, -1]}, "row 2 has the score"),
+        ({"query": ["a", " "], "document": ["x", "y"]}, "row 2 has an empty query: fill it in, or leave the row out"),
+        ({"question": ["a"], "document": ["x"]}, "has no column 'query': retrieval reads query"),
+    ],
+)
+def test_a_file_of_answers_that_cannot_be_judged_is_told_in_one_line(cli: Callable, tmp_path: Path, columns, line):
+    assert line in cli("evaluate", "minilm", "--task-file", f"retrieval:{written(tmp_path, **columns)}").line
