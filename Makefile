@@ -25,6 +25,7 @@ bench: $(VENV)/.dev  ## what the README claims about speed and memory; takes abo
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/truncated.py
+	$(BIN)/python benchmarks/all_layers.py
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -85,13 +85,16 @@ def check_samples(samples: int | None) -> None:
 
 
 def _files(place: Path, kind: str) -> dict[str, Path]:
-    """Return the file of each split."""
+    """Return the file of each split; the only table of a folder needs no name."""
     if not place.is_dir():
         return {"test": place}
     wanted = ("train", "test") if kind == "classification" else ("test",)
-    found = {name: file for name in wanted for file in sorted(place.iterdir()) if _name(file) == name and _suffix(file)}
+    tables = [file for file in sorted(place.iterdir()) if _suffix(file)]
+    found = {name: file for name in wanted for file in tables if _name(file) == name}
     if "test" not in found:
-        raise LayerscopeError(f"folder {str(place)!r} holds no test.csv (.jsonl, .parquet): name the file itself")
+        if len(tables) != 1:
+            raise LayerscopeError(f"folder {str(place)!r} holds no test.csv (.jsonl, .parquet): name the file itself")
+        found = {"test": tables[0]}
     return found
 
 

@@ -87,6 +87,17 @@ def test_stopped_in_the_second_task_nothing_is_embedded_twice(model, tasks, coun
     assert found.table().equals(whole.table())
 
 
+def test_the_only_table_of_a_folder_needs_no_name(tmp_path: Path):
+    folder = tmp_path / "topics"
+    folder.mkdir()
+    (folder / "readme.txt").write_text("about")
+    pd.DataFrame({"text": tiny.texts(40), "label": ["a", "b"] * 20}).to_csv(folder / "all.csv", index=False)
+    assert task_from_file("clustering", folder).metadata.name == "topics"
+    (folder / "more.csv").write_text("text,label\n")
+    with pytest.raises(LayerscopeError, match="holds no test.csv"):
+        task_from_file("clustering", folder)
+
+
 def test_other_data_under_the_same_name_are_judged_again(model, tasks, tmp_path: Path):
     first = layerscope.evaluate(model, tasks[1], tmp_path / "out", progress=False)
     again = layerscope.evaluate(model, tasks[1], tmp_path / "out", samples=15, progress=False)
