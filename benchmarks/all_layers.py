@@ -68,9 +68,10 @@ def model_time(texts: list[str]) -> bool:
 
     groups = [texts[i : i + GROUP] for i in range(0, len(texts), GROUP)]
     with tempfile.TemporaryDirectory() as folder:
-        TextStates(model, ("mean",), Path(folder) / "warm").keys(groups[0])
+        places = [(layer, model.final, "mean") for layer in range(depth + 1)]
+        TextStates(model, places, Path(folder) / "warm").keys(groups[0])
         one_layer(groups[0], depth)
-        states = TextStates(model, ("mean",), Path(folder) / "states")
+        states = TextStates(model, places, Path(folder) / "states")
         pairs, apart = [], []
         for number, group in enumerate(groups):
             sides: list[Callable[[], Any]] = [lambda g=group: states.keys(g), lambda g=group: one_layer(g, depth)]

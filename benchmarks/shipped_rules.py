@@ -5,7 +5,7 @@ what follows from it is kept, per rule and held-out model: direction, correlatio
 half-text rule has one direction, so every model is one held out: it is measured here on the texts of each task, and
 judged by the task's own scores, which `layerscope evaluate` gives.
 
-    python benchmarks/shipped_rules.py --shared ../shared --out layerscope/evaluation/shipped_rules.json
+    python benchmarks/shipped_rules.py [--shared ../shared] [--out layerscope/evaluation/shipped_rules.json]
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _choices(name: str, kind: str, shared: Path, scores: Path) -> Iterator[Choic
     for task in TASKS:
         place = shared / "data" / task.partition(":")[2]
         with tempfile.TemporaryDirectory() as folder:
-            states = TextStates(model, model.pooling[:1], Path(folder))
+            states = TextStates(model, [(k, model.final, model.pooling[0]) for k in layers], Path(folder))
             halves = halves_of(_texts(place), ROWS)
             ranks = half_text_ranks(states, halves, model.final, model.pooling[0], layers)
         column, layer = table[place.name].loc[1:], layers[clear_maximum(ranks)]

@@ -14,7 +14,7 @@ from layerscope.evaluation.half_text import clear_maximum, cut_in_half, half_tex
 from layerscope.evaluation.texts import TextStates
 from layerscope.evaluation.verb import _layered
 from layerscope.inputs import open_corpus
-from layerscope.models import LoadOptions, Override
+from layerscope.models import LoadOptions, Override, load
 
 __all__ = ["one_thread"]
 
@@ -110,11 +110,11 @@ def test_lines_of_running_text_become_passages(tmp_path: Path):
 
 def test_texts_with_words_of_their_own_find_each_other_in_a_model(tmp_path: Path):
     folder = tiny.saved(tiny.bert(), tmp_path / "tiny", special=True)
-    model = _layered(str(folder), None, LoadOptions(device="cpu"), Override())
+    model = _layered(load(str(folder), LoadOptions(device="cpu"), None), Override())
     rng = random.Random(0)
     own = [" ".join(rng.choices(tiny.WORDS[4 * i : 4 * i + 4], k=24)) for i in range(20)]
     mixed = [" ".join(rng.choices(tiny.WORDS, k=24)) for _ in range(200)]
-    states = TextStates(model, ("mean",), tmp_path)
+    states = TextStates(model, [(layer, model.final, "mean") for layer in (0, 3)], tmp_path)
     known = half_text_ranks(states, halves_of(open_corpus(own)), model.final, "mean", [0, 3])
     random_words = half_text_ranks(states, halves_of(open_corpus(mixed)), model.final, "mean", [0, 3])
     assert known.shape == (20, 2) and known.mean(0).min() > 0.9

@@ -265,7 +265,7 @@ BARE = {"text": ["w1 w2", "w3"] * 6}
         ("attention-probe", BARE, "{} has no labels to probe: give a column label, or of images and sounds a "
          "sub-folder for each class"),
         ("linear-prob", ONE, "task kind 'linear-prob' does not exist, did you mean linear-probe? (choose "
-         "classification, clustering, sts, pair-classification, linear-probe, knn-probe, attention-probe, "
+         "classification, clustering, sts, pair-classification, retrieval, linear-probe, knn-probe, attention-probe, "
          "token-probe)"),
         ("token-probe", ONE, "{} has no column 'tokens': it reads tokens and labels, two lists of one length a row"),
     ],

@@ -12,7 +12,7 @@ from tiny import one_thread
 from layerscope.evaluation.stored_texts import MissingTexts, StoredTexts, key_of
 from layerscope.evaluation.texts import TextStates, batches_of
 from layerscope.evaluation.verb import _layered
-from layerscope.models import LayeredModel, LoadOptions, Override
+from layerscope.models import LayeredModel, LoadOptions, Override, load
 
 __all__ = ["one_thread"]
 
@@ -22,7 +22,7 @@ MEAN = [(2, "raw", "mean")]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> LayeredModel:
     folder = tiny.saved(tiny.gpt2(), tmp_path_factory.mktemp("models") / "tiny-gpt2", special=False)
-    return _layered(str(folder), None, LoadOptions(device="cpu"), Override())
+    return _layered(load(str(folder), LoadOptions(device="cpu"), None), Override())
 
 
 def test_vectors_are_those_of_the_model_alone(model, tmp_path: Path):
