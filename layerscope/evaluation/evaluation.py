@@ -12,6 +12,7 @@ import pandas as pd
 
 from layerscope.errors import LayerscopeError, choices
 from layerscope.evaluation.files import refuse_duplicates
+from layerscope.evaluation.origins import ModelOrigin, as_json
 from layerscope.evaluation.summary import MIN_SHARE, VARIANT, Grid, grids, summary, wide
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class Evaluation:
         self.scores = _long(scores, source)
         self.failed: dict[str, str] = {}
         """Tasks that `evaluate` could not judge, each with the reason; empty for what was opened."""
+        self.origins: dict[str, ModelOrigin] = {}
+        """By model where it came from and how deep it is, as far as `evaluate` wrote it."""
 
     def __repr__(self) -> str:
         models = len(self.scores[["model", "revision"]].drop_duplicates())
@@ -121,6 +124,7 @@ class Evaluation:
         name = f"scores-{checksum[:12]}.parquet"
         part.rename(folder / name)
         manifest = {"format": FORMAT, "source": self.source, "scores": name, "sha256": checksum}
+        manifest |= {"models": as_json(self.origins)}
         text = json.dumps(manifest, indent=2, ensure_ascii=False)
         aside(folder / MANIFEST, lambda p: p.write_text(text, encoding="utf-8"))  # from here on the new scores count
         for old in folder.glob("scores-*.parquet"):

@@ -34,6 +34,25 @@ def read_mteb(folder: Path) -> pd.DataFrame:
     return frame.astype({"layer": "Int64"})
 
 
+def refuse_other_data(folder: Path, task: str, revision: str) -> None:
+    """Raise where a folder holds scores of a task on other data: one table would mix the two."""
+    for path in sorted(folder.glob(f"results/**/{task}.json")):
+        try:
+            there = json.loads(path.read_text(encoding="utf-8")).get("dataset_revision")
+        except (OSError, ValueError, AttributeError):  # not whole: it is judged again
+            continue
+        if there != revision:
+            raise LayerscopeError(other_data(folder, task))
+
+
+def other_data(folder: Path, task: str) -> str:
+    """Return the line that says why a folder takes no scores of a task."""
+    return (
+        f"{str(folder)!r} holds scores of {task} on other data (another file, --samples or --seed): name another "
+        "--out, so that one table does not mix them"
+    )
+
+
 def _rows(folder: Path) -> Iterator[dict[str, Any]]:
     for meta in sorted(folder.rglob(META)):
         about = _about(meta)

@@ -12,6 +12,7 @@ from layerscope.errors import LayerscopeError
 from layerscope.evaluation.evaluation import COLUMNS, FORMAT, MANIFEST, NEEDED, Evaluation
 from layerscope.evaluation.files import existing, is_csv, layers, named, numbers, optional, read_csv, refuse_duplicates
 from layerscope.evaluation.mteb_results import META, read_mteb
+from layerscope.evaluation.origins import from_json, read_origins
 from layerscope.evaluation.probing.results import has_probes, read_probes
 
 PUBLISHED = ("model", "revision", "layer", "task", "main_score")
@@ -37,7 +38,9 @@ def open_evaluation(path: str | Path) -> Evaluation:
     found += [read_probes(place)] if has_probes(place) else []
     if not found:
         raise LayerscopeError(f"folder {str(place)!r} holds neither {MANIFEST} nor any {META}: {GIVE}")
-    return Evaluation(pd.concat(found, ignore_index=True), str(place))
+    evaluation = Evaluation(pd.concat(found, ignore_index=True), str(place))
+    evaluation.origins = read_origins(place)
+    return evaluation
 
 
 def _published(path: Path) -> pd.DataFrame:
@@ -70,11 +73,11 @@ def _saved(folder: Path) -> Evaluation:
             )
         path = folder / Path(manifest["scores"]).name
         whole = hashlib.sha256(path.read_bytes()).hexdigest() == manifest["sha256"]
-        source = str(manifest["source"])
+        source, origins = str(manifest["source"]), from_json(manifest.get("models", {}))
     except OSError as error:
         name = Path(str(error.filename)).name
         raise LayerscopeError(f"{damaged} ({name}: {error.strerror}): write it again") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, LayerscopeError):
             raise
         raise LayerscopeError(f"{damaged} ({MANIFEST} is not whole): write it again") from error
@@ -83,4 +86,6 @@ def _saved(folder: Path) -> Evaluation:
     frame = pd.read_parquet(path)
     if not set(NEEDED) <= set(frame.columns) <= set(COLUMNS):
         raise LayerscopeError(f"{damaged} ({path.name} has other columns): write it again")
-    return Evaluation(frame, source)
+    evaluation = Evaluation(frame, source)
+    evaluation.origins = origins
+    return evaluation

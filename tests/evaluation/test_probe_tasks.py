@@ -139,7 +139,9 @@ def test_probes_and_tasks_of_mteb_stand_in_one_table(llama: str, texts: str, tmp
     assert saved.scores.equals(found.scores)
 
 
-def test_more_layers_and_other_data_take_only_what_is_new(vit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_more_layers_take_only_what_is_new_and_other_data_are_refused(
+    vit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     computed: list[object] = []
     probe = studies.linear_probe
     monkeypatch.setattr(studies, "linear_probe", lambda *a, **k: computed.append(a) or probe(*a, **k))
@@ -156,8 +158,10 @@ def test_more_layers_and_other_data_take_only_what_is_new(vit: str, tmp_path: Pa
     assert computed == []
     more = evaluate(samples=60, layers=[1, 3])
     assert len(computed) == 1 and more.table().loc[3].equals(first.table().loc[3])
-    evaluate(samples=70, layers=[1, 3])
-    assert len(computed) >= 2
+    for other in ({"samples": 70}, {"samples": 60, "seed": 1}):
+        with pytest.raises(LayerscopeError, match="holds scores of digits .linear probe. on other data"):
+            evaluate(layers=[1, 3], **other)
+    assert computed == []
 
 
 def test_killed_between_layers_it_keeps_what_is_done(

@@ -11,7 +11,7 @@ from typing import Any
 
 from layerscope.errors import LayerscopeError
 from layerscope.evaluation.probes import ProbeScore
-from layerscope.evaluation.probing.results import Place, ProbeScores
+from layerscope.evaluation.probing.results import Place, ProbeScores, refuse_other_data
 from layerscope.evaluation.probing.studies import OfSamples, OfTokens, OfWords, Study
 from layerscope.evaluation.probing.tasks import ProbeTask
 from layerscope.models import LayeredModel, Loaded, Override
@@ -47,6 +47,14 @@ class ProbeJudge:
         # the pass keeps nothing but states for a metric of labels, and no views
         options = Options(metrics=("linear_probe",), views=0, samples=None, seed=seed)
         self.studies = _studies(tasks, loaded, override, places, options)
+        for study in self.studies:
+            for task in study.tasks:
+                refuse_other_data(folder, task.name, study.data)
+
+    @property
+    def depth(self) -> int | None:
+        """L of the model, where a probe found its layers."""
+        return next((study.model.stack.depth for study in self.studies), None)
 
     def all(self) -> None:
         """Judge every probe at every place that has no score of these weights, data and options yet."""
@@ -67,7 +75,7 @@ class ProbeJudge:
     def _open(self, study: Study, task: ProbeTask) -> ProbeScores | None:
         """Return the scores of a task that are there already, or None where none is missing."""
         revision, digest = revision_of(self.loaded), study.digest(task.kind)
-        scores = ProbeScores(self.folder, self.loaded.name, revision, task.name, digest)
+        scores = ProbeScores(self.folder, self.loaded.name, revision, task.name, study.data, digest)
         if _missing(study, scores):
             return scores
         self.done += 1

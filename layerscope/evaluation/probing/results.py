@@ -11,6 +11,7 @@ import pandas as pd
 
 from layerscope.errors import LayerscopeError
 from layerscope.evaluation.files import refuse_duplicates
+from layerscope.evaluation.mteb_results import other_data
 from layerscope.inputs.corpus import folder_name
 
 FOLDER = "probes"
@@ -23,10 +24,11 @@ VALUES = ("score", "stderr", "low", "high", "n")
 class ProbeScores:
     """The scores of one task, kept as long as they are of this `digest`: of the same weights, data and options."""
 
-    def __init__(self, folder: Path, model: str, revision: str, task: str, digest: str) -> None:
+    def __init__(self, folder: Path, model: str, revision: str, task: str, data: str, digest: str) -> None:
         name = folder_name(f"{model}-{revision[:20]}")
         self.path = folder / FOLDER / name / f"{folder_name(task)}.json"
-        self.about = {"format": FORMAT, "model": model, "revision": revision, "task": task, "digest": digest}
+        self.about = {"format": FORMAT, "model": model, "revision": revision, "task": task}
+        self.about |= {"data": data, "digest": digest}
         self.rows: list[dict[str, Any]] = self._there()
 
     def find(self, place: Place, kind: str | None = None, any_pooling: bool = False) -> dict[str, Any] | None:
@@ -57,6 +59,17 @@ class ProbeScores:
         return rows if same else []
 
 
+def refuse_other_data(folder: Path, task: str, data: str) -> None:
+    """Raise where a folder holds scores of a task on other data: one table would mix the two."""
+    for path in sorted((folder / FOLDER).glob(f"*/{folder_name(task)}.json")):
+        try:
+            there = _read(path)["data"]
+        except LayerscopeError:  # not whole: it is judged again
+            continue
+        if there != data:
+            raise LayerscopeError(other_data(folder, task))
+
+
 def has_probes(folder: Path) -> bool:
     """Return whether a folder holds scores of probes."""
     return next((folder / FOLDER).glob("*/*.json"), None) is not None
@@ -84,7 +97,7 @@ def _read(path: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         names = {"kind", "layer", "site", "pooling", *VALUES}
         whole = all(names <= set(row) for row in found["rows"]) and all(
-            isinstance(found[name], str) for name in ("model", "revision", "task", "digest")
+            isinstance(found[name], str) for name in ("model", "revision", "task", "data", "digest")
         )
         newer = int(found["format"]) > FORMAT
     except OSError as error:

@@ -81,7 +81,7 @@ class Study:
         model = self.model
         dtype = str(next((p.dtype for p in model.module.parameters()), ""))
         weights = revision_of(self.loaded), weights_fingerprint(model.module), dtype
-        return *weights, model.stack, model.max_length, self._data(), tokens_fingerprint(model, self.corpus)
+        return *weights, model.stack, model.max_length, self._fingerprint, tokens_fingerprint(model, self.corpus)
 
     def digest(self, kind: str) -> str:
         """Return a name for all that a score depends on, but for layer, site and pooling."""
@@ -108,7 +108,13 @@ class Study:
     def _check(self) -> None:
         """Raise where this model cannot be probed so."""
 
-    def _data(self) -> str:
+    @cached_property
+    def data(self) -> str:
+        """Fingerprint of samples and labels, with the seed that they are split by."""
+        return f"{self._fingerprint}-{self.options.seed}"
+
+    @cached_property
+    def _fingerprint(self) -> str:
         return self.tasks[0].data.fingerprint()
 
     def _kept(self) -> Any:
@@ -252,6 +258,3 @@ class OfWords(Study):
             raise LayerscopeError(f"the states of {self.loaded.name} have no tokens: a token probe needs them")
         if not any(len(positions) for positions in self._read[1]):
             raise LayerscopeError(f"no word of {self._tagged.name} has a token of {self.loaded.name}: look at the data")
-
-    def _data(self) -> str:
-        return self._tagged.fingerprint()
