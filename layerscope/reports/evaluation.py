@@ -20,7 +20,18 @@ from layerscope.evaluation.rules import Rule, rules_table
 from layerscope.evaluation.summary import MIN_SHARE
 from layerscope.reports.plain import plain
 from layerscope.reports.score_tables import show_tasks
-from layerscope.reports.scores import SHOWN, decimals, scored, series_name, shared_place
+from layerscope.reports.scores import (
+    PLACE,
+    SHOWN,
+    decimals,
+    named_layers,
+    one_model,
+    place_name,
+    scored,
+    series_name,
+    shared_place,
+    told,
+)
 from layerscope.reports.terminal import spark
 
 LETTERS = {"spearman": "ρ", "kendall": "τ", "pearson": "r", "dcor": "dCor"}
@@ -45,9 +56,11 @@ def show(
     console.print(Text.assemble((plain(evaluation.source), "bold"), f" · {len(evaluation.scores):,} scores, {missing}"))
     known, places = scored(evaluation, min_share), decimals(evaluation)
     where = shared_place(evaluation.scores)
-    title = " · ".join(filter(None, ("Scores by layer", known[0].name if len(known) == 1 else "", where)))
-    _print(console, title, _summary(evaluation, min_share), _summary_legend(evaluation, min_share))
-    if evaluation.scores[["model", "revision"]].drop_duplicates().shape[0] == 1:
+    single = one_model(evaluation.scores)
+    model = known[0].grid.about["model"] if single else ""
+    title = " · ".join(filter(None, ("Scores by layer", model, where)))
+    _print(console, title, _summary(evaluation, min_share, console), _summary_legend(evaluation, min_share))
+    if single:
         for entry in known:
             by_task = " · ".join(filter(None, ("Layers by task", entry.name if len(known) > 1 else "", where)))
             show_tasks(entry, by_task, places, console)
@@ -99,44 +112,65 @@ def _table(*headings: str) -> Table:
     return table
 
 
-def _summary(evaluation: Evaluation, min_share: float) -> Table:
+def _summary(evaluation: Evaluation, min_share: float, console: Console) -> Table:
+    """Return a row a model, site and pooling; without its shapes where these leave no room for names."""
+    table = _rows(evaluation, min_share, any(len(grid.complete) > 1 for grid in evaluation.grids(min_share)))
+    wanted = console.measure(table, options=console.options.update(width=10_000)).maximum
+    return table if wanted <= console.width else _rows(evaluation, min_share, False)
+
+
+def _rows(evaluation: Evaluation, min_share: float, shapes: bool) -> Table:
     frame, places = evaluation.summary(min_share), decimals(evaluation)
     shown = [name for name in SHOWN if frame[name].notna().any()]
     if (frame["best_layer"] == frame["best_block_layer"]).all():
         shown.remove("best_block")
-    several = len(frame) > 1
-    table = _table(*(["model"] * several), *(SHOWN[name] for name in shown), "by depth")
+    several, heading = len(frame) > 1, _heading(evaluation)
+    table = _table(*([heading] * several), *(SHOWN[name] for name in shown), *(["by depth"] * shapes))
     for row, grid in zip(frame.to_dict(orient="records"), evaluation.grids(min_share), strict=True):
         cells = [_scored(row, name, places) for name in shown]
-        line = "" if grid.complete.empty else spark(grid.average)
-        names = [Text(series_name(row, evaluation.scores))] * several
-        table.add_row(*names, *cells, Text(line, style="cyan"))
+        line = spark(grid.average) if len(grid.complete) > 1 and not grid.complete.empty else ""
+        names = [Text(_name(row, evaluation).removesuffix(" pooling" if "pooling" in heading else ""))] * several
+        table.add_row(*names, *cells, *([Text(line, style="cyan")] * shapes))
     return table
+
+
+def _name(about: dict[str, Any], evaluation: Evaluation) -> str:
+    """Return what tells a row from the others: site and pooling, and the model where there are several."""
+    own = place_name(about, evaluation.scores) if one_model(evaluation.scores) else ""
+    return own or series_name(about, evaluation.scores)
+
+
+def _heading(evaluation: Evaluation) -> str:
+    """Return what `_name` names."""
+    if not one_model(evaluation.scores):
+        return "model"
+    layers = evaluation.scores[evaluation.scores["kind"] == "layer"]
+    return ", ".join(key for key in PLACE if layers[key].nunique(dropna=False) > 1) or "model"
 
 
 def _scored(row: dict[str, Any], name: str, decimals: int) -> str:
     """Return a score, with the layer it is of where that is a finding."""
     if pd.isna(row[name]):
         return "–"
-    return f"{row[name]:.{decimals}f}" + (f" ({row[f'{name}_layer']})" if name.startswith("best") else "")
+    return told(row[name], decimals) + (f" ({row[f'{name}_layer']})" if name.startswith("best") else "")
 
 
 def _summary_legend(evaluation: Evaluation, min_share: float) -> str:
+    embedded = any(0 in grid.complete.index for grid in evaluation.grids(min_share))
     lines = [
         "In parentheses the layer. Means run over the tasks present at every layer; the oracle takes each task's own "
-        "best layer; layer 0, the embedding output, is one of the layers."
+        f"best layer{'; layer 0, the embedding output, is one of the layers' if embedded else ''}."
     ]
     frame = evaluation.summary(min_share)
     for row, grid in zip(frame.to_dict(orient="records"), evaluation.grids(min_share), strict=True):
         tasks = "1 task" if row["tasks"] == 1 else f"{row['tasks']} tasks"
-        facts = f"{row['layers']} layers, {row['first_layer']} to {row['last_layer']}, {tasks}"
+        facts = f"{named_layers([int(layer) for layer in grid.complete.index])} on {tasks}"
         if grid.left_out:
             needed, of = math.ceil(min_share * grid.scores.shape[1] - 1e-9), grid.scores.shape[1]
-            layers = f"layer{'s' * (len(grid.left_out) > 1)} {', '.join(map(str, grid.left_out))}"
-            facts += f"; left out with scores on fewer than {needed} of {of} tasks: {layers}"
+            facts += f"; left out with scores on fewer than {needed} of {of} tasks: {named_layers(grid.left_out)}"
         if grid.missing:
             facts += f"; {grid.missing} of {grid.scores.size} scores missing"
-        lines.append(f"{series_name(row, evaluation.scores)}: {facts}.")
+        lines.append(f"{_name(row, evaluation)}: {facts}.")
     return "\n".join(lines)
 
 
@@ -193,9 +227,9 @@ def _rules(rules: Sequence[Rule], decimals: int) -> Table:
     table = _table("rule", *map(plain, models), "mean", "failed", *(["worst"] * failed), "agree")
     for rule in rules:
         layers = rule.layers
-        cells = [f"{rule.gains[m]:+.{decimals}f} ({layers[m]})" if m in layers else "–" for m in models]
-        mean = f"{rule.mean_gain:+.{decimals}f}" if rule.choices else "–"
-        worst = f"{rule.worst_gain:+.{decimals}f}" if rule.failures else "–"
+        cells = [f"{told(rule.gains[m], decimals, sign=True)} ({layers[m]})" if m in layers else "–" for m in models]
+        mean = told(rule.mean_gain, decimals, sign=True) if rule.choices else "–"
+        worst = told(rule.worst_gain, decimals, sign=True) if rule.failures else "–"
         of = len(rule.choices)
         agree = "" if rule.direction is None else f"{rule.agreeing} of {of}"
         table.add_row(
@@ -206,14 +240,14 @@ def _rules(rules: Sequence[Rule], decimals: int) -> Table:
 
 def _rules_legend(rules: Sequence[Rule]) -> str:
     chosen = [rule for rule in rules if rule.choices]
-    chance = max((rule.chance_gain for rule in chosen), default=math.nan)
+    chance = f"{max((rule.chance_gain for rule in chosen), default=math.nan):+.4g}".replace("-", "−")
     models = max((len(rule.gains) for rule in chosen), default=0)
     return (
         "Gain over the last layer (and the layer chosen) on a model that took no part in fitting the direction; agree: "
-        f"how often that direction was the one of all models. A layer drawn at random gains {chance:+.4g} on average: "
+        f"how often that direction was the one of all models. A layer drawn at random gains {chance} on average: "
         f"a rule that gains no more has found nothing. Tried on {models} models."
     )
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", "−") if math.isfinite(value) else "–"
+    return told(value, 2, sign=True)

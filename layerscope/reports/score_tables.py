@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from layerscope.reports.plain import plain
-from layerscope.reports.scores import AVERAGE, SHIPPED, Score, Scored
+from layerscope.reports.scores import AVERAGE, SHIPPED, Score, Scored, told
 from layerscope.reports.terminal import MARK, spark
 
 HEADING, ROW = 16, 24
@@ -43,17 +43,18 @@ def _by_layer(entry: Scored, decimals: int) -> Table:
             mean = entry.shipped if layer is None else average.get(layer, math.nan)
             cells.append(_cell(Score(mean), decimals, layer is not None and layer == entry.best))
         table.add_row(Text(SHIPPED if layer is None else str(layer)), *cells, style="dim" if layer is None else "")
-    lines = [spark(entry.grid.scores[task]) for task in tasks]
-    lines += [spark(average.values())] if len(tasks) > 1 else []
-    table.add_row(Text("shape", style="dim"), *(Text(f"{line}  ", style="cyan") for line in lines))
+    if len(entry.layers) > 1:
+        lines = [spark(entry.grid.scores[task]) for task in tasks]
+        lines += [spark(average.values())] if len(tasks) > 1 else []
+        table.add_row(Text("shape", style="dim"), *(Text(f"{line}  ", style="cyan") for line in lines))
     return table
 
 
 def _by_task(entry: Scored, decimals: int) -> Table:
-    shipped = bool(len(entry.grid.baseline))
+    shipped, several = bool(len(entry.grid.baseline)), len(entry.layers) > 1
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("task", overflow="fold")
-    for name in ("first", "best", "last", *([SHIPPED] if shipped else []), "by layer"):
+    for name in ("first", "best", "last", *([SHIPPED] if shipped else []), *(["by layer"] * several)):
         table.add_column(name, justify="left" if name == "by layer" else "right", no_wrap=True)
     first, last = entry.layers[0], entry.layers[-1]
     for task in entry.tasks:
@@ -63,8 +64,8 @@ def _by_task(entry: Scored, decimals: int) -> Table:
         )  # fmt: skip
         ends = [Text(_told(entry.at(layer, task), decimals)) for layer in (first, last)]
         more = [Text(_told(entry.at(None, task), decimals))] if shipped else []
-        line = Text(spark(entry.grid.scores[task]), style="cyan")
-        table.add_row(Text(folded(plain(task), ROW)), ends[0], found, ends[1], *more, line)
+        line = [Text(spark(entry.grid.scores[task]), style="cyan")] * several
+        table.add_row(Text(folded(plain(task), ROW)), ends[0], found, ends[1], *more, *line)
     return table
 
 
@@ -74,9 +75,8 @@ def _cell(score: Score, decimals: int, marked: bool) -> Text:
 
 
 def _told(score: Score, decimals: int) -> str:
-    if math.isnan(score.value):
-        return "–"
-    return f"{score.value:.{decimals}f}" + (f" ±{score.half:.{decimals}f}" if math.isfinite(score.half) else "")
+    error = f" ±{told(score.half, decimals)}" if math.isfinite(score.half) else ""
+    return told(score.value, decimals) + (error if math.isfinite(score.value) else "")
 
 
 def _legend(entry: Scored, mark: str) -> str:

@@ -151,6 +151,25 @@ def decimals(evaluation: Evaluation) -> int:
     return 4 if evaluation.scores["score"].abs().max() <= 1 else 2
 
 
+def told(value: float, decimals: int, sign: bool = False) -> str:
+    """Return a number with so many decimals and a true minus, `–` where it is not finite; `sign` shows a plus too."""
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:{'+' if sign else ''}.{decimals}f}".replace("-", "−")
+
+
+def named_layers(layers: Sequence[int]) -> str:
+    """Return which layers these are: `layers 0 to 3`, with gaps `layers 0 to 4, 6`, or `layer 6`."""
+    spans: list[list[int]] = []
+    for layer in layers:
+        if spans and layer == spans[-1][-1] + 1:
+            spans[-1].append(layer)
+        else:
+            spans.append([layer])
+    parts = [f"{span[0]} to {span[-1]}" if len(span) > 2 else ", ".join(map(str, span)) for span in spans]
+    return f"layer{'s' * (len(layers) > 1)} {', '.join(parts)}" if layers else "no layer"
+
+
 def shared_place(scores: pd.DataFrame) -> str:
     """Return the site and pooling that all layers share, for a title; empty where there is none."""
     layers = scores[scores["kind"] == "layer"]
@@ -164,8 +183,20 @@ def series_name(about: dict[str, Any], scores: pd.DataFrame) -> str:
     several = layers.loc[layers["model"] == about["model"], "revision"].nunique() > 1
     revision = str(about["revision"])
     short = revision[:7] if re.fullmatch("[0-9a-f]{40}", revision) else revision
+    model = f"{about['model']}@{short}" if several else str(about["model"])
+    return " ".join(filter(None, (plain(model), place_name(about, scores))))
+
+
+def place_name(about: dict[str, Any], scores: pd.DataFrame) -> str:
+    """Return site and pooling where the evaluation has several; empty where all layers share them."""
+    layers = scores[scores["kind"] == "layer"]
     parts = [_part(key, about[key]) for key in PLACE if layers[key].nunique(dropna=False) > 1]
-    return plain(" ".join([f"{about['model']}@{short}" if several else str(about["model"]), *filter(None, parts)]))
+    return plain(" ".join(filter(None, parts)))
+
+
+def one_model(scores: pd.DataFrame) -> bool:
+    """Return whether all layers are of one model and revision."""
+    return len(scores.loc[scores["kind"] == "layer", ["model", "revision"]].drop_duplicates()) == 1
 
 
 def _part(key: str, value: Any) -> str:
@@ -177,21 +208,33 @@ def _part(key: str, value: Any) -> str:
 def wide_csv(evaluation: Evaluation, min_share: float = MIN_SHARE) -> str:
     """Return layer × task as a CSV of all models: model, revision, site, pooling, layer, a column a task, average.
 
-    The model as shipped has a row of its own, `as shipped` in the place of a layer. An average runs over the tasks that
-    every layer has.
+    The model as shipped has one row, `as shipped` in the place of a layer, after the last of its layers. An average
+    runs over the tasks that every layer has; that of the model as shipped is empty where its sites and poolings differ
+    in these tasks.
     """
     tasks = list(evaluation.scores.loc[evaluation.scores["kind"] == "layer", "task"].unique())
-    rows: dict[tuple[Any, ...], None] = {}  # a model at several sites is shipped once
+    models: dict[tuple[Any, ...], list[Scored]] = {}
     for entry in scored(evaluation, min_share):
-        average, about = entry.average, entry.grid.about
-        for layer in entry.layers:
-            row = (*(about[key] for key in VARIANT), layer, *(entry.at(layer, task).value for task in tasks))
-            rows[(*row, average.get(layer, math.nan))] = None
-        if len(entry.grid.baseline):
-            row = (about["model"], about["revision"], None, None, SHIPPED)
-            rows[(*row, *(entry.at(None, task).value for task in tasks), entry.shipped)] = None
+        models.setdefault((entry.grid.about["model"], entry.grid.about["revision"]), []).append(entry)
     file = io.StringIO()
     writer = csv.writer(file)
     writer.writerow([*VARIANT, "layer", *tasks, AVERAGE])
-    writer.writerows([["" if v is None or v != v else v for v in row] for row in rows])
+    for model, entries in models.items():
+        for entry in entries:
+            place, average = [entry.grid.about[key] for key in PLACE], entry.average
+            for layer in entry.layers:
+                writer.writerow(_cells(*model, *place, layer, *_line(entry, layer, tasks), average.get(layer)))
+        first = entries[0]
+        if len(first.grid.baseline):
+            averaged = {frozenset(entry.grid.complete.columns) for entry in entries}
+            mean = first.shipped if len(averaged) == 1 else None
+            writer.writerow(_cells(*model, None, None, SHIPPED, *_line(first, None, tasks), mean))
     return file.getvalue()
+
+
+def _line(entry: Scored, layer: int | None, tasks: Sequence[str]) -> list[float]:
+    return [entry.at(layer, task).value for task in tasks]
+
+
+def _cells(*values: Any) -> list[Any]:
+    return ["" if value is None or value != value else value for value in values]

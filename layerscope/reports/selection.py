@@ -22,7 +22,7 @@ MOST_REFUSED = 6
 def show(selection: Selection, console: Console | None = None) -> None:
     """Print a choice; every name that came from data is printed as it is, never as markup."""
     console = console or Console()
-    console.print(Text(answer(selection), style="bold"), soft_wrap=True)
+    console.print(Text(plain(answer(selection)), style="bold"))
     console.print(Text(plain(f"{selection.rule}: {selection.why}")))
     if selection.evidence is not None:
         for line in record(selection.evidence, forced=selection.forced):
@@ -35,7 +35,7 @@ def show(selection: Selection, console: Console | None = None) -> None:
         console.print(Padding(Text(_legend(selection)), (0, 0, 0, 2), expand=False), style="dim")
     for note in selection.notes:
         console.print(Padding(Text(plain(note)), (0, 0, 0, 2), expand=False), style="dim")
-    console.print(Text(ship(selection)), soft_wrap=True)
+    console.print(Text(ship(selection)), soft_wrap=True)  # never wrapped: a command is copied whole
 
 
 def answer(selection: Selection) -> str:
@@ -56,7 +56,7 @@ def answer(selection: Selection) -> str:
 
 
 def ship(selection: Selection) -> str:
-    """Return the command that writes the chosen model, or why there is none."""
+    """Return the command that writes the chosen model, on a line of its own, or why there is none."""
     if selection.as_shipped:
         kept = (
             "keep the model as it is"
@@ -69,7 +69,7 @@ def ship(selection: Selection) -> str:
     source, name = selection.source or selection.model, f"{selection.model.split('/')[-1]}-layer{selection.layer}"
     raw = ["--site", "raw", "--format", "onnx"] if selection.raw_only else []
     words = ["layerscope", "truncate", source, "--layer", str(selection.layer), *raw, "--out", name]
-    return f"ship it: {shlex.join(words)}"
+    return f"ship it:\n{shlex.join(words)}"
 
 
 def record(rule: Rule, forced: bool = False) -> list[str]:

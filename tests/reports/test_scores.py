@@ -12,10 +12,11 @@ from typed import cli
 
 from layerscope.evaluation import Evaluation, fit_rules
 from layerscope.reports.evaluation import show, summary_json
-from layerscope.reports.scores import wide_csv
+from layerscope.reports.scores import SHIPPED, wide_csv
 
 __all__ = ["cli"]
 
+LONG = "all-MiniLM-L6-v2"
 M, N = [0.1, 0.6, 0.8, 0.4], [0.9, 0.1, 0.2, 0.4]
 
 
@@ -41,8 +42,8 @@ def test_a_row_a_model_with_what_was_left_out(evaluation):
     # first, mean, best (layer), best block (layer), last, oracle
     assert rows["m"][1:9] == ["0.1000", "0.4750", "0.8000", "(2)", "0.8000", "(2)", "0.4000", "0.8000"]
     assert rows["n"][1:9] == ["0.9000", "0.4000", "0.9000", "(0)", "0.2000", "(2)", "0.2000", "0.9000"]
-    assert "m: 4 layers, 0 to 3, 2 tasks." in text
-    assert "n: 3 layers, 0 to 2, 2 tasks; left out with scores on fewer than 2 of 2 tasks: layer 3; 1 of 8" in text
+    assert "m: layers 0 to 3 on 2 tasks." in text
+    assert "n: layers 0 to 2 on 2 tasks; left out with scores on fewer than 2 of 2 tasks: layer 3; 1 of 8" in text
     assert "1 missing" in text
 
 
@@ -86,8 +87,42 @@ def test_many_tasks_become_rows_that_fit():
     table = text.partition("Layers by task\n")[2]
     assert table.split()[:8] == ["task", "first", "best", "last", "as", "shipped", "by", "layer"]
     rows = [line.split()[1:] for line in table.splitlines() if line.count(".") > 2]
-    assert rows[31] == ["-0.2100", "0.4900", "(2)", "0.0900", "0.5000", "▁▆█▄"]
+    assert rows[31] == ["−0.2100", "0.4900", "(2)", "0.0900", "0.5000", "▁▆█▄"]
     assert len(rows) == 32 and max(map(len, text.splitlines())) <= 80
+
+
+def placed(layers: list[int], site: str, pooling: str, model: str = LONG) -> pd.DataFrame:
+    return pd.DataFrame([
+        {"model": model, "revision": "r", "layer": layer, "task": task, "score": layer / 10 - 0.3, "site": site,
+         "pooling": pooling}
+        for layer in layers for task in "ab"
+    ])  # fmt: skip
+
+
+def test_a_legend_tells_the_layers_there_are():
+    text = printed(Evaluation(pd.concat([placed([1, 3, 6], "raw", "mean"), placed([6], "raw", "cls")])))
+    assert "mean pooling: layers 1, 3, 6 on 2 tasks." in text and "cls pooling: layer 6 on 2 tasks." in text
+    assert "embedding output" not in text
+    assert "layers 0 to 3, 5, 6 on 2 tasks" in printed(Evaluation(placed([0, 1, 2, 3, 5, 6], "raw", "mean")))
+    assert "layer 0, the embedding output" in printed(Evaluation(placed([0, 1], "raw", "mean")))
+
+
+def test_one_model_at_several_places_has_a_line_each():
+    places = [(site, pooling) for site in ("raw", "normed") for pooling in ("mean", "last")]
+    rows = [*(placed(list(range(25)), *place) for place in places), shipped(a=0.5, b=0.5).assign(model=LONG)]
+    text = printed(Evaluation(pd.concat(rows)), 80)
+    table = text.partition(f"Scores by layer · {LONG}\n")[2].splitlines()
+    assert [line.split()[:2] for line in table[2:6]] == [list(place) for place in places]
+    assert table[6].startswith("  In parentheses") and max(map(len, text.splitlines())) <= 80
+    assert "by depth" not in text and "by depth" in printed(Evaluation(pd.concat(rows)), 120)
+
+
+def test_a_single_layer_has_no_shape():
+    one = placed([6], "raw", "mean")
+    many = one.assign(task=one["task"] + "LongNameOfATask" * 4)
+    for text in (printed(Evaluation(one)), printed(Evaluation(many), 60)):
+        assert "Layers by task" in text and not set(text) & set("▁▂▃▄▅▆▇█")
+        assert "by layer\n" not in text and "shape" not in text and "by depth" not in text
 
 
 def test_percents_have_two_decimals():
@@ -106,7 +141,7 @@ def test_correlations_and_rules(evaluation, metrics):
 def test_a_rule_that_failed_tells_how_wrongly(evaluation, metrics):
     turned = pd.concat([metrics[metrics["model"] == "m"], measured({"lidar": [0, 1, 3, 2]}, "n")])
     text = printed(evaluation, rules=fit_rules(turned, evaluation, min_share=0.5))
-    assert "1 of 2" in text and "worst" in text and "-0.3000" in text
+    assert "1 of 2" in text and "worst" in text and "−0.3000" in text
 
 
 def test_names_are_shown_as_they_are():
@@ -172,6 +207,20 @@ def test_layers_by_task_as_csv(cli, files, tmp_path, evaluation):
     assert wide_csv(shipped_too).splitlines()[-1] == "m,r,,,as shipped,0.5,0.5"
     done = cli("evaluate", "--results", scores, "--csv", tmp_path / "wide.txt")
     assert done.line == f"--csv '{tmp_path}/wide.txt' is no name of a table: let it end in .csv" and done.out == ""
+
+
+def test_the_csv_has_a_model_as_shipped_once_after_its_layers():
+    places = [placed([1, 2], site, pooling) for site in ("raw", "normed") for pooling in ("mean", "last")]
+    rows = [*places, shipped(a=0.5).assign(model=LONG), placed([1], "raw", "mean", "n")]
+    found = wide_csv(Evaluation(pd.concat(rows))).splitlines()
+    assert found[8].startswith(f"{LONG},r,normed,last,2,") and found[10].startswith("n,r,raw,mean,1,")
+    assert found[9] == f"{LONG},r,,,as shipped,0.5,,"
+    assert sum(SHIPPED in line for line in found) == 1
+    other = placed([1, 2], "raw", "cls").query("task == 'a'")
+    found = wide_csv(Evaluation(pd.concat([*places, other, shipped(a=0.5, b=0.75).assign(model=LONG)]))).splitlines()
+    assert found[-1] == f"{LONG},r,,,as shipped,0.5,0.75,"  # averages of other tasks compare with no one number
+    found = wide_csv(Evaluation(pd.concat([*places, shipped(a=0.5, b=0.75).assign(model=LONG)]))).splitlines()
+    assert found[-1] == f"{LONG},r,,,as shipped,0.5,0.75,0.625"
 
 
 def test_one_model_has_correlations_and_no_rules(cli, files, tmp_path):

@@ -38,11 +38,20 @@ def test_the_first_line_is_the_answer_and_the_last_the_command(evaluation):
     lines = printed(found).splitlines()
     # .51 against .45; by task +.05 +.07 +.06: error .0058
     assert lines[0] == "layer 2 of 3 · 51.0 % · +6.0 ±0.6 against the model as shipped"
-    assert shlex.split(lines[-1].removeprefix("ship it: ")) == [
+    assert lines[-2] == "ship it:" and shlex.split(lines[-1]) == [
         "layerscope", "truncate", "a[b]c", "--layer", "2", "--out", "a[b]c-layer2",
     ]  # fmt: skip
     row = next(line for line in lines if re.match(r"\s+2 ", line))
     assert "51.0 %" in row and "+6.0 ±0.6" in row and "◂ best" in row
+
+
+def test_a_narrow_console_wraps_the_answer_and_never_the_command(evaluation):
+    blanks = Evaluation(evaluation.scores.assign(model="a model of a name with blanks"))
+    text = printed(layerscope.select(blanks, cost=False, progress=False), 40)
+    lines = text.splitlines()
+    assert lines[0].rstrip() == "layer 2 of 3 · 51.0 % · +6.0 ±0.6" and lines[1] == "against the model as shipped"
+    name = "a model of a name with blanks"
+    assert lines[-1] == f"layerscope truncate '{name}' --layer 2 --out '{name}-layer2'"
 
 
 def test_percents_are_told_as_they_are(evaluation):

@@ -63,6 +63,8 @@ def test_opens_without_a_word_a_request_or_harm(browser, request, page, width):
         outside = [url for url in opened.requests if not url.startswith(("data:", "blob:"))]
         assert outside == [path.absolute().as_uri()]
         assert opened.ask("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than the window"
+        ends = opened.ask("[...document.querySelectorAll('nav a')].map(a => a.getBoundingClientRect().right)")
+        assert max(ends) <= width, "a link to a section is cut"
         assert opened.ask("window.hit") is None
         assert opened.ask("document.scripts.length") == 4
         assert opened.ask("document.querySelectorAll('main img, main i').length") == 0
