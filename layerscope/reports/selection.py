@@ -40,7 +40,7 @@ def show(selection: Selection, console: Console | None = None) -> None:
 
 def answer(selection: Selection) -> str:
     """Return the answer in one line: layer, score, difference to the baseline, size and speed."""
-    chosen, depth = selection.chosen, selection.layers[-1].layer
+    chosen, depth = selection.chosen, selection.depth
     where = selection.baseline_name if selection.as_shipped else f"layer {selection.layer} of {depth}"
     facts = [where]
     if chosen.score is not None:
@@ -138,7 +138,7 @@ def _marks(row: Candidate, shipped: bool, selection: Selection, is_chosen: bool)
     marks = ["◂"] if is_chosen else []
     if not shipped and row.layer == selection.best:
         marks.append("best")
-    if not shipped and row.layer == selection.layers[-1].layer:
+    if not shipped and row.layer == selection.depth:
         marks.append("last")
     return " ".join(marks)
 
