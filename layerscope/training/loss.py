@@ -49,27 +49,40 @@ def aligned_loss(
     Source: Tracing Representation Progression, equation 4 and section 3.
 
     """
-    exits = list(states)
-    _check(exits, labels)
-    if shift:
-        exits, labels = [state[..., :-1, :] for state in exits], labels[..., 1:]
-    shares = exit_weights(layers if layers is not None else range(1, len(exits) + 1), weights=weights)
-    if len(shares) != len(exits):
-        raise LayerscopeError(f"{len(exits)} exits and {len(shares)} layers: name the depth of each exit")
-    counts = labels != ignore_index
-    truth = labels[counts]
-    if not len(truth):
-        raise LayerscopeError("every label of this batch is ignored: leave such batches out")
-    total = torch.as_tensor(len(truth) if items is None else items)
-    # rows that take no part never meet the classes
-    rows = [state[counts] for state in exits]
+    rows, truth = counted(states, labels, shift=shift, ignore_index=ignore_index)
+    shares = shares_of(len(rows), layers, weights)
     rows = rows if norm is None else [norm(row) for row in rows]
     if isinstance(head, nn.Linear):
         _check_classes(truth, head.out_features)
         found = chunked_cross_entropy(rows, head.weight, head.bias, truth, shares)
     else:
         found = _plain(rows, head, truth, shares)
-    return found / total.to(found)
+    return found / found.new_tensor(len(truth) if items is None else items)
+
+
+def counted(
+    states: Tensor | Sequence[Tensor], labels: Tensor, *, shift: bool = False, ignore_index: int = IGNORED
+) -> tuple[list[Tensor], Tensor]:
+    """Return the states `[N, D]` of each exit whose labels count, and these labels `[N]`.
+
+    What is ignored never meets the classes. Raises `LayerscopeError` as `aligned_loss` does.
+    """
+    exits = list(states)
+    _check(exits, labels)
+    if shift:
+        exits, labels = [state[..., :-1, :] for state in exits], labels[..., 1:]
+    counts = labels != ignore_index
+    truth = labels[counts]
+    if not len(truth):
+        raise LayerscopeError("every label of this batch is ignored: leave such batches out")
+    return [state[counts] for state in exits], truth
+
+
+def shares_of(exits: int, layers: Sequence[int] | None, weights: str | Sequence[float]) -> tuple[float, ...]:
+    """Return the weight of each of so many exits, at their true depths."""
+    if layers is not None and len(layers) != exits:
+        raise LayerscopeError(f"{exits} exits and {len(layers)} layers: name the depth of each exit")
+    return exit_weights(layers if layers is not None else range(1, exits + 1), weights=weights)
 
 
 def _plain(rows: Sequence[Tensor], head: Callable[[Tensor], Tensor], truth: Tensor, shares: Sequence[float]) -> Tensor:
