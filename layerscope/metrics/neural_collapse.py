@@ -80,4 +80,5 @@ def _apart(classifier: Array, between: Tensor) -> Tensor:
             f"the classifier is {tuple(rows.shape)} and the class means {tuple(between.shape[-2:])}: one row a class"
         )
     unit, other = (each / vector_norm(each, dim=(-2, -1), keepdim=True) for each in (rows, between))
-    return vector_norm(unit - other, dim=(-2, -1))
+    value: Tensor = vector_norm(unit - other, dim=(-2, -1))
+    return value

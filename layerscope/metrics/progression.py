@@ -17,7 +17,8 @@ def norm_ratio(states: Array) -> Tensor:
     Source: Tracing Representation Progression, figure 11.
     """
     found = _layers(states)
-    return vector_norm(found[..., :-1, :], dim=-1) / vector_norm(found.diff(dim=-2), dim=-1)
+    value: Tensor = vector_norm(found[..., :-1, :], dim=-1) / vector_norm(found.diff(dim=-2), dim=-1)
+    return value
 
 
 def straightness(states: Array) -> Tensor:
@@ -28,7 +29,10 @@ def straightness(states: Array) -> Tensor:
     Source: Tracing Representation Progression, assumption 1.
     """
     found = _layers(states)
-    return vector_norm(found[..., -1, :] - found[..., 0, :], dim=-1) / vector_norm(found.diff(dim=-2), dim=-1).sum(-1)
+    value: Tensor = vector_norm(found[..., -1, :] - found[..., 0, :], dim=-1) / vector_norm(
+        found.diff(dim=-2), dim=-1
+    ).sum(-1)
+    return value
 
 
 def line_distance(states: Array) -> Tensor:
@@ -44,7 +48,8 @@ def line_distance(states: Array) -> Tensor:
     length = vector_norm(line, dim=-1, keepdim=True)
     away = found[..., 1:-1, :] - start
     along = (away * line / length).sum(-1, keepdim=True)
-    return vector_norm(away - along * line / length, dim=-1) / length[..., 0]
+    value: Tensor = vector_norm(away - along * line / length, dim=-1) / length[..., 0]
+    return value
 
 
 def _layers(states: Array) -> Tensor:
