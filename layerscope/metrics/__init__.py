@@ -3,34 +3,51 @@ from layerscope.metrics.cosine_similarity import cosine_similarity
 from layerscope.metrics.curvature import curvature, zero_differences
 from layerscope.metrics.dataset_entropy import dataset_entropy
 from layerscope.metrics.dime import dime
+from layerscope.metrics.effective_depth import effective_depth
 from layerscope.metrics.effective_rank import effective_rank
+from layerscope.metrics.exits import exit_parameters, exit_speedup
+from layerscope.metrics.generated_text import coherence, diversity
 from layerscope.metrics.infonce import infonce, infonce_bound
+from layerscope.metrics.label_probability import label_probability
 from layerscope.metrics.layer_accuracy import layer_accuracy
 from layerscope.metrics.lidar import lidar
 from layerscope.metrics.matrix_entropy import matrix_entropy
+from layerscope.metrics.neural_collapse import NeuralCollapse, neural_collapse
 from layerscope.metrics.perplexity import perplexity
+from layerscope.metrics.progression import line_distance, norm_ratio, straightness
 from layerscope.metrics.prompt_entropy import prompt_entropy
 from layerscope.metrics.saturation_layer import saturation_layer
 from layerscope.metrics.similarity import cosine_pairs, cosine_to, similarity_matrix
 
 __all__ = [
+    "NeuralCollapse",
     "cka",
     "cka_minibatch",
+    "coherence",
     "cosine_pairs",
     "cosine_similarity",
     "cosine_to",
     "curvature",
     "dataset_entropy",
     "dime",
+    "diversity",
+    "effective_depth",
     "effective_rank",
+    "exit_parameters",
+    "exit_speedup",
     "infonce",
     "infonce_bound",
+    "label_probability",
     "layer_accuracy",
     "lidar",
+    "line_distance",
     "matrix_entropy",
+    "neural_collapse",
+    "norm_ratio",
     "perplexity",
     "prompt_entropy",
     "saturation_layer",
     "similarity_matrix",
+    "straightness",
     "zero_differences",
 ]

@@ -1,0 +1,31 @@
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from layerscope.errors import LayerscopeError
+from layerscope.metrics.arrays import Array, as_finite64, check_choice
+
+_LAST_BITS = 1e-7  # 0.9 in float32 is less than 1 - 0.1
+
+
+def effective_depth(
+    accuracies: Array, epsilon: float, relative_to: Literal["last", "best"] | None = None
+) -> int | Tensor:
+    """Return the smallest layer, from 1 on, that is accurate enough; L where none is.
+
+    `accuracies` is `[..., L]`, of layers 1 ... L, as shares 0 ... 1. Enough is 1 - `epsilon`, or the accuracy of the
+    last or best layer less `epsilon`. An integer, or an integer tensor `[...]`. Raises `LayerscopeError` for an
+    epsilon outside 0 ... 1, and for accuracies that are empty or not finite.
+
+    Source: Tracing Representation Progression, definition 3.1.
+    """
+    if not 0 <= epsilon <= 1:
+        raise LayerscopeError(f"epsilon={epsilon}: give a share from 0 to 1")
+    found = as_finite64(accuracies, "accuracies", 1)
+    if relative_to is not None:
+        check_choice(relative_to, "relative_to", ("last", "best"))
+    aims = {None: torch.ones_like(found[..., -1:]), "last": found[..., -1:], "best": found.amax(-1, keepdim=True)}
+    enough = found >= aims[relative_to] - epsilon - _LAST_BITS
+    depth = torch.where(enough.any(-1), enough.double().argmax(-1), found.shape[-1] - 1) + 1
+    return int(depth) if depth.ndim == 0 else depth

@@ -1,0 +1,36 @@
+"""What exits save, counted in layers and in parameters."""
+
+from layerscope.errors import LayerscopeError
+from layerscope.metrics.arrays import Array, as_finite64
+
+
+def exit_speedup(counts: Array) -> float:
+    """Return Σ L·mᵢ / Σ i·mᵢ, the speed-up in layers, from 1 (all leave at the last) to L.
+
+    `counts` is `[L]`, the number of samples that leave after each layer from 1 on. Raises `LayerscopeError` for
+    counts below 0 and where no sample leaves.
+
+    Source: Tracing Representation Progression, section 4.
+    """
+    found = as_finite64(counts, "counts", 1)
+    if found.ndim != 1 or bool((found < 0).any()) or float(found.sum()) == 0:
+        raise LayerscopeError(f"counts {found.tolist()}: give how many samples leave after each layer, one at least")
+    depth = len(found)
+    layers = found.new_tensor(range(1, depth + 1))
+    return float(depth * found.sum() / (layers * found).sum())
+
+
+def exit_parameters(hidden: int, classes: int, layers: int, base: int) -> tuple[int, int, float]:
+    """Return the parameters with one shared classifier, with one a layer, and the share that the shared one saves.
+
+    `base` counts the model with its one classifier; each of the other `layers` − 1 adds `hidden` × `classes`, without
+    biases. Raises `LayerscopeError` for a number below 1.
+
+    Source: Tracing Representation Progression, table 1.
+    """
+    given = {"hidden": hidden, "classes": classes, "layers": layers, "base": base}
+    for name, value in given.items():
+        if value < 1:
+            raise LayerscopeError(f"{name}={value}: give a whole number from 1 on")
+    many = base + (layers - 1) * hidden * classes
+    return base, many, 1 - base / many

@@ -1,0 +1,27 @@
+import torch
+from torch import Tensor
+
+from layerscope.errors import LayerscopeError
+from layerscope.metrics.arrays import Array
+
+
+def label_probability(logits: Array, labels: Array) -> Tensor:
+    """Return the softmax probability of the label at each layer, `[..., L]`, 0 ... 1.
+
+    `logits` is `[..., L, K]` and `labels` `[...]`, class ids 0 ... K - 1. In float32, or float64 where the logits are.
+    Raises `LayerscopeError` where the shapes do not fit or a label is no class.
+
+    Source: Tracing Representation Progression, theorem 2.2.
+    """
+    scores = torch.as_tensor(logits)
+    truth = torch.as_tensor(labels).to(scores.device)
+    if scores.ndim < 2 or scores.shape[:-2] != truth.shape:
+        raise LayerscopeError(
+            f"logits has shape {tuple(scores.shape)} and labels {tuple(truth.shape)}: "
+            "give [..., layers, classes] logits and one label for each sample"
+        )
+    if truth.numel() and not 0 <= int(truth.min()) <= int(truth.max()) < scores.shape[-1]:
+        raise LayerscopeError(f"labels reach from {int(truth.min())} to {int(truth.max())}: {scores.shape[-1]} classes")
+    wide = scores if scores.dtype == torch.float64 else scores.float()
+    chosen = truth.long()[..., None, None].expand(*scores.shape[:-1], 1)
+    return wide.softmax(-1).gather(-1, chosen)[..., 0]

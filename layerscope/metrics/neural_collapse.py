@@ -1,0 +1,84 @@
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.linalg import vector_norm
+
+from layerscope.errors import LayerscopeError
+from layerscope.metrics.arrays import Array, as_finite64, check_choice
+
+_CUT = 1e-10
+
+
+@dataclass(frozen=True)
+class NeuralCollapse:
+    """How far states have collapsed onto their classes; each is a float64 tensor `[...]`, 0 where they have wholly.
+
+    `nc1` is trace(Σ_W Σ_B⁺) / K; `nc2_norms` the coefficient of variation of the norms of the centred class means,
+    `nc2_angles` the mean |cos + 1/(K − 1)| of their pairs; `nc3` the distance of the classifier's rows from the class
+    means, both scaled to unit norm as a whole, None without a classifier.
+    """
+
+    nc1: Tensor
+    nc2_norms: Tensor
+    nc2_angles: Tensor
+    nc3: Tensor | None
+
+
+def neural_collapse(
+    states: Array,
+    labels: Array,
+    classifier: Array | None = None,
+    global_mean: Literal["samples", "classes"] = "samples",
+) -> NeuralCollapse:
+    """Return NC1, NC2 and NC3 of states `[..., N, D]` with labels `[N]`, float64.
+
+    `classifier` is `[K, D]`, a row a class in the order of the sorted labels. The global mean is that of all samples,
+    or of the class means; they differ where classes differ in size. Raises `LayerscopeError` for fewer than two
+    classes, states that are not finite, and shapes that do not fit.
+
+    Source: Papyan, Han, Donoho 2020; Tracing Representation Progression, footnote 5.
+    """
+    check_choice(global_mean, "global_mean", ("samples", "classes"))
+    found = as_finite64(states, "states")
+    names, classes = torch.unique(torch.as_tensor(labels).to(found.device), return_inverse=True)
+    if classes.shape != found.shape[-2:-1]:
+        raise LayerscopeError(f"{found.shape[-2]} states and labels of shape {tuple(classes.shape)}: give one for each")
+    count = len(names)
+    if count < 2:
+        raise LayerscopeError("all states have one label: neural collapse needs two classes or more")
+    members = torch.nn.functional.one_hot(classes, count).to(found)
+    means = (members / members.sum(0)).T @ found  # [..., K, D]
+    centre = found.mean(-2, keepdim=True) if global_mean == "samples" else means.mean(-2, keepdim=True)
+    between, within = means - centre, found - means[..., classes, :]
+    cosines = torch.nn.functional.normalize(between, dim=-1) @ torch.nn.functional.normalize(between, dim=-1).mT
+    pairs = cosines[..., *torch.triu_indices(count, count, 1, device=found.device)]
+    norms = vector_norm(between, dim=-1)
+    return NeuralCollapse(
+        _within_over_between(within, between),
+        norms.std(-1, correction=0) / norms.mean(-1),
+        (pairs + 1 / (count - 1)).abs().mean(-1),
+        None if classifier is None else _apart(classifier, between),
+    )
+
+
+def _within_over_between(within: Tensor, between: Tensor) -> Tensor:
+    """Return trace(Σ_W Σ_B⁺) / K, by the few directions in which class means differ."""
+    count, samples = between.shape[-2], within.shape[-2]
+    _, sizes, directions = torch.linalg.svd(between / count**0.5, full_matrices=False)
+    values = sizes.square()  # eigenvalues of Σ_B
+    kept = values > _CUT * values.amax(-1, keepdim=True)
+    spread = (within @ directions.mT).square().sum(-2) / samples
+    return torch.where(kept, spread / values, 0.0).sum(-1) / count
+
+
+def _apart(classifier: Array, between: Tensor) -> Tensor:
+    rows = as_finite64(classifier, "classifier").to(between.device)
+    if rows.shape[-2:] != between.shape[-2:]:
+        raise LayerscopeError(
+            f"the classifier is {tuple(rows.shape)} and the class means {tuple(between.shape[-2:])}: one row a class"
+        )
+    unit, other = (each / vector_norm(each, dim=(-2, -1), keepdim=True) for each in (rows, between))
+    value: Tensor = vector_norm(unit - other, dim=(-2, -1))
+    return value

@@ -1,0 +1,87 @@
+"""Weighted cross-entropy of many exits through one linear head, chunk by chunk, gradients made in the forward.
+
+Logits of one chunk exist at a time: of 12 exits x 2,048 tokens x 32,000 classes, stacked, 3 GB would. A library's fused
+linear cross-entropy gives one exit a weight gradient of its own, E times the head; here all exits add to one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+CHUNK = 1 << 22
+"""Logits of one chunk at most."""
+
+
+def chunked_cross_entropy(
+    rows: Sequence[Tensor], weight: Tensor, bias: Tensor | None, labels: Tensor, shares: Sequence[float]
+) -> Tensor:
+    """Return Σ_e share_e Σ_n CE(rows_e[n] Wᵀ + b, labels[n]), a scalar.
+
+    `rows` is a sequence of `[N, D]`, `weight` `[K, D]`, `bias` `[K]`, `labels` `[N]`. Exponentials and sums run in
+    float32 at least; products in the dtype of the states, or that of autocast.
+    """
+    device = rows[0].device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        rows, weight = [row.to(dtype) for row in rows], weight.to(dtype)
+        bias = None if bias is None else bias.to(dtype)
+    found: Tensor = _Chunked.apply(labels, tuple(shares), weight, bias, *rows)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Chunked(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, labels: Tensor, shares: tuple[float, ...], weight: Tensor, bias: Tensor | None, *rows: Tensor
+    ) -> Tensor:
+        wide = torch.float64 if weight.dtype == torch.float64 else torch.float32
+        needs_rows = any(ctx.needs_input_grad[4:])
+        needs_weight, needs_bias = ctx.needs_input_grad[2], bias is not None and ctx.needs_input_grad[3]
+        total = torch.zeros((), dtype=wide, device=weight.device)
+        of_rows = [torch.empty_like(row) for row in rows] if needs_rows else []
+        of_weight = torch.zeros_like(weight, dtype=wide) if needs_weight else None
+        of_bias = torch.zeros_like(weight[:, 0], dtype=wide) if needs_bias else None
+        size = max(1, CHUNK // len(weight))
+        with torch.autocast(weight.device.type, enabled=False):
+            for at, (row, share) in enumerate(zip(rows, shares, strict=True)):
+                for start in range(0, len(row), size):
+                    part, truth = row[start : start + size], labels[start : start + size, None]
+                    logits = torch.nn.functional.linear(part, weight, bias).to(wide)
+                    log_sum = logits.logsumexp(-1, keepdim=True)
+                    total += share * (log_sum - logits.gather(1, truth)).sum()
+                    if not (needs_rows or needs_weight or needs_bias):
+                        continue
+                    # d CE / d logits = softmax - onehot, in place of the logits
+                    slope = logits.sub_(log_sum).exp_().scatter_add_(1, truth, -torch.ones_like(log_sum)).mul_(share)
+                    if of_bias is not None:
+                        of_bias += slope.sum(0)
+                    slope = slope.to(weight.dtype)
+                    if of_rows:
+                        of_rows[at][start : start + size] = slope @ weight
+                    if of_weight is not None:
+                        _add_product(of_weight, slope.T, part)
+        ctx.save_for_backward(
+            None if of_weight is None else of_weight.to(weight.dtype),
+            None if of_bias is None or bias is None else of_bias.to(bias.dtype),
+            *of_rows,
+        )
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> Any:
+        (slope,) = slopes
+        of_weight, of_bias, *of_rows = ctx.saved_tensors
+        scaled = [None if found is None else found * slope.to(found.dtype) for found in (of_weight, of_bias, *of_rows)]
+        return None, None, *(scaled if of_rows else [*scaled, *[None] * (len(ctx.needs_input_grad) - 4)])
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add left @ right to a total that may be wider than they are."""
+    if total.dtype == left.dtype:
+        total.addmm_(left, right)
+    else:
+        total += left @ right

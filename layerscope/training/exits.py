@@ -1,0 +1,165 @@
+"""What every exit of a model gives its one head, with gradients, out of a single forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.errors import LayerscopeError
+from layerscope.models import LayeredModel
+from layerscope.models.capture import evaluating
+from layerscope.models.forward import Inputs, accepts, hidden_of
+from layerscope.models.lens import bypassed, logits_of
+from layerscope.models.trace import same, trace
+
+Call = Callable[[], Any]
+"""Runs the model on a batch, without labels."""
+
+
+class Exits:
+    """The exits of one model.
+
+    The last block hands on the states of every exit, stacked along the batch, so that the model's own code after it
+    (final norm, pooler, transform) reads them all at once. Where that code looks at the batch again, as a classifier on
+    a decoder does for its last token, it runs once for each exit with the blocks bypassed. Where logits are what a
+    linear layer gives, that layer is left out and stands in `head`: its input is what an exit gives. Else `head` is
+    None, and an exit gives logits.
+    """
+
+    def __init__(self, model: LayeredModel, inputs: Inputs, layers: Sequence[int] | None = None) -> None:
+        """Find the head by a probe on `inputs`, a small batch; `layers` are the exits, None is 1 … L."""
+        self.module, self.stack = model.module, model.stack
+        self.layers = _checked(model, layers)
+        self._head, self._at_once = None, True
+        with evaluating(self.module), torch.no_grad():
+            own = logits_of(_call(self.module, inputs)())
+            if own is None or model.lens is None:
+                raise LayerscopeError(
+                    f"{model.loaded.name} has no head over its {self.stack.part}: give a model with one"
+                )
+            self._head = _linear(self.module, inputs, own)
+            self._at_once = self._agrees(inputs, own)
+
+    @property
+    def head(self) -> nn.Linear | None:
+        """The linear layer that makes logits of what an exit gives."""
+        found = None if self._head is None else self.module.get_submodule(self._head)
+        return found if isinstance(found, nn.Linear) else None
+
+    def __call__(self, call: Call) -> list[Tensor]:
+        """Return what each exit gives, `[B, …, D]` for `head`, or logits `[B, …, K]`, from one call of the model."""
+        return self._stacked(call) if self._at_once else self._one_by_one(call)
+
+    def _stacked(self, call: Call) -> list[Tensor]:
+        with self._headless() as given, self._recorded(stack=True):
+            output = call()
+        found = given[-1] if given else logits_of(output)
+        if found is None or len(found) % len(self.layers):
+            raise RuntimeError("the code after the blocks did not read every exit")
+        return list(found.chunk(len(self.layers)))
+
+    def _one_by_one(self, call: Call) -> list[Tensor]:
+        with self._headless(), self._recorded(stack=False) as states:
+            call()
+        found = []
+        for layer in self.layers:
+            with self._headless() as given, bypassed(self.module, self.stack, states[layer - 1]):
+                output = call()
+            logits = given[-1] if given else logits_of(output)
+            if logits is None:
+                raise RuntimeError("the head gave no logits")
+            found.append(logits)
+        return found
+
+    @contextmanager
+    def _recorded(self, *, stack: bool) -> Iterator[list[Tensor]]:
+        """Within, keep the states of the blocks as they come; with `stack` the last block gives those of all exits."""
+        states: list[Tensor] = []
+
+        def after(_: nn.Module, __: object, output: Any) -> Any:
+            hidden = hidden_of(output)
+            if hidden is None:
+                raise RuntimeError("a block gave no hidden state")
+            states.append(hidden)
+            if not stack or len(states) < self.stack.depth:
+                return None
+            return _put(output, hidden, torch.cat([states[layer - 1] for layer in self.layers]))
+
+        paths = dict.fromkeys(self.stack.blocks)
+        handles = [self.module.get_submodule(path).register_forward_hook(after) for path in paths]
+        try:
+            yield states
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    @contextmanager
+    def _headless(self) -> Iterator[list[Tensor]]:
+        """Within, the head hands on what it is given, which is kept."""
+        given: list[Tensor] = []
+        head = self.head
+        if head is None:
+            yield given
+            return
+
+        def keep(states: Tensor) -> Tensor:
+            given.append(states)
+            return states
+
+        own = head.__dict__.get("forward")
+        head.forward = keep  # type: ignore[method-assign, assignment]
+        try:
+            yield given
+        finally:
+            del head.__dict__["forward"]
+            if own is not None:
+                head.forward = own  # type: ignore[method-assign]
+
+    def _agrees(self, inputs: Inputs, own: Tensor) -> bool:
+        """Return whether stacked exits are read as each is alone, the last one as the model itself reads it."""
+        call = _call(self.module, inputs)
+        try:
+            stacked = self._stacked(call)
+        except Exception:  # the code after the blocks fails in its own way on a batch of another size
+            return False
+        alone = self._one_by_one(call)
+        last = stacked[-1] if self.head is None else self.head(stacked[-1])
+        ends = self.layers[-1] != self.stack.depth or torch.allclose(last, own.to(last.dtype), rtol=1e-4, atol=1e-4)
+        return ends and all(
+            one.shape == two.shape and torch.allclose(one, two, rtol=1e-4, atol=1e-4)
+            for one, two in zip(stacked, alone, strict=True)
+        )
+
+
+def _checked(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int, ...]:
+    depth = model.stack.depth
+    found = tuple(range(1, depth + 1)) if layers is None else tuple(layers)
+    if not found or list(found) != sorted(set(found)) or found[0] < 1 or found[-1] > depth:
+        raise LayerscopeError(f"exits {list(found)}: give increasing layers from 1 to {depth}")
+    return found
+
+
+def _call(module: nn.Module, inputs: Inputs) -> Call:
+    if inputs.positional is not None:
+        return lambda: module(inputs.positional)
+    named = {key: value for key, value in inputs.named.items() if accepts(module, key)}
+    return lambda: module(**named)
+
+
+def _linear(module: nn.Module, inputs: Inputs, own: Tensor) -> str | None:
+    """Return the path of the linear layer whose output is the logits, if one is."""
+    calls = [call for call in trace(module, "", inputs) if isinstance(call.module, nn.Linear)]
+    return next((call.path for call in reversed(calls) if same(call.returned.to(own.dtype), own)), None)
+
+
+def _put(output: Any, hidden: Tensor, other: Tensor) -> Any:
+    """Return a block's output with another hidden state in the place of its own."""
+    if isinstance(output, Tensor):
+        return other
+    if isinstance(output, (tuple, list)):
+        return type(output)(other if item is hidden else item for item in output)
+    raise LayerscopeError(f"a block of this model gives a {type(output).__name__}: its exits cannot be trained")
