@@ -57,7 +57,7 @@ def aligned_loss(
         found = chunked_cross_entropy(rows, head.weight, head.bias, truth, shares)
     else:
         found = _plain(rows, head, truth, shares)
-    return found / found.new_tensor(len(truth) if items is None else items)
+    return found / (len(truth) if items is None else items)
 
 
 def counted(

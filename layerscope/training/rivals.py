@@ -88,4 +88,4 @@ def classifiers_loss(
             student = (one / temperature).log_softmax(-1)
             apart = nn.functional.kl_div(student, teacher, reduction="sum", log_target=True)
             total = total + share * distillation * temperature**2 * apart
-    return total / total.new_tensor(len(truth) if items is None else items)
+    return total / (len(truth) if items is None else items)
