@@ -312,7 +312,10 @@ def test_a_second_process_is_refused_and_ctrl_c_leaves_a_run_that_goes_on(cli, b
     assert again.status == 0
     assert f"going on with {str(out)!r}: {done} of {total} shards are there" in again.err
     computed = [event["shard"] for event in layerscope.open_run(out).folder.events("shard")]
-    assert sorted(computed) == list(range(total)), "nothing is computed twice"
+    assert len(computed) == len(set(computed)), "nothing is computed twice"
+    missing = set(range(total)) - set(computed)
+    assert len(missing) <= 1, "a shard that was whole when Ctrl-C came may lack its line in the log, no other"
+    assert all(layerscope.open_run(out).folder.is_finished(shard) for shard in range(total))
 
 
 def type_onto(monkeypatch: pytest.MonkeyPatch, words: list[object], **streams: Any) -> int:
