@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +16,9 @@ from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, accepts
 from layerscope.training.exits import Exits
 from layerscope.training.objectives import Objective
+
+Head = Callable[[Tensor], Tensor]
+Score = Callable[[Callable[[int], Tensor], list[Head], Tensor], None]
 
 TOLERANCE = 1e-3
 HEADS = "exit_heads"
@@ -30,7 +34,10 @@ class ExitLoss:
     def __init__(self, exits: Exits, objective: Objective, inputs: Inputs) -> None:
         """Attach to the model of `exits`; `inputs`, a small batch, tell whether its labels are shifted."""
         self.exits, self.objective, self.on = exits, objective, False
+        self.score: Score | None = None
+        """Where set, it is shown what every layer gives its head, and the labels, while the model is evaluated."""
         self.module: Any = exits.module
+        self.every = exits.over_all(inputs)
         self.shift = _shifts(self.module, inputs)
         if objective.name == "classifiers":
             self.module.add_module(HEADS, self._heads())
@@ -55,6 +62,8 @@ class ExitLoss:
         return nn.ModuleList(copy.deepcopy(head) for _ in self.exits.layers[:-1])
 
     def _forward(self, *args: Any, labels: Tensor | None = None, **named: Any) -> Any:
+        if self.score is not None and not self.module.training and labels is not None:
+            return self._scored(self.score, *args, labels=labels, **named)
         items = named.pop("num_items_in_batch", None)
         if not (self.on and self.module.training and labels is not None):
             given = named if items is None else {**named, "num_items_in_batch": items}
@@ -71,6 +80,21 @@ class ExitLoss:
             items=items,
         )
         return ModelOutput(loss=loss)
+
+    def _scored(self, score: Score, *args: Any, labels: Tensor, **named: Any) -> Any:
+        """Return what the model itself gives, after `score` has seen every exit of the same pass."""
+        bare = {key: value for key, value in named.items() if key != "num_items_in_batch"}
+        output, read = self.every.reading(
+            lambda: self._own(*args, labels=labels, **named), lambda: self._own(*args, **bare)
+        )
+        score(read, self._readers(), labels)
+        return output
+
+    def _readers(self) -> list[Head]:
+        """Return what reads each layer from 1 on: its own head where it has one, else the model's."""
+        shared = self.every.head or nn.Identity()
+        own = dict(zip(self.exits.layers, getattr(self.module, HEADS, ()), strict=False))
+        return [own.get(layer, shared) for layer in self.every.layers]
 
 
 def _shifts(module: nn.Module, inputs: Inputs) -> bool:
