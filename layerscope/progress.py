@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 
-
 class Advance(Protocol):
     """Called with the number of steps done, and with what stands beside the bar from now on."""
 

@@ -132,7 +132,9 @@ def train(
     ] = None,
     learning_rate: Annotated[
         str | None,
-        typer.Option(help="The highest.", metavar=NUMBER, show_default="2e-5; 5e-4 from a config", rich_help_panel=STEPS),
+        typer.Option(
+            help="The highest.", metavar=NUMBER, show_default="2e-5; 5e-4 from a config", rich_help_panel=STEPS
+        ),
     ] = None,
     batch_size: Annotated[
         str | None,

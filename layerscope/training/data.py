@@ -12,6 +12,7 @@ import numpy as np
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.corpus import count
+from layerscope.inputs.samples import pick
 from layerscope.training.examples import Collator, Examples, MaskedTokens, NextToken
 from layerscope.training.loss import IGNORED
 from layerscope.training.settings import Settings
@@ -134,8 +135,8 @@ def encode(data: Data, classes: Sequence[str] | None, encoder: Any, settings: Se
         return _windows(data, encoder, settings)
     train, held = (_classified(corpus, classes or (), encoder) for corpus in (data.train, data.eval))
     return Encoded(
-        Examples(*train, settings.seed, augment=settings.augment),
-        _drawn(Examples(*held), settings),
+        Examples(data.train.name, *train, settings.seed, augment=settings.augment),
+        _drawn(Examples(data.eval.name, *held), settings),
         Collator(encoder),
         (),
     )
@@ -164,8 +165,8 @@ def _windows(data: Data, encoder: Any, settings: Settings) -> Encoded:
         notes += [f"eval: {note}" for note in held.notes]
     kind = NextToken if settings.task == "causal-lm" else MaskedTokens
     return Encoded(
-        Examples(train.samples, None, settings.seed),
-        _drawn(Examples(held.samples, None), settings),
+        Examples(train.name, train.samples, None, settings.seed),
+        _drawn(Examples(held.name, held.samples, None), settings),
         kind(encoder),
         tuple(notes),
     )
@@ -178,7 +179,7 @@ def _drawn(examples: Examples, settings: Settings) -> Examples:
         return examples
     chosen = sorted(np.random.default_rng(settings.seed).choice(len(examples), n, replace=False).tolist())
     labels = None if examples.labels is None else [examples.labels[i] for i in chosen]
-    return Examples([examples.samples[i] for i in chosen], labels)
+    return Examples(examples.name, pick(examples.samples, chosen), labels)
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,10 @@ class Examples(Dataset[Example]):
     """
 
     def __init__(
-        self, samples: Sequence[Any], labels: Sequence[Any] | None, seed: int = 0, *, augment: bool = False
+        self, name: str, samples: Sequence[Any], labels: Sequence[Any] | None, seed: int = 0, *, augment: bool = False
     ) -> None:
-        """Take samples as an encoder batches them; `augment` those that are images."""
+        """Take samples as an encoder batches them, under the name of their data; `augment` those that are images."""
+        self.name = name
         self.samples, self.labels, self.seed, self.augment, self.epoch = samples, labels, seed, augment, 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -95,7 +96,9 @@ class MaskedTokens(Collator):
     def labels(self, batch: dict[str, Tensor], examples: Sequence[Example]) -> Tensor:
         """Mask tokens in place and return what they were."""
         tokenizer, ids = self.encoder.tokenizer, batch["input_ids"]
-        special = torch.tensor([tokenizer.get_special_tokens_mask(row, already_has_special_tokens=True) for row in ids.tolist()])
+        special = torch.tensor(
+            [tokenizer.get_special_tokens_mask(row, already_has_special_tokens=True) for row in ids.tolist()]
+        )
         drawn = np.random.default_rng([number for example in examples for number in example.seed])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(drawn.integers(2**62)))

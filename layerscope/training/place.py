@@ -115,5 +115,3 @@ def _same(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
 def _shown(value: Any) -> str:
     text = json.dumps(value) if isinstance(value, (list, dict)) else str(value)
     return text if len(text) <= 40 else f"{text[:36]}…"
-
-

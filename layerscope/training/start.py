@@ -91,7 +91,9 @@ def _config_at(place: Path) -> Any:
         found = None
     kind = found.get("model_type") if isinstance(found, dict) else None
     if kind not in transformers.CONFIG_MAPPING:
-        raise LayerscopeError(f"--from-config: {str(file)!r} is no config of a transformers model (model_type {kind!r})")
+        raise LayerscopeError(
+            f"--from-config: {str(file)!r} is no config of a transformers model (model_type {kind!r})"
+        )
     with clear_errors(str(file)):
         return transformers.AutoConfig.for_model(**found)
 

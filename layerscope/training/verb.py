@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from layerscope.errors import LayerscopeError
+from layerscope.models import LayeredModel
 from layerscope.models.encode import encoder_for
 from layerscope.progress import Console, Silent, Teller
 from layerscope.training import data as reading
 from layerscope.training import start as starting
-from layerscope.training.fit import Job, fit, is_main
-from layerscope.training.place import Place, open_place
+from layerscope.training.card import write_card
+from layerscope.training.depths import Trained, check_depths, compare, shallower
+from layerscope.training.fit import Job, fit, is_main, standard
+from layerscope.training.place import BASELINES, REPORT, Place, open_place
 from layerscope.training.presets import told
 from layerscope.training.settings import Settings, settings_of
+from layerscope.training.trainer import layered_model
 
 
 def train(
@@ -65,6 +70,33 @@ def train(
         LayerscopeError: for every wrong input; nothing that was trained is lost.
 
     """
+    return train_all(
+        model, train, eval, out=out, preset=preset, as_printed=as_printed, from_config=from_config, processor=processor,
+        baseline_depths=baseline_depths, text_column=text_column, label_column=label_column, part=part,
+        report_to=report_to, keep_checkpoints=keep_checkpoints, progress=progress, **settings,
+    ).path  # fmt: skip
+
+
+def train_all(
+    model: Any,
+    train: Any,
+    eval: Any,  # noqa: A002
+    *,
+    out: str | Path,
+    preset: str | None = None,
+    as_printed: bool = False,
+    from_config: bool = False,
+    processor: Any = None,
+    baseline_depths: Sequence[int] = (),
+    text_column: str | None = None,
+    label_column: str | None = None,
+    part: str | None = None,
+    report_to: str = "none",
+    keep_checkpoints: bool = False,
+    progress: bool = True,
+    **settings: Any,
+) -> Trained:
+    """Do as `train`, and return what every depth scores and costs."""
     asked = settings_of(settings, preset, as_printed=as_printed)
     teller: Teller = Console() if progress and is_main() else Silent()
     if preset is not None:
@@ -77,22 +109,62 @@ def train(
     chosen = asked.decided(task, from_config=from_config)
     data = reading.prepare(source, held, task, chosen.seed)
     begun, classes = starting.start(origin, task, data.classes, chosen, processor)
+    layered = layered_model(begun.module, begun.processor, part)
+    check_depths(baseline_depths, layered.stack.depth)
     about = {
+        "layerscope": version("layerscope"),
         "data": {"train": starting.describe(data.train), "eval": starting.describe(data.eval)},
         "model": {"name": origin.name, "from_config": from_config, "classes": classes},
-        "settings": asdict(chosen) | {"baseline_depths": list(baseline_depths)},
+        "settings": asdict(chosen),
     }
     place = open_place(out, about, main=is_main())
-    if place.finished:
-        teller.say(f"{place.path} is finished: nothing is left to train")
-        return place.path
     for note in (*data.notes, *begun.notes):
         teller.say(note)
     job = _job(origin.name, begun, data, classes, chosen, part, report_to, keep_checkpoints, teller)
+    others = _baselines(job, layered, place, baseline_depths, from_config=from_config)
+    _fit(job, place, teller)
+    for other, there in others.values():
+        _fit(other, there, teller)
+    done = compare(place, {depth: there for depth, (_, there) in others.items()}, part, teller)
+    if is_main():
+        write_card(done, place, begun.module)
+        _report(place, [there for _, there in others.values()], teller)
+    return done
+
+
+def _fit(job: Job, place: Place, teller: Teller) -> None:
+    if place.finished:
+        teller.say(f"{place.path} is finished: nothing is left to train")
+        return
     fit(job, place, teller)
     if is_main():
         place.finish()
-    return place.path
+
+
+def _baselines(
+    job: Job, layered: LayeredModel, place: Place, depths: Sequence[int], *, from_config: bool
+) -> dict[int, tuple[Job, Place]]:
+    """Return the separate models of other depths, each a job with a folder of its own."""
+    found = {}
+    recipe = standard(job.settings)
+    for depth, module in shallower(layered, depths, job.settings.seed, from_config=from_config).items():
+        about = {
+            **place.about,
+            "model": {**place.about["model"], "name": f"{job.name}, {depth} layers"},
+            "settings": asdict(recipe),
+        }
+        there = open_place(place.path / BASELINES / f"depth-{depth}", about, main=is_main())
+        found[depth] = replace(job, name=f"{depth} layers", module=module, settings=recipe), there
+    return found
+
+
+def _report(place: Place, others: Sequence[Place], teller: Teller) -> None:
+    from layerscope.reports.page import report
+
+    try:
+        report([place.history, *(other.history for other in others)], place.path / REPORT)
+    except LayerscopeError as error:  # plotly is an extra, and the training is whole without a page
+        teller.say(f"no page: {error}")
 
 
 def _job(

@@ -43,9 +43,7 @@ def read_tagged(path: str, samples: int | None, seed: int) -> Tagged:
     found = tagged_rows(path)
     if samples is not None and samples < len(found.sentences):
         chosen = np.sort(np.random.default_rng(seed).choice(len(found.sentences), samples, replace=False))
-        found = Tagged(
-            found.name, tuple(found.sentences[i] for i in chosen), tuple(found.labels[i] for i in chosen)
-        )
+        found = Tagged(found.name, tuple(found.sentences[i] for i in chosen), tuple(found.labels[i] for i in chosen))
     _check(found, path)
     return found
 
