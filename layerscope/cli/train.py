@@ -51,13 +51,14 @@ def train(
         typer.Option(help="The same, to evaluate on.", show_default="a seeded tenth", rich_help_panel=DATA),
     ] = None,
     task: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="auto, classification, token-classification, causal-lm, masked-lm, image-classification or "
+            help="classification, token-classification, causal-lm, masked-lm, image-classification or "
             "audio-classification.",
+            show_default="what data and model make",
             rich_help_panel=DATA,
         ),
-    ] = "auto",
+    ] = None,
     text_column: Annotated[str | None, typer.Option(help="Column of the texts.", rich_help_panel=DATA)] = None,
     label_column: Annotated[str | None, typer.Option(help="Column of the labels.", rich_help_panel=DATA)] = None,
     max_length: Annotated[
@@ -133,7 +134,7 @@ def train(
     learning_rate: Annotated[
         str | None,
         typer.Option(
-            help="The highest.", metavar=NUMBER, show_default="2e-5; 5e-4 from a config", rich_help_panel=STEPS
+            help="The highest.", metavar=NUMBER, show_default="2e-5, from a config 5e-4", rich_help_panel=STEPS
         ),
     ] = None,
     batch_size: Annotated[
@@ -190,21 +191,23 @@ def train(
         raise LayerscopeError("train needs --out DIR: a folder for the model")
     from layerscope.training.verb import train_all
 
+    wholes = {
+        "max_steps": max_steps, "batch_size": batch_size, "gradient_accumulation": gradient_accumulation,
+        "max_length": max_length, "eval_every": eval_every, "eval_samples": eval_samples, "seed": seed,
+    }  # fmt: skip
+    numbers = {
+        "beta": beta, "distillation": distillation, "temperature": temperature, "epochs": epochs,
+        "learning_rate": learning_rate, "weight_decay": weight_decay, "warmup": warmup,
+    }  # fmt: skip
+    settings: dict[str, Any] = {name: usage.whole(value) for name, value in wholes.items()}
+    settings |= {name: None if value is None else usage.fraction(value) for name, value in numbers.items()}
     done = train_all(
         model, train, eval, out=folder, preset=preset, as_printed=as_printed, from_config=from_config,
         processor=processor, baseline_depths=_wholes(baseline_depths, "--baseline-depths") or (), part=part,
         text_column=text_column, label_column=label_column, report_to=report_to, keep_checkpoints=keep_checkpoints,
-        task=_set(task, "auto", preset), objective=objective, schedule=schedule, weights=_weights(weights),
+        task=task, objective=objective, schedule=schedule, weights=_weights(weights),
         layers=_wholes(layers, "--layers"), head=head, augment=augment, dtype=dtype, device=device,
-        scheduler=scheduler,
-        **{name: usage.whole(value) for name, value in {
-            "max_steps": max_steps, "batch_size": batch_size, "gradient_accumulation": gradient_accumulation,
-            "max_length": max_length, "eval_every": eval_every, "eval_samples": eval_samples, "seed": seed,
-        }.items()},
-        **{name: None if value is None else usage.fraction(value) for name, value in {
-            "beta": beta, "distillation": distillation, "temperature": temperature, "epochs": epochs,
-            "learning_rate": learning_rate, "weight_decay": weight_decay, "warmup": warmup,
-        }.items()},
+        scheduler=scheduler, **settings,
     )  # fmt: skip
     if as_json:
         output.as_json(done.as_json())
@@ -213,11 +216,6 @@ def train(
     from layerscope.reports.training_depths import show
 
     show(done, paper())
-
-
-def _set(value: str, default: str, preset: str | None) -> str | None:
-    """Return a value, or None where a preset may set it."""
-    return None if preset is not None and value == default else value
 
 
 def _weights(text: str) -> Any:

@@ -26,12 +26,12 @@ def is_mean_head(config: Any) -> bool:
 def mean_headed(module: Any) -> Any:
     """Return a token classifier, in place, as a classifier of the mean of its tokens; its config says so from now on.
 
-    Its class has the name of the one it was, so that it is saved as that. Other modules are returned as they are.
+    Its class has the name of the one it was, so that it is saved as that.
     """
-    if standard_class(type(module)) is not type(module):
-        return module
-    setattr(module.config, KEY, MEAN)
-    module.__class__ = _pooled(type(module))
+    kind: Any = type(module)
+    if standard_class(kind) is kind:
+        setattr(module.config, KEY, MEAN)
+        module.__class__ = _pooled(kind)
     return module
 
 
@@ -40,10 +40,9 @@ def as_told(module: Any) -> Any:
     return mean_headed(module) if is_mean_head(getattr(module, "config", None)) else module
 
 
-def standard_class(kind: type) -> type:
+def standard_class(kind: Any) -> Any:
     """Return transformers' own class, of a class that was made here too."""
-    found: type = kind.__dict__.get("_standard", kind)
-    return found
+    return kind.__dict__.get("_standard", kind)
 
 
 def head_of(module: Any) -> nn.Linear:

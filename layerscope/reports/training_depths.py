@@ -35,10 +35,9 @@ def show(done: Trained, console: Any) -> None:
     place, history = str(done.path), str(done.history)
     console.print(Text(f"\nwritten: {place}"), soft_wrap=True)
     best = _shortest(own)
-    console.print(
-        Text(f"next: {shlex.join(['layerscope', 'truncate', place, '--layer', str(best)])} --out small"), soft_wrap=True
-    )
-    console.print(Text(f"      {shlex.join(['layerscope', 'report', history])}"), soft_wrap=True)
+    truncate = ["layerscope", "truncate", place, "--layer", str(best), "--out", f"{place}-{best}"]
+    for lead, words in (("next:", truncate), ("     ", ["layerscope", "report", history])):
+        console.print(Text(f"{lead} {shlex.join(words)}"), soft_wrap=True)
 
 
 def _shortest(own: list[Line]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.corpus import count
 from layerscope.inputs.samples import pick
 from layerscope.training.examples import Collator, Examples, MaskedTokens, NextToken
-from layerscope.training.loss import IGNORED
 from layerscope.training.settings import Settings
 from layerscope.training.tagged import TaggedCorpus, is_tagged, open_tagged
 

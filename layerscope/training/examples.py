@@ -102,5 +102,6 @@ class MaskedTokens(Collator):
         drawn = np.random.default_rng([number for example in examples for number in example.seed])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(drawn.integers(2**62)))
+            labels: Tensor
             batch["input_ids"], labels = self.masking.torch_mask_tokens(ids, special | (batch["attention_mask"] == 0))
         return labels

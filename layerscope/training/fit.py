@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from layerscope.errors import LayerscopeError
+from layerscope.models import LoadOptions
 from layerscope.models.load import without_bars
 from layerscope.progress import Teller
 from layerscope.training.examples import Collator, Examples
@@ -78,6 +79,7 @@ def _trainer(job: Job, place: Place, steps: int, telling: Telling, *, fresh: boo
         from transformers import PrinterCallback, TrainingArguments
 
         chosen = job.settings
+        on_gpu = LoadOptions(device=chosen.device).place().type == "cuda"
         every = chosen.eval_every or max(1, steps // EVALUATIONS)
         args = TrainingArguments(
             str(place.checkpoints),
@@ -99,11 +101,11 @@ def _trainer(job: Job, place: Place, steps: int, telling: Telling, *, fresh: boo
             logging_nan_inf_filter=False,
             seed=chosen.seed,
             bf16=chosen.dtype == "bf16",
-            use_cpu=chosen.device == "cpu",
+            use_cpu=not on_gpu,
             remove_unused_columns=False,
             label_names=["labels"],
             disable_tqdm=True,
-            dataloader_pin_memory=torch.cuda.is_available() and chosen.device != "cpu",
+            dataloader_pin_memory=on_gpu,
             report_to=job.report_to,
         )
     except ImportError as error:

@@ -144,6 +144,7 @@ def start(
     if processor is None or isinstance(processor, (str, Path)):
         processor = _processor(str(processor or origin.source), module, origin)
     _pad(module, processor, notes)
+    _run_every_layer(module, notes)
     if task == "masked-lm" and getattr(processor, "mask_token_id", None) is None:
         raise LayerscopeError(f"the tokenizer of {origin.name} has no mask token: take --task causal-lm")
     return Start(module, processor, tuple(notes)), order
@@ -311,6 +312,18 @@ def _pad(module: Any, tokenizer: Any, notes: list[str]) -> None:
         notes.append(f"padding: {tokenizer.eos_token!r}, for the tokenizer has no token of its own")
     if getattr(module.config, "pad_token_id", None) is None:
         module.config.pad_token_id = tokenizer.pad_token_id
+
+
+def _run_every_layer(module: Any, notes: list[str]) -> None:
+    """Turn off what skips whole layers at random in training: each of them is an exit."""
+    dropped = False
+    for owner in (module.config, *module.modules()):
+        for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
+            if isinstance(getattr(owner, name, None), float) and getattr(owner, name) > 0:
+                setattr(owner, name, 0.0)
+                dropped = True
+    if dropped:
+        notes.append("layerdrop is off: every layer is an exit")
 
 
 def describe(corpus: Source) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def train(
         preset: published settings: "tracing-glue", "tracing-gpt2", "tracing-deit".
         as_printed: take also those of the preset that are implausible.
         from_config: start from random weights.
-        processor: tokenizer, image processor or feature extractor, or where it lies, where the model has none beside it.
+        processor: tokenizer, image processor or feature extractor, or where it lies, where the model has none.
         baseline_depths: depths of separate models to train with the same recipe, for comparison.
         text_column: of a table.
         label_column: of a table.
