@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +18,9 @@ from layerscope.models.forward import Inputs, accepts
 from layerscope.training.exits import Exits
 from layerscope.training.loss import IGNORED, aligned_loss
 from layerscope.training.objectives import Objective
+
+Head = Callable[[Tensor], Tensor]
+Score = Callable[[Callable[[int], Tensor], list[Head], Tensor], None]
 
 HEADS = "exit_heads"
 
@@ -33,7 +37,10 @@ class ExitLoss:
     def __init__(self, exits: Exits, objective: Objective, inputs: Inputs) -> None:
         """Attach to the model of `exits`; `inputs`, a small batch, tell whether its labels are shifted."""
         self.exits, self.objective, self.on = exits, objective, False
+        self.score: Score | None = None
+        """Where set, it is shown what every layer gives its head, and the labels, while the model is evaluated."""
         self.module: Any = exits.module
+        self.every = exits.over_all(inputs)
         self.shift = _shifts(self.module, inputs)
         if objective.name == "classifiers":
             self.module.add_module(HEADS, self._heads())
@@ -62,8 +69,10 @@ class ExitLoss:
     def _forward(self, *args: Any, labels: Tensor | None = None, **named: Any) -> Any:
         items = named.pop("num_items_in_batch", None)
         if labels is None or not self.module.training:
-            given = {**named, "num_items_in_batch": items} if items is not None and self._takes_items else named
-            return self._own(*args, labels=labels, **given)
+            told = {"num_items_in_batch": items} if items is not None and self._takes_items else {}
+            if self.score is not None and labels is not None:
+                return self._scored(self.score, told, *args, labels=labels, **named)
+            return self._own(*args, labels=labels, **named, **told)
 
         def call() -> Any:
             return self._own(*args, **named)
@@ -78,6 +87,20 @@ class ExitLoss:
             for parameter in heads.parameters() if heads is not None else ():
                 loss = loss + 0.0 * parameter.sum()  # DDP waits for the gradient of every weight
         return ModelOutput(loss=loss)
+
+    def _scored(self, score: Score, told: dict[str, Any], *args: Any, labels: Tensor, **named: Any) -> Any:
+        """Return what the model itself gives, after `score` has seen every exit of the same pass."""
+        output, read = self.every.reading(
+            lambda: self._own(*args, labels=labels, **named, **told), lambda: self._own(*args, **named)
+        )
+        score(read, self._readers(), labels)
+        return output
+
+    def _readers(self) -> list[Head]:
+        """Return what reads each layer from 1 on: its own head where it has one, else the model's."""
+        shared = self.every.head or nn.Identity()
+        own = dict(zip(self.exits.layers, getattr(self.module, HEADS, ()), strict=False))
+        return [own.get(layer, shared) for layer in self.every.layers]
 
 
 @torch.no_grad()

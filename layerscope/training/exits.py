@@ -32,7 +32,7 @@ class Exits:
 
     def __init__(self, model: LayeredModel, inputs: Inputs, layers: Sequence[int] | None = None) -> None:
         """Find the head by a probe on `inputs`, a small batch; `layers` are the exits, None is 1 … L."""
-        self.module, self.stack = model.module, model.stack
+        self.model, self.module, self.stack = model, model.module, model.stack
         self.layers = _checked(model, layers)
         self._head, self._at_once = None, True
         with evaluating(self.module), torch.no_grad():
@@ -43,6 +43,10 @@ class Exits:
                 )
             self._head = _linear(self.module, inputs, own)
             self._at_once = self._agrees(inputs, own)
+
+    def over_all(self, inputs: Inputs) -> Exits:
+        """Return the exits at every layer from 1 on."""
+        return self if len(self.layers) == self.stack.depth else Exits(self.model, inputs)
 
     @property
     def head(self) -> nn.Linear | None:
@@ -71,14 +75,29 @@ class Exits:
             raise RuntimeError("the code after the blocks did not read every exit")
         return list(found.chunk(len(self.layers)))
 
+    def reading(self, own: Call, bare: Call) -> tuple[Any, Callable[[int], Tensor]]:
+        """Return what the model itself gives in `own`, and what returns what the exit at a place gives.
+
+        `own` may be given labels, `bare` is the same call without. Of a linear head all exits come out of one pass;
+        else the code after the blocks runs once more for each exit that is asked for.
+        """
+        if self.head is not None and self._at_once:
+            with self._headless(len(self.layers)) as given, self._recorded(stack=True):
+                output = own()
+            return output, given[-1].chunk(len(self.layers)).__getitem__
+        with self._recorded(stack=False) as states:
+            output = own()
+        return output, lambda place: self._alone(bare, states[self.layers[place] - 1])
+
     def _one_by_one(self, call: Call) -> list[Tensor]:
         with self._headless(), self._recorded(stack=False) as states:
             call()
-        found = []
-        for layer in self.layers:
-            with bypassed(self.module, self.stack, states[layer - 1]):
-                found.append(self.last(call))
-        return found
+        return [self._alone(call, states[layer - 1]) for layer in self.layers]
+
+    def _alone(self, call: Call, state: Tensor) -> Tensor:
+        """Return what one exit gives, by the code after the blocks."""
+        with bypassed(self.module, self.stack, state):
+            return self.last(call)
 
     @contextmanager
     def _recorded(self, *, stack: bool) -> Iterator[list[Tensor]]:
@@ -103,19 +122,20 @@ class Exits:
                 handle.remove()
 
     @contextmanager
-    def _headless(self) -> Iterator[list[Tensor]]:
-        """Within, the head hands on what it is given, which is kept."""
+    def _headless(self, stacked: int = 0) -> Iterator[list[Tensor]]:
+        """Within, the head hands on what it is given, which is kept; of `stacked` exits it reads the last one."""
         given: list[Tensor] = []
         head = self.head
         if head is None:
             yield given
             return
 
+        own, read = head.__dict__.get("forward"), head.forward
+
         def keep(states: Tensor) -> Tensor:
             given.append(states)
-            return states
+            return read(states.chunk(stacked)[-1]) if stacked else states
 
-        own = head.__dict__.get("forward")
         head.forward = keep  # type: ignore[method-assign, assignment]
         try:
             yield given

@@ -54,7 +54,7 @@ def aligned_loss(
     shares = shares_of(len(rows), layers, weights)
     rows = rows if norm is None else [norm(row) for row in rows]
     if isinstance(head, nn.Linear):
-        _check_classes(truth, head.out_features)
+        check_classes(truth, head.out_features)
         found = chunked_cross_entropy(rows, head.weight, head.bias, truth, shares)
     else:
         found = _plain(rows, head, truth, shares)
@@ -100,7 +100,7 @@ def _plain(rows: Sequence[Tensor], head: Callable[[Tensor], Tensor], truth: Tens
             raise LayerscopeError(
                 f"the head turns {tuple(row.shape)} into {tuple(logits.shape)}: one row each is needed"
             )
-        _check_classes(truth, logits.shape[-1])
+        check_classes(truth, logits.shape[-1])
         logits = logits if logits.dtype == torch.float64 else logits.float()
         total = total + share * nn.functional.cross_entropy(logits, truth, reduction="sum")
     return torch.as_tensor(total)
@@ -121,7 +121,8 @@ def _check(exits: Sequence[Tensor], labels: Tensor) -> None:
         )
 
 
-def _check_classes(truth: Tensor, classes: int) -> None:
+def check_classes(truth: Tensor, classes: int) -> None:
+    """Raise `LayerscopeError` where a label is none of the head's classes."""
     if not len(truth):
         return
     low, high = int(truth.min()), int(truth.max())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +14,12 @@ from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
+from layerscope.training.history import History, Rewinds, about_data, manifest
+from layerscope.training.layer_evaluation import LayerEvaluation
 from layerscope.training.objectives import Objective
+
+EVALUATION = "Evaluation"
+"""What the Trainer calls the loop of `evaluate`, and not that of `predict`."""
 
 
 class AlignedTrainer(Trainer):  # type: ignore[misc]
@@ -24,6 +30,8 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
         objective: what the exits are asked for, or its name.
         layers: the exits, None is every layer from 1 on.
         part: which stack, where a model has several.
+        history: a run folder that gets what each layer can at every evaluation, by step: `open_run` and `report` read
+            it. Of several evaluation sets each has a folder of its own in it, by its name.
         **options: the Trainer's own.
 
     Raises:
@@ -38,13 +46,22 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
         objective: Objective | str = "aligned",
         layers: Sequence[int] | None = None,
         part: str | None = None,
+        history: str | Path | None = None,
         **options: Any,
     ) -> None:
         self.objective = Objective(objective) if isinstance(objective, str) else objective  # type: ignore[arg-type]
         layered = layered_model(model, options.get("processing_class"), part)
         inputs = _probe(layered)
         self.exit_loss = ExitLoss(Exits(layered, inputs, layers), self.objective, inputs)
+        self.layer_evaluation = LayerEvaluation(layered, self.exit_loss)
+        self.history: History | None = None
         super().__init__(model=model, **options)
+        if history is not None:
+            told = self.layer_evaluation
+            notes = [*layered.notes, *filter(None, [told.left_out])]
+            self.history = History(history, manifest(layered, self.objective, told.language_model, self.args, notes))
+            self.add_callback(Rewinds(self.history))
+        self._modality = layered.encoder.modality
 
     def compute_loss(
         self,
@@ -59,6 +76,32 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         finally:
             self.exit_loss.on = False
+
+    def evaluation_loop(
+        self,
+        dataloader: Any,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> Any:
+        """Return the Trainer's own output, with the scores of every layer, from the same passes, in its metrics."""
+        with self.layer_evaluation.scoring(self.accelerator):
+            output = super().evaluation_loop(
+                dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
+            )
+        for name, value in self.layer_evaluation.logged().items():
+            output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)  # what compute_metrics gave stays
+        if self.history is not None and description == EVALUATION and self.layer_evaluation.rows:
+            self._keep(self.history, dataloader.dataset, output.num_samples, metric_key_prefix)
+        return output
+
+    def _keep(self, history: History, dataset: Any, samples: int, prefix: str) -> None:
+        """Write the last evaluation, in one process."""
+        if self.is_world_process_zero():
+            data = about_data(dataset, samples, self._modality)
+            name = "" if prefix == "eval" else prefix.removeprefix("eval_")
+            history.write(self.state.global_step, self.layer_evaluation.rows, data, name)
 
 
 def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
