@@ -7,13 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import engines
 import pytest
-import tiny
 import torch
 from tiny import one_thread
-
-from layerscope.training.objectives import Objective
-import engines
 
 __all__ = ["one_thread"]
 TOLERANCE = 1e-5
