@@ -58,6 +58,15 @@ class Exits:
         """Return what each exit gives, `[B, …, D]` for `head`, or logits `[B, …, K]`, from one call of the model."""
         return self._stacked(call) if self._at_once else self._one_by_one(call)
 
+    def last(self, call: Call) -> Tensor:
+        """Return what the model's own last layer gives `head`, or its logits, from one call of the model."""
+        with self._headless() as given:
+            output = call()
+        found = given[-1] if given else logits_of(output)
+        if found is None:
+            raise RuntimeError("the head gave no logits")
+        return found
+
     def _stacked(self, call: Call) -> list[Tensor]:
         with self._headless() as given, self._recorded(stack=True):
             output = call()
@@ -87,12 +96,8 @@ class Exits:
 
     def _alone(self, call: Call, state: Tensor) -> Tensor:
         """Return what one exit gives, by the code after the blocks."""
-        with self._headless() as given, bypassed(self.module, self.stack, state):
-            output = call()
-        found = given[-1] if given else logits_of(output)
-        if found is None:
-            raise RuntimeError("the head gave no logits")
-        return found
+        with bypassed(self.module, self.stack, state):
+            return self.last(call)
 
     @contextmanager
     def _recorded(self, *, stack: bool) -> Iterator[list[Tensor]]:
@@ -171,9 +176,20 @@ def _call(module: nn.Module, inputs: Inputs) -> Call:
 
 
 def _linear(module: nn.Module, inputs: Inputs, own: Tensor) -> str | None:
-    """Return the path of the linear layer whose output is the logits, if one is."""
-    calls = [call for call in trace(module, "", inputs) if isinstance(call.module, nn.Linear)]
-    return next((call.path for call in reversed(calls) if same(call.returned.to(own.dtype), own)), None)
+    """Return the path of the linear layer whose output is the logits, if one is.
+
+    A layer that an adapter wraps and adds to is none: what it gives is not yet the logits, though it is at the start.
+    """
+    calls = [call for call in trace(module, "", inputs) if same(call.returned.to(own.dtype), own)]
+    linear = next((call for call in reversed(calls) if isinstance(call.module, nn.Linear)), None)
+    if linear is None:
+        return None
+    inside = set(linear.module.parameters())
+    for call in calls:
+        wraps = linear.path.startswith(f"{call.path}.") and same(call.given, linear.given)
+        if wraps and any(p.requires_grad and p not in inside for p in call.module.parameters()):
+            return None
+    return linear.path
 
 
 def _put(output: Any, hidden: Tensor, other: Tensor) -> Any:

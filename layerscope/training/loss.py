@@ -44,12 +44,13 @@ def aligned_loss(
 
     Raises:
         LayerscopeError: for exits that differ in shape (told which), labels that do not fit or are outside the head's
-            classes, and a batch of which every label is ignored.
+            classes, and a batch of which every label is ignored (with `items` above 0, which count other batches
+            too, such a batch adds 0).
 
     Source: Tracing Representation Progression, equation 4 and section 3.
 
     """
-    rows, truth = counted(states, labels, shift=shift, ignore_index=ignore_index)
+    rows, truth = counted(states, labels, shift=shift, ignore_index=ignore_index, items=items)
     shares = shares_of(len(rows), layers, weights)
     rows = rows if norm is None else [norm(row) for row in rows]
     if isinstance(head, nn.Linear):
@@ -61,7 +62,12 @@ def aligned_loss(
 
 
 def counted(
-    states: Tensor | Sequence[Tensor], labels: Tensor, *, shift: bool = False, ignore_index: int = IGNORED
+    states: Tensor | Sequence[Tensor],
+    labels: Tensor,
+    *,
+    shift: bool = False,
+    ignore_index: int = IGNORED,
+    items: Tensor | float | None = None,
 ) -> tuple[list[Tensor], Tensor]:
     """Return the states `[N, D]` of each exit whose labels count, and these labels `[N]`.
 
@@ -73,7 +79,7 @@ def counted(
         exits, labels = [state[..., :-1, :] for state in exits], labels[..., 1:]
     counts = labels != ignore_index
     truth = labels[counts]
-    if not len(truth):
+    if not len(truth) and not items:
         raise LayerscopeError("every label of this batch is ignored: leave such batches out")
     return [state[counts] for state in exits], truth
 
@@ -117,6 +123,8 @@ def _check(exits: Sequence[Tensor], labels: Tensor) -> None:
 
 def check_classes(truth: Tensor, classes: int) -> None:
     """Raise `LayerscopeError` where a label is none of the head's classes."""
+    if not len(truth):
+        return
     low, high = int(truth.min()), int(truth.max())
     if low < 0 or high >= classes:
         wrong = low if low < 0 else high

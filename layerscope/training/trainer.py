@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import Trainer
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
+from layerscope.training.guard import Guard, check_options
 from layerscope.training.history import History, Rewinds, about_data, manifest
 from layerscope.training.layer_evaluation import LayerEvaluation
 from layerscope.training.objectives import Objective
@@ -35,7 +37,8 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
         **options: the Trainer's own.
 
     Raises:
-        LayerscopeError: for a model without a head, and for a loss that is no cross-entropy.
+        LayerscopeError: for a model without a head, for a loss that is no cross-entropy, and for options that take the
+            loss from elsewhere.
 
     """
 
@@ -56,6 +59,10 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
         self.layer_evaluation = LayerEvaluation(layered, self.exit_loss)
         self.history: History | None = None
         super().__init__(model=model, **options)
+        check_options(self)
+        self.guard = Guard(self.exit_loss)
+        self.add_callback(self.guard)
+        self.model_accepts_loss_kwargs = True  # the exits' loss divides by them, whatever the model's own does
         if history is not None:
             told = self.layer_evaluation
             notes = [*layered.notes, *filter(None, [told.left_out])]
@@ -73,9 +80,23 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
         """Return the loss of the objective in its steps, else the model's own."""
         self.exit_loss.on = bool(model.training and self.objective.counts_in(self.state.global_step + 1))
         try:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            found = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         finally:
             self.exit_loss.on = False
+        if model.training:
+            self.guard.watch(found[0] if return_outputs else found, inputs)
+        return found
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
+        """Train as the Trainer does; raises `LayerscopeError` for a loss that is not finite or another objective."""
+        self.guard.resuming(resume_from_checkpoint, self.args.output_dir)
+        return super().train(resume_from_checkpoint, *args, **options)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        step = self.state.global_step
+        folder = str(Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{step}")
+        self.guard.before_save(self.model, folder, step, self.args.should_save)
+        super()._save_checkpoint(model, trial)
 
     def evaluation_loop(
         self,
