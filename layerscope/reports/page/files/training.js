@@ -7,10 +7,12 @@ PLOTS.grid = (figure, choice, view, colors, width) => {
   const at = (layer) => (view.percent ? (100 * layer) / page.runs[choice.run].depth : layer);
   const shown = (value) => (value === null ? "" : unit === "%" ? value.toFixed(1) : digits3(value));
   const printed = width / steps.length > 48 && layers.length <= MOST_PRINTED;
-  const all = values.flat().filter((value) => value !== null);
+  const scaled = (value) => (value === null ? null : log ? Math.log10(value) : value);
+  const all = figure.choices.filter((other) => other.unit === unit && other.log === log) // one scale for all maps
+    .flatMap((other) => other.values.flat()).filter((value) => value !== null);
   const data = [{
     type: "heatmap", x: steps.map((_, i) => i), y: layers.map(at),
-    z: log ? values.map((line) => line.map((value) => (value === null ? null : Math.log10(value)))) : values,
+    z: values.map((line) => line.map(scaled)), zmin: scaled(Math.min(...all)), zmax: scaled(Math.max(...all)),
     colorscale: "Cividis", reversescale: log, xgap: Number(printed), ygap: Number(printed), hoverinfo: "text", hoverongaps: false,
     hovertext: values.map((line, i) => line.map((value, j) => (
       `layer ${layers[i]}, step ${steps[j].toLocaleString("en")}: ${shown(value)} ${unit}`))),
