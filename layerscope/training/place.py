@@ -41,11 +41,11 @@ class Place:
         return self.path / HISTORY
 
     def last_checkpoint(self) -> Path | None:
-        """Return the last whole checkpoint, None where there is none; the Trainer's state is written last into one."""
+        """Return the last whole checkpoint, None where there is none."""
         found = [
             (int(match[1]), folder)
             for folder in (self.checkpoints.iterdir() if self.checkpoints.is_dir() else ())
-            if (match := re.fullmatch(r"checkpoint-(\d+)", folder.name)) and (folder / "trainer_state.json").is_file()
+            if (match := re.fullmatch(r"checkpoint-(\d+)", folder.name)) and _is_whole(folder)
         ]
         return max(found)[1] if found else None
 
@@ -79,6 +79,14 @@ def open_place(out: str | Path, about: Mapping[str, Any], *, main: bool) -> Plac
     if not os.access(path, os.W_OK) and main:
         raise LayerscopeError(f"--out {str(path)!r} cannot be written (Permission denied): name another folder")
     return place
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    """Whether a checkpoint was written to its end: the Trainer's state comes last, and may be cut short by a kill."""
+    try:
+        return isinstance(json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8")), dict)
+    except (OSError, ValueError):
+        return False
 
 
 def _make(path: Path, about: Mapping[str, Any]) -> None:
