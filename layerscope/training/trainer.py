@@ -19,6 +19,7 @@ from layerscope.training.guard import Guard, check_options
 from layerscope.training.history import History, Rewinds, about_data, manifest
 from layerscope.training.layer_evaluation import LayerEvaluation
 from layerscope.training.objectives import Objective
+from layerscope.training.resuming import load_renamed
 
 EVALUATION = "Evaluation"
 """What the Trainer calls the loop of `evaluate`, and not that of `predict`."""
@@ -91,6 +92,10 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
         """Train as the Trainer does; raises `LayerscopeError` for a loss that is not finite or another objective."""
         self.guard.resuming(resume_from_checkpoint, self.args.output_dir)
         return super().train(resume_from_checkpoint, *args, **options)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        load_renamed(self.model if model is None else model, Path(resume_from_checkpoint))
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         step = self.state.global_step
