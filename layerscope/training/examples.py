@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
+from transformers import TrainerCallback
 
 from layerscope.training.augmentation import augmented
 from layerscope.training.loss import IGNORED
@@ -37,10 +38,6 @@ class Examples(Dataset[Example]):
         self.name = name
         self.samples, self.labels, self.seed, self.augment, self.epoch = samples, labels, seed, augment, 0
 
-    def set_epoch(self, epoch: int) -> None:
-        """Say which epoch begins; the data loader calls this."""
-        self.epoch = epoch
-
     def __len__(self) -> int:
         return len(self.samples)
 
@@ -50,6 +47,17 @@ class Examples(Dataset[Example]):
         if self.augment:
             sample = augmented(sample, np.random.default_rng(seed))
         return Example(sample, None if self.labels is None else self.labels[index], seed)
+
+
+class Epochs(TrainerCallback):  # type: ignore[misc]
+    """Tells examples which epoch begins; a data loader that skips what a checkpoint has seen would tell another."""
+
+    def __init__(self, examples: Examples) -> None:
+        self.examples = examples
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Count from the state, which a checkpoint brings along."""
+        self.examples.epoch = int((state.epoch or 0) + 1e-6)
 
 
 class Collator:

@@ -15,7 +15,7 @@ from layerscope.errors import LayerscopeError
 from layerscope.models import LoadOptions
 from layerscope.models.load import without_bars
 from layerscope.progress import Teller
-from layerscope.training.examples import Collator, Examples
+from layerscope.training.examples import Collator, Epochs, Examples
 from layerscope.training.place import Place
 from layerscope.training.settings import Settings
 from layerscope.training.telling import Telling
@@ -121,7 +121,7 @@ def _trainer(job: Job, place: Place, steps: int, telling: Telling, *, fresh: boo
         eval_dataset=job.eval,
         data_collator=job.collator,
         processing_class=job.processor,
-        callbacks=[telling],
+        callbacks=[telling, Epochs(job.train)],
     )
     trainer.remove_callback(PrinterCallback)
     if chosen.scheduler == "multistep":

@@ -40,7 +40,7 @@ def novel(path: Path, n: int = 60) -> Path:
     return path
 
 
-def photos(folder: Path, n: int = 32) -> Path:
+def photos(folder: Path, n: int = 50) -> Path:
     rng = np.random.default_rng(0)
     for i in range(n):
         name = ("dark", "light")[i % 2]

@@ -16,7 +16,7 @@ from tiny import one_thread
 import layerscope
 
 __all__ = ["one_thread"]
-COMMON = {"max_steps": 24, "eval_every": 4, "batch_size": 8, "learning_rate": 1e-3, "seed": 3, "device": "cpu"}
+COMMON = {"max_steps": 14, "eval_every": 4, "batch_size": 8, "learning_rate": 1e-3, "seed": 3, "device": "cpu"}
 
 
 def images(place: Path) -> tuple[Path, Path, dict]:
