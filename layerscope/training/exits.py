@@ -33,7 +33,7 @@ class Exits:
     def __init__(self, model: LayeredModel, inputs: Inputs, layers: Sequence[int] | None = None) -> None:
         """Find the head by a probe on `inputs`, a small batch; `layers` are the exits, None is 1 … L."""
         self.model, self.module, self.stack = model, model.module, model.stack
-        self.layers = _checked(model, layers)
+        self.layers = checked(model, layers)
         self._head, self._at_once = None, True
         with evaluating(self.module), torch.no_grad():
             own = logits_of(_call(self.module, inputs)())
@@ -166,7 +166,8 @@ def recorded(module: nn.Module, blocks: Sequence[str], stacked: Sequence[int] = 
             handle.remove()
 
 
-def _checked(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int, ...]:
+def checked(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int, ...]:
+    """Return the depths of exits, None is every layer from 1 on; raises `LayerscopeError` for others."""
     depth = model.stack.depth
     found = tuple(range(1, depth + 1)) if layers is None else tuple(layers)
     if not found or list(found) != sorted(set(found)) or found[0] < 1 or found[-1] > depth:
