@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ class Exits:
     def __init__(self, model: LayeredModel, inputs: Inputs, layers: Sequence[int] | None = None) -> None:
         """Find the head by a probe on `inputs`, a small batch; `layers` are the exits, None is 1 … L."""
         self.model, self.module, self.stack = model, model.module, model.stack
-        self.layers = _checked(model, layers)
+        self.layers = checked(model, layers)
         self._head, self._at_once = None, True
         with evaluating(self.module), torch.no_grad():
             own = logits_of(_call(self.module, inputs)())
@@ -68,7 +68,7 @@ class Exits:
         return found
 
     def _stacked(self, call: Call) -> list[Tensor]:
-        with self._headless() as given, self._recorded(stack=True):
+        with self._headless() as given, self._recorded(self.layers):
             output = call()
         found = given[-1] if given else logits_of(output)
         if found is None or len(found) % len(self.layers):
@@ -82,15 +82,15 @@ class Exits:
         else the code after the blocks runs once more for each exit that is asked for.
         """
         if self.head is not None and self._at_once:
-            with self._headless(len(self.layers)) as given, self._recorded(stack=True):
+            with self._headless(len(self.layers)) as given, self._recorded(self.layers):
                 output = own()
             return output, given[-1].chunk(len(self.layers)).__getitem__
-        with self._recorded(stack=False) as states:
+        with self._recorded() as states:
             output = own()
         return output, lambda place: self._alone(bare, states[self.layers[place] - 1])
 
     def _one_by_one(self, call: Call) -> list[Tensor]:
-        with self._headless(), self._recorded(stack=False) as states:
+        with self._headless(), self._recorded() as states:
             call()
         return [self._alone(call, states[layer - 1]) for layer in self.layers]
 
@@ -99,27 +99,8 @@ class Exits:
         with bypassed(self.module, self.stack, state):
             return self.last(call)
 
-    @contextmanager
-    def _recorded(self, *, stack: bool) -> Iterator[list[Tensor]]:
-        """Within, keep the states of the blocks as they come; with `stack` the last block gives those of all exits."""
-        states: list[Tensor] = []
-
-        def after(_: nn.Module, __: object, output: Any) -> Any:
-            hidden = hidden_of(output)
-            if hidden is None:
-                raise RuntimeError("a block gave no hidden state")
-            states.append(hidden)
-            if not stack or len(states) < self.stack.depth:
-                return None
-            return _put(output, hidden, torch.cat([states[layer - 1] for layer in self.layers]))
-
-        paths = dict.fromkeys(self.stack.blocks)
-        handles = [self.module.get_submodule(path).register_forward_hook(after) for path in paths]
-        try:
-            yield states
-        finally:
-            for handle in handles:
-                handle.remove()
+    def _recorded(self, stacked: Sequence[int] = ()) -> AbstractContextManager[list[Tensor]]:
+        return recorded(self.module, self.stack.blocks, stacked)
 
     @contextmanager
     def _headless(self, stacked: int = 0) -> Iterator[list[Tensor]]:
@@ -160,7 +141,33 @@ class Exits:
         )
 
 
-def _checked(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int, ...]:
+@contextmanager
+def recorded(module: nn.Module, blocks: Sequence[str], stacked: Sequence[int] = ()) -> Iterator[list[Tensor]]:
+    """Within, keep the states of the blocks as they come; the last block gives those of the `stacked` layers, if any.
+
+    `blocks` names the module of every block execution; the states of layers are stacked along the batch.
+    """
+    states: list[Tensor] = []
+
+    def after(_: nn.Module, __: object, output: Any) -> Any:
+        hidden = hidden_of(output)
+        if hidden is None:
+            raise RuntimeError("a block gave no hidden state")
+        states.append(hidden)
+        if not stacked or len(states) < len(blocks):
+            return None
+        return _put(output, hidden, torch.cat([states[layer - 1] for layer in stacked]))
+
+    handles = [module.get_submodule(path).register_forward_hook(after) for path in dict.fromkeys(blocks)]
+    try:
+        yield states
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def checked(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int, ...]:
+    """Return the depths of exits, None is every layer from 1 on; raises `LayerscopeError` for others."""
     depth = model.stack.depth
     found = tuple(range(1, depth + 1)) if layers is None else tuple(layers)
     if not found or list(found) != sorted(set(found)) or found[0] < 1 or found[-1] > depth:

@@ -11,9 +11,12 @@ import tiny
 import torch
 import transformers as hf
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 
+from layerscope.training.exit_loss import ExitLoss
+from layerscope.training.exits import Exits
 from layerscope.training.objectives import Objective
-from layerscope.training.trainer import AlignedTrainer
+from layerscope.training.trainer import AlignedTrainer, layered_model
 
 STEPS, BATCH = 6, 8
 RUNS = {
@@ -62,11 +65,39 @@ def train(name: str, folder: Path, batch: int, **options: Any) -> tuple[list[flo
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry], trainer.model
 
 
+def step(shard: Any, part: slice = slice(None)) -> tuple[torch.Tensor, nn.Module]:
+    """Return the loss of a share of a batch, by exits of a model that `shard` wraps after they are attached."""
+    model = still(tiny.gpt2()).train()
+    layered = layered_model(model, tiny.tokenizer(special=False), None)
+    probe = layered.encoder.batch(["w1 w2 w3", "w4"])
+    loss = ExitLoss(Exits(layered, probe), Objective(), probe)
+    loss.on = True
+    batch = {key: torch.stack([row[key] for row in rows("tokens")[4:12]]) for key in rows("tokens", 1)[0]}
+    items = (batch["labels"][:, 1:] != -100).sum()
+    return shard(model)(**{key: value[part] for key, value in batch.items()}, num_items_in_batch=items).loss, model
+
+
+def sharded_step() -> dict[str, list[float]]:
+    """Return the gradients of one batch whose halves two processes hold, of weights that they share (FSDP)."""
+    rank, mesh = torch.distributed.get_rank(), torch.distributed.init_device_mesh("cpu", (2,))
+
+    def shard(model: nn.Module) -> nn.Module:
+        for block in model.transformer.h:
+            fully_shard(block, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+
+    loss, model = step(shard, slice(4 * rank, 4 * rank + 4))
+    (2 * loss).backward()  # the mean over processes is a sum of shares
+    return {key: value.grad.full_tensor().tolist() for key, value in model.named_parameters() if value.numel() < 5000}
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     out, options = Path(sys.argv[1]), json.loads(sys.argv[2])
-    runs = {name: train(name, out, BATCH // 2, **options) for name in sys.argv[3:] or RUNS}
+    runs = {name: train(name, out, BATCH // 2, **options) for name in RUNS}
+    sharded = sharded_step()
     if torch.distributed.get_rank() == 0:
         weights = {name: {k: v.tolist() for k, v in model.state_dict().items() if v.numel() < 5000}
                    for name, (_, model) in runs.items()}  # fmt: skip
-        (out / "found.json").write_text(json.dumps({"losses": {n: r[0] for n, r in runs.items()}, "weights": weights}))
+        found = {"losses": {name: losses for name, (losses, _) in runs.items()}, "weights": weights, "sharded": sharded}
+        (out / "found.json").write_text(json.dumps(found))

@@ -48,6 +48,14 @@ def test_two_processes_train_as_one_with_twice_the_batch(two_processes: dict[str
         torch.testing.assert_close(torch.tensor(found), weights[key], rtol=0, atol=TOLERANCE, msg=key)
 
 
+def test_weights_in_shards_get_the_gradients_of_whole_ones(two_processes: dict[str, Any]):
+    loss, model = engines.step(lambda model: model)
+    loss.backward()
+    assert len(two_processes["sharded"]) > 30
+    for key, found in two_processes["sharded"].items():
+        torch.testing.assert_close(torch.tensor(found), model.get_parameter(key).grad, rtol=1e-5, atol=1e-6, msg=key)
+
+
 MIXED = 0.02
 """Relative distance of a loss in bfloat16 to float32; a product keeps 8 bits."""
 
