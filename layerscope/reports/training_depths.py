@@ -15,13 +15,19 @@ NAMES = {"layer_accuracy": "accuracy", "perplexity": "perplexity"}
 
 def show(done: Trained, console: Any) -> None:
     """Print the table of depths, where the checkpoint is, and the commands that come next."""
+    from rich import box
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
+    from layerscope.reports import training
+    from layerscope.runs import open_run
+
+    training.show(open_run(done.history), console)
     own = [line for line in done.lines if line.depth == done.lines[0].depth]
     others = {line.layer: line for line in done.lines[len(own) :]}
     first = own[0]
-    table = Table(title=f"{plain(first.name)}, {first.objective}", title_justify="left", box=None)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     columns = ["layer", NAMES[first.metric], "ms", "MB", *(["separate model"] if others else [])]
     for column in columns:
         table.add_column(column, justify="right")
@@ -29,7 +35,7 @@ def show(done: Trained, console: Any) -> None:
         timed = ["–" if value is None else f"{value:.2f}" for value in (line.ms_per_sample, line.megabytes)]
         beside = [_score(others[line.layer]) if line.layer in others else ""] if others else []
         table.add_row(f"{line.layer} of {line.depth}", _score(line), *timed, *beside)
-    console.print(table)
+    console.print(Padding(table, (1, 0, 0, 0), expand=False))
     if done.measured:
         console.print(Text(f"ms: per sample, {plain(done.measured)}"), style="dim")
     place, history = str(done.path), str(done.history)

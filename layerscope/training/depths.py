@@ -95,7 +95,7 @@ def shallower(model: LayeredModel, depths: Sequence[int], seed: int, *, from_con
 
 
 def compare(place: Place, baselines: Mapping[int, Place], part: str | None, teller: Teller) -> Trained:
-    """Write `depths.csv`: each layer of the trained model, and each baseline at its own depth; return the same."""
+    """Write and return `depths.csv` in the history: each layer of the model, and each baseline at its own depth."""
     name = str(place.about["model"]["name"])
     own = _scored(place, name)
     costs = _costs(place.path, [line.layer for line in own], part, teller)
@@ -103,7 +103,7 @@ def compare(place: Place, baselines: Mapping[int, Place], part: str | None, tell
     for depth, other in sorted(baselines.items()):
         found += [line for line in _scored(other, f"{name}, {depth} layers") if line.layer == depth]
     lines = tuple(_priced(line, costs) for line in found)
-    aside(place.path / DEPTHS, lambda part: part.write_text(_table(lines), encoding="utf-8"))
+    aside(place.history / DEPTHS, lambda part: part.write_text(_table(lines), encoding="utf-8"))
     return Trained(place.path, place.history, lines, "" if costs is None else costs.measured)
 
 

@@ -109,7 +109,7 @@ def _same(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     now = json.loads(json.dumps(new))
     differ = [
         f"{name} {_shown(old.get(group, {}).get(name))} there, {_shown(now[group].get(name))} here"
-        for group in ("data", "model", "settings")
+        for group in ("settings", "model", "data")
         for name in now[group]
         if name != "device" and old.get(group, {}).get(name) != now[group].get(name)
     ]
@@ -121,5 +121,7 @@ def _same(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value) if isinstance(value, (list, dict)) else str(value)
+    if isinstance(value, dict):  # of data
+        return f"{value['name']} ({value['samples']} samples, {value['digest'][:8]})"
+    text = json.dumps(value) if isinstance(value, list) else str(value)
     return text if len(text) <= 40 else f"{text[:36]}…"

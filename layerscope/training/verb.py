@@ -21,6 +21,7 @@ from layerscope.training.place import BASELINES, REPORT, Place, open_place
 from layerscope.training.presets import told
 from layerscope.training.settings import Settings, settings_of
 from layerscope.training.trainer import layered_model
+from layerscope.training.weights import exit_weights
 
 
 def train(
@@ -110,7 +111,9 @@ def train_all(
     data = reading.prepare(source, held, task, chosen.seed)
     begun, classes = starting.start(origin, task, data.classes, chosen, processor)
     layered = layered_model(begun.module, begun.processor, part)
-    check_depths(baseline_depths, layered.stack.depth)
+    deepest = layered.stack.depth
+    check_depths(baseline_depths, deepest)
+    exit_weights(chosen.layers or range(1, deepest + 1), deepest, chosen.weights)
     about = {
         "layerscope": version("layerscope"),
         "data": {"train": starting.describe(data.train), "eval": starting.describe(data.eval)},
@@ -128,7 +131,7 @@ def train_all(
     done = compare(place, {depth: there for depth, (_, there) in others.items()}, part, teller)
     if is_main():
         write_card(done, place, begun.module)
-        _report(place, [there for _, there in others.values()], teller)
+        _report(place, teller)
     return done
 
 
@@ -158,11 +161,11 @@ def _baselines(
     return found
 
 
-def _report(place: Place, others: Sequence[Place], teller: Teller) -> None:
+def _report(place: Place, teller: Teller) -> None:
     from layerscope.reports.page import report
 
     try:
-        report([place.history, *(other.history for other in others)], place.path / REPORT)
+        report(place.history, place.path / REPORT)
     except LayerscopeError as error:  # plotly is an extra, and the training is whole without a page
         teller.say(f"no page: {error}")
 
