@@ -209,6 +209,8 @@ def train(
         layers=_wholes(layers, "--layers"), head=head, augment=augment, dtype=dtype, device=device,
         scheduler=scheduler, **settings,
     )  # fmt: skip
+    if not done.lines:  # one of several processes, of which the first one tells
+        return
     if as_json:
         output.as_json(done.as_json())
         return

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from layerscope.early_exit.card import READERS, escape
+from layerscope.early_exit.card import MEAN, READERS, escape
 from layerscope.early_exit.checkpoint import auto_class
 from layerscope.models.mean_head import is_mean_head
 from layerscope.training.data import READS
 from layerscope.training.depths import Line, Trained
 from layerscope.training.place import Place
 
-MEAN = """
-Its head reads the mean of the tokens, which transformers has no class for, so it is kept as a token classifier: a
-sample's logits are the mean of its tokens' logits over the attention mask.
-
-```python
-batch = processor(["a text", "another"], padding=True, return_tensors="pt")
-mask = batch["attention_mask"].unsqueeze(-1)
-logits = (model(**batch).logits * mask).sum(1) / mask.sum(1)
-```
-"""
 TOLD = {
     "standard": "the last layer's loss alone",
     "aligned": "the loss of one shared head at every layer",

@@ -64,6 +64,8 @@ def open_place(out: str | Path, about: Mapping[str, Any], *, main: bool) -> Plac
     """
     path = Path(out).expanduser()
     place = Place(path, about)
+    if not main:
+        return place
     try:
         if path.exists() and not path.is_dir():
             raise LayerscopeError(f"--out {str(path)!r} is a file: name a folder")
@@ -74,9 +76,9 @@ def open_place(out: str | Path, about: Mapping[str, Any], *, main: bool) -> Plac
         _same(path, read_json(path / ABOUT), about)
     elif held:
         raise LayerscopeError(f"--out {str(path)!r} exists and holds no training: name a new folder")
-    elif main:
+    else:
         _make(path, about)
-    if not os.access(path, os.W_OK) and main:
+    if not os.access(path, os.W_OK):
         raise LayerscopeError(f"--out {str(path)!r} cannot be written (Permission denied): name another folder")
     return place
 

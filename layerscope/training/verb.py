@@ -97,7 +97,7 @@ def train_all(
     progress: bool = True,
     **settings: Any,
 ) -> Trained:
-    """Do as `train`, and return what every depth scores and costs."""
+    """Do as `train`, and return what every depth scores and costs, in the process that writes."""
     asked = settings_of(settings, preset, as_printed=as_printed)
     teller: Teller = Console() if progress and is_main() else Silent()
     if preset is not None:
@@ -128,10 +128,11 @@ def train_all(
     _fit(job, place, teller)
     for other, there in others.values():
         _fit(other, there, teller)
+    if not is_main():
+        return Trained(place.path, place.history, (), "")
     done = compare(place, {depth: there for depth, (_, there) in others.items()}, part, teller)
-    if is_main():
-        write_card(done, place, begun.module)
-        _report(place, teller)
+    write_card(done, place, begun.module)
+    _report(place, teller)
     return done
 
 

@@ -46,7 +46,8 @@ CASES = [
     (["bert", "--train", "texts.csv", "--head", "cls"], "head 'cls' does not exist: choose auto, mean, own, new"),
     (["bert", "--train", "texts.csv", "--weights", "liner"],
      "weights 'liner' do not exist, did you mean linear? (choose linear, uniform)"),
-    (["bert", "--train", "texts.csv", "--layers", "1,9"], "exits [1, 9]: give increasing layers from 1 to 3, at least one"),
+    (["bert", "--train", "texts.csv", "--layers", "1,9"],
+     "exits [1, 9]: give increasing layers from 1 to 3, at least one"),
     (["bert", "--train", "texts.csv", "--epochs", "many"], "epochs is 'many': give a number above 0"),
     (["bert", "--train", "texts.csv", "--batch-size", "0"], "batch_size is 0: give a whole number from 1 on"),
     (["bert", "--train", "texts.csv", "--beta", "-1"], "beta is -1.0: give a number from 0"),
@@ -89,7 +90,8 @@ CASES = [
      "--baseline-depths 3: this model has 3 layers, give some of 1..2"),
     (["bert", "--train", "texts.csv", "--baseline-depths", "0"],
      "--baseline-depths 0: this model has 3 layers, give some of 1..2"),
-    (["bert", "--train", "texts.csv", "--device", "tpu"], "device 'tpu' does not exist: choose auto, cpu, cuda"),
+    (["bert", "--train", "texts.csv", "--device", "tpu"],
+     "device 'tpu' does not exist, did you mean cpu? (choose auto, cpu, cuda)"),
 ]  # fmt: skip
 PATHS = {"bert", "gpt2", "vit", "vi", "classifier", "photos", "vit/config.json"}
 
