@@ -41,7 +41,7 @@ tags:
 - {settings["objective"]}
 ---
 
-# {name}, {task}, every layer
+# {name}, {task}
 
 {origin}, trained on {escape(about["data"]["train"]["name"])} for {task} with the objective {settings["objective"]}: \
 {TOLD[settings["objective"]]}. All settings stand in training.json.

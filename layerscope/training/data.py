@@ -56,7 +56,8 @@ def read(data: Any, columns: Columns, task: str) -> Source:
 
 def prepare(train: Source, held: Source | None, task: str, seed: int) -> Data:
     """Return data ready for a task: a seeded tenth held out where none is given to evaluate on, labels checked."""
-    notes = [*train.notes]
+    lines = task in LANGUAGE  # how lines were read does not matter to windows of the whole text
+    notes = [] if lines else [*train.notes]
     if task not in LANGUAGE:
         for corpus in (train, held):
             if corpus is not None and corpus.labels is None:
@@ -64,7 +65,7 @@ def prepare(train: Source, held: Source | None, task: str, seed: int) -> Data:
     if held is None and not (isinstance(train, Corpus) and task in LANGUAGE):
         train, held = split(train, seed)
         notes.append(f"no --eval: a tenth of the training data is held out ({count(len(held), 'sample')}, seed {seed})")
-    elif held is not None:
+    elif held is not None and not lines:
         notes += [f"eval: {note}" for note in held.notes]
     if task in LANGUAGE:
         return Data(train, held if held is not None else train, None, tuple(notes))
@@ -115,6 +116,12 @@ def _mend(task: str) -> str:
     if task == "classification":
         return "name their column with --label-column, or learn the text itself with --task causal-lm or masked-lm"
     return "give files in a folder for each class"
+
+
+def describe(corpus: Source) -> dict[str, Any]:
+    """Return what a data set is called and held, for comparison."""
+    labels = corpus.labels if isinstance(corpus, Corpus) else True
+    return {"name": corpus.name, "samples": len(corpus), "labels": labels is not None, "digest": corpus.fingerprint()}
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from layerscope.early_exit.costs import Costs, costs_by_depth
 from layerscope.early_exit.depth import find_depth
 from layerscope.early_exit.source import open_source
 from layerscope.errors import LayerscopeError
+from layerscope.inputs.corpus import count
 from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, LoadOptions, Override
 from layerscope.progress import Teller
@@ -101,7 +102,7 @@ def compare(place: Place, baselines: Mapping[int, Place], part: str | None, tell
     costs = _costs(place.path, [line.layer for line in own], part, teller)
     found = [*own]
     for depth, other in sorted(baselines.items()):
-        found += [line for line in _scored(other, f"{name}, {depth} layers") if line.layer == depth]
+        found += [line for line in _scored(other, f"{name}, {count(depth, 'layer')}") if line.layer == depth]
     lines = tuple(_priced(line, costs) for line in found)
     aside(place.history / DEPTHS, lambda part: part.write_text(_table(lines), encoding="utf-8"))
     return Trained(place.path, place.history, lines, "" if costs is None else costs.measured)

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from layerscope.errors import LayerscopeError
-from layerscope.inputs import Corpus
 from layerscope.models.checks import check_folder, check_name, clear_errors, near_folder
 from layerscope.models.hub import embedded, go_offline_without_hub
-from layerscope.models.load import load_processor, without_bars
+from layerscope.models.load import without_bars
 from layerscope.models.mean_head import as_told, is_mean_head, mean_headed
 from layerscope.training.data import READS, Source
+from layerscope.training.processors import find_processor, pad
 from layerscope.training.settings import Settings
 from layerscope.training.tagged import TaggedCorpus
 
@@ -142,11 +142,13 @@ def start(
     else:
         module, order = _made(origin, task, classes, settings, notes)
     if processor is None or isinstance(processor, (str, Path)):
-        processor = _processor(str(processor or origin.source), module, origin)
-    _pad(module, processor, notes)
+        processor = find_processor(str(processor or origin.source), module)
+    notes += pad(module, processor)
     _run_every_layer(module, notes)
     if task == "masked-lm" and getattr(processor, "mask_token_id", None) is None:
-        raise LayerscopeError(f"the tokenizer of {origin.name} has no mask token: take --task causal-lm")
+        raise LayerscopeError(
+            f"the tokenizer of {origin.name} has no mask token, which masked-lm needs: name another with --processor"
+        )
     return Start(module, processor, tuple(notes)), order
 
 
@@ -277,43 +279,6 @@ def _own_classes(config: Any, classes: Sequence[str], name: str) -> tuple[str, .
     return own
 
 
-def _processor(source: str, module: Any, origin: Origin) -> Any:
-    """Return what reads the model's inputs; images without a processor get one that says how they are read."""
-    place = Path(source)
-    source = str(place.parent) if place.is_file() else source
-    try:
-        found = load_processor(source, module, {})
-    except LayerscopeError as error:
-        if origin.from_config and source != origin.source:
-            raise
-        raise LayerscopeError(f"{error}, or name one with --processor") from error
-    if found is None and getattr(module.config, "num_channels", 3) == 3:
-        return _plain_images(module.config)
-    return found
-
-
-def _plain_images(config: Any) -> Any:
-    """Return an image processor that resizes to the model's size and scales to -1 … 1."""
-    from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
-
-    size = getattr(config, "image_size", 224)
-    height, width = size if isinstance(size, (tuple, list)) else (size, size)
-    return ViTImageProcessorPil(size={"height": height, "width": width}, image_mean=[0.5] * 3, image_std=[0.5] * 3)
-
-
-def _pad(module: Any, tokenizer: Any, notes: list[str]) -> None:
-    """Give a tokenizer and model that know no padding the end of a text for it: a batch needs one."""
-    if not hasattr(tokenizer, "pad_token_id"):
-        return
-    if tokenizer.pad_token_id is None:
-        if tokenizer.eos_token is None:
-            raise LayerscopeError("the tokenizer has neither a padding token nor an end token: give it a pad_token")
-        tokenizer.pad_token = tokenizer.eos_token
-        notes.append(f"padding: {tokenizer.eos_token!r}, for the tokenizer has no token of its own")
-    if getattr(module.config, "pad_token_id", None) is None:
-        module.config.pad_token_id = tokenizer.pad_token_id
-
-
 def _run_every_layer(module: Any, notes: list[str]) -> None:
     """Turn off what skips whole layers at random in training: each of them is an exit."""
     dropped = False
@@ -324,9 +289,3 @@ def _run_every_layer(module: Any, notes: list[str]) -> None:
                 dropped = True
     if dropped:
         notes.append("layerdrop is off: every layer is an exit")
-
-
-def describe(corpus: Source) -> dict[str, Any]:
-    """Return what a data set is called and held, for comparison."""
-    labels = corpus.labels if isinstance(corpus, Corpus) else True
-    return {"name": corpus.name, "samples": len(corpus), "labels": labels is not None, "digest": corpus.fingerprint()}

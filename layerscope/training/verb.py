@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.errors import LayerscopeError
+from layerscope.inputs.corpus import count
 from layerscope.models import LayeredModel
 from layerscope.models.encode import encoder_for
 from layerscope.progress import Console, Silent, Teller
@@ -116,7 +117,7 @@ def train_all(
     exit_weights(chosen.layers or range(1, deepest + 1), deepest, chosen.weights)
     about = {
         "layerscope": version("layerscope"),
-        "data": {"train": starting.describe(data.train), "eval": starting.describe(data.eval)},
+        "data": {"train": reading.describe(data.train), "eval": reading.describe(data.eval)},
         "model": {"name": origin.name, "from_config": from_config, "classes": classes},
         "settings": asdict(chosen),
     }
@@ -132,6 +133,9 @@ def train_all(
         return Trained(place.path, place.history, (), "")
     done = compare(place, {depth: there for depth, (_, there) in others.items()}, part, teller)
     write_card(done, place, begun.module)
+    for depth, (other, there) in others.items():
+        lines = tuple(line for line in done.lines if line.depth == depth)
+        write_card(replace(done, path=there.path, history=there.history, lines=lines), there, other.module)
     _report(place, teller)
     return done
 
@@ -154,11 +158,11 @@ def _baselines(
     for depth, module in shallower(layered, depths, job.settings.seed, from_config=from_config).items():
         about = {
             **place.about,
-            "model": {**place.about["model"], "name": f"{job.name}, {depth} layers"},
+            "model": {**place.about["model"], "name": f"{job.name}, {count(depth, 'layer')}"},
             "settings": asdict(recipe),
         }
         there = open_place(place.path / BASELINES / f"depth-{depth}", about, main=is_main())
-        found[depth] = replace(job, name=f"{depth} layers", module=module, settings=recipe), there
+        found[depth] = replace(job, name=count(depth, "layer"), module=module, settings=recipe), there
     return found
 
 

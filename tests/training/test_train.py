@@ -69,7 +69,7 @@ def test_one_text_classifier_serves_at_every_depth(cli, tmp_path: Path):
     depths = pd.read_csv(out / "history" / "depths.csv")
     assert list(zip(depths["name"], depths["objective"], depths["depth"], depths["layer"], strict=True)) == [
         ("bert", "aligned", 3, 1), ("bert", "aligned", 3, 2), ("bert", "aligned", 3, 3),
-        ("bert, 1 layers", "standard", 1, 1), ("bert, 2 layers", "standard", 2, 2),
+        ("bert, 1 layer", "standard", 1, 1), ("bert, 2 layers", "standard", 2, 2),
     ]  # fmt: skip
     assert (depths["value"] > 0.9).all()
 
