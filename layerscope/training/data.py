@@ -13,6 +13,7 @@ from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.corpus import count
 from layerscope.inputs.samples import pick
 from layerscope.training.examples import Collator, Examples, MaskedTokens, NextToken
+from layerscope.training.pairs import encoded, paired
 from layerscope.training.settings import Settings
 from layerscope.training.tagged import TaggedCorpus, is_tagged, open_tagged
 
@@ -51,7 +52,7 @@ def read(data: Any, columns: Columns, task: str) -> Source:
     wanted = corpus.modality if task == "auto" else READS.get(task, "text")
     if corpus.modality != wanted:
         raise LayerscopeError(f"{corpus.name} holds {corpus.modality} samples, and --task {task} reads {wanted}")
-    return corpus
+    return paired(corpus, data, columns.text) if task in ("auto", "classification") else corpus
 
 
 def prepare(train: Source, held: Source | None, task: str, seed: int) -> Data:
@@ -152,7 +153,7 @@ def _classified(corpus: Source, classes: Sequence[str], encoder: Any) -> tuple[S
         return corpus.encoded(encoder, classes)
     samples: Sequence[Any] = corpus.samples
     if corpus.modality == "text":
-        samples = [Ids(tuple(row)) for row in encoder.ids(list(samples))]
+        samples = encoded(samples, encoder)
     return samples, numbered(corpus.labels or (), classes)
 
 
@@ -185,10 +186,3 @@ def _drawn(examples: Examples, settings: Settings) -> Examples:
     chosen = sorted(np.random.default_rng(settings.seed).choice(len(examples), n, replace=False).tolist())
     labels = None if examples.labels is None else [examples.labels[i] for i in chosen]
     return Examples(examples.name, pick(examples.samples, chosen), labels)
-
-
-@dataclass(frozen=True)
-class Ids:
-    """A text as its token ids."""
-
-    ids: tuple[int, ...]

@@ -9,7 +9,7 @@ from typing import Any
 
 from layerscope.errors import LayerscopeError
 from layerscope.evaluation.probing.tagged import LABELS, WORDS, Tagged, first_tokens, tagged_rows
-from layerscope.inputs.tables import JSON_LINES, PARQUET, read_frame
+from layerscope.inputs.tables import JSON_LINES, PARQUET, SEPARATORS, read_frame
 from layerscope.training.loss import IGNORED
 
 
@@ -67,7 +67,7 @@ class TaggedCorpus:
 
 def is_tagged(data: Any) -> bool:
     """Return whether data are a table with lists of words and of labels."""
-    suffix = _suffix(data)
+    suffix = table_suffix(data)
     if suffix not in (*JSON_LINES, *PARQUET):
         return False
     frame = read_frame(Path(data), suffix, [])
@@ -80,7 +80,9 @@ def open_tagged(data: Any) -> TaggedCorpus:
     return TaggedCorpus(tagged_rows(str(data), "token-classification"))
 
 
-def _suffix(data: Any) -> str:
+def table_suffix(data: Any) -> str:
+    """Return the suffix of a table file, lower case and without .gz; empty where data are no file of one."""
     if not isinstance(data, (str, Path)) or not Path(data).expanduser().is_file():
         return ""
-    return next((s.lower() for s in reversed(Path(data).suffixes) if s.lower() != ".gz"), "")
+    suffix = next((s.lower() for s in reversed(Path(data).suffixes) if s.lower() != ".gz"), "")
+    return suffix if suffix in (*JSON_LINES, *PARQUET, *SEPARATORS) else ""

@@ -122,3 +122,25 @@ def test_baselines_can_be_added_to_a_finished_training(tmp_path: Path):
         *["aligned"] * 3,
         "standard",
     ]
+
+
+def test_pairs_are_read_together(tmp_path: Path):
+    model, data = learning.encoder(tmp_path / "bert"), tmp_path / "pairs.csv"
+    rows = [
+        (f"w{i % 40} w3", f"w{i % 40} w9" if i % 2 else f"w{i % 40 + 45} w9", ("no", "yes")[i % 2]) for i in range(40)
+    ]
+    pd.DataFrame(rows, columns=["text_a", "text_b", "label"]).to_csv(data, index=False)
+    seen: list[dict] = []
+    loaded = hf.BertForSequenceClassification(hf.BertConfig(**tiny.COMMON, max_position_embeddings=64))
+    loaded.register_forward_pre_hook(lambda _, args, named: seen.append(named), with_kwargs=True)
+    loaded.config.id2label, loaded.config.label2id = {0: "no", 1: "yes"}, {"no": 0, "yes": 1}
+    text = hf.AutoTokenizer.from_pretrained(model)
+    text.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    layerscope.train(loaded, data, out=tmp_path / "out", processor=text, max_steps=1, device="cpu", progress=False)
+    batch = next(named for named in seen if "token_type_ids" in named)
+    width = batch["input_ids"].shape[1]
+    wanted = text([row[0] for row in rows], [row[1] for row in rows])
+    every = {tuple([*ids, *[0] * (width - len(ids))]): types for ids, types in
+             zip(wanted["input_ids"], wanted["token_type_ids"], strict=True)}  # fmt: skip
+    for ids, types in zip(batch["input_ids"].tolist(), batch["token_type_ids"].tolist(), strict=True):
+        assert types[: len(every[tuple(ids)])] == every[tuple(ids)]

@@ -65,7 +65,8 @@ CASES = [
      "take --head own"),
     (["bert", "--train", "novel.txt", "--task", "causal-lm"],
      "bert (bert) sees both sides of a token: take --task masked-lm"),
-    (["bert", "--train", "novel.txt"], "the tokenizer of bert has no mask token, which masked-lm needs: name another with --processor"),
+    (["bert", "--train", "novel.txt"],
+     "the tokenizer of bert has no mask token, which masked-lm needs: name another with --processor"),
     (["classifier", "--train", "texts.csv"],
      "label 'high' is not one of the 2 classes of classifier (LABEL_0, LABEL_1): rename it, or train a fresh head with "
      "--head new"),
