@@ -16,7 +16,7 @@ from layerscope.models import LoadOptions
 from layerscope.models.load import without_bars
 from layerscope.progress import Teller
 from layerscope.training.examples import Collator, Epochs, Examples
-from layerscope.training.place import Place
+from layerscope.training.place import Place, step_of
 from layerscope.training.settings import Settings
 from layerscope.training.telling import Telling
 from layerscope.training.trainer import AlignedTrainer
@@ -64,7 +64,10 @@ def fit(job: Job, place: Place, teller: Teller) -> None:
         teller.say(f"going on from {checkpoint}")
     with without_bars(), closing(Telling(teller, job.name)) as telling:
         trainer = _trainer(job, place, steps, telling, fresh=checkpoint is None)
-        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        if checkpoint is not None and step_of(checkpoint) >= steps:  # the Trainer would take one more step
+            trainer._load_from_checkpoint(str(checkpoint))
+        else:
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         trainer.exit_loss.detach()
         trainer.save_model(str(place.path))
     if not is_main():

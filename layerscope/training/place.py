@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,12 +41,8 @@ class Place:
 
     def last_checkpoint(self) -> Path | None:
         """Return the last whole checkpoint, None where there is none."""
-        found = [
-            (int(match[1]), folder)
-            for folder in (self.checkpoints.iterdir() if self.checkpoints.is_dir() else ())
-            if (match := re.fullmatch(r"checkpoint-(\d+)", folder.name)) and _is_whole(folder)
-        ]
-        return max(found)[1] if found else None
+        folders = self.checkpoints.glob("checkpoint-*") if self.checkpoints.is_dir() else ()
+        return max(filter(_is_whole, folders), key=step_of, default=None)
 
     def finish(self) -> None:
         """Say that the training has come to its end."""
@@ -81,6 +76,11 @@ def open_place(out: str | Path, about: Mapping[str, Any], *, main: bool) -> Plac
     if not os.access(path, os.W_OK):
         raise LayerscopeError(f"--out {str(path)!r} cannot be written (Permission denied): name another folder")
     return place
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the optimiser step after which a checkpoint was written."""
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def _is_whole(checkpoint: Path) -> bool:

@@ -1,5 +1,6 @@
 """A training that is killed goes on where it was, to the same weights."""
 
+import json
 import os
 import signal
 import subprocess
@@ -59,3 +60,21 @@ def test_a_killed_training_ends_with_the_weights_of_an_undisturbed_one(tmp_path:
     assert list(tables[0]["step"]) == list(tables[1]["step"])
     assert tables[0]["value"].equals(tables[1]["value"])
     assert not (killed / "checkpoints").exists()
+
+
+def test_killed_after_the_last_step_it_takes_no_other(tmp_path: Path):
+    model, data = learning.encoder(tmp_path / "bert"), learning.table(tmp_path / "texts.csv")
+    out = tmp_path / "out"
+
+    def train() -> dict[str, torch.Tensor]:
+        layerscope.train(model, data, out=out, max_steps=3, scheduler="constant", learning_rate=1e-3, device="cpu",
+                         keep_checkpoints=True, progress=False)  # fmt: skip
+        return load_file(out / "model.safetensors")
+
+    whole = train()
+    (out / "model.safetensors").unlink()
+    about = json.loads((out / "training.json").read_text())
+    (out / "training.json").write_text(json.dumps(about | {"finished": False}))
+    again = train()
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+    assert layerscope.open_run(out / "history").table()["step"].max() == 3
