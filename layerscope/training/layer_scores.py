@@ -139,7 +139,7 @@ class LayerScores:
         return state[counts]
 
     def _add(self, name: str, place: int, values: Tensor) -> None:
-        wide = values.float().cpu().double()  # some devices know no float64
+        wide = values.cpu().double()  # some devices know no float64
         self.sums[name][:, place] += torch.stack((torch.tensor(float(len(wide))), wide.sum(), wide.square().sum()))
 
     def _mean(self, name: str) -> list[tuple[float, float, int]]:
@@ -217,11 +217,15 @@ def _judged(rows: Tensor, last: Tensor, head: Head, truth: Tensor) -> tuple[Tens
             check_classes(truth, logits.shape[-1])
         tops.append(logits.argmax(-1))
         losses.append((logits.logsumexp(-1, keepdim=True) - logits.gather(1, labels))[:, 0])
-        pair = (directions(_wide(each), torch.zeros(())) for each in (part, last[start : start + size]))
+        pair = (directions(_widest(each), torch.zeros(())) for each in (part, last[start : start + size]))
         cosines.append(torch.linalg.vecdot(*pair).clamp(-1.0, 1.0))
         start += size
         size = max(1, CHUNK // logits.shape[-1])  # the first row tells the number of classes
     return torch.cat(tops), torch.cat(losses), torch.cat(cosines)
+
+
+def _widest(values: Tensor) -> Tensor:
+    return values.float() if values.device.type == "mps" else values.double()
 
 
 def _wide(values: Tensor) -> Tensor:
