@@ -15,7 +15,7 @@ import torch
 import transformers as hf
 from tiny import one_thread
 
-from layerscope import LayerscopeError, open_run, report
+from layerscope import LayerscopeError, open_run, report, select, truncate
 from layerscope.metrics import neural_collapse
 from layerscope.training.trainer import AlignedTrainer
 
@@ -244,10 +244,13 @@ def test_a_history_is_a_run(tmp_path):
     assert history.metric("nc1").tolist() == table[(table["metric"] == "nc1") & (table["step"] == 4)]["value"].tolist()
     assert history.metric("nc1", step=2).tolist() != history.metric("nc1").tolist()
     assert history.metric("effective_depth", variant="relative_to=all,epsilon=0.01")[3] in (1, 2, 3)
-    with pytest.raises(LayerscopeError, match="holds no states"):
+    with pytest.raises(LayerscopeError, match="is the history of a training and holds no states"):
         history.pooled(1)
     with pytest.raises(LayerscopeError, match="step 3 is not in this run: it has 2, 4"):
         history.metric("nc1", step=3)
+    for verb in (select, truncate):
+        with pytest.raises(LayerscopeError, match="is the history of a training"):
+            verb(path, **({"layer": 2, "out": tmp_path / "cut"} if verb is truncate else {}))
     assert report(history).stat().st_size > 1e6
     assert not [file.name for file in path.rglob(".*part")]
 
