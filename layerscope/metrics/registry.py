@@ -246,7 +246,7 @@ TRAINED = {
             "first layer that is accurate enough",
             "Smallest layer whose accuracy through the head is within one point of the last layer's (definition 3.1: "
             "of 100 %); from 1 to the last layer.",
-            "Low: the layers after it add no accuracy.",
+            "Low: the layers after it add no accuracy, as is so, too, before anything is learnt.",
             _JIANG,
         ),
     )

@@ -59,6 +59,14 @@ class Run:
         """Whether pooled states are there, as in a run of `profile`; the history of a training has only its rows."""
         return bool(self.info["pooling"])
 
+    def need_states(self) -> None:
+        """Raise `LayerscopeError` where a run has no states."""
+        if not self.has_states:
+            raise LayerscopeError(
+                f"{str(self.path)!r} is the history of a training and holds no states: profile the trained model, and "
+                "give that run"
+            )
+
     @property
     def steps(self) -> tuple[int, ...]:
         """Steps of a training that were measured, in order; none of a run of `profile`."""
@@ -132,8 +140,7 @@ class Run:
         if not -self.depth - 1 <= layer <= self.depth:
             raise LayerscopeError(f"layer {layer} does not exist: this model has layers 0..{self.depth}")
         sites, poolings = self.info["model"]["sites"], self.info["pooling"]
-        if not self.has_states:
-            raise LayerscopeError(f"{str(self.path)!r} holds no states, only what was measured: profile the model")
+        self.need_states()
         if site == "final":
             site, layer = self.final, self.depth
         if site not in sites:

@@ -25,7 +25,8 @@ SAME = (("model", "class"), ("model", "depth"), ("options", "objective"), ("opti
 class History:
     """A run folder of the rows of each evaluation; `write` starts it.
 
-    A run that is there goes on where it is of the same model class, depth, objective and schedule. Of several
+    A run that is there goes on where it is of the same model class, depth, objective and schedule: what was measured
+    after the step that a training starts at is dropped, by one that starts anew all but its step 0. Of several
     evaluation sets each has a run of its own, in a folder by its name in this one.
     """
 

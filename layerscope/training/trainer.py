@@ -28,6 +28,11 @@ EVALUATION = "Evaluation"
 class AlignedTrainer(Trainer):  # type: ignore[misc]
     """`transformers.Trainer` with an objective over exits; everything else is the Trainer's.
 
+    Every evaluation reads each layer 1 … L through the model's head (of "classifiers" each through its own), in the
+    passes that make its own loss, and adds to its metrics `eval_accuracy` (of a language model `eval_perplexity`) and
+    `eval_accuracy_layer_K`, `eval_cosine_layer_K` (to the last layer), `eval_saturation_layer`, `eval_effective_depth`
+    and `eval_nc1`.
+
     Args:
         model: a model with a head: sequence, token, image or audio classification, causal or masked language modelling.
         objective: what the exits are asked for, or its name.

@@ -15,7 +15,7 @@ import torch
 import transformers as hf
 from tiny import one_thread
 
-from layerscope import LayerscopeError, open_run, report
+from layerscope import LayerscopeError, open_run, report, select, truncate
 from layerscope.metrics import neural_collapse
 from layerscope.training.trainer import AlignedTrainer
 
@@ -163,17 +163,19 @@ def test_scores_come_out_of_the_models_own_pass(tmp_path):
     assert found.metrics["test_perplexity"] > 1
 
 
-@pytest.mark.parametrize("layers", [None, (1, 3)])
+@pytest.mark.parametrize("layers", [None, (2, 3)])
 def test_classifiers_are_read_by_their_own_heads(tmp_path, layers):
     model, given = tiny.classifier(), classes()
-    run = trainer(tmp_path, model, given, "classifiers", layers=layers)
+    run = trainer(tmp_path / "out", model, given, "classifiers", layers=layers, history=tmp_path / "history")
     run.train()
-    told, (_, states, labels) = run.evaluate(), by_hand(model, given)
+    run.evaluate()
+    losses = open_run(tmp_path / "history").metric("cross_entropy")
+    _, states, labels = by_hand(model, given)
     own = dict(zip(layers or (1, 2), model.exit_heads, strict=False))
     for layer in (1, 2, 3):
-        right = own.get(layer, model.classifier)(states[layer - 1].float()).argmax(-1) == labels
-        assert told[f"eval_accuracy_layer_{layer}"] == pytest.approx(right.double().mean().item(), abs=1e-12)
-    assert model.exit_heads[0].weight.ne(model.classifier.weight).any()
+        logits = own.get(layer, model.classifier)(states[layer - 1].float())
+        assert losses[layer] == pytest.approx(torch.nn.functional.cross_entropy(logits, labels).item(), rel=1e-5)
+    assert not torch.equal(model.exit_heads[0].weight, model.classifier.weight)
 
 
 def test_the_trainers_own_ways_hold(tmp_path):
@@ -244,10 +246,13 @@ def test_a_history_is_a_run(tmp_path):
     assert history.metric("nc1").tolist() == table[(table["metric"] == "nc1") & (table["step"] == 4)]["value"].tolist()
     assert history.metric("nc1", step=2).tolist() != history.metric("nc1").tolist()
     assert history.metric("effective_depth", variant="relative_to=all,epsilon=0.01")[3] in (1, 2, 3)
-    with pytest.raises(LayerscopeError, match="holds no states"):
+    with pytest.raises(LayerscopeError, match="is the history of a training and holds no states"):
         history.pooled(1)
     with pytest.raises(LayerscopeError, match="step 3 is not in this run: it has 2, 4"):
         history.metric("nc1", step=3)
+    for verb in (select, truncate):
+        with pytest.raises(LayerscopeError, match="is the history of a training"):
+            verb(path, **({"layer": 2, "out": tmp_path / "cut"} if verb is truncate else {}))
     assert report(history).stat().st_size > 1e6
     assert not [file.name for file in path.rglob(".*part")]
 

@@ -273,7 +273,7 @@ SIDE_BY_SIDE = 3
 """Plots that hold one run each stand beside each other up to this many; then each offers the choice of a run."""
 
 
-def beside(kind: str, title: str, text: str, choices: list[Json], metric: Metric) -> Iterator[Figure]:
+def beside(kind: str, title: str, text: str, choices: list[Json], metric: Metric, unit: str = "") -> Iterator[Figure]:
     """Yield a figure of plots beside each other, one choice (a run, or a pooling of it) each; none without a choice."""
     if not choices:
         return
@@ -285,4 +285,4 @@ def beside(kind: str, title: str, text: str, choices: list[Json], metric: Metric
     firsts = [found[shared[0]] if shared else min(found.values()) for found in by_run.values()]
     places = firsts if len(by_run) > 1 else list(range(len(choices)))
     drawn = {"choices": choices, "places": places[:SIDE_BY_SIDE]}
-    yield Figure(title, kind, text, drawn, metric)
+    yield Figure(title, kind, text, drawn, metric, unit)

@@ -25,7 +25,10 @@ def training_sections(runs: Sequence[Shown]) -> list[Section]:
     rows = (tuple(_courses(known)), tuple(_maps(known)))
     found = []
     if known:
-        lead = "At each evaluation: what the whole model has, and every layer read through the model's head."
+        lead = (
+            "At each evaluation: what the whole model has, and every layer read through the model's head. What follows "
+            "by layer alone is that of the last step."
+        )
         found.append(Section("training", "Training", lead, tuple(row for row in rows if row)))
     return [*found, *_clock(runs)]
 
@@ -34,9 +37,11 @@ def _maps(known: Sequence[tuple[int, Shown]]) -> Iterator[Figure]:
     """Yield layers by steps, a map for each run: accuracy (of a language model perplexity), and cosine to the last."""
     for name in LAYERS:
         choices = [_map(i, entry, name) for i, entry in known if _drawn(entry, name)]
-        title = about(name).title + (" to the last layer" if name == "cosine_similarity" else "")
+        title = {"layer_accuracy": "accuracy", "cosine_similarity": "cosine to the last layer"}.get(name, name)
         text = f"A heat map of layers by steps. {about(name).meaning}"
-        yield from beside("grid", f"{title[0].upper()}{title[1:]} by step", text, choices, about(name))
+        yield from beside(
+            "grid", f"{title[0].upper()}{title[1:]} by step", text, choices, about(name), UNITS.get(name, "")
+        )
 
 
 def _drawn(entry: Shown, name: str) -> bool:
