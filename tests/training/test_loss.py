@@ -71,6 +71,16 @@ def test_uneven_shares_of_two_processes_add_up_to_one():
     assert sum(halves).item() == pytest.approx(whole.item(), abs=1e-12)
 
 
+@pytest.mark.parametrize("linear", [True, False])
+def test_a_share_without_labels_adds_nothing(linear: bool):
+    states, labels, head = case()
+    leaves = [*states, *head.parameters()]
+    empty = aligned_loss(states, torch.full_like(labels, -100), head if linear else (lambda h: head(h)), items=7)
+    assert empty.item() == 0 and all((g == 0).all() for g in gradients(empty, leaves))
+    with pytest.raises(LayerscopeError, match="every label of this batch is ignored"):
+        aligned_loss(states, torch.full_like(labels, -100), head, items=0)
+
+
 def test_half_precision_is_as_near_as_its_products():
     states, labels, head = case(torch.float32)
     exact = gradients(aligned_loss([s.double() for s in states], labels, head.double()), states)
