@@ -47,6 +47,15 @@ def test_value_and_gradients_are_those_of_the_plain_sum(monkeypatch, bias, chunk
         assert torch.allclose(one, two, rtol=0, atol=1e-10)
 
 
+def test_no_more_than_a_chunk_of_logits_exists(monkeypatch):
+    monkeypatch.setattr(chunked, "CHUNK", 5 * K)
+    sizes, own = [], nn.functional.linear
+    monkeypatch.setattr(nn.functional, "linear", lambda *a: sizes.append(len(a[0])) or own(*a))
+    states, labels, head = case()
+    aligned_loss(states, labels, head).backward()
+    assert max(sizes) == 5 and sum(sizes) == E * int((labels != -100).sum())
+
+
 def test_each_label_shifts_to_the_token_before_it():
     torch.manual_seed(1)
     states = torch.randn(E, 3, 7, D, dtype=torch.float64, requires_grad=True)
