@@ -68,6 +68,8 @@ class ExitLoss:
 
     def _forward(self, *args: Any, labels: Tensor | None = None, **named: Any) -> Any:
         items = named.pop("num_items_in_batch", None)
+        if labels is None and self.on:
+            raise LayerscopeError("this batch has no labels: give what the exits are to predict")
         if labels is None or not self.module.training:
             told = {"num_items_in_batch": items} if items is not None and self._takes_items else {}
             if self.score is not None and labels is not None:

@@ -14,6 +14,8 @@ from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, accepts, hidden_of
 from layerscope.models.lens import bypassed, logits_of
+from layerscope.models.stack import Stack
+from layerscope.models.trace import Call as TracedCall
 from layerscope.models.trace import same, trace
 
 Call = Callable[[], Any]
@@ -41,7 +43,9 @@ class Exits:
                 raise LayerscopeError(
                     f"{model.loaded.name} has no head over its {self.stack.part}: give a model with one"
                 )
-            self._head = _linear(self.module, inputs, own)
+            calls = trace(self.module, "", inputs)
+            _check_widths(self.module, self.stack, calls)
+            self._head = _linear(calls, own)
             self._at_once = self._agrees(inputs, own)
 
     def over_all(self, inputs: Inputs) -> Exits:
@@ -182,12 +186,25 @@ def _call(module: nn.Module, inputs: Inputs) -> Call:
     return lambda: module(**named)
 
 
-def _linear(module: nn.Module, inputs: Inputs, own: Tensor) -> str | None:
+def _check_widths(module: nn.Module, stack: Stack, calls: list[TracedCall]) -> None:
+    """Raise where blocks of the same kind lie outside the stack because their states have another width."""
+    kind, inside = type(module.get_submodule(stack.blocks[-1])), tuple(f"{path}." for path in stack.blocks)
+    for call in calls:
+        if type(call.module) is not kind or f"{call.path}.".startswith(inside):
+            continue
+        if call.returned.shape[-1] != stack.width or call.given.shape[-1] != stack.width:
+            raise LayerscopeError(
+                f"layers differ in width: {call.path} turns {call.given.shape[-1]} features into "
+                f"{call.returned.shape[-1]}, {stack.blocks[-1]} gives {stack.width}; one head reads layers of one width"
+            )
+
+
+def _linear(calls: list[TracedCall], own: Tensor) -> str | None:
     """Return the path of the linear layer whose output is the logits, if one is.
 
     A layer that an adapter wraps and adds to is none: what it gives is not yet the logits, though it is at the start.
     """
-    calls = [call for call in trace(module, "", inputs) if same(call.returned.to(own.dtype), own)]
+    calls = [call for call in calls if same(call.returned.to(own.dtype), own)]
     linear = next((call for call in reversed(calls) if isinstance(call.module, nn.Linear)), None)
     if linear is None:
         return None

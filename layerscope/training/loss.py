@@ -78,7 +78,7 @@ def counted(
     if shift:
         exits, labels = [state[..., :-1, :] for state in exits], labels[..., 1:]
     counts = labels != ignore_index
-    truth = labels[counts]
+    truth = labels[counts].long()
     if not len(truth) and not items:
         raise LayerscopeError("every label of this batch is ignored: leave such batches out")
     return [state[counts] for state in exits], truth
@@ -115,6 +115,8 @@ def _check(exits: Sequence[Tensor], labels: Tensor) -> None:
                 f"exit {number} has states of shape {tuple(state.shape)} and the last one {tuple(exits[-1].shape)}: "
                 "one head reads exits of one shape"
             )
+    if labels.is_floating_point():
+        raise LayerscopeError(f"labels are {labels.dtype}: give classes, as whole numbers")
     if labels.shape != exits[-1].shape[:-1]:
         raise LayerscopeError(
             f"states {tuple(exits[-1].shape)} and labels {tuple(labels.shape)}: give one label for each state"

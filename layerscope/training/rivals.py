@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.errors import LayerscopeError
-from layerscope.training.loss import IGNORED, aligned_loss, counted, shares_of
+from layerscope.training.loss import IGNORED, aligned_loss, check_classes, counted, shares_of
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
 """Of two sets of rows `[N, D]`, a scalar, 1 where they say the same."""
@@ -84,6 +84,7 @@ def classifiers_loss(
     if len(heads) != len(rows):
         raise LayerscopeError(f"{len(rows)} exits and {len(heads)} heads: give one for each")
     logits = [head(row) for head, row in zip(heads, rows, strict=True)]
+    check_classes(truth, logits[-1].shape[-1])
     logits = [one if one.dtype == torch.float64 else one.float() for one in logits]
     teacher = (logits[-1].detach() / temperature).log_softmax(-1)
     total = logits[-1].new_zeros(())

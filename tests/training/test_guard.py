@@ -15,6 +15,7 @@ from torch import nn
 
 from layerscope import LayerscopeError
 from layerscope.training.objectives import Objective
+from layerscope.training.trainer import AlignedTrainer
 
 __all__ = ["one_thread"]
 
@@ -90,9 +91,9 @@ def test_another_objective_does_not_resume(tmp_path: Path, change: Objective, la
     run(tmp_path, tiny.classifier()).train()
     model = tiny.classifier()
     before = weights(model)
-    other = run(tmp_path, model, change)
-    if layers:
-        other.guard.record["layers"] = layers
+    args = hf.TrainingArguments(str(tmp_path), max_steps=6, use_cpu=True, report_to="none", disable_tqdm=True)
+    text = tiny.tokenizer(special=True)
+    other = AlignedTrainer(model, objective=change, layers=layers, args=args, processing_class=text)
     for checkpoint in (True, str(tmp_path / "checkpoint-4")):
         with pytest.raises(LayerscopeError, match=told):
             other.train(resume_from_checkpoint=checkpoint)
