@@ -50,7 +50,7 @@ tags:
 | --- | --- | --- |
 {rows}
 
-Scores: {held["samples"]:,} samples of {escape(held["name"])}. {escape(done.measured)}
+Scores: {held["samples"]:,} samples of {escape(held["name"])}.{f" Speed: {escape(done.measured)}." if done.measured else ""}
 
 ## Use
 
