@@ -33,6 +33,7 @@ def render(done: Trained, place: Place, module: Any) -> str:
     reader = READERS[READS.get(task, "text")]
     held = about["data"]["eval"]
     depth = done.lines[0].depth
+    speed = f" Speed: {escape(done.measured)}." if done.measured else ""
     rows = "\n".join(f"| {line.layer} | {_shown(line)} | {_ms(line)} |" for line in done.lines if line.depth == depth)
     return f"""---
 library_name: transformers
@@ -50,7 +51,7 @@ tags:
 | --- | --- | --- |
 {rows}
 
-Scores: {held["samples"]:,} samples of {escape(held["name"])}.{f" Speed: {escape(done.measured)}." if done.measured else ""}
+Scores: {held["samples"]:,} samples of {escape(held["name"])}.{speed}
 
 ## Use
 
