@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from layerscope.reports.page import report
     from layerscope.runs import Run, open_run
     from layerscope.selecting import Selection, select
+    from layerscope.training.verb import train
 
 _HOMES = {
     "Evaluation": "layerscope.evaluation",
@@ -27,12 +28,13 @@ _HOMES = {
     "profile": "layerscope.profiling",
     "report": "layerscope.reports.page",
     "select": "layerscope.selecting",
+    "train": "layerscope.training.verb",
     "truncate": "layerscope.early_exit",
 }
 
 __all__ = [
     "Evaluation", "LayerscopeError", "Run", "Selection", "evaluate", "inspect", "open_evaluation", "open_run",
-    "profile", "report", "select", "truncate",
+    "profile", "report", "select", "train", "truncate",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-Advance = Callable[[int], None]
+
+class Advance(Protocol):
+    """Called with the number of steps done, and with what stands beside the bar from now on."""
+
+    def __call__(self, steps: int, note: str = "") -> None:
+        """Move the bar."""
 
 
 class Teller(Protocol):
@@ -29,7 +34,7 @@ class Silent:
     @contextmanager
     def bar(self, title: str, total: int, unit: str = "") -> Iterator[Advance]:
         """Yield a function that does nothing."""
-        yield lambda steps: None
+        yield lambda steps, note="": None
 
 
 class Console:
@@ -57,11 +62,12 @@ class Console:
         with self._bars() as progress:
             task = progress.add_task(title, total=total, rate="")
 
-            def advance(steps: int) -> None:
+            def advance(steps: int, note: str = "") -> None:
                 progress.advance(task, steps)
                 own = next(shown for shown in progress.tasks if shown.id == task)
                 speed = own.finished_speed or own.speed
-                progress.update(task, rate=f"{speed:.1f} {unit}/s" if speed and unit else "")
+                rate = f"{speed:.1f} {unit}/s" if speed and unit else ""
+                progress.update(task, rate=" ".join(filter(None, (rate, note))))
 
             try:
                 yield advance

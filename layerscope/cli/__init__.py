@@ -16,6 +16,7 @@ from layerscope.cli import (  # noqa: F401  each adds its command to the app
     profile,
     report,
     select,
+    train,
     truncate,
     usage,
 )

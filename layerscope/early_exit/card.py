@@ -9,6 +9,7 @@ from pathlib import Path
 
 from layerscope.early_exit.figures import Truncated
 from layerscope.early_exit.source import Source
+from layerscope.models.mean_head import is_mean_head
 
 WARNING = (
     "**Its vectors are not comparable with the full model's.** Layers speak different languages: an index, a cache or "
@@ -27,6 +28,16 @@ LOADS = {
     ),
     "onnx": 'import onnxruntime\n\nsession = onnxruntime.InferenceSession("path/to/this/folder/model.onnx")',
 }
+MEAN = """
+Its head reads the mean of the tokens, which transformers has no class for, so it is kept as a token classifier: a
+sample's logits are the mean of its tokens' logits over the attention mask.
+
+```python
+batch = processor(["a text", "another"], padding=True, return_tensors="pt")
+mask = batch["attention_mask"].unsqueeze(-1)
+logits = (model(**batch).logits * mask).sum(1) / mask.sum(1)
+```
+"""
 READERS = {"text": "AutoTokenizer", "image": "AutoImageProcessor", "audio": "AutoFeatureExtractor"}
 
 
@@ -60,7 +71,7 @@ Speed: {escape(made.measured)}.{_scores(source, made)}
 ```python
 {loads}
 ```
-
+{MEAN if made.format == "transformers" and is_mean_head(source.module.config) else ""}
 Written by layerscope {escape(_version())}; loaded again and compared with the full model's layer before it was named.
 """
 

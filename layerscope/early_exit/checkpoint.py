@@ -17,6 +17,7 @@ from layerscope.errors import LayerscopeError
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import forward
 from layerscope.models.lens import logits_of
+from layerscope.models.mean_head import as_told, standard_class
 
 HEAD = 1e-4
 """Tolerance of logits in float32: a head reads one token at a time in the full model, and all at once here."""
@@ -66,6 +67,7 @@ def load_back(folder: Path, built: Any, source: Source) -> nn.Module:
         raise LayerscopeError(
             f"the truncated {source.name} does not load ({type(error).__name__}: {line}): nothing was written"
         ) from error
+    module = as_told(module)
     wrong = [key for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in told.get(kind) or ()]
     if type(module) is not type(built) or wrong:
         what = f"as {type(module).__name__}" if not wrong else f"without {sorted(map(str, wrong))[0]}"
@@ -122,6 +124,6 @@ def auto_class(module: Any) -> str:
     """Return the name of transformers' own `AutoModel…` that loads a class, or the class itself where none does."""
     for name, auto in _auto_classes().items():
         kinds = auto._model_mapping.get(type(module.config), None) if auto._model_mapping is not None else None
-        if type(module) in (kinds if isinstance(kinds, tuple) else (kinds,)):
+        if standard_class(type(module)) in (kinds if isinstance(kinds, tuple) else (kinds,)):
             return name
     return type(module).__name__

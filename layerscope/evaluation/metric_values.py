@@ -99,7 +99,7 @@ def curves(metrics: Metrics) -> pd.DataFrame:
 
 
 def _of_run(run: Run) -> pd.DataFrame:
-    table = run.table()
+    table = run.at()
     rows = table[table["layer"].notna() & table["layer_b"].isna()]
     about = {
         "model": str(run.info["model"]["name"]),

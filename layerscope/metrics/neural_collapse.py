@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,13 +65,20 @@ def neural_collapse(
 
 
 def _within_over_between(within: Tensor, between: Tensor) -> Tensor:
-    """Return trace(Σ_W Σ_B⁺) / K, by the few directions in which class means differ."""
-    count, samples = between.shape[-2], within.shape[-2]
+    return nc1(between, lambda directions: (within @ directions.mT).square().sum(-2) / within.shape[-2])
+
+
+def nc1(between: Tensor, spread: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return trace(Σ_W Σ_B⁺) / K `[...]` by the few directions in which class means differ.
+
+    `between` is `[..., K, D]`, the class means less the global one; `spread` returns, for unit directions
+    `[..., R, D]`, the variance within classes along each, `[..., R]`.
+    """
+    count = between.shape[-2]
     _, sizes, directions = torch.linalg.svd(between / count**0.5, full_matrices=False)
     values = sizes.square()  # eigenvalues of Σ_B
     kept = values > _CUT * values.amax(-1, keepdim=True)
-    spread = (within @ directions.mT).square().sum(-2) / samples
-    return torch.where(kept, spread / values, 0.0).sum(-1) / count
+    return torch.where(kept, spread(directions) / values, 0.0).sum(-1) / count
 
 
 def _apart(classifier: Array, between: Tensor) -> Tensor:

@@ -206,6 +206,53 @@ METRICS = {
     )
 }
 
+TRAINED = {
+    m.name: m
+    for m in (
+        Metric(
+            "label_probability",
+            "lens",
+            "label probability",
+            "mean probability of the label, read through the model's head",
+            "Softmax probability that the head gives the right answer when it reads a layer, averaged over samples or "
+            "tokens; from 0 to 1.",
+            "High: the layer is sure of what is right.",
+            _JIANG,
+        ),
+        Metric(
+            "cross_entropy",
+            "lens",
+            "cross-entropy",
+            "nats; low: the label is expected",
+            "Mean negative log likelihood of the label, read from a layer through the model's head; from 0. At the "
+            "last layer it is the loss of the model itself.",
+            "Low: the label is expected. Blind guessing gives the logarithm of the number of classes.",
+            "mean negative log likelihood",
+        ),
+        Metric(
+            "nc1",
+            "lens",
+            "NC1",
+            "low: samples of a class lie on one point",
+            "Spread of samples within their classes over that of the class means, trace(Σ_W Σ_B⁺) / K, in what the "
+            "head reads of a layer; from 0, no unit.",
+            "Low: states have collapsed onto their classes, as they do late in training.",
+            "Papyan, Han, Donoho 2020",
+        ),
+        Metric(
+            "effective_depth",
+            "lens",
+            "effective depth",
+            "first layer that is accurate enough",
+            "Smallest layer whose accuracy through the head is within one point of the last layer's (definition 3.1: "
+            "of 100 %); from 1 to the last layer.",
+            "Low: the layers after it add no accuracy, as is so, too, before anything is learnt.",
+            _JIANG,
+        ),
+    )
+}
+"""What a training measures at each evaluation beside the above: a run of `profile` has none of these."""
+
 
 COUNTS = {
     m.name: m
@@ -237,12 +284,12 @@ COUNTS = {
 
 def about(name: str) -> Metric:
     """Return what is known of a name in a run's table; of one that is not known here, its name alone."""
-    return METRICS.get(name) or COUNTS.get(name) or Metric(name, "pooled", name, "", "", "", "")
+    return METRICS.get(name) or TRAINED.get(name) or COUNTS.get(name) or Metric(name, "pooled", name, "", "", "", "")
 
 
 def rank(name: str) -> int:
     """Return the place of a metric in the order they are shown in."""
-    known = [*METRICS, *COUNTS]
+    known = [*METRICS, *TRAINED, *COUNTS]
     return known.index(name) if name in known else len(known)
 
 

@@ -15,6 +15,7 @@ from torch import nn
 from layerscope.errors import LayerscopeError, choices
 from layerscope.models.checks import check_folder, check_name, clear_errors
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
+from layerscope.models.mean_head import as_told
 
 DTYPES = ("auto", "float32", "float16", "bfloat16", "float64")
 
@@ -154,7 +155,7 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
             **_device_map(options),
             **({"revision": options.revision} if not options.trust_remote_code else trust),
         )
-    loaded = Loaded(module, processor, Path(source).name, _commit(config) or options.revision)
+    loaded = Loaded(as_told(module), processor, Path(source).name, _commit(config) or options.revision)
     if options.device != "map":
         module.to(options.place())
     missing = sorted(info["missing_keys"])
@@ -165,7 +166,7 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
         loaded.notes.append(f"the checkpoint has no weights for its head ({missing[0]}): the head is left out")
         loaded.module = getattr(module, base, module)
     if processor is None:
-        loaded.processor = _load_processor(source, module, trust)
+        loaded.processor = load_processor(source, module, trust)
     return loaded
 
 
@@ -183,7 +184,8 @@ def _class_of(config: Any, options: LoadOptions) -> Any:
     return transformers.AutoModel
 
 
-def _load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> Any:
+def load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> Any:
+    """Return the tokenizer, image processor (None where there is none) or feature extractor beside a model."""
     import transformers
 
     kind = getattr(module, "main_input_name", "input_ids")

@@ -79,31 +79,10 @@ def _cut(text: str) -> str:
 def describe(job: Job, origin: Origin) -> dict[str, Any]:
     """Return the manifest of a run: everything to repeat it and to know it again."""
     model, corpus, options, vectors = job.model, job.corpus, job.options, job.vectors
-    dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
     return {
-        "layerscope": _version("layerscope"),
+        **versions(),
         "command": origin.command,
-        "model": {
-            "name": model.loaded.name,
-            "source": origin.model,
-            "revision": model.loaded.revision,
-            "weights": weights_fingerprint(model.module),
-            "class": type(model.module).__name__,
-            "parameters": sum(p.numel() for p in model.module.parameters()),
-            "device": model.device.type,
-            "dtype": str(dtype).removeprefix("torch."),
-            "part": model.stack.part,
-            "depth": model.stack.depth,
-            "width": model.stack.width,
-            "blocks": list(model.stack.blocks),
-            "norm": model.stack.norm,
-            "found_by": model.stack.found_by,
-            "sites": list(model.sites),
-            "lens": None if model.lens is None else model.lens.kind,
-            "language_model": model.is_language_model,
-            "padding": model.padding,
-            "batching": model.batching,
-        },
+        "model": about_model(model, origin.model),
         "data": {
             "name": corpus.name,
             "source": origin.data,
@@ -119,11 +98,39 @@ def describe(job: Job, origin: Origin) -> dict[str, Any]:
         "pooling": list(vectors.poolings),
         "pair_pooling": list(vectors.pairs),
         "options": options.identity(),
-        "versions": {
-            "python": python_version(),
-            **{n: _version(n) for n in PACKAGES},
-        },
     }
+
+
+def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
+    """Return what a manifest tells of a model that came from `source`."""
+    dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
+    return {
+        "name": model.loaded.name,
+        "source": source,
+        "revision": model.loaded.revision,
+        "weights": weights_fingerprint(model.module),
+        "class": type(model.module).__name__,
+        "parameters": sum(p.numel() for p in model.module.parameters()),
+        "device": model.device.type,
+        "dtype": str(dtype).removeprefix("torch."),
+        "part": model.stack.part,
+        "depth": model.stack.depth,
+        "width": model.stack.width,
+        "blocks": list(model.stack.blocks),
+        "norm": model.stack.norm,
+        "found_by": model.stack.found_by,
+        "sites": list(model.sites),
+        "lens": None if model.lens is None else model.lens.kind,
+        "language_model": model.is_language_model,
+        "padding": model.padding,
+        "batching": model.batching,
+    }
+
+
+def versions() -> dict[str, Any]:
+    """Return the versions a manifest tells: ours, Python's and those of the packages that compute."""
+    found = {"python": python_version(), **{name: _version(name) for name in PACKAGES}}
+    return {"layerscope": _version("layerscope"), "versions": found}
 
 
 def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:

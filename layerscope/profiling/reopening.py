@@ -26,8 +26,9 @@ def run_of(given: Any) -> Run | None:
 def model_of(run: Run, override: Override, options: LoadOptions) -> tuple[str, Override, LoadOptions]:
     """Return where a run's model is, and what was said about it; what is said now goes first.
 
-    Raises `LayerscopeError` for a run of a model that was in memory.
+    Raises `LayerscopeError` for a run of a model that was in memory, and for the history of a training.
     """
+    run.need_states()
     source, asked = str(run.info["model"]["source"]), run.info["options"]
     if source == run.info["model"]["class"] or source == "SentenceTransformer":
         raise LayerscopeError(

@@ -21,11 +21,12 @@ GROUPS: dict[str, Group] = {"pairs": "similarity", "lens": "decisions", "labels"
 UNITS = {
     "prompt_entropy": "nats", "dataset_entropy": "nats", "curvature": "radians", "effective_rank": "dimensions",
     "infonce": "nats", "infonce_bound": "nats", "lidar": "directions", "dime": "nats", "layer_accuracy": "%",
-    "saturated": "%", "linear_probe": "%", "knn_probe": "%", "sinks": "tokens",
+    "saturated": "%", "label_probability": "%", "cross_entropy": "nats", "linear_probe": "%", "knn_probe": "%",
+    "sinks": "tokens",
 }  # fmt: skip
-LOWEST = ("prompt_entropy", "curvature", "infonce", "perplexity")
+LOWEST = ("prompt_entropy", "curvature", "infonce", "perplexity", "cross_entropy", "nc1")
 """What stands out in these is their minimum, in the others their maximum: a convention, not a verdict."""
-NO_CURVE = ("saturation_layer", "zero_steps")
+NO_CURVE = ("saturation_layer", "effective_depth", "zero_steps")
 """One number for all layers, and a count that explains the curvature's n: they stand in the table alone."""
 SIMILAR = 0.9
 HALF = 0.5
@@ -71,7 +72,7 @@ class Curve:
     @property
     def log(self) -> bool:
         """Whether only a logarithmic axis shows its shape."""
-        return self.metric == "perplexity"
+        return self.metric in ("perplexity", "nc1")
 
     def at(self, layer: int) -> tuple[float, float]:
         """Return value and standard error at a layer, NaN where there is none."""
@@ -92,7 +93,7 @@ def curves(run: Run) -> list[Curve]:
 
     One curve for each metric, variant and pooling, in the order of the registry; what was never measured is absent.
     """
-    table = run.table()
+    table = run.at()
     pairs = table["layer_b"].notna()
     to_last = (table["layer_b"] == run.depth) & (table["site_b"] == run.final)
     by_layer = table[(~pairs | to_last.fillna(False).astype(bool)) & ~table["metric"].isin(NO_CURVE)]
@@ -134,7 +135,9 @@ def _curve(rows: pd.DataFrame, run: Run) -> Curve:
         n=int(body["n"].max()),
         n_least=int(body["n"].min()),
         n_skipped=int(body["n_skipped"].max()),
-        stands_out=_stands_out(metric, layers, values, reference=run.depth if run.final == "raw" else None),
+        stands_out=_stands_out(
+            metric, layers, values, reference=run.depth if str(body["site"].iloc[0]) == run.final else None
+        ),
     )
 
 

@@ -254,7 +254,7 @@ def _similar(curve: Curve, which: str) -> list[Finding]:
 def _decisions(run: Run, known: dict[str, Curve]) -> list[Finding]:
     """Tell what the model's own head says at each layer, where it has one."""
     found = []
-    rows = run.table()
+    rows = run.at()
     mean = rows[rows["metric"] == "saturation_layer"]
     if len(mean) and math.isfinite(float(mean["value"].iloc[0])):
         value, stderr = float(mean["value"].iloc[0]), float(mean["stderr"].iloc[0])
@@ -267,6 +267,13 @@ def _decisions(run: Run, known: dict[str, Curve]) -> list[Finding]:
             text += f"; {100 * share:.1f} % have by half depth (layer {half})"
             numbers |= {"half_depth": half, "saturated_by_half": share}
         found.append(Finding("saturation", f"{text}.", numbers))
+    deep = rows[(rows["metric"] == "effective_depth") & rows["variant"].str.startswith("relative_to=last").astype(bool)]
+    if len(deep):
+        layer = int(deep["value"].iloc[0])
+        text = (
+            f"Effective depth: layer {layer} of {run.depth} is the first within a point of the last layer's accuracy."
+        )
+        found.append(Finding("effective_depth", text, {"layer": layer}))
     for name, word in (("perplexity", "Perplexity"), ("layer_accuracy", "Accuracy through the model's head")):
         curve = known.get(name)
         if curve is None or not math.isfinite(curve.last()[0]):

@@ -107,9 +107,9 @@ def _mean(part: np.ndarray[Any, Any]) -> float:
 def _heading(run: Run) -> Text:
     model, data = run.info["model"], run.info["data"]
     facts = [
-        f"layers 0 to {run.depth}",
+        f"layers {run.columns[0].layer} to {run.depth}",
         f"{data['samples']:,} samples",
-        f"{', '.join(run.info['pooling'])} pooling",
+        f"{', '.join(run.info['pooling'])} pooling" if run.has_states else f"step {run.steps[-1]:,}",
     ]
     return Text.assemble(
         (plain(str(model["name"])), "bold"),
@@ -214,7 +214,7 @@ def _legend(group: Group, members: list[Curve], run: Run) -> Text:
         readings.setdefault(f"{curve.title}{variant}", reading)
     lines = [" · ".join(f"{title}: {reading}" for title, reading in readings.items())]
     lines.append(f"N: {_counted(members, run)}." + (" ± is one standard error." if _has_error(members) else ""))
-    if group == "decisions" and run.final != "raw":
+    if group == "decisions" and run.final == "normed":
         lines.append(f"Every layer is read after the final norm; layer {run.depth} is the model as it is.")
     if any(c.stands_out is not None for c in members):
         lines.append(f"{MARK} {_marked(group, members)}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ COLUMNS = {
     "layer_b": "Int64", "site_b": "object", "pooling": "object", "value": "float64", "stderr": "float64",
     "n": "Int64", "n_skipped": "Int64", "step": "Int64",
 }  # fmt: skip
-"""The long frame: a row for each metric, layer (and second layer), site and pooling."""
+"""The long frame: a row for each metric, layer (and second layer), site and pooling, and step of a training."""
 
 
 class Run:
@@ -48,9 +49,28 @@ class Run:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Layers 0..L raw, and the final one where a norm follows them."""
-        raw = tuple(Column("raw", layer) for layer in range(self.depth + 1))
-        return raw if self.final == "raw" else (*raw, Column(self.final, self.depth))
+        """Layers 0..L raw, and the final one where a norm follows them; of a history 1..L at its one site."""
+        first = str(self.info["model"]["sites"][0])
+        layers = tuple(Column(first, layer) for layer in range(0 if first == "raw" else 1, self.depth + 1))
+        return layers if self.final == first else (*layers, Column(self.final, self.depth))
+
+    @property
+    def has_states(self) -> bool:
+        """Whether pooled states are there, as in a run of `profile`; the history of a training has only its rows."""
+        return bool(self.info["pooling"])
+
+    def need_states(self) -> None:
+        """Raise `LayerscopeError` where a run has no states."""
+        if not self.has_states:
+            raise LayerscopeError(
+                f"{str(self.path)!r} is the history of a training and holds no states: profile the trained model, and "
+                "give that run"
+            )
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Steps of a training that were measured, in order; none of a run of `profile`."""
+        return tuple(sorted(int(step) for step in self.table()["step"].dropna().unique()))
 
     def table(self) -> pd.DataFrame:
         """Return the long frame of every metric: see `COLUMNS` for its columns; times are no part of it."""
@@ -63,15 +83,30 @@ class Run:
             self._read = written, pd.concat(frames, ignore_index=True)
         return self._read[1].copy()
 
+    def at(self, step: int | None = None) -> pd.DataFrame:
+        """Return the long frame at one step of a training, by default the last; of a run without steps, all of it."""
+        table, steps = self.table(), self.steps
+        if step is not None and step not in steps:
+            known = ", ".join(map(str, steps)) or "no steps"
+            raise LayerscopeError(f"step {step} is not in this run: it has {known}")
+        return table[table["step"] == (steps[-1] if step is None else step)] if steps else table
+
     def metric(
-        self, name: str, *, site: str | None = None, pooling: str | None = None, variant: str | None = None
+        self,
+        name: str,
+        *,
+        site: str | None = None,
+        pooling: str | None = None,
+        variant: str | None = None,
+        step: int | None = None,
     ) -> pd.Series[float] | pd.DataFrame:
-        """Return one metric: a Series by layer, or for pairs of layers a square frame.
+        """Return one metric: a Series by layer, or for pairs of layers a square frame, of a history one column of it.
 
         `site`, `pooling` and `variant` choose among several; the first of the table is the default (`raw` where the
-        metric is there at `raw`). An unknown name is an error that lists the metrics of the run.
+        metric is there at `raw`). `step` is one of a training, by default the last. An unknown name is an error that
+        lists the metrics of the run.
         """
-        table = self.table()
+        table = self.at(step)
         rows = table[table["metric"] == name]
         if rows.empty:
             known = list(table["metric"].unique())
@@ -82,11 +117,16 @@ class Run:
             if site is not None:
                 rows = _chosen(rows, "site", site)
                 rows = rows[rows["site_b"] == site]
-            labels = [_label(c) for c in self.columns]
-            keyed = rows.assign(a=_labels(rows, ""), b=_labels(rows, "_b"))
+            first = self.columns[0].site
+            labels = _labels([c.layer for c in self.columns], [c.site for c in self.columns], first)
+            keyed = rows.assign(
+                a=_labels(rows["layer"], rows["site"], first), b=_labels(rows["layer_b"], rows["site_b"], first)
+            )
             square = keyed.pivot(index="a", columns="b", values="value")
-            order = [label for label in labels if label in square.index]
-            return square.loc[order, order]
+            return square.loc[
+                [label for label in labels if label in square.index],
+                [label for label in labels if label in square.columns],
+            ]
         rows = _chosen(rows, "site", site, "raw")
         return pd.Series(rows["value"].to_numpy(), index=pd.Index(rows["layer"].astype(int), name="layer"), name=name)
 
@@ -100,6 +140,7 @@ class Run:
         if not -self.depth - 1 <= layer <= self.depth:
             raise LayerscopeError(f"layer {layer} does not exist: this model has layers 0..{self.depth}")
         sites, poolings = self.info["model"]["sites"], self.info["pooling"]
+        self.need_states()
         if site == "final":
             site, layer = self.final, self.depth
         if site not in sites:
@@ -208,10 +249,6 @@ def _chosen(rows: pd.DataFrame, column: str, wanted: str | None, default: str | 
     return rows[rows[column] == wanted]
 
 
-def _label(column: Column) -> int | str:
-    return column.layer if column.site == "raw" else "final"
-
-
-def _labels(rows: pd.DataFrame, suffix: str) -> list[int | str]:
-    sites, layers = rows[f"site{suffix}"], rows[f"layer{suffix}"]
-    return [int(layer) if site == "raw" else "final" for site, layer in zip(sites, layers, strict=True)]
+def _labels(layers: Iterable[int], sites: Iterable[str], first: str) -> list[int | str]:
+    """Return layers by their number at the run's first site, else as "final"."""
+    return [int(layer) if site == first else "final" for site, layer in zip(sites, layers, strict=True)]

@@ -106,6 +106,7 @@ def select(
     opened = _opened(given)
     if isinstance(opened, Evaluation):
         return _of_evaluation(opened, asked, cost_model, device, teller)
+    opened.need_states()
     shown = Opened(opened if cost_model is None else cost_model, device, teller)
     return _of_run(opened, asked, labels, evidence, data, seed, shown)
 

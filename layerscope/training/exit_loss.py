@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,27 +16,37 @@ from layerscope.errors import LayerscopeError
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, accepts
 from layerscope.training.exits import Exits
+from layerscope.training.loss import IGNORED, aligned_loss
 from layerscope.training.objectives import Objective
 
-TOLERANCE = 1e-3
+Head = Callable[[Tensor], Tensor]
+Score = Callable[[Callable[[int], Tensor], list[Head], Tensor], None]
+
 HEADS = "exit_heads"
 
 
 class ExitLoss:
-    """An objective over a model's exits, computed by the model's `forward` while `on` and the model is training.
+    """The loss of a training step, computed by the model's `forward`: of all exits while `on`, else of the last layer.
 
-    The instance's `forward` is replaced, so that class, weights and their names stay what they are. Heads of the
-    objective "classifiers" are copies of the model's own, in a member `exit_heads`.
+    The last layer's is computed here too: the same value as the model's own, but divided by the number of items even
+    where the model's own code takes the mean of each batch whatever the Trainer tells it. The instance's `forward` is
+    replaced, so that class, weights and their names stay what they are. Heads of the objective "classifiers" are
+    copies of the model's own, in a member `exit_heads`.
     """
 
     def __init__(self, exits: Exits, objective: Objective, inputs: Inputs) -> None:
         """Attach to the model of `exits`; `inputs`, a small batch, tell whether its labels are shifted."""
         self.exits, self.objective, self.on = exits, objective, False
+        self.score: Score | None = None
+        """Where set, it is shown what every layer gives its head, and the labels, while the model is evaluated."""
         self.module: Any = exits.module
+        self.every = exits.over_all(inputs)
         self.shift = _shifts(self.module, inputs)
         if objective.name == "classifiers":
             self.module.add_module(HEADS, self._heads())
         self._own = self.module.forward
+        kinds = {parameter.kind for parameter in inspect.signature(self._own).parameters.values()}
+        self._takes_items = inspect.Parameter.VAR_KEYWORD in kinds
 
         @functools.wraps(self._own)  # the Trainer reads from the signature which columns a model takes
         def forward(*args: Any, **named: Any) -> Any:
@@ -56,46 +68,68 @@ class ExitLoss:
 
     def _forward(self, *args: Any, labels: Tensor | None = None, **named: Any) -> Any:
         items = named.pop("num_items_in_batch", None)
-        if not (self.on and self.module.training and labels is not None):
-            given = named if items is None else {**named, "num_items_in_batch": items}
-            return self._own(*args, labels=labels, **given)
-        states = self.exits(lambda: self._own(*args, **named))
-        head = self.exits.head
-        loss = self.objective.loss(
-            states,
-            labels,
-            head if head is not None else nn.Identity(),
-            self.exits.layers,
-            getattr(self.module, HEADS, None),
-            shift=self.shift,
-            items=items,
-        )
+        if labels is None and self.on:
+            raise LayerscopeError("this batch has no labels: give what the exits are to predict")
+        if labels is None or not self.module.training:
+            told = {"num_items_in_batch": items} if items is not None and self._takes_items else {}
+            if self.score is not None and labels is not None:
+                return self._scored(self.score, told, *args, labels=labels, **named)
+            return self._own(*args, labels=labels, **named, **told)
+
+        def call() -> Any:
+            return self._own(*args, **named)
+
+        head: Any = self.exits.head or nn.Identity()
+        heads: nn.ModuleList | None = getattr(self.module, HEADS, None)
+        options: dict[str, Any] = {"shift": self.shift, "items": items}
+        if self.on:
+            loss = self.objective.loss(self.exits(call), labels, head, self.exits.layers, heads, **options)
+        else:
+            loss = aligned_loss([self.exits.last(call)], labels, head, **options)
+            for parameter in heads.parameters() if heads is not None else ():
+                loss = loss + 0.0 * parameter.sum()  # DDP waits for the gradient of every weight
         return ModelOutput(loss=loss)
 
+    def _scored(self, score: Score, told: dict[str, Any], *args: Any, labels: Tensor, **named: Any) -> Any:
+        """Return what the model itself gives, after `score` has seen every exit of the same pass."""
+        output, read = self.every.reading(
+            lambda: self._own(*args, labels=labels, **named, **told), lambda: self._own(*args, **named)
+        )
+        score(read, self._readers(), labels)
+        return output
 
+    def _readers(self) -> list[Head]:
+        """Return what reads each layer from 1 on: its own head where it has one, else the model's."""
+        shared = self.every.head or nn.Identity()
+        own = dict(zip(self.exits.layers, getattr(self.module, HEADS, ()), strict=False))
+        return [own.get(layer, shared) for layer in self.every.layers]
+
+
+@torch.no_grad()
 def _shifts(module: nn.Module, inputs: Inputs) -> bool:
-    """Return whether the model's own loss compares position t with label t + 1, as its value tells."""
+    """Return whether the model's own loss compares position t with label t + 1; told by labels of position 0 alone."""
     named: dict[str, Any] = {key: value for key, value in inputs.named.items() if accepts(module, key)}
-    with evaluating(module), torch.no_grad():
-        logits: Tensor = module(**named).logits.float()
+    with evaluating(module):
+        logits: Tensor = module(**named).logits
         shape = logits.shape[:-1]
-        generator = torch.Generator().manual_seed(0)
-        labels = torch.randint(0, logits.shape[-1], shape, generator=generator).to(logits.device)
+        labels = torch.randint(0, logits.shape[-1], shape, generator=torch.Generator().manual_seed(0)).to(logits.device)
         try:
-            own = module(**named, labels=labels).loss.float()
+            own: Tensor = module(**named, labels=labels).loss
         except Exception as error:
             raise LayerscopeError(
                 f"{type(module).__name__} takes no class of each {'token' if len(shape) > 1 else 'sample'} as labels "
                 f"({type(error).__name__}): aligned training takes models of classes or tokens"
             ) from error
-    plain = nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
-    if torch.isclose(own, plain, rtol=TOLERANCE):
-        return False
-    if len(shape) > 1 and shape[1] > 1:
-        moved = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
-        if torch.isclose(own, moved, rtol=TOLERANCE):
-            return True
-    raise LayerscopeError(
-        f"the loss of {type(module).__name__} is no cross-entropy of classes or tokens: set problem_type to "
-        "single_label_classification, or train another model"
-    )
+        shift = False
+        if len(shape) > 1 and shape[1] > 1:
+            first = torch.full_like(labels, IGNORED)
+            first[:, 0] = labels[:, 0]
+            told = module(**named, labels=first).loss
+            shift = not (bool(torch.isfinite(told)) and bool(told > 0))
+    wanted = aligned_loss([logits], labels, nn.Identity(), shift=shift)
+    if not torch.isclose(own.to(wanted.dtype), wanted, rtol=1e-3 if own.dtype.itemsize > 2 else 2e-2):
+        raise LayerscopeError(
+            f"the loss of {type(module).__name__} is no cross-entropy of classes or tokens: set problem_type to "
+            "single_label_classification, or train another model"
+        )
+    return shift

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, accepts, hidden_of
 from layerscope.models.lens import bypassed, logits_of
+from layerscope.models.stack import Stack
+from layerscope.models.trace import Call as TracedCall
 from layerscope.models.trace import same, trace
 
 Call = Callable[[], Any]
@@ -32,8 +34,8 @@ class Exits:
 
     def __init__(self, model: LayeredModel, inputs: Inputs, layers: Sequence[int] | None = None) -> None:
         """Find the head by a probe on `inputs`, a small batch; `layers` are the exits, None is 1 … L."""
-        self.module, self.stack = model.module, model.stack
-        self.layers = _checked(model, layers)
+        self.model, self.module, self.stack = model, model.module, model.stack
+        self.layers = checked(model, layers)
         self._head, self._at_once = None, True
         with evaluating(self.module), torch.no_grad():
             own = logits_of(_call(self.module, inputs)())
@@ -41,8 +43,14 @@ class Exits:
                 raise LayerscopeError(
                     f"{model.loaded.name} has no head over its {self.stack.part}: give a model with one"
                 )
-            self._head = _linear(self.module, inputs, own)
+            calls = trace(self.module, "", inputs)
+            _check_widths(self.module, self.stack, calls)
+            self._head = _linear(calls, own)
             self._at_once = self._agrees(inputs, own)
+
+    def over_all(self, inputs: Inputs) -> Exits:
+        """Return the exits at every layer from 1 on."""
+        return self if len(self.layers) == self.stack.depth else Exits(self.model, inputs)
 
     @property
     def head(self) -> nn.Linear | None:
@@ -54,63 +62,65 @@ class Exits:
         """Return what each exit gives, `[B, …, D]` for `head`, or logits `[B, …, K]`, from one call of the model."""
         return self._stacked(call) if self._at_once else self._one_by_one(call)
 
+    def last(self, call: Call) -> Tensor:
+        """Return what the model's own last layer gives `head`, or its logits, from one call of the model."""
+        with self._headless() as given:
+            output = call()
+        found = given[-1] if given else logits_of(output)
+        if found is None:
+            raise RuntimeError("the head gave no logits")
+        return found
+
     def _stacked(self, call: Call) -> list[Tensor]:
-        with self._headless() as given, self._recorded(stack=True):
+        with self._headless() as given, self._recorded(self.layers):
             output = call()
         found = given[-1] if given else logits_of(output)
         if found is None or len(found) % len(self.layers):
             raise RuntimeError("the code after the blocks did not read every exit")
         return list(found.chunk(len(self.layers)))
 
+    def reading(self, own: Call, bare: Call) -> tuple[Any, Callable[[int], Tensor]]:
+        """Return what the model itself gives in `own`, and what returns what the exit at a place gives.
+
+        `own` may be given labels, `bare` is the same call without. Of a linear head all exits come out of one pass;
+        else the code after the blocks runs once more for each exit that is asked for.
+        """
+        if self.head is not None and self._at_once:
+            with self._headless(len(self.layers)) as given, self._recorded(self.layers):
+                output = own()
+            return output, given[-1].chunk(len(self.layers)).__getitem__
+        with self._recorded() as states:
+            output = own()
+        return output, lambda place: self._alone(bare, states[self.layers[place] - 1])
+
     def _one_by_one(self, call: Call) -> list[Tensor]:
-        with self._headless(), self._recorded(stack=False) as states:
+        with self._headless(), self._recorded() as states:
             call()
-        found = []
-        for layer in self.layers:
-            with self._headless() as given, bypassed(self.module, self.stack, states[layer - 1]):
-                output = call()
-            logits = given[-1] if given else logits_of(output)
-            if logits is None:
-                raise RuntimeError("the head gave no logits")
-            found.append(logits)
-        return found
+        return [self._alone(call, states[layer - 1]) for layer in self.layers]
+
+    def _alone(self, call: Call, state: Tensor) -> Tensor:
+        """Return what one exit gives, by the code after the blocks."""
+        with bypassed(self.module, self.stack, state):
+            return self.last(call)
+
+    def _recorded(self, stacked: Sequence[int] = ()) -> AbstractContextManager[list[Tensor]]:
+        return recorded(self.module, self.stack.blocks, stacked)
 
     @contextmanager
-    def _recorded(self, *, stack: bool) -> Iterator[list[Tensor]]:
-        """Within, keep the states of the blocks as they come; with `stack` the last block gives those of all exits."""
-        states: list[Tensor] = []
-
-        def after(_: nn.Module, __: object, output: Any) -> Any:
-            hidden = hidden_of(output)
-            if hidden is None:
-                raise RuntimeError("a block gave no hidden state")
-            states.append(hidden)
-            if not stack or len(states) < self.stack.depth:
-                return None
-            return _put(output, hidden, torch.cat([states[layer - 1] for layer in self.layers]))
-
-        paths = dict.fromkeys(self.stack.blocks)
-        handles = [self.module.get_submodule(path).register_forward_hook(after) for path in paths]
-        try:
-            yield states
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    @contextmanager
-    def _headless(self) -> Iterator[list[Tensor]]:
-        """Within, the head hands on what it is given, which is kept."""
+    def _headless(self, stacked: int = 0) -> Iterator[list[Tensor]]:
+        """Within, the head hands on what it is given, which is kept; of `stacked` exits it reads the last one."""
         given: list[Tensor] = []
         head = self.head
         if head is None:
             yield given
             return
 
+        own, read = head.__dict__.get("forward"), head.forward
+
         def keep(states: Tensor) -> Tensor:
             given.append(states)
-            return states
+            return read(states.chunk(stacked)[-1]) if stacked else states
 
-        own = head.__dict__.get("forward")
         head.forward = keep  # type: ignore[method-assign, assignment]
         try:
             yield given
@@ -135,7 +145,33 @@ class Exits:
         )
 
 
-def _checked(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int, ...]:
+@contextmanager
+def recorded(module: nn.Module, blocks: Sequence[str], stacked: Sequence[int] = ()) -> Iterator[list[Tensor]]:
+    """Within, keep the states of the blocks as they come; the last block gives those of the `stacked` layers, if any.
+
+    `blocks` names the module of every block execution; the states of layers are stacked along the batch.
+    """
+    states: list[Tensor] = []
+
+    def after(_: nn.Module, __: object, output: Any) -> Any:
+        hidden = hidden_of(output)
+        if hidden is None:
+            raise RuntimeError("a block gave no hidden state")
+        states.append(hidden)
+        if not stacked or len(states) < len(blocks):
+            return None
+        return _put(output, hidden, torch.cat([states[layer - 1] for layer in stacked]))
+
+    handles = [module.get_submodule(path).register_forward_hook(after) for path in dict.fromkeys(blocks)]
+    try:
+        yield states
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def checked(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int, ...]:
+    """Return the depths of exits, None is every layer from 1 on; raises `LayerscopeError` for others."""
     depth = model.stack.depth
     found = tuple(range(1, depth + 1)) if layers is None else tuple(layers)
     if not found or list(found) != sorted(set(found)) or found[0] < 1 or found[-1] > depth:
@@ -150,10 +186,34 @@ def _call(module: nn.Module, inputs: Inputs) -> Call:
     return lambda: module(**named)
 
 
-def _linear(module: nn.Module, inputs: Inputs, own: Tensor) -> str | None:
-    """Return the path of the linear layer whose output is the logits, if one is."""
-    calls = [call for call in trace(module, "", inputs) if isinstance(call.module, nn.Linear)]
-    return next((call.path for call in reversed(calls) if same(call.returned.to(own.dtype), own)), None)
+def _check_widths(module: nn.Module, stack: Stack, calls: list[TracedCall]) -> None:
+    """Raise where blocks of the same kind lie outside the stack because their states have another width."""
+    kind, inside = type(module.get_submodule(stack.blocks[-1])), tuple(f"{path}." for path in stack.blocks)
+    for call in calls:
+        if type(call.module) is not kind or f"{call.path}.".startswith(inside):
+            continue
+        if call.returned.shape[-1] != stack.width or call.given.shape[-1] != stack.width:
+            raise LayerscopeError(
+                f"layers differ in width: {call.path} turns {call.given.shape[-1]} features into "
+                f"{call.returned.shape[-1]}, {stack.blocks[-1]} gives {stack.width}; one head reads layers of one width"
+            )
+
+
+def _linear(calls: list[TracedCall], own: Tensor) -> str | None:
+    """Return the path of the linear layer whose output is the logits, if one is.
+
+    A layer that an adapter wraps and adds to is none: what it gives is not yet the logits, though it is at the start.
+    """
+    calls = [call for call in calls if same(call.returned.to(own.dtype), own)]
+    linear = next((call for call in reversed(calls) if isinstance(call.module, nn.Linear)), None)
+    if linear is None:
+        return None
+    inside = set(linear.module.parameters())
+    for call in calls:
+        wraps = linear.path.startswith(f"{call.path}.") and same(call.given, linear.given)
+        if wraps and any(p.requires_grad and p not in inside for p in call.module.parameters()):
+            return None
+    return linear.path
 
 
 def _put(output: Any, hidden: Tensor, other: Tensor) -> Any:

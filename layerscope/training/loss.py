@@ -44,16 +44,17 @@ def aligned_loss(
 
     Raises:
         LayerscopeError: for exits that differ in shape (told which), labels that do not fit or are outside the head's
-            classes, and a batch of which every label is ignored.
+            classes, and a batch of which every label is ignored (with `items` above 0, which count other batches
+            too, such a batch adds 0).
 
     Source: Tracing Representation Progression, equation 4 and section 3.
 
     """
-    rows, truth = counted(states, labels, shift=shift, ignore_index=ignore_index)
+    rows, truth = counted(states, labels, shift=shift, ignore_index=ignore_index, items=items)
     shares = shares_of(len(rows), layers, weights)
     rows = rows if norm is None else [norm(row) for row in rows]
     if isinstance(head, nn.Linear):
-        _check_classes(truth, head.out_features)
+        check_classes(truth, head.out_features)
         found = chunked_cross_entropy(rows, head.weight, head.bias, truth, shares)
     else:
         found = _plain(rows, head, truth, shares)
@@ -61,7 +62,12 @@ def aligned_loss(
 
 
 def counted(
-    states: Tensor | Sequence[Tensor], labels: Tensor, *, shift: bool = False, ignore_index: int = IGNORED
+    states: Tensor | Sequence[Tensor],
+    labels: Tensor,
+    *,
+    shift: bool = False,
+    ignore_index: int = IGNORED,
+    items: Tensor | float | None = None,
 ) -> tuple[list[Tensor], Tensor]:
     """Return the states `[N, D]` of each exit whose labels count, and these labels `[N]`.
 
@@ -72,8 +78,8 @@ def counted(
     if shift:
         exits, labels = [state[..., :-1, :] for state in exits], labels[..., 1:]
     counts = labels != ignore_index
-    truth = labels[counts]
-    if not len(truth):
+    truth = labels[counts].long()
+    if not len(truth) and not items:
         raise LayerscopeError("every label of this batch is ignored: leave such batches out")
     return [state[counts] for state in exits], truth
 
@@ -94,7 +100,7 @@ def _plain(rows: Sequence[Tensor], head: Callable[[Tensor], Tensor], truth: Tens
             raise LayerscopeError(
                 f"the head turns {tuple(row.shape)} into {tuple(logits.shape)}: one row each is needed"
             )
-        _check_classes(truth, logits.shape[-1])
+        check_classes(truth, logits.shape[-1])
         logits = logits if logits.dtype == torch.float64 else logits.float()
         total = total + share * nn.functional.cross_entropy(logits, truth, reduction="sum")
     return torch.as_tensor(total)
@@ -109,13 +115,18 @@ def _check(exits: Sequence[Tensor], labels: Tensor) -> None:
                 f"exit {number} has states of shape {tuple(state.shape)} and the last one {tuple(exits[-1].shape)}: "
                 "one head reads exits of one shape"
             )
+    if labels.is_floating_point():
+        raise LayerscopeError(f"labels are {labels.dtype}: give classes, as whole numbers")
     if labels.shape != exits[-1].shape[:-1]:
         raise LayerscopeError(
             f"states {tuple(exits[-1].shape)} and labels {tuple(labels.shape)}: give one label for each state"
         )
 
 
-def _check_classes(truth: Tensor, classes: int) -> None:
+def check_classes(truth: Tensor, classes: int) -> None:
+    """Raise `LayerscopeError` where a label is none of the head's classes."""
+    if not len(truth):
+        return
     low, high = int(truth.min()), int(truth.max())
     if low < 0 or high >= classes:
         wrong = low if low < 0 else high

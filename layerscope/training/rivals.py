@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.errors import LayerscopeError
-from layerscope.training.loss import IGNORED, aligned_loss, counted, shares_of
+from layerscope.training.loss import IGNORED, aligned_loss, check_classes, counted, shares_of
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
 """Of two sets of rows `[N, D]`, a scalar, 1 where they say the same."""
@@ -28,7 +28,8 @@ def linear_cka(one: Tensor, two: Tensor) -> Tensor:
     wide = len(a) < a.shape[-1]  # the cheaper of the Grams and the features
     inner = [(x @ x.T, y @ y.T) if wide else (x.T @ y, x.T @ y) for x, y in ((a, b), (a, a), (b, b))]
     cross, own_a, own_b = ((x * y).sum() for x, y in inner)
-    return cross / (own_a * own_b).sqrt().clamp_min(torch.finfo(one.dtype).tiny)
+    # clamped under the root, whose slope at 0 is infinite: one row alone is no variance
+    return cross / (own_a * own_b).clamp_min(torch.finfo(one.dtype).tiny).sqrt()
 
 
 def similarity_loss(
@@ -48,12 +49,16 @@ def similarity_loss(
 
     The arguments are those of `aligned_loss`. Source: Tracing Representation Progression, appendix B.3.
     """
-    rows, truth = counted(states, labels, shift=shift, ignore_index=ignore_index)
+    rows, truth = counted(states, labels, shift=shift, ignore_index=ignore_index, items=items)
     shares = shares_of(len(rows), layers, weights)
     loss = aligned_loss(rows[-1:], truth, head, items=items)
-    apart = [share * (1 - similarity(row, rows[-1])) for share, row in zip(shares[:-1], rows[:-1], strict=True)]
-    share_of_items = 1.0 if items is None else len(truth) / float(items)
-    return loss + beta * share_of_items * torch.stack(apart).sum() if apart else loss
+    if len(rows) == 1 or not len(truth):
+        return loss
+    with torch.autocast(rows[0].device.type, enabled=False):  # sums of squares overflow in half precision
+        wide = [row if row.dtype == torch.float64 else row.float() for row in rows]
+        apart = [share * (1 - similarity(row, wide[-1])) for share, row in zip(shares, wide[:-1], strict=False)]
+    share_of_items = 1.0 if items is None else len(truth) / items
+    return loss + beta * share_of_items * torch.stack(apart).sum()
 
 
 def classifiers_loss(
@@ -74,11 +79,12 @@ def classifiers_loss(
     With `distillation` δ each exit but the last adds λ_ℓ δ T² KL(p_L ‖ p_ℓ) at temperature T, the last exit's
     probabilities held fixed (Hinton et al. 2015). Further arguments are those of `aligned_loss`.
     """
-    rows, truth = counted(states, labels, shift=shift, ignore_index=ignore_index)
+    rows, truth = counted(states, labels, shift=shift, ignore_index=ignore_index, items=items)
     shares = shares_of(len(rows), layers, weights)
     if len(heads) != len(rows):
         raise LayerscopeError(f"{len(rows)} exits and {len(heads)} heads: give one for each")
     logits = [head(row) for head, row in zip(heads, rows, strict=True)]
+    check_classes(truth, logits[-1].shape[-1])
     logits = [one if one.dtype == torch.float64 else one.float() for one in logits]
     teacher = (logits[-1].detach() / temperature).log_softmax(-1)
     total = logits[-1].new_zeros(())

@@ -3,31 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import Trainer
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
+from layerscope.training.guard import Guard, check_options
+from layerscope.training.history import History, Rewinds, about_data, manifest
+from layerscope.training.layer_evaluation import LayerEvaluation
 from layerscope.training.objectives import Objective
+from layerscope.training.resuming import load_renamed
+
+EVALUATION = "Evaluation"
+"""What the Trainer calls the loop of `evaluate`, and not that of `predict`."""
 
 
 class AlignedTrainer(Trainer):  # type: ignore[misc]
     """`transformers.Trainer` with an objective over exits; everything else is the Trainer's.
+
+    Every evaluation reads each layer 1 … L through the model's head (of "classifiers" each through its own), in the
+    passes that make its own loss, and adds to its metrics `eval_accuracy` (of a language model `eval_perplexity`) and
+    `eval_accuracy_layer_K`, `eval_cosine_layer_K` (to the last layer), `eval_saturation_layer`, `eval_effective_depth`
+    and `eval_nc1`.
 
     Args:
         model: a model with a head: sequence, token, image or audio classification, causal or masked language modelling.
         objective: what the exits are asked for, or its name.
         layers: the exits, None is every layer from 1 on.
         part: which stack, where a model has several.
+        history: a run folder that gets what each layer can at every evaluation, by step: `open_run` and `report` read
+            it. Of several evaluation sets each has a folder of its own in it, by its name.
         **options: the Trainer's own.
 
     Raises:
-        LayerscopeError: for a model without a head, and for a loss that is no cross-entropy.
+        LayerscopeError: for a model without a head, for a loss that is no cross-entropy, and for options that take the
+            loss from elsewhere.
 
     """
 
@@ -38,13 +55,26 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
         objective: Objective | str = "aligned",
         layers: Sequence[int] | None = None,
         part: str | None = None,
+        history: str | Path | None = None,
         **options: Any,
     ) -> None:
         self.objective = Objective(objective) if isinstance(objective, str) else objective  # type: ignore[arg-type]
         layered = layered_model(model, options.get("processing_class"), part)
         inputs = _probe(layered)
         self.exit_loss = ExitLoss(Exits(layered, inputs, layers), self.objective, inputs)
+        self.layer_evaluation = LayerEvaluation(layered, self.exit_loss)
+        self.history: History | None = None
         super().__init__(model=model, **options)
+        check_options(self)
+        self.guard = Guard(self.exit_loss)
+        self.add_callback(self.guard)
+        self.model_accepts_loss_kwargs = True  # the exits' loss divides by them, whatever the model's own does
+        if history is not None:
+            told = self.layer_evaluation
+            notes = [*layered.notes, *filter(None, [told.left_out])]
+            self.history = History(history, manifest(layered, self.objective, told.language_model, self.args, notes))
+            self.add_callback(Rewinds(self.history))
+        self._modality = layered.encoder.modality
 
     def compute_loss(
         self,
@@ -56,9 +86,53 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
         """Return the loss of the objective in its steps, else the model's own."""
         self.exit_loss.on = bool(model.training and self.objective.counts_in(self.state.global_step + 1))
         try:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            found = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         finally:
             self.exit_loss.on = False
+        if model.training:
+            self.guard.watch(found[0] if return_outputs else found, inputs)
+        return found
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
+        """Train as the Trainer does; raises `LayerscopeError` for a loss that is not finite or another objective."""
+        self.guard.resuming(resume_from_checkpoint, self.args.output_dir)
+        return super().train(resume_from_checkpoint, *args, **options)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        load_renamed(self.model if model is None else model, Path(resume_from_checkpoint))
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        step = self.state.global_step
+        folder = str(Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{step}")
+        self.guard.before_save(self.model, folder, step, self.args.should_save)
+        super()._save_checkpoint(model, trial)
+
+    def evaluation_loop(
+        self,
+        dataloader: Any,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> Any:
+        """Return the Trainer's own output, with the scores of every layer, from the same passes, in its metrics."""
+        with self.layer_evaluation.scoring(self.accelerator):
+            output = super().evaluation_loop(
+                dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
+            )
+        for name, value in self.layer_evaluation.logged().items():
+            output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)  # what compute_metrics gave stays
+        if self.history is not None and description == EVALUATION and self.layer_evaluation.rows:
+            self._keep(self.history, dataloader.dataset, output.num_samples, metric_key_prefix)
+        return output
+
+    def _keep(self, history: History, dataset: Any, samples: int, prefix: str) -> None:
+        """Write the last evaluation, in one process."""
+        if self.is_world_process_zero():
+            data = about_data(dataset, samples, self._modality)
+            name = "" if prefix == "eval" else prefix.removeprefix("eval_")
+            history.write(self.state.global_step, self.layer_evaluation.rows, data, name)
 
 
 def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:

@@ -47,6 +47,15 @@ def test_value_and_gradients_are_those_of_the_plain_sum(monkeypatch, bias, chunk
         assert torch.allclose(one, two, rtol=0, atol=1e-10)
 
 
+def test_no_more_than_a_chunk_of_logits_exists(monkeypatch):
+    monkeypatch.setattr(chunked, "CHUNK", 5 * K)
+    sizes, own = [], nn.functional.linear
+    monkeypatch.setattr(nn.functional, "linear", lambda *a: sizes.append(len(a[0])) or own(*a))
+    states, labels, head = case()
+    aligned_loss(states, labels, head).backward()
+    assert max(sizes) == 5 and sum(sizes) == E * int((labels != -100).sum())
+
+
 def test_each_label_shifts_to_the_token_before_it():
     torch.manual_seed(1)
     states = torch.randn(E, 3, 7, D, dtype=torch.float64, requires_grad=True)
@@ -69,6 +78,16 @@ def test_uneven_shares_of_two_processes_add_up_to_one():
     halves = [aligned_loss([s[part] for s in states], labels[part], head, items=items)
               for part in (slice(0, 9), slice(9, N))]  # fmt: skip
     assert sum(halves).item() == pytest.approx(whole.item(), abs=1e-12)
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_a_share_without_labels_adds_nothing(linear: bool):
+    states, labels, head = case()
+    leaves = [*states, *head.parameters()]
+    empty = aligned_loss(states, torch.full_like(labels, -100), head if linear else (lambda h: head(h)), items=7)
+    assert empty.item() == 0 and all((g == 0).all() for g in gradients(empty, leaves))
+    with pytest.raises(LayerscopeError, match="every label of this batch is ignored"):
+        aligned_loss(states, torch.full_like(labels, -100), head, items=0)
 
 
 def test_half_precision_is_as_near_as_its_products():

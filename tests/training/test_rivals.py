@@ -52,3 +52,31 @@ def test_a_head_for_each_layer_with_and_without_distillation():
     assert (torch.autograd.grad(found, states[2], retain_graph=True)[0] != 0).any()
     with pytest.raises(LayerscopeError, match="3 exits and 2 heads"):
         classifiers_loss(states, labels, heads[:2])
+
+
+@pytest.mark.parametrize("similarity", [mean_cosine, linear_cka])
+def test_one_row_and_no_row_have_finite_gradients(similarity):
+    states, labels, head = case()
+    leaves = [*states, *head.parameters()]
+    one = similarity_loss([s[:1] for s in states], labels[:1], head, similarity)
+    assert all(torch.isfinite(g).all() for g in torch.autograd.grad(one, leaves))
+    none = torch.full_like(labels, -100)
+    for loss in (
+        similarity_loss(states, none, head, similarity, items=torch.tensor(5)),
+        classifiers_loss(states, none, [head] * E, distillation=0.5, items=5),
+    ):
+        assert loss.item() == 0
+        found = [g for g in torch.autograd.grad(loss, leaves, allow_unused=True) if g is not None]
+        assert found and all((g == 0).all() for g in found)
+
+
+def test_shares_of_the_rivals_add_up_over_processes():
+    states, labels, head = case()
+    parts = [slice(0, 3), slice(3, N)]
+    whole = similarity_loss(states, labels, head, mean_cosine, beta=0.7)
+    halves = [similarity_loss([s[p] for s in states], labels[p], head, mean_cosine, beta=0.7, items=N) for p in parts]
+    assert sum(halves).item() == pytest.approx(whole.item())
+    heads = [nn.Linear(D, K, dtype=torch.float64) for _ in range(E)]
+    whole = classifiers_loss(states, labels, heads, distillation=0.3)
+    halves = [classifiers_loss([s[p] for s in states], labels[p], heads, distillation=0.3, items=N) for p in parts]
+    assert sum(halves).item() == pytest.approx(whole.item())

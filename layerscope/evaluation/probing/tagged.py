@@ -40,19 +40,25 @@ def read_tagged(path: str, samples: int | None, seed: int) -> Tagged:
     A row has `tokens` (or `words`) and `labels` (or `tags`), two lists of one length, or texts with blanks between.
     Raises `LayerscopeError` for what is no such table, and where fewer than 2 labels stand in 5 sentences.
     """
+    found = tagged_rows(path)
+    if samples is not None and samples < len(found.sentences):
+        chosen = np.sort(np.random.default_rng(seed).choice(len(found.sentences), samples, replace=False))
+        found = Tagged(found.name, tuple(found.sentences[i] for i in chosen), tuple(found.labels[i] for i in chosen))
+    _check(found, path)
+    return found
+
+
+def tagged_rows(path: str, reader: str = "token-probe") -> Tagged:
+    """Return every tagged sentence of a table file, for `reader`, which its errors name."""
     place = existing(path, "task file")
     suffix = next((s.lower() for s in reversed(place.suffixes) if s.lower() != ".gz"), "")
     if place.is_dir() or suffix not in (*SEPARATORS, *JSON_LINES, *PARQUET):
-        raise LayerscopeError(f"{path} is no table: token-probe reads JSONL, CSV, TSV or Parquet")
+        raise LayerscopeError(f"{path} is no table: {reader} reads JSONL, CSV, TSV or Parquet")
     frame = read_frame(place, suffix, [])
     words, labels = (_column(frame, names, path) for names in (WORDS, LABELS))
     rows = [_row(*cells, f"{path}: row {i}") for i, cells in enumerate(zip(words, labels, strict=True), start=1)]
-    if samples is not None and samples < len(rows):
-        rows = [rows[i] for i in np.sort(np.random.default_rng(seed).choice(len(rows), samples, replace=False))]
     name = place.name[: place.name.lower().rindex(suffix)]
-    found = Tagged(folder_name(name), tuple(row[0] for row in rows), tuple(row[1] for row in rows))
-    _check(found, path)
-    return found
+    return Tagged(folder_name(name), tuple(row[0] for row in rows), tuple(row[1] for row in rows))
 
 
 def _column(frame: Any, names: Sequence[str], path: str) -> list[Any]:

@@ -93,7 +93,7 @@ def _drawers(members: list[Member]) -> Iterator[tuple[str, Drawer]]:
     there = {metric for metric, _ in found}
     yield "curves", partial(draw_curves, members, found)
     for metric in ("cosine_similarity", "cka"):
-        if metric in there:
+        if metric in there and any(member.run.has_states for member in members):
             yield metric, partial(draw_pairs, members, metric)
     if any(member.boxes for member in members):
         yield "cosine_to_last", partial(draw_boxes, members)

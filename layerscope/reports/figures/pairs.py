@@ -60,7 +60,8 @@ def _bar(figure: Any, axes: list[Any], image: Any, metric: str, variants: set[st
 
 
 def _poolings(member: Member, metric: str) -> list[str | None]:
-    return list(dict.fromkeys(curve.pooling for curve in member.of(metric)))
+    poolings = member.of(metric) if member.run.has_states else []  # a history has no square
+    return list(dict.fromkeys(curve.pooling for curve in poolings))
 
 
 def _square(member: Member, metric: str, pooling: str | None) -> pd.DataFrame:

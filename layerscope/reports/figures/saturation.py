@@ -45,7 +45,7 @@ def _bars(axis: Any, member: Member, curve: Curve, most: int) -> None:
     axis.set_ylabel(f"% of {curve.n:,} predictions")
     axis.set_xlabel("layer from which the prediction stays" if member.alone else "settles at layer")
     mark_layers(axis, member.run.depth, most, first=1)
-    rows = member.run.table()
+    rows = member.run.at()
     mean = rows.loc[rows["metric"] == "saturation_layer", "value"]
     if not len(mean) or not math.isfinite(mean.iloc[0]):
         return

@@ -94,7 +94,7 @@ def shown(runs: Sequence[Run]) -> list[Shown]:
     """Read runs as far as they are finished; a run without any table is an error of its own."""
     found = []
     for name, run in zip(run_names(runs), runs, strict=True):
-        table, known = run.table(), curves(run)
+        table, known = run.at(), curves(run)
         found.append(Shown(plain(name), run, known, findings(run, known), table))
     return found
 
@@ -174,12 +174,13 @@ def _line(index: int, curve: Curve, run: Run) -> Json:
     points = [*layers, run.depth] if curve.final is not None else layers
     sites = [curve.site] * len(layers) + [run.final] * (curve.final is not None)
     values, errors = list(curve.values), list(curve.stderr)
+    by_token = about(curve.metric).needs == "tokens" or run.info["model"].get("lens") == "tokens"
     if curve.final is not None:
         values, errors = [*values, curve.last()[0]], [*errors, curve.last()[1]]
     return {
         "run": index,
         "pooling": curve.pooling,
-        "named": pooling_name(curve.pooling),
+        "named": pooling_name(curve.pooling) if by_token or curve.pooling else "",
         "counted": f"N: {curve.n:,}" + (f", {curve.n_skipped:,} skipped" if curve.n_skipped else ""),
         "layers": points,
         "sites": sites,
@@ -209,7 +210,7 @@ def pair_figures(runs: Sequence[Shown]) -> Iterator[Figure]:
         if choices := [choice for i, entry in enumerate(runs) for choice in _squares(i, entry, name)]:
             title = f"{_capital(about(name).title)} of every two layers"
             text = f"A heat map: {about(name).meaning}"
-            yield from _beside("heat", title, text, choices, about(name))
+            yield from beside("heat", title, text, choices, about(name))
     choices = [
         {"run": i, "choice": pooling_name(boxes_pooling(entry.run)), "boxes": [_box(box) for box in found]}
         for i, entry in enumerate(runs)
@@ -220,11 +221,13 @@ def pair_figures(runs: Sequence[Shown]) -> Iterator[Figure]:
         f"{WHISKERS[0]} to {WHISKERS[1]} %, dots for the samples furthest beyond them."
     )
     title = "Each sample's cosine to the last layer"
-    yield from _beside("box", title, text, choices, about("cosine_similarity"))
+    yield from beside("box", title, text, choices, about("cosine_similarity"))
 
 
 def _squares(index: int, entry: Shown, name: str) -> Iterator[Json]:
     rows = entry.tables[(entry.tables["metric"] == name) & entry.tables["layer_b"].notna()]
+    if not entry.run.has_states:
+        return  # a history knows of each layer and the last one only
     for pooling in rows["pooling"].unique():
         yield {"run": index, "choice": pooling_name(pooling), "metric": name, "pooling": pooling}
 
@@ -261,7 +264,7 @@ def saturation_figures(runs: Sequence[Shown]) -> Iterator[Figure]:
             }
         )
     text = "Bars by layer: the share of predictions that settle there."
-    yield from _beside("bars", "Where predictions settle", text, choices, about("saturation_layer"))
+    yield from beside("bars", "Where predictions settle", text, choices, about("saturation_layer"))
 
 
 BESIDES = {"similarity": pair_figures, "head": saturation_figures}
@@ -270,7 +273,7 @@ SIDE_BY_SIDE = 3
 """Plots that hold one run each stand beside each other up to this many; then each offers the choice of a run."""
 
 
-def _beside(kind: str, title: str, text: str, choices: list[Json], metric: Metric) -> Iterator[Figure]:
+def beside(kind: str, title: str, text: str, choices: list[Json], metric: Metric, unit: str = "") -> Iterator[Figure]:
     """Yield a figure of plots beside each other, one choice (a run, or a pooling of it) each; none without a choice."""
     if not choices:
         return
@@ -282,4 +285,4 @@ def _beside(kind: str, title: str, text: str, choices: list[Json], metric: Metri
     firsts = [found[shared[0]] if shared else min(found.values()) for found in by_run.values()]
     places = firsts if len(by_run) > 1 else list(range(len(choices)))
     drawn = {"choices": choices, "places": places[:SIDE_BY_SIDE]}
-    yield Figure(title, kind, text, drawn, metric)
+    yield Figure(title, kind, text, drawn, metric, unit)

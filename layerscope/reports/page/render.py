@@ -24,17 +24,18 @@ from layerscope.reports.page.score_tables import score_facts, score_frame
 from layerscope.reports.page.scores import score_section
 from layerscope.reports.page.shown_scores import ShownScores, judged_on, members, overlays, shown_scores
 from layerscope.reports.page.tables import layers_table, long_table
+from layerscope.reports.page.training import training_sections
 from layerscope.reports.plain import plain
 from layerscope.runs.run import Run
 
-SCRIPTS = ("values.js", "table.js", "plots.js", "page.js")
+SCRIPTS = ("values.js", "table.js", "plots.js", "training.js", "page.js")
 
 
 def render(runs: Sequence[Run], evaluation: Evaluation | None = None) -> str:
     """Return the page of runs, of an evaluation or of both as HTML, UTF-8, complete in itself."""
     known = shown(runs)
     scores = None if evaluation is None else shown_scores(evaluation, known)
-    parts = [*([] if scores is None else [score_section(scores)]), *sections(known)]
+    parts = [*([] if scores is None else [score_section(scores)]), *training_sections(known), *sections(known)]
     layers = layers_table(known)
     title = page_title(known, scores)
     frame, owners = ([], []) if scores is None else score_frame(scores)
@@ -64,7 +65,7 @@ def render(runs: Sequence[Run], evaluation: Evaluation | None = None) -> str:
             unlike=unlike(runs),
             sections=parts,
             layers=layers,
-            percent=_by_percent(content["runs"], len(known)),
+            percent=_by_percent(content["runs"], known),
             paired=bool(scores and scores.pairings),
             standing_out=standing_out(),
             content=_numbers(content),
@@ -98,9 +99,14 @@ def _members(runs: Sequence[Shown], scores: ShownScores | None) -> list[Json]:
     return found + ([] if scores is None else members(scores))
 
 
-def _by_percent(known: Sequence[Json], runs: int) -> bool:
-    """Return whether depth is told in percent at first: of several runs, and of scores of models of several depths."""
-    return runs > 1 or len({entry["depth"] for entry in known}) > 1
+def _by_percent(known: Sequence[Json], runs: Sequence[Shown]) -> bool:
+    """Return whether depth is told in percent at first: of several runs, and of scores of models of several depths.
+
+    Trainings of several depths are rivals at the same cost: there a layer is a layer.
+    """
+    if runs and all(entry.run.steps for entry in runs):
+        return False
+    return len(runs) > 1 or len({entry["depth"] for entry in known}) > 1
 
 
 def page_title(runs: Sequence[Shown], scores: ShownScores | None) -> str:

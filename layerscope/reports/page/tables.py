@@ -46,7 +46,7 @@ def _rows(index: int, entry: Shown, keys: list[tuple[str, str | None, str | None
     known = {_key(curve): curve for curve in entry.curves}
     depth = entry.run.depth
     final = any(curve.final is not None for curve in entry.curves)
-    places: list[tuple[str, float]] = [(str(layer), layer) for layer in range(depth + 1)]
+    places: list[tuple[str, float]] = [(str(layer), layer) for layer in range(entry.run.columns[0].layer, depth + 1)]
     places += [("final", depth + 0.5)] if final else []
     return [
         {"run": index, "name": name, "place": place, "cells": [_cell(known.get(key), name) for key in keys]}
@@ -70,7 +70,7 @@ def long_table(runs: Sequence[Shown]) -> list[Json]:
     """Return the long frame of all runs by columns, the run's name first; texts as numbers of a list of texts."""
     if not runs:
         return []
-    frames = [entry.tables.assign(run=entry.name) for entry in runs]
+    frames = [entry.run.table().assign(run=entry.name) for entry in runs]
     frame = pd.concat(frames, ignore_index=True)
     names = ["run", *(name for name in frame if name != "run")]
     return [column(name, frame[name]) for name in names]

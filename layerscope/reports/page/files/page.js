@@ -25,7 +25,7 @@ function drawCard({ card, figure, plots, picked }, colors) {
     if (root.classList.contains("printing")) Object.assign(layout, { width: plot.clientWidth, height: plot.clientHeight });
     Plotly.react(plot, data, layout, { displayModeBar: false, responsive: true, showTips: false });
   });
-  if (figure.kind === "curve") writeKey(card.querySelector(".key"), figure, colors);
+  if (figure.lines) writeKey(card.querySelector(".key"), figure, colors);
   else card.querySelector(".key").textContent = noteOf(figure, picked);
 }
 

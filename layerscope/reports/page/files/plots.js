@@ -43,7 +43,7 @@ const allPoolings = poolingsOf(page.figures.flatMap((figure) => figure.lines ?? 
 function look(line, colors) {
   const pooling = Math.max(0, allPoolings.indexOf(line.pooling));
   const entry = page.runs[line.run];
-  const i = entry.alone ? pooling : entry.look;
+  const i = line.look ?? (entry.alone ? pooling : entry.look);
   const dash = DASHES[pooling % DASHES.length];
   return { color: colors.series[i % colors.series.length], dash, symbol: SYMBOLS[i % SYMBOLS.length] };
 }
@@ -318,6 +318,7 @@ function short(text) {
 
 // What tells a line from the others of its plot: the run, and the pooling where there are several.
 function lineName(line, figure) {
+  if (line.name) return short(line.name);
   const pooling = poolingsOf(figure.lines).length > 1 ? line.named : "";
   return [calledBy(line.run), pooling].filter(Boolean).map(short).join(", ");
 }

@@ -1,0 +1,97 @@
+"""A classifier over the mean of an encoder's tokens, kept in a checkpoint that transformers itself can load.
+
+transformers has none for BERT and its kin, but a linear head commutes with the mean: the mean of a token classifier's
+logits is what its head gives on the mean of the tokens. So the checkpoint is that of the token classifier, with
+`head_pooling` "mean" in its config; in memory the model pools before its head, and each sample has one row of logits.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+KEY, MEAN = "head_pooling", "mean"
+
+
+def is_mean_head(config: Any) -> bool:
+    """Return whether a checkpoint's token classifier is meant to be read as a classifier of means."""
+    return getattr(config, KEY, None) == MEAN
+
+
+def mean_headed(module: Any) -> Any:
+    """Return a token classifier, in place, as a classifier of the mean of its tokens; its config says so from now on.
+
+    Its class has the name of the one it was, so that it is saved as that.
+    """
+    kind: Any = type(module)
+    if standard_class(kind) is kind:
+        setattr(module.config, KEY, MEAN)
+        module.__class__ = _pooled(kind)
+    return module
+
+
+def as_told(module: Any) -> Any:
+    """Return a model just loaded as its config wants it: one with a mean head gets it."""
+    return mean_headed(module) if is_mean_head(getattr(module, "config", None)) else module
+
+
+def standard_class(kind: Any) -> Any:
+    """Return transformers' own class, of a class that was made here too."""
+    return kind.__dict__.get("_standard", kind)
+
+
+def head_of(module: Any) -> nn.Linear:
+    """Return the linear head of a token classifier: the one among its own members."""
+    found = [child for child in module.children() if isinstance(child, nn.Linear)]
+    if len(found) != 1:
+        raise TypeError(f"{type(module).__name__} has {len(found)} linear layers of its own, a token classifier one")
+    return found[0]
+
+
+@cache
+def _pooled(base: Any) -> type:
+    signature = inspect.signature(base.forward)
+
+    @functools.wraps(base.forward)
+    def forward(self: Any, *args: Any, **named: Any) -> Any:
+        from transformers.modeling_outputs import SequenceClassifierOutput
+
+        given = signature.bind_partial(self, *args, **named).arguments
+        labels, mask = given.get("labels"), given.get("attention_mask")
+        items = (given.get("kwargs") or {}).get("num_items_in_batch")
+        own = {key: value for key, value in given.items() if key not in ("self", "labels", "kwargs")}
+        rest = {key: value for key, value in (given.get("kwargs") or {}).items() if key != "num_items_in_batch"}
+
+        def pool(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+            return (mean(inputs[0], mask),)
+
+        handle = head_of(self).register_forward_pre_hook(pool)
+        try:
+            output = base.forward(self, **own, **rest | {"return_dict": True})
+        finally:
+            handle.remove()
+        loss = None if labels is None else cross_entropy(output.logits, labels, items)
+        return SequenceClassifierOutput(loss, output.logits, output.hidden_states, output.attentions)
+
+    names = {"forward": forward, "_standard": base, "__module__": base.__module__, "__qualname__": base.__qualname__}
+    return type(base.__name__, (base,), names)
+
+
+def mean(states: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the mean [R, D] of real tokens of states [R, T, D]; the mask's rows [B, T] repeat where R is E·B."""
+    if mask is None:
+        return states.mean(1)
+    rows = mask.repeat(len(states) // len(mask), 1).unsqueeze(-1).to(states.dtype)
+    return (states * rows).sum(1) / rows.sum(1).clamp_min(1)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, items: Tensor | float | None) -> Tensor:
+    """Return the cross-entropy of the samples, over `items` of them where a batch is one of several."""
+    if items is None:
+        return nn.functional.cross_entropy(logits.float(), labels)
+    return nn.functional.cross_entropy(logits.float(), labels, reduction="sum") / torch.as_tensor(items)

@@ -1,0 +1,74 @@
+"""The model card of a trained checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layerscope.early_exit.card import MEAN, READERS, escape
+from layerscope.early_exit.checkpoint import auto_class
+from layerscope.models.mean_head import is_mean_head
+from layerscope.training.data import READS
+from layerscope.training.depths import Line, Trained
+from layerscope.training.place import Place
+
+TOLD = {
+    "standard": "the last layer's loss alone",
+    "aligned": "the loss of one shared head at every layer",
+    "cosine": "the last layer's loss, and the cosine of every layer to it",
+    "cka": "the last layer's loss, and the CKA of every layer to it",
+    "classifiers": "a head of its own for every layer; the checkpoint holds the last one",
+}
+
+
+def write_card(done: Trained, place: Place, module: Any) -> None:
+    """Write README.md into the folder of a trained model."""
+    (place.path / "README.md").write_text(render(done, place, module), encoding="utf-8", errors="replace")
+
+
+def render(done: Trained, place: Place, module: Any) -> str:
+    """Return the card as Markdown with its YAML head."""
+    about, settings = place.about, place.about["settings"]
+    task, name = settings["task"], escape(about["model"]["name"])
+    origin = f"From random weights of {name}'s config" if about["model"]["from_config"] else f"From {name}"
+    reader = READERS[READS.get(task, "text")]
+    held = about["data"]["eval"]
+    depth = done.lines[0].depth
+    speed = f" Speed: {escape(done.measured)}." if done.measured else ""
+    rows = "\n".join(f"| {line.layer} | {_shown(line)} | {_ms(line)} |" for line in done.lines if line.depth == depth)
+    return f"""---
+library_name: transformers
+tags:
+- layerscope
+- {settings["objective"]}
+---
+
+# {name}, {task}
+
+{origin}, trained on {escape(about["data"]["train"]["name"])} for {task} with the objective {settings["objective"]}: \
+{TOLD[settings["objective"]]}. All settings stand in training.json.
+
+| layer | {"perplexity" if done.lines[0].metric == "perplexity" else "accuracy"} | ms per sample |
+| --- | --- | --- |
+{rows}
+
+Scores: {held["samples"]:,} samples of {escape(held["name"])}.{speed}
+
+## Use
+
+```python
+import transformers
+
+model = transformers.{auto_class(module)}.from_pretrained("path/to/this/folder")
+processor = transformers.{reader}.from_pretrained("path/to/this/folder")
+```
+{MEAN if is_mean_head(module.config) else ""}
+A model that ends at layer K: `layerscope truncate path/to/this/folder --layer K --out small`.
+"""
+
+
+def _shown(line: Line) -> str:
+    return f"{line.value:,.1f}" if line.metric == "perplexity" else f"{line.value:.1%}"
+
+
+def _ms(line: Line) -> str:
+    return "–" if line.ms_per_sample is None else f"{line.ms_per_sample:.2f}"

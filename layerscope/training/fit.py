@@ -1,0 +1,151 @@
+"""One model trained into one folder, from its start or from its last checkpoint."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from layerscope.errors import LayerscopeError
+from layerscope.models import LoadOptions
+from layerscope.models.load import without_bars
+from layerscope.progress import Teller
+from layerscope.training.examples import Collator, Epochs, Examples
+from layerscope.training.place import Place, step_of
+from layerscope.training.settings import Settings
+from layerscope.training.telling import Telling
+from layerscope.training.trainer import AlignedTrainer
+
+EVALUATIONS = 10
+CUTS, CUT = (0.5, 0.75), 0.1
+"""Shares of the steps after which "multistep" takes a tenth of the rate."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model to train, on what and how."""
+
+    name: str
+    module: Any
+    processor: Any
+    train: Examples
+    eval: Examples
+    collator: Collator
+    settings: Settings
+    part: str | None = None
+    report_to: str = "none"
+    keep_checkpoints: bool = False
+
+
+def is_main() -> bool:
+    """Return whether this process is the one that writes, of those that torchrun started."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def steps_of(job: Job) -> int:
+    """Return the number of optimiser steps."""
+    chosen = job.settings
+    if chosen.max_steps is not None:
+        return chosen.max_steps
+    batches = math.ceil(len(job.train) / (chosen.batch_size * int(os.environ.get("WORLD_SIZE", "1"))))
+    return math.ceil(chosen.epochs * max(1, math.ceil(batches / chosen.gradient_accumulation)))
+
+
+def fit(job: Job, place: Place, teller: Teller) -> None:
+    """Train, write the model as a standard checkpoint into the folder, and take the checkpoints of the way away."""
+    checkpoint = place.last_checkpoint()
+    steps = steps_of(job)
+    if checkpoint is not None:
+        teller.say(f"going on from {checkpoint}")
+    with without_bars(), closing(Telling(teller, job.name)) as telling:
+        trainer = _trainer(job, place, steps, telling, fresh=checkpoint is None)
+        if checkpoint is not None and step_of(checkpoint) >= steps:  # the Trainer would take one more step
+            trainer._load_from_checkpoint(str(checkpoint))
+        else:
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        trainer.exit_loss.detach()
+        trainer.save_model(str(place.path))
+    if not is_main():
+        return
+    (place.path / "training_args.bin").unlink(missing_ok=True)  # a pickle; training.json tells the same
+    if not job.keep_checkpoints:
+        shutil.rmtree(place.checkpoints, ignore_errors=True)
+
+
+def _trainer(job: Job, place: Place, steps: int, telling: Telling, *, fresh: bool) -> AlignedTrainer:
+    try:
+        from transformers import PrinterCallback, TrainingArguments
+
+        chosen = job.settings
+        on_gpu = LoadOptions(device=chosen.device).place().type == "cuda"
+        every = chosen.eval_every or max(1, steps // EVALUATIONS)
+        args = TrainingArguments(
+            str(place.checkpoints),
+            max_steps=steps,
+            per_device_train_batch_size=chosen.batch_size,
+            per_device_eval_batch_size=chosen.batch_size,
+            gradient_accumulation_steps=chosen.gradient_accumulation,
+            learning_rate=chosen.learning_rate,
+            weight_decay=chosen.weight_decay,
+            warmup_steps=chosen.warmup,
+            lr_scheduler_type="constant" if chosen.scheduler == "multistep" else _warmed(chosen),
+            eval_strategy="steps",
+            eval_steps=every,
+            eval_on_start=fresh,
+            save_strategy="steps",
+            save_steps=every,
+            save_total_limit=2,
+            logging_steps=max(1, min(10, every)),
+            logging_nan_inf_filter=False,
+            seed=chosen.seed,
+            bf16=chosen.dtype == "bf16",
+            use_cpu=not on_gpu,
+            remove_unused_columns=False,
+            label_names=["labels"],
+            disable_tqdm=True,
+            dataloader_pin_memory=on_gpu,
+            report_to=job.report_to,
+        )
+    except ImportError as error:
+        raise LayerscopeError('training needs accelerate: pip install "layerscope[accelerate]"') from error
+    trainer = AlignedTrainer(
+        model=job.module,
+        objective=chosen.for_exits(),
+        layers=chosen.layers,
+        part=job.part,
+        history=place.history,
+        args=args,
+        train_dataset=job.train,
+        eval_dataset=job.eval,
+        data_collator=job.collator,
+        processing_class=job.processor,
+        callbacks=[telling, Epochs(job.train)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    if chosen.scheduler == "multistep":
+        trainer.create_optimizer()
+        trainer.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(trainer.optimizer, _multistep(args, steps))
+    return trainer
+
+
+def _warmed(chosen: Settings) -> str:
+    return "constant_with_warmup" if chosen.scheduler == "constant" and chosen.warmup else chosen.scheduler
+
+
+def _multistep(args: Any, steps: int) -> Any:
+    warm = args.get_warmup_steps(steps)
+
+    def rate(step: int) -> float:
+        return float(min(1.0, (step + 1) / (warm + 1)) * CUT ** sum(step >= cut * steps for cut in CUTS))
+
+    return rate
+
+
+def standard(settings: Settings) -> Settings:
+    """Return the settings of a baseline: the same recipe, the last layer's loss alone."""
+    return replace(settings, objective="standard", layers=None)

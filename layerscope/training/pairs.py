@@ -1,0 +1,61 @@
+"""Pairs of texts with one label, read by a classifier as its tokenizer puts two texts together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from layerscope.inputs import Corpus
+from layerscope.inputs.columns import PAIR_COLUMNS, TEXT_COLUMNS, is_missing
+from layerscope.inputs.tables import read_frame
+from layerscope.training.tagged import table_suffix
+
+SECOND = dict(zip(PAIR_COLUMNS, ("text_b", "sentence2", "sentence_b", "question2", "hypothesis"), strict=True))
+
+
+class Pair(NamedTuple):
+    """Two texts."""
+
+    first: str
+    second: str
+
+
+@dataclass(frozen=True)
+class Ids:
+    """A text, or a pair, as token ids; `types` tells which text of a pair a token is of."""
+
+    ids: tuple[int, ...]
+    types: tuple[int, ...] = ()
+
+
+def paired(corpus: Corpus, data: Any, text_column: str | None) -> Corpus:
+    """Return a corpus whose samples are pairs where its table holds such columns, else the corpus as it is."""
+    suffix = table_suffix(data)
+    if not suffix or text_column is not None or corpus.labels is None:
+        return corpus
+    frame = read_frame(Path(data).expanduser(), suffix, [])
+    named = {str(name).lower(): name for name in reversed(list(frame.columns))}
+    found = next((pair for pair in SECOND.items() if all(name in named for name in pair)), None)
+    if found is None or any(name in named for name in TEXT_COLUMNS):
+        return corpus
+    second = frame[named[found[1]]].tolist()
+    told = (cell if not is_missing(cell) else "" for cell in (second[int(name)] for name in corpus.names))
+    samples = tuple(Pair(first, str(cell)) for first, cell in zip(corpus.samples, told, strict=True))
+    notes = [note for note in corpus.notes if not note.startswith("pairs: ")]
+    return replace(corpus, samples=samples, notes=(*notes, f"pairs: {found[0]} and {found[1]}, read together"))
+
+
+def encoded(samples: Sequence[Any], encoder: Any) -> list[Ids]:
+    """Return texts or pairs as the model's tokenizer reads them, cut at the maximal length."""
+    if not isinstance(samples[0], Pair):
+        return [Ids(tuple(row)) for row in encoder.ids(list(samples))]
+    tokenizer = encoder.tokenizer
+    typed = "token_type_ids" in tokenizer.model_input_names
+    read = tokenizer(
+        [pair.first for pair in samples], [pair.second for pair in samples],
+        truncation=True, max_length=encoder.max_length, return_token_type_ids=typed,
+    )  # fmt: skip
+    types = read["token_type_ids"] if typed else [()] * len(samples)
+    return [Ids(tuple(ids), tuple(of)) for ids, of in zip(read["input_ids"], types, strict=True)]

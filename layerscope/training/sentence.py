@@ -1,0 +1,137 @@
+"""A sentence-transformers loss at every layer of its model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.errors import LayerscopeError
+from layerscope.inspecting import TEXTS
+from layerscope.models import LoadOptions, Override, find_layers, load
+from layerscope.models.capture import evaluating
+from layerscope.training.exits import checked, recorded
+from layerscope.training.weights import exit_weights
+
+TOKENS = "token_embeddings"
+
+
+class AlignedLoss(nn.Module):
+    """Σ λ_ℓ loss over the layers of a SentenceTransformer, for `SentenceTransformerTrainer`.
+
+    The embedding of a layer is what the model cut there would give: its final norm, its pooling and the modules after
+    it. The transformer runs once for each batch that the loss gives it, and what comes after it once for each layer.
+
+    Args:
+        loss: any sentence-transformers loss that holds its `model` and takes one pass for a step; cached ones take two,
+            with the loss between them, and are refused.
+        layers: the exits, None is every layer from 1 on.
+        weights: "linear", "uniform", or a number an exit: see `exit_weights`.
+
+    Raises:
+        LayerscopeError: for a cached loss, one without a model, and a model whose layers its pooling cannot read.
+
+    Source: Tracing Representation Progression, section 3.
+
+    """
+
+    def __init__(
+        self, loss: nn.Module, layers: Sequence[int] | None = None, weights: str | Sequence[float] = "linear"
+    ) -> None:
+        super().__init__()
+        model: Any = getattr(loss, "model", None)
+        if not hasattr(model, "_first_module"):
+            raise LayerscopeError(f"{type(loss).__name__} holds no SentenceTransformer in its .model")
+        for part in loss.modules():
+            if any("Cached" in kind.__name__ for kind in type(part).__mro__):
+                raise LayerscopeError(
+                    f"{type(part).__name__} runs the model a second time after its loss, where no layer can be asked: "
+                    f"give {type(part).__name__.removeprefix('Cached')} with a smaller batch"
+                )
+        self.loss, self.model = loss, model
+        layered = find_layers(load(model, LoadOptions()), "text", TEXTS, Override(), max_length=None, prompt="")
+        self._layered = layered
+        self.layers = checked(layered, layers)
+        self.shares = exit_weights(self.layers, layered.stack.depth, weights)
+        self._check()
+
+    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Tensor:
+        """Return the weighted sum over layers; arguments are those of the loss."""
+        columns = list(sentence_features)
+        total: Any = 0.0
+        with self._exits() as choose:
+            for place, share in enumerate(self.shares):
+                choose(place)
+                # the model writes into what it is given, and the next layer must find it as it was
+                found = self.loss([dict(features) for features in columns], labels)
+                found = torch.stack([*found.values()]).sum() if isinstance(found, dict) else found
+                total = total + share * found
+        return torch.as_tensor(total)
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return what the model card tells of this loss."""
+        return {"loss": type(self.loss).__name__, "layers": list(self.layers), "weights": list(self.shares)}
+
+    @contextmanager
+    def _exits(self) -> Iterator[Callable[[int], None]]:
+        """Within, the transformer gives the token states of the exit that is chosen by its place.
+
+        The first choice runs it, on each batch that the loss brings, and keeps every exit; the others are told the same
+        batches in the same order, and read what was kept.
+        """
+        transformer: Any = self.model_itself[0]
+        own, had = transformer.forward, transformer.__dict__.get("forward")
+        kept: list[tuple[dict[str, Any], tuple[Tensor, ...]]] = []
+        calls: Iterator[Any] = iter(())
+        chosen, first = 0, True
+
+        def choose(place: int) -> None:
+            nonlocal chosen, calls, first
+            chosen, calls, first = place, iter(kept), not kept
+
+        def forward(features: dict[str, Any], **options: Any) -> dict[str, Any]:
+            if first:
+                kept.append(self._stacked(lambda: own(features, **options)))
+            output, states = kept[-1] if first else next(calls)
+            return {**output, TOKENS: states[chosen]}
+
+        transformer.forward = forward
+        try:
+            yield choose
+        finally:
+            del transformer.forward
+            if had is not None:
+                transformer.forward = had
+
+    @property
+    def model_itself(self) -> Any:
+        """The SentenceTransformer, out of what engines wrap around it."""
+        model: Any = self.model
+        while not hasattr(model, "_first_module"):
+            model = model.module if hasattr(model, "module") else model._orig_mod
+        return model
+
+    def _stacked(self, call: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+        """Return the transformer's output, and the token states of every exit, of one run."""
+        with recorded(self._layered.module, self._layered.stack.blocks, self.layers):
+            output = call()
+        return output, output[TOKENS].chunk(len(self.layers))
+
+    @torch.no_grad()
+    def _check(self) -> None:
+        """Raise `LayerscopeError` where the transformer's output does not read the states of its last block alone."""
+        model = self.model
+        prepare = getattr(model, "preprocess", None) or model.tokenize
+        with evaluating(model):
+            features = {key: value.to(model.device) if isinstance(value, Tensor) else value
+                        for key, value in prepare(TEXTS).items()}  # fmt: skip
+            own = model[0](dict(features)).get(TOKENS)
+            last = self._stacked(lambda: model[0](dict(features)))[1][-1] if own is not None else None
+        deepest = self.layers[-1] == self._layered.stack.depth
+        if last is None or last.shape != own.shape or (deepest and not torch.allclose(last, own, rtol=1e-3, atol=1e-4)):
+            raise LayerscopeError(
+                f"the layers of {type(model[0]).__name__} do not give token states that its pooling reads"
+            )

@@ -1,0 +1,94 @@
+"""Small real files to learn from, and tiny models to teach, saved as a user saves them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import tiny
+import transformers as hf
+from PIL import Image
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
+
+
+def rows(n: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Texts of low words are "low", those of high ones "high"."""
+    rng = random.Random(seed)
+    return [(" ".join(rng.choices(tiny.WORDS[45 * (i % 2) :][:45], k=rng.randint(3, 9))), ("low", "high")[i % 2])
+            for i in range(n)]  # fmt: skip
+
+
+def table(path: Path, n: int = 48, seed: int = 0) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows(n, seed)])
+    return path
+
+
+def tags(path: Path, n: int = 32) -> Path:
+    lines = [{"tokens": text.split(), "labels": ["ODD" if int(w[1:]) % 2 else "EVEN" for w in text.split()]}
+             for text, _ in rows(n)]  # fmt: skip
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def novel(path: Path, n: int = 60) -> Path:
+    path.write_text("\n".join(text for text, _ in rows(n)))
+    return path
+
+
+def photos(folder: Path, n: int = 50) -> Path:
+    rng = np.random.default_rng(0)
+    for i in range(n):
+        name = ("dark", "light")[i % 2]
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 128, (16, 16, 3), np.uint8) + 127 * (i % 2)).save(folder / name / f"{i}.png")
+    return folder
+
+
+def sounds(folder: Path, n: int = 16) -> Path:
+    import soundfile
+
+    for i in range(n):
+        name = ("deep", "shrill")[i % 2]
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        wave = 0.3 * np.sin(np.arange(1600 + 40 * i) * (0.05, 0.6)[i % 2])
+        soundfile.write(folder / name / f"{i}.wav", wave, 8000)
+    return folder
+
+
+def encoder(folder: Path) -> Path:
+    """A text encoder without a head."""
+    return tiny.saved(hf.BertModel(hf.BertConfig(**tiny.COMMON, max_position_embeddings=64)), folder, special=True)
+
+
+def masked(folder: Path) -> Path:
+    """A masked language model, whose tokenizer has a mask token."""
+    tiny.saved(tiny.bert(), folder, special=True)
+    text = tiny.tokenizer(special=True)
+    text.add_special_tokens({"mask_token": "[UNK]"})
+    text.save_pretrained(folder)
+    return folder
+
+
+def decoder(folder: Path) -> Path:
+    return tiny.saved(tiny.gpt2(), folder, special=False)
+
+
+def vision(folder: Path) -> Path:
+    """A folder with nothing but a vision model's config."""
+    hf.ViTConfig(**SMALL, image_size=16, patch_size=4).save_pretrained(folder)
+    return folder
+
+
+def speech(folder: Path) -> Path:
+    config = hf.Wav2Vec2Config(
+        **SMALL, vocab_size=12, conv_dim=(16,) * 3, conv_stride=(5, 4, 4), conv_kernel=(10, 8, 4),
+        num_feat_extract_layers=3, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4, mask_time_length=2,
+    )  # fmt: skip
+    hf.Wav2Vec2Model(config).save_pretrained(folder)
+    hf.Wav2Vec2FeatureExtractor(sampling_rate=8000, return_attention_mask=True).save_pretrained(folder)
+    return folder

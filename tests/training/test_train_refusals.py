@@ -1,0 +1,154 @@
+"""What `layerscope train` answers to wrong input: one line each, and nothing is lost."""
+
+import json
+from pathlib import Path
+
+import learning
+import pytest
+import tiny
+from tiny import one_thread
+from typed import cli
+
+import layerscope
+
+__all__ = ["cli", "one_thread"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    learning.encoder(folder / "bert")
+    learning.decoder(folder / "gpt2")
+    learning.vision(folder / "vit")
+    tiny.saved(tiny.classifier(2), folder / "classifier", special=True)
+    learning.table(folder / "texts.csv")
+    learning.novel(folder / "novel.txt")
+    learning.photos(folder / "photos", 8)
+    (folder / "other.csv").write_text("text,label\nw1 w2,low\nw3,new\n")
+    (folder / "alike.csv").write_text("text,label\nw1 w2,low\nw3,low\n")
+    (folder / "empty.csv").write_text("text,label\n")
+    (folder / "plain.csv").write_text("text\nw1 w2\nw3\n")
+    (folder / "broken.json").write_text("{}")
+    return folder
+
+
+CASES = [
+    (["bert", "--train", "texts.csv", "--task", "clasification"],
+     "task 'clasification' does not exist, did you mean classification? (choose auto, classification, "
+     "token-classification, causal-lm, masked-lm, image-classification, audio-classification)"),
+    (["bert", "--train", "texts.csv", "--preset", "tracing-glu"],
+     "preset 'tracing-glu' does not exist, did you mean tracing-glue? "
+     "(choose tracing-glue, tracing-gpt2, tracing-deit)"),
+    (["bert", "--train", "texts.csv", "--objective", "alined"],
+     "objective 'alined' does not exist, did you mean aligned? (choose standard, aligned, cosine, cka, classifiers)"),
+    (["bert", "--train", "texts.csv", "--schedule", "even"],
+     "schedule 'even' does not exist: choose alternate, always"),
+    (["bert", "--train", "texts.csv", "--head", "cls"], "head 'cls' does not exist: choose auto, mean, own, new"),
+    (["bert", "--train", "texts.csv", "--weights", "liner"],
+     "weights 'liner' do not exist, did you mean linear? (choose linear, uniform)"),
+    (["bert", "--train", "texts.csv", "--layers", "1,9"],
+     "exits [1, 9]: give increasing layers from 1 to 3, at least one"),
+    (["bert", "--train", "texts.csv", "--epochs", "many"], "epochs is 'many': give a number above 0"),
+    (["bert", "--train", "texts.csv", "--batch-size", "0"], "batch_size is 0: give a whole number from 1 on"),
+    (["bert", "--train", "texts.csv", "--beta", "-1"], "beta is -1.0: give a number from 0"),
+    (["bert", "--train", "texts.csv", "--as-printed"],
+     "--as-printed takes a preset as the paper prints it: name one with --preset"),
+    (["bert"], "train needs --train FILE: what the model is to learn"),
+    (["vit", "--train", "texts.csv", "--from-config"],
+     "vit (vit) has no head for classification in transformers: choose another --task or model"),
+    (["bert", "--train", "photos"],
+     "bert (bert) has no head for image-classification in transformers: choose another --task or model"),
+    (["bert", "--train", "photos", "--task", "classification"],
+     "photos holds image samples, and --task classification reads text"),
+    (["vit", "--train", "photos", "--from-config", "--head", "mean"],
+     "head 'mean' is for classification of texts, and vit (vit) with --task image-classification has none: "
+     "take --head own"),
+    (["bert", "--train", "novel.txt", "--task", "causal-lm"],
+     "bert (bert) sees both sides of a token: take --task masked-lm"),
+    (["bert", "--train", "novel.txt"],
+     "the tokenizer of bert has no mask token, which masked-lm needs: name another with --processor"),
+    (["classifier", "--train", "texts.csv"],
+     "label 'high' is not one of the 2 classes of classifier (LABEL_0, LABEL_1): rename it, or train a fresh head with "
+     "--head new"),
+    (["bert", "--train", "plain.csv"],
+     "plain has no labels to classify: name their column with --label-column, or learn the text itself with "
+     "--task causal-lm or masked-lm"),
+    (["bert", "--train", "novel.txt", "--task", "classification"],
+     "novel has no labels, which classification learns from: name their column with --label-column, or learn the text "
+     "itself with --task causal-lm or masked-lm"),
+    (["bert", "--train", "texts.csv", "--eval", "other.csv"],
+     "label 'new' of other is not in the training data texts (high, low): a model cannot learn it, leave such samples "
+     "out"),
+    (["bert", "--train", "alike.csv", "--eval", "alike.csv"],
+     "every label of alike is 'low': give two classes or more"),
+    (["bert", "--train", "texts.csv", "--eval", "empty.csv"],
+     "{place}/empty.csv has a header but no rows: give at least one text"),
+    (["broken.json", "--train", "photos", "--from-config"],
+     "--from-config: '{place}/broken.json' is no config of a transformers model: it needs a model_type"),
+    (["vi", "--train", "photos", "--from-config"],
+     "--from-config: '{place}/vi' does not exist, did you mean vit?: give a folder with config.json, or a JSON file"),
+    (["vit/config.json", "--train", "photos", "--from-config", "--baseline-depths", "3"],
+     "--baseline-depths 3: this model has 3 layers, give some of 1..2"),
+    (["bert", "--train", "texts.csv", "--baseline-depths", "0"],
+     "--baseline-depths 0: this model has 3 layers, give some of 1..2"),
+    (["bert", "--train", "texts.csv", "--device", "tpu"],
+     "device 'tpu' does not exist, did you mean cpu? (choose auto, cpu, cuda)"),
+]  # fmt: skip
+PATHS = {"bert", "gpt2", "vit", "vi", "classifier", "photos", "vit/config.json"}
+
+
+@pytest.mark.parametrize(("words", "line"), CASES, ids=[" ".join(words) for words, _ in CASES])
+def test_wrong_input_is_told_in_one_line(cli, place: Path, tmp_path: Path, words: list[str], line: str):
+    files = {word: place / word for word in words if word in PATHS or (place / word).is_file()}
+    printed = cli("train", "--device", "cpu", "--out", tmp_path / "out", *[files.get(word, word) for word in words])
+    assert (printed.status, printed.line) == (2, line.format(place=place))
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_training_in_the_same_folder_loses_nothing(cli, place: Path, tmp_path: Path):
+    common = ["train", place / "bert", "--train", place / "texts.csv", "--eval", place / "texts.csv",
+              "--out", tmp_path / "out", "--max-steps", "2"]  # fmt: skip
+    assert cli(*common).status == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    printed = cli(*common, "--objective", "standard", "--seed", "1")
+    assert (printed.status, printed.line) == (
+        2,
+        f"--out '{tmp_path}/out' holds another training (objective aligned there, standard here; seed 0 there, 1 here):"
+        " name another folder, or give the same settings to go on",
+    )
+    assert before == {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    again = cli(*common)
+    assert again.status == 0
+    assert f"{tmp_path}/out is finished: nothing is left to train" in again.err
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == before[tmp_path / "out" / "model.safetensors"]
+
+
+def test_folders_that_are_no_trainings_are_left_alone(cli, place: Path, tmp_path: Path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    common = ["train", place / "bert", "--train", place / "texts.csv"]
+    assert cli(*common, "--out", tmp_path / "mine").line == (
+        f"--out '{tmp_path}/mine' exists and holds no training: name a new folder"
+    )
+    assert cli(*common, "--out", tmp_path / "file").line == (
+        f"--out '{tmp_path}/file' cannot be made ({tmp_path}/file is a file): name a folder"
+    )
+    with pytest.raises(layerscope.LayerscopeError, match="cannot be written"):
+        layerscope.train(place / "bert", place / "texts.csv", out=tmp_path / "file" / "out", progress=False)
+
+
+def test_a_loss_that_is_no_number_stops_and_keeps_what_was_good(cli, place: Path, tmp_path: Path):
+    printed = cli(
+        "train", place / "bert", "--train", place / "texts.csv", "--out", tmp_path / "out", "--max-steps", "6",
+        "--learning-rate", "1e30", "--eval-every", "1", "--scheduler", "constant",
+    )  # fmt: skip
+    assert printed.status == 2
+    assert "NaN or infin" in printed.line
+    assert not (tmp_path / "out" / "model.safetensors").exists()
+    assert json.loads((tmp_path / "out" / "training.json").read_text())["finished"] is False
+
+
+def test_python_names_a_setting_that_does_not_exist(place: Path, tmp_path: Path):
+    with pytest.raises(layerscope.LayerscopeError, match="train has no setting 'obective', did you mean objective"):
+        layerscope.train(place / "bert", place / "texts.csv", out=tmp_path / "out", obective="aligned")
