@@ -153,3 +153,11 @@ def test_exits_of_several_widths_are_told():
     states, labels, head = case()
     with pytest.raises(LayerscopeError, match=r"exit 1 has states of shape \(37, 4\) and the last one \(37, 8\)"):
         aligned_loss([states[0], states[1][:, :4], states[3]], labels, head)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_exponentials_and_sums_of_half_precision_are_taken_in_float32(dtype: torch.dtype):
+    states, labels, head = case(dtype)
+    wanted = sum(share * nn.functional.cross_entropy(head(state).float(), labels, ignore_index=-100)
+                 for share, state in zip(exit_weights(range(1, E + 1)), states, strict=True))  # fmt: skip
+    assert aligned_loss(states, labels, head).item() == pytest.approx(wanted.item(), rel=1e-6)
