@@ -21,7 +21,7 @@ from layerscope.metrics import effective_depth
 
 CONFIG = {
     "model_type": "vit", "architectures": ["ViTForImageClassification"], "num_hidden_layers": 12, "hidden_size": 64,
-    "num_attention_heads": 4, "intermediate_size": 128, "image_size": 8, "patch_size": 2, "num_channels": 1,
+    "num_attention_heads": 4, "intermediate_size": 128, "image_size": 8, "patch_size": 1, "initializer_range": 0.04, "num_channels": 1,
     "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
 }  # fmt: skip
 EVALUATED = 500
@@ -46,7 +46,7 @@ def main() -> None:
     written(data)
     command = [
         str(data / "vit.json"), "--from-config", "--train", str(data / "train"), "--eval", str(data / "eval"),
-        "--epochs", "40", "--batch-size", "64", "--learning-rate", "1e-3", "--weight-decay", "0.05",
+        "--epochs", "25", "--batch-size", "64", "--learning-rate", "1e-3", "--weight-decay", "0.05",
         "--scheduler", "cosine", "--warmup", "50",
     ]  # fmt: skip
     objectives = {

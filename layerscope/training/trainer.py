@@ -60,7 +60,7 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
     ) -> None:
         self.objective = Objective(objective) if isinstance(objective, str) else objective  # type: ignore[arg-type]
         layered = layered_model(model, options.get("processing_class"), part)
-        inputs = _probe(layered)
+        inputs = probe(layered)
         self.exit_loss = ExitLoss(Exits(layered, inputs, layers), self.objective, inputs)
         self.layer_evaluation = LayerEvaluation(layered, self.exit_loss)
         self.history: History | None = None
@@ -143,6 +143,6 @@ def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
 
 
 @torch.no_grad()
-def _probe(model: LayeredModel) -> Any:
+def probe(model: LayeredModel) -> Any:
     _, samples = made_up_samples(model.module)
     return model.encoder.batch(list(samples)[:2]).to(model.device)
