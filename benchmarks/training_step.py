@@ -2,9 +2,9 @@
 
     python benchmarks/training_step.py [--repeats 10] [--only vit|gpt2]
 
-A 12-layer ViT with 10 classes (bar 1.04 x), and a 12-layer GPT-2 shape with a 50k vocabulary on 2,048 tokens, against the
-floor of its operations (bar 1.10 x the floor): multiply-adds of blocks and head in a plain step, and in the mean of a
-plain step and one that reads the head at every exit, taken in turns.
+A 12-layer ViT with 10 classes (bar 1.04 x), and a 12-layer GPT-2 shape with a 50k vocabulary on 2,048 tokens, against
+the floor of its operations (bar 1.10 x the floor): multiply-adds of blocks and head in a plain step, and in the mean of
+a plain step and one that reads the head at every exit, taken in turns.
 """
 
 from __future__ import annotations

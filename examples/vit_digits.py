@@ -2,7 +2,8 @@
 
     python examples/vit_digits.py [--out runs/vit-digits] [--seeds 3]
 
-The aligned loss alternates with the last layer's, as the paper does for vision. Asked: the effective depth (first layer
+Each pixel is a patch, so that no single layer can gather an image. Weights start at the scale that a width of 384 has by
+default. The aligned loss alternates with the last layer's, as the paper does for vision. Asked: the effective depth (first layer
 within one point of the last) of aligned is at most 60 % of the standard one's, its last layer within one point.
 Source: Tracing Representation Progression, figures 1 and 5.
 """
@@ -21,8 +22,8 @@ from layerscope.metrics import effective_depth
 
 CONFIG = {
     "model_type": "vit", "architectures": ["ViTForImageClassification"], "num_hidden_layers": 12, "hidden_size": 64,
-    "num_attention_heads": 4, "intermediate_size": 128, "image_size": 8, "patch_size": 1, "initializer_range": 0.04, "num_channels": 1,
-    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+    "num_attention_heads": 4, "intermediate_size": 128, "image_size": 8, "patch_size": 1, "num_channels": 1,
+    "initializer_range": 0.04, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
 }  # fmt: skip
 EVALUATED = 500
 

@@ -144,5 +144,6 @@ def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
 
 @torch.no_grad()
 def probe(model: LayeredModel) -> Any:
+    """Return a small batch of made-up samples, on the model's device."""
     _, samples = made_up_samples(model.module)
     return model.encoder.batch(list(samples)[:2]).to(model.device)
