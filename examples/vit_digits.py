@@ -2,9 +2,10 @@
 
     python examples/vit_digits.py [--out runs/vit-digits] [--seeds 3]
 
-Each pixel is a patch, so that no single layer can gather an image. Weights start at the scale that a width of 384 has by
-default. The aligned loss alternates with the last layer's, as the paper does for vision. Asked: the effective depth (first layer
-within one point of the last) of aligned is at most 60 % of the standard one's, its last layer within one point.
+Each pixel is a patch, so that no single layer can gather an image. Weights start at the scale that a width of 384 has
+by default. The aligned loss alternates with the last layer's, as the paper does for vision. Asked: the effective depth
+(first layer within one point of the last) of aligned is at most 60 % of the standard one's, its last layer within one
+point.
 Source: Tracing Representation Progression, figures 1 and 5.
 """
 

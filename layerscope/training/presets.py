@@ -31,7 +31,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "tracing-deit": {
         "task": IMAGE,
         "schedule": "alternate",
-        "learning_rate": 5e-4,  # the print has 0.1, at which AdamW does not learn
+        "learning_rate": 5e-4,  # the print has 0.1, at which AdamW does not learn; this is the rate of DeiT itself
         "batch_size": 256,
         "epochs": 200,
         "weight_decay": 1e-4,
