@@ -22,9 +22,9 @@ from sklearn.model_selection import train_test_split
 from layerscope.metrics import effective_depth
 
 CONFIG = {
-    "model_type": "vit", "architectures": ["ViTForImageClassification"], "num_hidden_layers": 12, "hidden_size": 64,
-    "num_attention_heads": 4, "intermediate_size": 128, "image_size": 8, "patch_size": 1, "num_channels": 1,
-    "initializer_range": 0.04, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+    "model_type": "vit", "architectures": ["ViTForImageClassification"], "num_hidden_layers": 12, "hidden_size": 48,
+    "num_attention_heads": 4, "intermediate_size": 96, "image_size": 8, "patch_size": 1, "num_channels": 1,
+    "initializer_range": 0.05, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
 }  # fmt: skip
 EVALUATED = 500
 
@@ -48,7 +48,7 @@ def main() -> None:
     written(data)
     command = [
         str(data / "vit.json"), "--from-config", "--train", str(data / "train"), "--eval", str(data / "eval"),
-        "--epochs", "25", "--batch-size", "64", "--learning-rate", "1e-3", "--weight-decay", "0.05",
+        "--epochs", "22", "--batch-size", "64", "--learning-rate", "1.5e-3", "--weight-decay", "0.05",
         "--scheduler", "cosine", "--warmup", "50",
     ]  # fmt: skip
     objectives = {
