@@ -15,6 +15,7 @@ from layerscope.errors import LayerscopeError
 from layerscope.models import LoadOptions
 from layerscope.models.load import without_bars
 from layerscope.progress import Teller
+from layerscope.training.by_length import ByLength, of_lengths
 from layerscope.training.examples import Collator, Epochs, Examples
 from layerscope.training.place import Place, step_of
 from layerscope.training.settings import Settings
@@ -40,6 +41,15 @@ class Job:
     part: str | None = None
     report_to: str = "none"
     keep_checkpoints: bool = False
+
+
+class _Trainer(AlignedTrainer):
+    """The trainer of the command: its batches hold texts of like lengths."""
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        if of_lengths(self.train_dataset):
+            return ByLength(self.train_dataset, self._train_batch_size)
+        return super()._get_train_sampler(train_dataset)
 
 
 def is_main() -> bool:
@@ -113,7 +123,7 @@ def _trainer(job: Job, place: Place, steps: int, telling: Telling, *, fresh: boo
         )
     except ImportError as error:
         raise LayerscopeError('training needs accelerate: pip install "layerscope[accelerate]"') from error
-    trainer = AlignedTrainer(
+    trainer = _Trainer(
         model=job.module,
         objective=chosen.for_exits(),
         layers=chosen.layers,
