@@ -16,10 +16,10 @@ from grid import arguments, run, show, verdict
 from tokenizers import ByteLevelBPETokenizer
 from transformers import PreTrainedTokenizerFast
 
-VOCABULARY, WINDOW = 2_000, 128
+VOCABULARY, WINDOW = 1_000, 96
 END = "<|endoftext|>"
 CONFIG = {
-    "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 8, "n_embd": 128, "n_head": 4,
+    "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 6, "n_embd": 96, "n_head": 4,
     "n_positions": WINDOW, "vocab_size": VOCABULARY, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
 }  # fmt: skip
 
@@ -38,13 +38,13 @@ def main() -> None:
     """Run the recipe."""
     texts = "../shared/data/wikitext2_valid_test"
     given = arguments(__doc__ or "", "runs/gpt2-text", train=f"{texts}/valid.txt", eval=f"{texts}/test.txt")
-    model = given.out / "gpt2-8"
+    model = given.out / "gpt2-6"
     written(model, given.train)
     command = [
         str(model), "--from-config", "--task", "causal-lm", "--train", str(given.train), "--eval", str(given.eval),
-        "--max-length", str(WINDOW), "--batch-size", "16", "--max-steps", "600", "--learning-rate", "1e-3",
-        "--weight-decay", "0.1", "--scheduler", "cosine", "--warmup", "50", "--eval-every", "200",
-        "--eval-samples", "300",
+        "--max-length", str(WINDOW), "--batch-size", "16", "--max-steps", "300", "--learning-rate", "2e-3",
+        "--weight-decay", "0.1", "--scheduler", "cosine", "--warmup", "50", "--eval-every", "100",
+        "--eval-samples", "200",
     ]  # fmt: skip
     objectives = {"standard": ["--objective", "standard"], "aligned": ["--objective", "aligned"]}
     table = run(given, command, objectives, "perplexity")
