@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CHUNK = 1 << 22
+CHUNK = 3 << 20
 """Logits of one chunk at most."""
 
 
@@ -51,20 +51,19 @@ class _Chunked(torch.autograd.Function):
             for at, (row, share) in enumerate(zip(rows, shares, strict=True)):
                 for start in range(0, len(row), size):
                     part, truth = row[start : start + size], labels[start : start + size, None]
-                    logits = torch.nn.functional.linear(part, weight, bias).to(wide)
-                    log_sum = logits.logsumexp(-1, keepdim=True)
-                    total += share * (log_sum - logits.gather(1, truth)).sum()
+                    log_p = torch.log_softmax(torch.nn.functional.linear(part, weight, bias), -1, dtype=wide)
+                    total -= share * log_p.gather(1, truth).sum()
                     if not (needs_rows or needs_weight or needs_bias):
                         continue
-                    # d CE / d logits = softmax - onehot, in place of the logits
-                    slope = logits.sub_(log_sum).exp_().scatter_add_(1, truth, -torch.ones_like(log_sum)).mul_(share)
+                    # d CE / d logits = softmax - onehot, in place of the log-probabilities
+                    slope = log_p.exp_().scatter_add_(1, truth, log_p.new_full(truth.shape, -1.0))
                     if of_bias is not None:
-                        of_bias += slope.sum(0)
+                        of_bias.add_(slope.sum(0), alpha=share)
                     slope = slope.to(weight.dtype)
                     if of_rows:
-                        of_rows[at][start : start + size] = slope @ weight
+                        torch.mul(slope @ weight, share, out=of_rows[at][start : start + size])
                     if of_weight is not None:
-                        _add_product(of_weight, slope.T, part)
+                        _add_product(of_weight, slope.T, part, share)
         ctx.save_for_backward(
             None if of_weight is None else of_weight.to(weight.dtype),
             None if of_bias is None or bias is None else of_bias.to(bias.dtype),
@@ -80,9 +79,9 @@ class _Chunked(torch.autograd.Function):
         return None, None, *(scaled if of_rows else [*scaled, *[None] * (len(ctx.needs_input_grad) - 4)])
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add left @ right to a total that may be wider than they are."""
+def _add_product(total: Tensor, left: Tensor, right: Tensor, share: float) -> None:
+    """Add share * left @ right to a total that may be wider than they are."""
     if total.dtype == left.dtype:
-        total.addmm_(left, right)
+        total.addmm_(left, right, alpha=share)
     else:
-        total += left @ right
+        total.add_(left @ right, alpha=share)
