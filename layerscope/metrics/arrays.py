@@ -1,4 +1,5 @@
 import math
+import warnings
 from typing import Any, TypeAlias
 
 import numpy.typing as npt
@@ -16,7 +17,7 @@ def as_tensor(values: Array, name: str, dims: int = 0) -> Tensor:
     Half precision, integers and booleans become float32, because squares of 15,000 overflow half precision.
     Raises `LayerscopeError` where `values` has fewer than `dims` dimensions.
     """
-    tensor = torch.as_tensor(values)
+    tensor = _read(values)
     if tensor.ndim < dims:
         raise LayerscopeError(f"{name} has shape {tuple(tensor.shape)}: give an array with at least {dims} dimensions")
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
@@ -27,7 +28,7 @@ def as_finite64(values: Array, name: str, dims: int = 2) -> Tensor:
 
     Raises `LayerscopeError` where `values` has too few dimensions, no element, or a NaN or infinity.
     """
-    tensor = torch.as_tensor(values)
+    tensor = _read(values)
     # At once to float64: integers above 2^24 do not survive float32.
     tensor = as_tensor(tensor.double(), name, dims)
     if tensor.numel() == 0:
@@ -117,3 +118,10 @@ def real_first(tokens: Tensor, mask: Array | None) -> tuple[Tensor, Tensor]:
         return tokens, counts
     order = torch.argsort(real.logical_not().to(torch.uint8), dim=-1, stable=True)
     return torch.gather(tokens, -2, order.expand(tokens.shape[:-1])[..., None].expand(tokens.shape)), counts
+
+
+def _read(values: Array) -> Tensor:
+    """Return values as a tensor, without torch's warning on arrays that must not be written: nothing here writes."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.as_tensor(values)

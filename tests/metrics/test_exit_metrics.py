@@ -118,3 +118,10 @@ def test_coherence_pairs_rows(rng):
     want = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(one, two, strict=True)]
     np.testing.assert_allclose(coherence(one, two), want)
     assert coherence(torch.ones(2, 3), torch.ones(2, 3)).tolist() == pytest.approx([1, 1])
+
+
+def test_arrays_that_must_not_be_written_are_read_in_silence(recwarn):
+    accuracies = np.array([0.2, 0.8, 0.9])
+    accuracies.flags.writeable = False
+    assert int(effective_depth(accuracies, 0.1, "last")) == 2
+    assert not recwarn.list
