@@ -109,6 +109,25 @@ def test_a_trained_head_keeps_the_order_of_its_classes(tmp_path: Path):
     assert fresh.config.id2label == {0: "high", 1: "low"}
 
 
+@pytest.mark.parametrize("processor", [False, True])
+def test_images_of_one_channel(cli, tmp_path: Path, processor: bool):
+    config = hf.ViTConfig(
+        **learning.SMALL, image_size=8, patch_size=4, num_channels=1, num_labels=2, id2label={0: "dark", 1: "light"}
+    )
+    hf.ViTForImageClassification(config).save_pretrained(tmp_path / "vit")
+    if processor:
+        hf.ViTImageProcessor(
+            size={"height": 8, "width": 8}, image_mean=[0.5], image_std=[0.5]
+        ).save_pretrained(tmp_path / "vit")  # fmt: skip
+    photos, out = learning.photos(tmp_path / "photos", 12), tmp_path / "out"
+    assert cli("train", tmp_path / "vit", "--train", photos, "--max-steps", "1", "--out", out).status == 0
+    card = (out / "README.md").read_text()
+    assert ("AutoImageProcessor" in card) is processor is (out / "preprocessor_config.json").is_file()
+    assert ("# pixel_values: 1 channel, resized to 8, scaled to -1 ... 1" in card) is not processor
+    again = layerscope.profile(out, photos, out=tmp_path / "run", progress=False).metric("layer_accuracy")
+    assert again.notna().all()
+
+
 def test_baselines_can_be_added_to_a_finished_training(tmp_path: Path):
     model, data = learning.vision(tmp_path / "vit"), learning.photos(tmp_path / "photos", 20)
     common = {"out": tmp_path / "out", "from_config": True, "max_steps": 2, "progress": False}
