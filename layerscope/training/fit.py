@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from layerscope.errors import LayerscopeError
+from layerscope.errors import LayerscopeError, choices
 from layerscope.models import LoadOptions
 from layerscope.models.load import without_bars
 from layerscope.progress import Teller
@@ -40,6 +40,19 @@ class Job:
     part: str | None = None
     report_to: str = "none"
     keep_checkpoints: bool = False
+
+
+def check_reports(name: str) -> None:
+    """Raise `LayerscopeError` where a Trainer cannot report to that name, for it is unknown or not installed."""
+    from transformers.integrations import get_available_reporting_integrations
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+    if name in ("none", "all"):
+        return
+    if name not in INTEGRATION_TO_CALLBACK:
+        raise LayerscopeError(f"--report-to {name!r} does not exist{choices(name, ['none', *INTEGRATION_TO_CALLBACK])}")
+    if name not in get_available_reporting_integrations():
+        raise LayerscopeError(f"--report-to {name}: it is not installed")
 
 
 def is_main() -> bool:
@@ -148,4 +161,4 @@ def _multistep(args: Any, steps: int) -> Any:
 
 def standard(settings: Settings) -> Settings:
     """Return the settings of a baseline: the same recipe, the last layer's loss alone."""
-    return replace(settings, objective="standard", layers=None)
+    return replace(settings, objective="standard", layers=None, distillation=0.0)

@@ -268,9 +268,13 @@ def _own_classes(config: Any, classes: Sequence[str], name: str) -> tuple[str, .
     """Return the classes of a trained head in its order; labels must be among them, or be their numbers."""
     own = tuple(str(config.id2label[number]) for number in sorted(config.id2label))
     unnamed = all(label == f"LABEL_{number}" for number, label in enumerate(own))
-    if unnamed and all(label.isdigit() and int(label) < len(own) for label in classes):
-        return tuple(str(number) for number in range(len(own)))
-    unknown = [label for label in classes if label not in own]
+    numbers = tuple(str(number) for number in range(len(own)))
+    if unnamed and any(label in numbers for label in classes):
+        unknown = [label for label in classes if label not in numbers]
+        if not unknown:
+            return numbers
+    else:
+        unknown = [label for label in classes if label not in own]
     if unknown:
         raise LayerscopeError(
             f"label {unknown[0]!r} is not one of the {len(own)} classes of {name} ({', '.join(own[:5])}"
