@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -87,7 +86,7 @@ def fit(job: Job, place: Place, teller: Teller) -> None:
         return
     (place.path / "training_args.bin").unlink(missing_ok=True)  # a pickle; training.json tells the same
     if not job.keep_checkpoints:
-        shutil.rmtree(place.checkpoints, ignore_errors=True)
+        place.drop_checkpoints()
 
 
 def _trainer(job: Job, place: Place, steps: int, telling: Telling, *, fresh: bool) -> AlignedTrainer:

@@ -46,6 +46,13 @@ class Place:
         folders = self.checkpoints.glob("checkpoint-*") if self.checkpoints.is_dir() else ()
         return max(filter(_is_whole, folders), key=step_of, default=None)
 
+    def drop_checkpoints(self) -> None:
+        """Take the checkpoints of the way away; what the Trainer reported beside them, as to TensorBoard, stays."""
+        for folder in self.checkpoints.glob("checkpoint-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+        if self.checkpoints.is_dir() and not any(self.checkpoints.iterdir()):
+            self.checkpoints.rmdir()
+
     def finish(self) -> None:
         """Say that the training has come to its end."""
         _write(self.path, {**self.about, "finished": True})

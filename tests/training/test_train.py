@@ -143,6 +143,24 @@ def test_baselines_can_be_added_to_a_finished_training(tmp_path: Path):
     ]
 
 
+def test_what_was_reported_outlives_the_checkpoints(tmp_path: Path):
+    out, about = tmp_path / "out", tmp_path / "out" / "training.json"
+
+    def train(**settings: object) -> None:
+        layerscope.train(learning.encoder(tmp_path / "bert"), learning.table(tmp_path / "texts.csv", 12), out=out,
+                         max_steps=2, progress=False, **settings)  # fmt: skip
+
+    train()
+    assert not (out / "checkpoints").exists()
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"finished": False}))
+    reported = out / "checkpoints" / "runs" / "host" / "events"  # where the Trainer has TensorBoard write
+    reported.parent.mkdir(parents=True)
+    reported.write_text("curves")
+    train()
+    assert reported.read_text() == "curves"
+    assert [path.name for path in (out / "checkpoints").iterdir()] == ["runs"]
+
+
 def test_pairs_are_read_together(tmp_path: Path):
     model, data = learning.encoder(tmp_path / "bert"), tmp_path / "pairs.csv"
     rows = [
