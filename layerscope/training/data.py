@@ -68,7 +68,7 @@ def prepare(train: Source, held: Source | None, task: str, seed: int) -> Data:
         train, held = split(train, seed)
         notes.append(f"no --eval: a tenth of the training data is held out ({count(len(held), 'sample')}, seed {seed})")
     elif held is not None and not lines:
-        notes += [f"eval: {note}" for note in held.notes]
+        notes += [f"eval: {note}" for note in held.notes if note not in train.notes]
     if classes is None:
         return Data(train, held if held is not None else train, None, tuple(notes))
     assert held is not None

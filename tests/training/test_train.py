@@ -146,9 +146,9 @@ def test_baselines_can_be_added_to_a_finished_training(tmp_path: Path):
 def test_what_was_reported_outlives_the_checkpoints(tmp_path: Path):
     out, about = tmp_path / "out", tmp_path / "out" / "training.json"
 
-    def train(**settings: object) -> None:
+    def train() -> None:
         layerscope.train(learning.encoder(tmp_path / "bert"), learning.table(tmp_path / "texts.csv", 12), out=out,
-                         max_steps=2, progress=False, **settings)  # fmt: skip
+                         max_steps=2, progress=False)  # fmt: skip
 
     train()
     assert not (out / "checkpoints").exists()
@@ -159,6 +159,21 @@ def test_what_was_reported_outlives_the_checkpoints(tmp_path: Path):
     train()
     assert reported.read_text() == "curves"
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["runs"]
+
+
+def test_a_model_is_called_by_what_was_given(tmp_path: Path):
+    table = learning.table(tmp_path / "texts.csv", 12)
+    folder = learning.encoder(tmp_path / "reader")
+    (tmp_path / "other.json").write_text((folder / "config.json").read_text())
+    for model, more in ((folder, {}), (folder / "config.json", {"from_config": True}),
+                        (tmp_path / "other.json", {"from_config": True, "processor": folder})):  # fmt: skip
+        out = tmp_path / f"out-{model.name}"
+        layerscope.train(model, table, out=out, max_steps=1, progress=False, **more)
+        name = "other" if model.stem == "other" else "reader"
+        assert json.loads((out / "training.json").read_text())["model"]["name"] == name
+        assert json.loads((out / "history" / "run.json").read_text())["model"]["name"] == name
+        assert f"# {name}, classification" in (out / "README.md").read_text()
+        assert "_name_or_path" not in (out / "config.json").read_text()
 
 
 def test_pairs_are_read_together(tmp_path: Path):
