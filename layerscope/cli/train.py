@@ -7,6 +7,7 @@ import typer
 
 from layerscope.cli import output, usage
 from layerscope.cli.options import DATA, MODEL, WHOLE, AsJson, Part, app
+from layerscope.errors import LayerscopeError
 
 OBJECTIVE = "Objective"
 STEPS = "Steps"
@@ -182,8 +183,6 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a model so that [bold]every layer[/bold] speaks to its one head; the result is a standard checkpoint."""
-    from layerscope.errors import LayerscopeError
-
     folder = usage.place("--out", out)
     if train is None:
         raise LayerscopeError("train needs --train FILE: what the model is to learn")
@@ -226,4 +225,8 @@ def _weights(text: str) -> Any:
 
 def _wholes(text: str | None, option: str) -> list[Any] | None:
     names = usage.names(text, option)
-    return None if names is None else [usage.whole(name) for name in names]
+    found = None if names is None else [usage.whole(name) for name in names]
+    wrong = next((one for one in found or () if not isinstance(one, int)), None)
+    if wrong is not None:
+        raise LayerscopeError(f"{option} {wrong!r} is no whole number: give layers with commas, such as 3,6")
+    return found

@@ -90,7 +90,10 @@ class TextEncoder:
 
 @dataclass
 class ImageEncoder:
-    """Images through an image processor; without one, resized to the model's size and scaled to -1 … 1."""
+    """Images through an image processor; without one, resized to the model's size and scaled to -1 … 1.
+
+    A model of one channel reads them in grey.
+    """
 
     processor: Any
     module: nn.Module
@@ -103,8 +106,9 @@ class ImageEncoder:
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return pixel values [B, C, H, W]."""
         images = list(samples)
+        grey = getattr(getattr(self.module, "config", None), "num_channels", 3) == 1
         pixels = (
-            self.processor(images, return_tensors="pt")["pixel_values"]
+            self.processor([_grey(image) if grey else image for image in images], return_tensors="pt")["pixel_values"]
             if self.processor is not None
             else torch.stack([self._plain(image) for image in images])
         )
@@ -128,6 +132,11 @@ class ImageEncoder:
         sized = image.convert("L" if channels == 1 else "RGB").resize((width, height))
         pixels = torch.from_numpy(np.array(sized, dtype="float32")) / 127.5 - 1.0
         return pixels.view(height, width, channels).permute(2, 0, 1)
+
+
+def _grey(image: Any) -> Any:
+    """Return a picture in grey; an array is left as it is."""
+    return image.convert("L") if hasattr(image, "convert") else image
 
 
 @dataclass

@@ -202,10 +202,9 @@ def load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> Any
         if kind == "pixel_values":
             return None
         what = "tokenizer" if kind == "input_ids" else "feature extractor"
-        line = (str(error).strip().splitlines() or [""])[0][:120]
-        raise LayerscopeError(
-            f"{source!r} has no {what} that can be loaded ({line}): save it beside the model"
-        ) from error
+        line = (str(error).strip().splitlines() or [""])[0][:120].rstrip()
+        why = "" if not line or line.endswith(":") else f" ({line})"  # the first line of a list tells nothing
+        raise LayerscopeError(f"{source!r} has no {what} that can be loaded{why}: save it beside the model") from error
 
 
 def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:

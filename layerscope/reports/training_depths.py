@@ -55,6 +55,7 @@ def _shortest(own: list[Line]) -> int:
 
 
 def _score(line: Line) -> str:
-    shown = "{:,.1f}" if line.metric == "perplexity" else "{:.1%}"
-    error = "" if line.stderr != line.stderr else f" ± {shown.format(line.stderr)}"
-    return shown.format(line.value) + error
+    blind = line.metric == "perplexity"
+    value, error = (number if blind else 100 * number for number in (line.value, line.stderr))
+    shown = f"{value:,.1f}" + ("" if error != error else f" ±{error:,.1f}")
+    return shown if blind else f"{shown} %"

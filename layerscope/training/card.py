@@ -11,6 +11,7 @@ from layerscope.training.data import READS
 from layerscope.training.depths import Line, Trained
 from layerscope.training.place import Place
 
+IMAGE_PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 TOLD = {
     "standard": "the last layer's loss alone",
     "aligned": "the loss of one shared head at every layer",
@@ -30,7 +31,6 @@ def render(done: Trained, place: Place, module: Any) -> str:
     about, settings = place.about, place.about["settings"]
     task, name = settings["task"], escape(about["model"]["name"])
     origin = f"From random weights of {name}'s config" if about["model"]["from_config"] else f"From {name}"
-    reader = READERS[READS.get(task, "text")]
     held = about["data"]["eval"]
     depth = done.lines[0].depth
     speed = f" Speed: {escape(done.measured)}." if done.measured else ""
@@ -59,11 +59,19 @@ Scores: {held["samples"]:,} samples of {escape(held["name"])}.{speed}
 import transformers
 
 model = transformers.{auto_class(module)}.from_pretrained("path/to/this/folder")
-processor = transformers.{reader}.from_pretrained("path/to/this/folder")
+{_reading(module, place, READS.get(task, "text"))}
 ```
 {MEAN if is_mean_head(module.config) else ""}
 A model that ends at layer K: `layerscope truncate path/to/this/folder --layer K --out small`.
 """
+
+
+def _reading(module: Any, place: Place, modality: str) -> str:
+    """Return the line that makes inputs: by the processor in the folder, or, of images without one, in words."""
+    if modality == "image" and not any((place.path / name).is_file() for name in IMAGE_PROCESSORS):
+        size, channels = getattr(module.config, "image_size", 224), getattr(module.config, "num_channels", 3)
+        return f"# pixel_values: {channels} channel{'s' * (channels != 1)}, resized to {size}, scaled to -1 ... 1"
+    return f'processor = transformers.{READERS[modality]}.from_pretrained("path/to/this/folder")'
 
 
 def _shown(line: Line) -> str:

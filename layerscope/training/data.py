@@ -59,19 +59,19 @@ def prepare(train: Source, held: Source | None, task: str, seed: int) -> Data:
     """Return data ready for a task: a seeded tenth held out where none is given to evaluate on, labels checked."""
     lines = task in LANGUAGE  # how lines were read does not matter to windows of the whole text
     notes = [] if lines else [*train.notes]
-    if task not in LANGUAGE:
+    if not lines:
         for corpus in (train, held):
             if corpus is not None and corpus.labels is None:
                 raise LayerscopeError(f"{corpus.name} has no labels, which {task} learns from: {_mend(task)}")
+    classes = None if lines else classes_of(train)  # before the split, which may hold all of a rare class out
     if held is None and not (isinstance(train, Corpus) and task in LANGUAGE):
         train, held = split(train, seed)
         notes.append(f"no --eval: a tenth of the training data is held out ({count(len(held), 'sample')}, seed {seed})")
     elif held is not None and not lines:
-        notes += [f"eval: {note}" for note in held.notes]
-    if task in LANGUAGE:
+        notes += [f"eval: {note}" for note in held.notes if note not in train.notes]
+    if classes is None:
         return Data(train, held if held is not None else train, None, tuple(notes))
     assert held is not None
-    classes = classes_of(train)
     _known(held, classes, train.name)
     return Data(train, held, classes, tuple(notes))
 

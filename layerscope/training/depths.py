@@ -69,6 +69,8 @@ class Trained:
 
 def check_depths(depths: Sequence[Any], deepest: int) -> None:
     """Raise where a baseline would not be shallower than the model."""
+    if depths and deepest == 1:
+        raise LayerscopeError("--baseline-depths: this model has one layer, and no model is shallower")
     for depth in depths:
         if isinstance(depth, bool) or not isinstance(depth, int) or not 1 <= depth < deepest:
             raise LayerscopeError(

@@ -39,6 +39,11 @@ class Exits:
         self._head, self._at_once = None, True
         with evaluating(self.module), torch.no_grad():
             own = logits_of(_call(self.module, inputs)())
+            if own is not None and bool(own.isnan().any()):
+                raise LayerscopeError(
+                    f"{model.loaded.name} gives logits that are NaN before any training: its weights are spoilt, take "
+                    "an earlier checkpoint or another model"
+                )
             if own is None or model.lens is None:
                 raise LayerscopeError(
                     f"{model.loaded.name} has no head over its {self.stack.part}: give a model with one"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from layerscope.errors import LayerscopeError
+from layerscope.errors import LayerscopeError, choices
 from layerscope.models import LoadOptions
 from layerscope.models.load import without_bars
 from layerscope.progress import Teller
@@ -52,6 +51,19 @@ class _Trainer(AlignedTrainer):
         return super()._get_train_sampler(train_dataset)
 
 
+def check_reports(name: str) -> None:
+    """Raise `LayerscopeError` where a Trainer cannot report to that name, for it is unknown or not installed."""
+    from transformers.integrations import get_available_reporting_integrations
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+    if name in ("none", "all"):
+        return
+    if name not in INTEGRATION_TO_CALLBACK:
+        raise LayerscopeError(f"--report-to {name!r} does not exist{choices(name, ['none', *INTEGRATION_TO_CALLBACK])}")
+    if name not in get_available_reporting_integrations():
+        raise LayerscopeError(f"--report-to {name}: it is not installed")
+
+
 def is_main() -> bool:
     """Return whether this process is the one that writes, of those that torchrun started."""
     return int(os.environ.get("RANK", "0")) == 0
@@ -84,7 +96,7 @@ def fit(job: Job, place: Place, teller: Teller) -> None:
         return
     (place.path / "training_args.bin").unlink(missing_ok=True)  # a pickle; training.json tells the same
     if not job.keep_checkpoints:
-        shutil.rmtree(place.checkpoints, ignore_errors=True)
+        place.drop_checkpoints()
 
 
 def _trainer(job: Job, place: Place, steps: int, telling: Telling, *, fresh: bool) -> AlignedTrainer:
@@ -158,4 +170,4 @@ def _multistep(args: Any, steps: int) -> Any:
 
 def standard(settings: Settings) -> Settings:
     """Return the settings of a baseline: the same recipe, the last layer's loss alone."""
-    return replace(settings, objective="standard", layers=None)
+    return replace(settings, objective="standard", layers=None, distillation=0.0)

@@ -95,7 +95,7 @@ class Guard(TrainerCallback):  # type: ignore[misc]
             return "no checkpoint was written; lower the learning rate or mend the data, and train again"
         return (
             f"nothing was written after the last good checkpoint, {self.saved!r}; "
-            "lower the learning rate or mend the data, and resume from it"
+            "lower the learning rate or mend the data, and resume from it, or give it as the model of a new training"
         )
 
 

@@ -49,6 +49,9 @@ class Objective:
                     f"{name} is {value}: give a number {'above' if name == 'temperature' else 'from'} 0"
                 )
 
+        if self.distillation and self.name != "classifiers":
+            raise LayerscopeError(f"distillation is of the objective 'classifiers', not {self.name!r}: leave it out")
+
     def counts_in(self, step: int) -> bool:
         """Return whether optimiser step `step`, from 1 on, uses this loss and not the model's own."""
         return self.name != "standard" and (self.schedule == "always" or step % 2 == 0)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,13 @@ class Place:
         folders = self.checkpoints.glob("checkpoint-*") if self.checkpoints.is_dir() else ()
         return max(filter(_is_whole, folders), key=step_of, default=None)
 
+    def drop_checkpoints(self) -> None:
+        """Take the checkpoints of the way away; what the Trainer reported beside them, as to TensorBoard, stays."""
+        for folder in self.checkpoints.glob("checkpoint-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+        if self.checkpoints.is_dir() and not any(self.checkpoints.iterdir()):
+            self.checkpoints.rmdir()
+
     def finish(self) -> None:
         """Say that the training has come to its end."""
         _write(self.path, {**self.about, "finished": True})
@@ -67,15 +76,32 @@ def open_place(out: str | Path, about: Mapping[str, Any], *, main: bool) -> Plac
         held = path.is_dir() and any(path.iterdir())
     except OSError as error:
         raise LayerscopeError(f"--out {str(path)!r} cannot be read ({error.strerror}): name another folder") from error
-    if (path / ABOUT).is_file():
+    if (path / ABOUT).is_file() and not _unbegun(path):
         _same(path, read_json(path / ABOUT), about)
-    elif held:
+    elif held and not _unbegun(path):
         raise LayerscopeError(f"--out {str(path)!r} exists and holds no training: name a new folder")
     else:
         _make(path, about)
     if not os.access(path, os.W_OK):
         raise LayerscopeError(f"--out {str(path)!r} cannot be written (Permission denied): name another folder")
     return place
+
+
+@contextmanager
+def nothing_left(place: Place, *, main: bool) -> Iterator[None]:
+    """Within, a start that fails before its first evaluation takes the folder away again, in the one main process."""
+    try:
+        yield
+    except BaseException:
+        if main and _unbegun(place.path):
+            shutil.rmtree(place.path, ignore_errors=True)
+        raise
+
+
+def _unbegun(path: Path) -> bool:
+    """Whether a folder tells of a training, or of its baselines, and holds nothing of them."""
+    files = [file.name for file in path.rglob("*") if not file.is_dir()]
+    return bool(files) and set(files) == {ABOUT}
 
 
 def step_of(checkpoint: Path) -> int:

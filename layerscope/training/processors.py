@@ -12,7 +12,7 @@ from layerscope.models.load import load_processor
 def find_processor(source: str, module: Any) -> Any:
     """Return what reads the model's inputs; images without a processor get one that says how they are read."""
     place = Path(source)
-    source = str(place.parent) if place.is_file() else source
+    source = str(place.parent.resolve()) if place.is_file() else source
     try:
         found = load_processor(source, module, {})
     except LayerscopeError as error:

@@ -21,6 +21,8 @@ DTYPES = ("float32", "bf16")
 DEVICES = ("auto", "cpu", "cuda")
 FINE_TUNED, FROM_SCRATCH = 2e-5, 5e-4
 """Learning rates where none is given."""
+MOST_SEED = 2**32 - 1
+"""What all generators take."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ class Settings:
         for name in ("batch_size", "gradient_accumulation", "max_steps", "max_length", "eval_every", "eval_samples"):
             _whole(name, getattr(self, name), 1)
         _whole("seed", self.seed, 0)
+        if self.seed > MOST_SEED:
+            raise LayerscopeError(f"seed is {self.seed}: give at most {MOST_SEED}")
         for name in ("epochs", "learning_rate"):
             _number(name, getattr(self, name), above=True)
         for name in ("weight_decay", "warmup"):
@@ -118,7 +122,9 @@ class Settings:
         )
 
     def decided(self, task: str, *, from_config: bool) -> Settings:
-        """Return the same with what the task decides filled in."""
+        """Return the same with what the task decides filled in; raises `LayerscopeError` where it forbids a setting."""
+        if self.augment and task != IMAGE:
+            raise LayerscopeError(f"augment crops and turns images, and {task} reads none: leave it out")
         return replace(
             self,
             task=task,

@@ -12,7 +12,7 @@ import torch
 
 from layerscope.errors import LayerscopeError
 from layerscope.models.checks import check_folder, check_name, clear_errors, near_folder
-from layerscope.models.hub import embedded, go_offline_without_hub
+from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
 from layerscope.models.load import without_bars
 from layerscope.models.mean_head import as_told, is_mean_head, mean_headed
 from layerscope.training.data import READS, Source
@@ -32,17 +32,13 @@ AUTO = {
 
 @dataclass(frozen=True)
 class Origin:
-    """What a model is made of: its config, and where it lies; `module` where it was given as an object."""
+    """What a model is made of: its config, where it lies, its name; `module` where it was given as an object."""
 
     source: str
     config: Any
+    name: str
     module: Any = None
     from_config: bool = False
-
-    @property
-    def name(self) -> str:
-        """What the model is called."""
-        return Path(self.source).name or type(self.module).__name__
 
 
 @dataclass(frozen=True)
@@ -61,12 +57,13 @@ def find(model: Any, *, from_config: bool) -> Origin:
             raise LayerscopeError(
                 f"a {type(model).__name__} cannot be trained here: give a transformers model, a name or a folder"
             )
-        return Origin(getattr(model.config, "_name_or_path", ""), model.config, model)
+        place = getattr(model.config, "_name_or_path", "")
+        return Origin(place, model.config, Path(place).name or type(model).__name__, model)
     source = embedded(str(model))
     check_name(source)
     place = Path(source).expanduser()
     if from_config:
-        return Origin(str(place), _config_at(place), from_config=True)
+        return Origin(str(place), _config_at(place), _called(place), from_config=True)
     if place.exists() or source.startswith((".", "/", "~")):
         check_folder(place, allow_pickle=False)
         source = str(_transformer_in(place))
@@ -75,7 +72,13 @@ def find(model: Any, *, from_config: bool) -> Origin:
     import transformers
 
     with clear_errors(source):
-        return Origin(source, transformers.AutoConfig.from_pretrained(source))
+        config = transformers.AutoConfig.from_pretrained(source)
+    return Origin(source, config, EMBEDDED if model == EMBEDDED else _called(place))
+
+
+def _called(place: Path) -> str:
+    """Return the name of a folder, or of a config file."""
+    return place.resolve().parent.name if place.name == "config.json" else place.name.removesuffix(".json")
 
 
 def _config_at(place: Path) -> Any:
@@ -180,6 +183,7 @@ def _made(
         notes.append(f"every weight is random, seed {settings.seed}")
     elif fresh:
         notes.append(f"freshly initialised, seed {settings.seed}: {', '.join(fresh)}")
+    module.config._name_or_path = origin.name  # which histories are called by
     return as_told(module), order
 
 
@@ -268,9 +272,13 @@ def _own_classes(config: Any, classes: Sequence[str], name: str) -> tuple[str, .
     """Return the classes of a trained head in its order; labels must be among them, or be their numbers."""
     own = tuple(str(config.id2label[number]) for number in sorted(config.id2label))
     unnamed = all(label == f"LABEL_{number}" for number, label in enumerate(own))
-    if unnamed and all(label.isdigit() and int(label) < len(own) for label in classes):
-        return tuple(str(number) for number in range(len(own)))
-    unknown = [label for label in classes if label not in own]
+    numbers = tuple(str(number) for number in range(len(own)))
+    if unnamed and any(label in numbers for label in classes):
+        unknown = [label for label in classes if label not in numbers]
+        if not unknown:
+            return numbers
+    else:
+        unknown = [label for label in classes if label not in own]
     if unknown:
         raise LayerscopeError(
             f"label {unknown[0]!r} is not one of the {len(own)} classes of {name} ({', '.join(own[:5])}"

@@ -17,8 +17,8 @@ from layerscope.training import data as reading
 from layerscope.training import start as starting
 from layerscope.training.card import write_card
 from layerscope.training.depths import Trained, check_depths, compare, shallower
-from layerscope.training.fit import Job, fit, is_main, standard
-from layerscope.training.place import BASELINES, REPORT, Place, open_place
+from layerscope.training.fit import Job, check_reports, fit, is_main, standard
+from layerscope.training.place import BASELINES, REPORT, Place, nothing_left, open_place
 from layerscope.training.presets import told
 from layerscope.training.settings import Settings, settings_of
 from layerscope.training.trainer import layered_model
@@ -109,6 +109,7 @@ def train_all(
     task = starting.choose_task(asked.task, source, origin.config)
     held = None if eval is None else reading.read(eval, columns, task)
     chosen = asked.decided(task, from_config=from_config)
+    check_reports(report_to)
     data = reading.prepare(source, held, task, chosen.seed)
     begun, classes = starting.start(origin, task, data.classes, chosen, processor)
     layered = layered_model(begun.module, begun.processor, part)
@@ -122,12 +123,14 @@ def train_all(
         "settings": asdict(chosen),
     }
     place = open_place(out, about, main=is_main())
-    for note in (*data.notes, *begun.notes):
-        teller.say(note)
-    job = _job(origin.name, begun, data, classes, chosen, part, report_to, keep_checkpoints, teller)
-    others = _baselines(job, layered, place, baseline_depths, from_config=from_config)
-    _fit(job, place, teller)
+    with nothing_left(place, main=is_main()):
+        for note in (*data.notes, *begun.notes):
+            teller.say(note)
+        job = _job(origin.name, begun, data, classes, chosen, part, report_to, keep_checkpoints, teller)
+        others = _baselines(job, layered, place, baseline_depths, from_config=from_config)
+        _fit(job, place, teller)
     for other, there in others.values():
+        teller.say(f"a separate model of {other.name}")
         _fit(other, there, teller)
     if not is_main():
         return Trained(place.path, place.history, (), "")

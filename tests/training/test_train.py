@@ -109,6 +109,25 @@ def test_a_trained_head_keeps_the_order_of_its_classes(tmp_path: Path):
     assert fresh.config.id2label == {0: "high", 1: "low"}
 
 
+@pytest.mark.parametrize("processor", [False, True])
+def test_images_of_one_channel(cli, tmp_path: Path, processor: bool):
+    config = hf.ViTConfig(
+        **learning.SMALL, image_size=8, patch_size=4, num_channels=1, num_labels=2, id2label={0: "dark", 1: "light"}
+    )
+    hf.ViTForImageClassification(config).save_pretrained(tmp_path / "vit")
+    if processor:
+        hf.ViTImageProcessor(
+            size={"height": 8, "width": 8}, image_mean=[0.5], image_std=[0.5]
+        ).save_pretrained(tmp_path / "vit")  # fmt: skip
+    photos, out = learning.photos(tmp_path / "photos", 12), tmp_path / "out"
+    assert cli("train", tmp_path / "vit", "--train", photos, "--max-steps", "1", "--out", out).status == 0
+    card = (out / "README.md").read_text()
+    assert ("AutoImageProcessor" in card) is processor is (out / "preprocessor_config.json").is_file()
+    assert ("# pixel_values: 1 channel, resized to 8, scaled to -1 ... 1" in card) is not processor
+    again = layerscope.profile(out, photos, out=tmp_path / "run", progress=False).metric("layer_accuracy")
+    assert again.notna().all()
+
+
 def test_baselines_can_be_added_to_a_finished_training(tmp_path: Path):
     model, data = learning.vision(tmp_path / "vit"), learning.photos(tmp_path / "photos", 20)
     common = {"out": tmp_path / "out", "from_config": True, "max_steps": 2, "progress": False}
@@ -122,6 +141,39 @@ def test_baselines_can_be_added_to_a_finished_training(tmp_path: Path):
         *["aligned"] * 3,
         "standard",
     ]
+
+
+def test_what_was_reported_outlives_the_checkpoints(tmp_path: Path):
+    out, about = tmp_path / "out", tmp_path / "out" / "training.json"
+
+    def train() -> None:
+        layerscope.train(learning.encoder(tmp_path / "bert"), learning.table(tmp_path / "texts.csv", 12), out=out,
+                         max_steps=2, progress=False)  # fmt: skip
+
+    train()
+    assert not (out / "checkpoints").exists()
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"finished": False}))
+    reported = out / "checkpoints" / "runs" / "host" / "events"  # where the Trainer has TensorBoard write
+    reported.parent.mkdir(parents=True)
+    reported.write_text("curves")
+    train()
+    assert reported.read_text() == "curves"
+    assert [path.name for path in (out / "checkpoints").iterdir()] == ["runs"]
+
+
+def test_a_model_is_called_by_what_was_given(tmp_path: Path):
+    table = learning.table(tmp_path / "texts.csv", 12)
+    folder = learning.encoder(tmp_path / "reader")
+    (tmp_path / "other.json").write_text((folder / "config.json").read_text())
+    for model, more in ((folder, {}), (folder / "config.json", {"from_config": True}),
+                        (tmp_path / "other.json", {"from_config": True, "processor": folder})):  # fmt: skip
+        out = tmp_path / f"out-{model.name}"
+        layerscope.train(model, table, out=out, max_steps=1, progress=False, **more)
+        name = "other" if model.stem == "other" else "reader"
+        assert json.loads((out / "training.json").read_text())["model"]["name"] == name
+        assert json.loads((out / "history" / "run.json").read_text())["model"]["name"] == name
+        assert f"# {name}, classification" in (out / "README.md").read_text()
+        assert "_name_or_path" not in (out / "config.json").read_text()
 
 
 def test_pairs_are_read_together(tmp_path: Path):

@@ -6,10 +6,13 @@ from pathlib import Path
 import learning
 import pytest
 import tiny
+import transformers as hf
 from tiny import one_thread
 from typed import cli
 
 import layerscope
+from layerscope.inputs import open_corpus
+from layerscope.training.data import prepare
 
 __all__ = ["cli", "one_thread"]
 
@@ -24,6 +27,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     learning.table(folder / "texts.csv")
     learning.novel(folder / "novel.txt")
     learning.photos(folder / "photos", 8)
+    tiny.saved(tiny.classifier(3), folder / "three", special=True)
+    hf.SwinConfig(
+        image_size=16, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[1, 2], window_size=2
+    ).to_json_file(folder / "swin.json")
+    hf.GPT2Config().to_json_file(folder / "bare.json")
+    (folder / "numbers.csv").write_text("text,label\nw1 w2,0\nw3,1\nw4,7\n")
+    (folder / "line.txt").write_text("w1 w2 w3")
     (folder / "other.csv").write_text("text,label\nw1 w2,low\nw3,new\n")
     (folder / "alike.csv").write_text("text,label\nw1 w2,low\nw3,low\n")
     (folder / "empty.csv").write_text("text,label\n")
@@ -93,8 +103,28 @@ CASES = [
      "--baseline-depths 0: this model has 3 layers, give some of 1..2"),
     (["bert", "--train", "texts.csv", "--device", "tpu"],
      "device 'tpu' does not exist, did you mean cpu? (choose auto, cpu, cuda)"),
+    (["bert", "--train", "texts.csv", "--layers", "1,last"],
+     "--layers 'last' is no whole number: give layers with commas, such as 3,6"),
+    (["bert", "--train", "texts.csv", "--seed", "5000000000"], "seed is 5000000000: give at most 4294967295"),
+    (["bert", "--train", "texts.csv", "--distillation", "0.5"],
+     "distillation is of the objective 'classifiers', not 'aligned': leave it out"),
+    (["bert", "--train", "texts.csv", "--augment"],
+     "augment crops and turns images, and classification reads none: leave it out"),
+    (["bert", "--train", "texts.csv", "--max-length", "1"],
+     "--max-length 1 has no room for text beside the tokenizer's 2 special tokens: give 3 or more"),
+    (["gpt2", "--train", "line.txt"], "line has one sample: nothing can be held out, give --eval"),
+    (["swin.json", "--train", "photos", "--from-config"],
+     "layers differ in width: swin.encoder.layers.0 turns 8 features into 16, swin.encoder.layers.1 gives 16; one head "
+     "reads layers of one width"),
+    (["swin.json", "--train", "photos", "--from-config", "--baseline-depths", "1"],
+     "--baseline-depths: this model has one layer, and no model is shallower"),
+    (["bare.json", "--train", "novel.txt", "--from-config"],
+     "'{place}' has no tokenizer that can be loaded: save it beside the model, or name one with --processor"),
+    (["three", "--train", "numbers.csv"],
+     "label '7' is not one of the 3 classes of three (LABEL_0, LABEL_1, LABEL_2): rename it, or train a fresh head "
+     "with --head new"),
 ]  # fmt: skip
-PATHS = {"bert", "gpt2", "vit", "vi", "classifier", "photos", "vit/config.json"}
+PATHS = {"bert", "gpt2", "vit", "vi", "classifier", "three", "photos", "vit/config.json"}
 
 
 @pytest.mark.parametrize(("words", "line"), CASES, ids=[" ".join(words) for words, _ in CASES])
@@ -147,6 +177,32 @@ def test_a_loss_that_is_no_number_stops_and_keeps_what_was_good(cli, place: Path
     assert "NaN or infin" in printed.line
     assert not (tmp_path / "out" / "model.safetensors").exists()
     assert json.loads((tmp_path / "out" / "training.json").read_text())["finished"] is False
+
+
+def test_where_nothing_can_be_reported_to(cli, place: Path, tmp_path: Path):
+    common = ["train", place / "bert", "--train", place / "texts.csv", "--out", tmp_path / "out", "--report-to"]
+    wrong, missing = cli(*common, "tensorbord"), cli(*common, "neptune")
+    assert (wrong.status, missing.status) == (2, 2)
+    assert wrong.line.startswith("--report-to 'tensorbord' does not exist, did you mean tensorboard? (choose none, ")
+    assert missing.line == "--report-to neptune: it is not installed"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_start_that_came_to_nothing_does_not_hold_the_folder(cli, place: Path, tmp_path: Path):
+    common = ["train", place / "bert", "--train", place / "texts.csv", "--max-steps", "1", "--out", tmp_path / "out"]
+    assert cli(*common, "--eval-samples", "4").status == 0
+    about = (tmp_path / "out" / "training.json").read_text()
+    for killed in (tmp_path / "killed", tmp_path / "killed" / "baselines" / "depth-1"):  # before the first evaluation
+        killed.mkdir(parents=True)
+        (killed / "training.json").write_text(about)
+    assert cli(*common[:-1], tmp_path / "killed", "--seed", "1").status == 0
+    assert json.loads((tmp_path / "killed" / "training.json").read_text())["settings"]["seed"] == 1
+
+
+def test_a_rare_class_may_be_held_out_whole(place: Path):
+    corpora = (open_corpus(place / "numbers.csv") for _ in range(8))
+    for seed, corpus in enumerate(corpora):
+        assert prepare(corpus, None, "classification", seed).classes == ("0", "1", "7")
 
 
 def test_python_names_a_setting_that_does_not_exist(place: Path, tmp_path: Path):

@@ -26,6 +26,13 @@ def told(folder: Path, model: nn.Module, data: list[dict[str, Any]], objective: 
     assert all(torch.equal(value, model.state_dict()[key]) for key, value in before.items())
 
 
+def test_a_model_whose_weights_are_spoilt_is_told():
+    model = tiny.classifier(2)
+    torch.nn.init.constant_(model.classifier.weight, torch.nan)
+    with pytest.raises(LayerscopeError, match="gives logits that are NaN before any training: its weights are spoilt"):
+        AlignedTrainer(model, processing_class=tiny.tokenizer(special=True))
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
 def test_labels_that_do_not_fit_are_told_by_every_objective(tmp_path: Path, objective: Objective):
     rows, text = classes(8), tokens(8)
