@@ -1,0 +1,36 @@
+"""What the recipes in `examples/` share: a table by layer, objective and seed, as the histories have it."""
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import learning
+import pytest
+
+import layerscope
+
+sys.path.append(str(Path(__file__).parents[2] / "examples"))
+import grid
+
+
+def test_a_grid_of_trainings_is_a_table_of_their_histories(tmp_path: Path, capsys):
+    model, data = learning.encoder(tmp_path / "model"), learning.table(tmp_path / "texts.csv")
+    given = Namespace(out=tmp_path / "runs", seeds=1, jobs=2)
+    command = [str(model), "--train", str(data), "--max-steps", "2", "--batch-size", "4", "--device", "cpu"]
+    objectives = {name: ["--objective", name] for name in ("standard", "aligned")}
+    table = grid.run(given, command, objectives, "layer_accuracy")
+    assert list(table.columns) == [("standard", 0), ("aligned", 0)] and list(table.index) == [1, 2, 3]
+    for name in objectives:
+        history = layerscope.open_run(given.out / f"{name}-0" / "history")
+        assert history.steps[-1] == 2
+        assert table[name, 0].tolist() == history.metric("layer_accuracy").loc[1:].tolist()
+    grid.show(table, lambda share: f"{100 * share:.1f}")
+    grid.verdict("a claim", [1.0], False)
+    told = capsys.readouterr().out
+    assert f"{100 * table['aligned', 0].iloc[-1]:.1f}" in told and "did NOT hold: a claim: 1.00 by seed" in told
+
+
+def test_a_training_that_is_refused_ends_the_recipe_with_its_line(tmp_path: Path):
+    given = Namespace(out=tmp_path / "runs", seeds=1, jobs=1)
+    with pytest.raises(SystemExit, match="nowhere"):
+        grid.run(given, ["nowhere/model", "--train", "nowhere.csv"], {"standard": []}, "layer_accuracy")
