@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 CHUNK = 3 << 20
-"""Logits of one chunk at most."""
+"""Logits of one chunk at most, or a third of the numbers of a head that is larger than that."""
 
 
 def chunked_cross_entropy(
@@ -46,7 +46,8 @@ class _Chunked(torch.autograd.Function):
         of_rows = [torch.empty_like(row) for row in rows] if needs_rows else []
         of_weight = torch.zeros_like(weight, dtype=wide) if needs_weight else None
         of_bias = torch.zeros_like(weight[:, 0], dtype=wide) if needs_bias else None
-        size = max(1, CHUNK // len(weight))
+        # each chunk passes over the whole gradient of a head, so a large head takes rows in proportion to its width
+        size = max(1, CHUNK // len(weight), weight.shape[1] // 3)
         with torch.autocast(weight.device.type, enabled=False):
             for at, (row, share) in enumerate(zip(rows, shares, strict=True)):
                 for start in range(0, len(row), size):
