@@ -1,0 +1,49 @@
+"""When a row may leave: how sure an exit is of its prediction, always as a number that grows with it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from layerscope.errors import LayerscopeError, choices
+
+CRITERIA = ("confidence", "margin", "entropy", "patience")
+"""Of the softmax: its maximum (the paper's), the difference of its two largest values, and 1 − entropy / log K, each in
+0 … 1; and for how many exits in a row the prediction has not changed."""
+
+
+def check_criterion(criterion: str) -> str:
+    """Return a criterion that exists; raises `LayerscopeError` with those that do."""
+    if criterion not in CRITERIA:
+        raise LayerscopeError(f"criterion {criterion!r} does not exist{choices(str(criterion), CRITERIA)}")
+    return criterion
+
+
+def sureness(logits: Tensor, criterion: str) -> Tensor:
+    """Return how sure logits `[..., K]` are by a criterion of one exit, float64 `[...]` in 0 … 1.
+
+    In float64, because a float32 softmax is 1 for everything beyond 1 − 6e-8. "patience" asks several exits (see
+    `unchanged`); what it says of one is its maximal probability.
+
+    Raises:
+        LayerscopeError: for logits that are NaN.
+
+    """
+    log_p = logits.detach().to("cpu", torch.float64).log_softmax(-1)
+    if bool(log_p.isnan().any()):
+        raise LayerscopeError("an exit gives logits that are NaN: no row can be sure of them, look at the weights")
+    if criterion == "margin":
+        return -log_p.exp().topk(2, dim=-1).values.diff(dim=-1)[..., 0]
+    if criterion == "entropy":
+        entropy = -torch.special.xlogy(p := log_p.exp(), p).sum(-1)
+        return (1 - entropy / torch.tensor(float(logits.shape[-1])).double().log()).clamp(0, 1)
+    return log_p.amax(-1).exp()
+
+
+def unchanged(predictions: Tensor) -> Tensor:
+    """Return for how many exits in a row each prediction has not changed, int64 `[..., E]`; 0 at the first exit."""
+    counts = torch.zeros_like(predictions)
+    for place in range(1, predictions.shape[-1]):
+        same = predictions[..., place] == predictions[..., place - 1]
+        counts[..., place] = torch.where(same, counts[..., place - 1] + 1, 0)
+    return counts
