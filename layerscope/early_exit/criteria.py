@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -35,8 +37,8 @@ def sureness(logits: Tensor, criterion: str) -> Tensor:
     if criterion == "margin":
         return -log_p.exp().topk(2, dim=-1).values.diff(dim=-1)[..., 0]
     if criterion == "entropy":
-        entropy = -torch.special.xlogy(p := log_p.exp(), p).sum(-1)
-        return (1 - entropy / torch.tensor(float(logits.shape[-1])).double().log()).clamp(0, 1)
+        entropy: Tensor = -torch.special.xlogy(p := log_p.exp(), p).sum(-1)
+        return (1 - entropy / math.log(logits.shape[-1])).clamp(0, 1)
     return log_p.amax(-1).exp()
 
 
