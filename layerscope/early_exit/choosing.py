@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
 
 from layerscope.early_exit.cost_model import Plan, Prediction, Simulation, Times
 from layerscope.early_exit.recorded import Recorded
@@ -47,26 +49,37 @@ def choose_exits(
 ) -> Choice:
     """Return the exits that are expected to be fastest, never slower than none.
 
-    `allowed(exits)` is the threshold these exits may have. From all exits 1 … L − 1 the one is dropped whose loss costs
-    least or wins most, until none is left; the fastest set on that way, or the fastest single exit, is chosen: about
-    L² / 2 predictions. Raises `LayerscopeError` for a plan without samples.
+    `allowed(exits)` is the threshold these exits may have. From all exits 1 … L − 1 the one is dropped without which the
+    rest is fastest, until none is left: about L² / 2 predictions. The fastest set on that way, or the fastest single
+    exit, is then bettered by adding, dropping or exchanging one exit as long as that helps. Raises `LayerscopeError`
+    for a plan without samples.
     """
     simulation = Simulation(recorded, plan, times, trims=trims)
 
+    @cache
     def priced(exits: Exits) -> Choice:
         threshold = allowed(exits) if exits else math.inf
         return Choice(exits, threshold, simulation.run(exits, threshold))
 
-    def fastest(choices: list[Choice]) -> Choice:
-        return min(choices, key=lambda choice: (choice.prediction.seconds, len(choice.exits)))
-
-    current = priced(tuple(range(1, recorded.depth)))
-    seen = [priced(()), *(priced((layer,)) for layer in current.exits), current]
+    every = tuple(range(1, recorded.depth))
+    best = _fastest(map(priced, ((), every, *combinations(every, 1))))
+    current = priced(every)
     while len(current.exits) > 1:
-        current = fastest([priced(_without(current.exits, layer)) for layer in current.exits])
-        seen.append(current)
-    return fastest(seen)
+        current = _fastest(map(priced, combinations(current.exits, len(current.exits) - 1)))
+        best = _fastest((best, current))
+    while (better := _fastest(map(priced, _near(best.exits, every)))) is not best:
+        best = better
+    return best
 
 
-def _without(exits: Exits, layer: int) -> Exits:
-    return tuple(kept for kept in exits if kept != layer)
+def _fastest(choices: Iterable[Choice]) -> Choice:
+    return min(choices, key=lambda choice: (choice.prediction.seconds, len(choice.exits)))
+
+
+def _near(exits: Exits, every: Exits) -> Iterator[Exits]:
+    """Yield these exits, and those with one more, one less, or one exchanged for another."""
+    others = set(every).difference(exits)
+    fewer = tuple(combinations(exits, len(exits) - 1)) if exits else ()
+    yield from (exits, *fewer)
+    for kept in (exits, *fewer):
+        yield from (tuple(sorted((*kept, layer))) for layer in others)

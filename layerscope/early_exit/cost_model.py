@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from layerscope.early_exit.recorded import Recorded
 from layerscope.errors import LayerscopeError
 
-STAGES = ("front", "block", "check", "leave", "head")
+STAGES = ("front", "block", "check", "leave", "head", "end")
 """What a run spends its time on: all before the first block, one block, one exit's look at the rows, taking the rows
-that leave out of the batch, all after the last block."""
+that leave out of the batch, the model's own head after the last block, and putting the rows in order again."""
 
 Seconds = NDArray[np.float64]
 Plan = Sequence[NDArray[np.int64]]
@@ -25,7 +25,7 @@ Plan = Sequence[NDArray[np.int64]]
 class Times:
     """Seconds of every stage at some sizes of a batch: `seconds[stage]` is `[rows, tokens]`.
 
-    "leave" is read at what remains in the batch, the other stages at what they work on.
+    "leave" is read at what remains in the batch, "end" at the whole batch, the other stages at what they work on.
 
     Raises:
         LayerscopeError: where the sizes do not grow or a stage's seconds do not fit them.
@@ -100,7 +100,8 @@ def _between(sizes: NDArray[np.int64], wanted: NDArray[Any]) -> tuple[NDArray[np
 def _line(start: Seconds, end: Seconds, share: Seconds) -> Seconds:
     """Return the value a share of the way on; beyond the end only upwards, as noise must not make more work cheaper."""
     step: Seconds = end - start
-    return start + np.minimum(share, 1) * step + np.maximum(share - 1, 0) * np.maximum(step, 0)
+    value: Seconds = start + np.minimum(share, 1) * step + np.maximum(share - 1, 0) * np.maximum(step, 0)
+    return value
 
 
 @dataclass(frozen=True)
@@ -147,12 +148,17 @@ class Simulation:
         checked = np.asarray(exits, dtype=np.int64) - 1
         before, after = rows[:, checked], rows[:, checked + 1]
         remain = np.where(after < before, after, 0)  # none leaves, or all: the batch is not taken apart
+        first, last = rows[:, 0], rows[:, -1]
+        # the model's own head reads a whole batch; what remains of one is read as an exit reads it
+        whole = np.where(last == first, last, 0)
         seconds = (
-            self._seconds("front", rows[:, 0], tokens[:, 0])
+            self._seconds("front", first, tokens[:, 0])
             + self._seconds("block", rows, tokens)
             + self._seconds("check", before, tokens[:, checked])
             + self._seconds("leave", remain, tokens[:, checked + 1])
-            + self._seconds("head", rows[:, -1], tokens[:, -1])
+            + self._seconds("head", whole, tokens[:, -1])
+            + self._seconds("check", last - whole, tokens[:, -1])
+            + self._seconds("end", first - whole, tokens[:, 0])
         )
         leaving = np.bincount(leaves - 1, minlength=self.depth)
         return Prediction(seconds, seconds if not len(checked) else self.plain_seconds, leaving)

@@ -16,7 +16,7 @@ def random_times(
 ) -> Times:
     """Times that grow with rows and tokens from a cost of their own; a block is the dearest."""
     work = np.multiply.outer(np.asarray(rows), np.asarray(tokens))
-    dear = dict(zip(STAGES, (20, 100, 5, 5, 10), strict=True))
+    dear = dict(zip(STAGES, (20, 100, 5, 5, 10, 3), strict=True))
     return Times(rows, tokens, {s: dear[s] * (rng.uniform(10, 100) + rng.uniform(0.5, 1) * work) for s in STAGES})
 
 
@@ -62,5 +62,7 @@ def slow_seconds(
             if not inside:
                 break
         else:
-            total += took("head", inside, batch)
+            total += took("head" if inside == batch else "check", inside, batch)
+        if inside != batch:
+            total += float(times.at("end", len(batch), max(recorded.lengths[sample] for sample in batch)))
     return total

@@ -31,8 +31,8 @@ def test_an_exit_whose_check_costs_more_than_it_saves_is_dropped() -> None:
     plan = [np.arange(8)]
     cheap = choose_exits(recorded, plan, flat(block=1.0, check=0.1), always(0.5))
     assert (cheap.exits, cheap.threshold) == ((1,), 0.5), "layers 2 and 3 let nobody go"
-    # 8 rows: 8 blocks, a check of 8 rows, then 3 × 4
-    assert cheap.prediction.seconds == pytest.approx(8 + 0.8 + 12)
+    # 8 rows: 8 blocks, a check of 8 rows, then 3 × 4, and the last 4 are read
+    assert cheap.prediction.seconds == pytest.approx(8 + 0.8 + 12 + 0.4)
     assert cheap.prediction.plain_seconds == pytest.approx(32)
     assert cheap.prediction.leaving.tolist() == [4, 0, 0, 4]
 
