@@ -63,14 +63,14 @@ class Calibration:
     def told(self) -> str:
         """The guarantee in one line of plain words."""
         sure = f"with {percent(self.goal.confidence)} confidence"
+        none = "; no sample left early" if self.mean_layer == self.depth else ""
         if self.goal.min_accuracy is not None:
             right = f"at least {percent(self.goal.min_accuracy)} of predictions are right, {sure}"
-            seen = f"{right} ({self.n - self.errors:,} of {self.n:,} were)"
-            return f"{seen}; no sample leaves early" if self.threshold == NEVER else seen
+            return f"{right} ({self.n - self.errors:,} of {self.n:,} were{none})"
         most = f"at most {percent(self.goal.risk)}"
         if self.threshold == NEVER:
             return f"no sample leaves early: no threshold was certified for {most} disagreement {sure} (n = {self.n:,})"
-        return f"{most} of predictions differ from the full model's, {sure} ({self.errors:,} of {self.n:,} did)"
+        return f"{most} of predictions differ from the full model's, {sure} ({self.errors:,} of {self.n:,} did{none})"
 
     def to_json(self) -> str:
         """Return the calibration as JSON; never leaving is a threshold of null."""
@@ -120,7 +120,7 @@ def along(
     where the threshold passes the running maximum of its scores, so that each exit adds its change at one place of the
     thresholds: time N·E·log T, and nothing of the size N·T is held.
     """
-    # counting from an exit's place on, a sample has its value instead of the next one's
+    # from the first threshold that a sample's running maximum reaches, an exit's value replaces the next one's
     highest = np.maximum.accumulate(recorded.scores_at(exits), axis=1)
     careful = -np.asarray(thresholds, dtype=np.float64)
     changes = np.zeros(len(careful) + 1)

@@ -83,14 +83,13 @@ def split(n: int, goal: Goal, share: float = 0.2, seed: int = 0) -> tuple[NDArra
     needs.
     """
     share, least = _share("share", share, 0.2), least_samples(goal)
-    tested = n - _design(n, share)
+    tested = n - math.ceil(n * share)
     if tested < least:
-        needed = max(2, int(least / (1 - share)) - 1)
-        while needed - _design(needed, share) < least:
+        needed = math.ceil(least / (1 - share)) - 1
+        while needed - math.ceil(needed * share) < least:
             needed += 1
         raise LayerscopeError(
-            f"of {n:,} samples {max(0, tested):,} would be tested, and {goal.told} needs {least:,}: "
-            f"give {needed:,} in all"
+            f"of {n:,} samples {tested:,} would be tested, and {goal.told} needs {least:,}: give {needed:,} in all"
         )
     rows = np.random.default_rng(seed).permutation(n).astype(np.int64)
     return np.sort(rows[: n - tested]), np.sort(rows[n - tested :])
@@ -106,7 +105,3 @@ def _share(name: str, value: object, such: float) -> float:
     if not known or not FINEST <= float(value) <= 1 - FINEST:  # type: ignore[arg-type]
         raise LayerscopeError(f"{name} {value!r}: give a number from {FINEST:g} to 1 - {FINEST:g}, such as {such}")
     return float(value)  # type: ignore[arg-type]
-
-
-def _design(n: int, share: float) -> int:
-    return max(1, round(n * share))
