@@ -21,19 +21,21 @@ def check_criterion(criterion: str) -> str:
     return criterion
 
 
-def sureness(logits: Tensor, criterion: str) -> Tensor:
+def sureness(logits: Tensor, criterion: str, told: str = "an exit") -> Tensor:
     """Return how sure logits `[..., K]` are by a criterion of one exit, float64 `[...]` in 0 … 1.
 
     In float64, because a float32 softmax is 1 for everything beyond 1 − 6e-8. "patience" asks several exits (see
     `unchanged`); what it says of one is its maximal probability.
 
     Raises:
-        LayerscopeError: for logits that are NaN.
+        LayerscopeError: for logits that are NaN, which `told` gave.
 
     """
     log_p = logits.detach().to("cpu", torch.float64).log_softmax(-1)
     if bool(log_p.isnan().any()):
-        raise LayerscopeError("an exit gives logits that are NaN: no row can be sure of them, look at the weights")
+        raise LayerscopeError(
+            f"{told} gives logits that are NaN: nothing can be said of these rows, look at weights and inputs"
+        )
     if criterion == "margin":
         return -log_p.exp().topk(2, dim=-1).values.diff(dim=-1)[..., 0]
     if criterion == "entropy":

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from layerscope.errors import LayerscopeError
 from layerscope.models.capture import Visit, capture, evaluating
-from layerscope.models.encode import AudioEncoder, Encoder, TextEncoder, encoder_for, frame_mask
+from layerscope.models.encode import Encoder, TextEncoder, encoder_for, frame_mask
 from layerscope.models.forward import Inputs
 from layerscope.models.lens import Lens, find_lens, token_read
 from layerscope.models.load import Loaded
@@ -106,7 +106,8 @@ def find_layers(
     )
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     with evaluating(module):
-        short, long = _probe_samples(encoder, samples)
+        long = probe_sample(encoder, samples)
+        short = beginning(long, 0.5)
         stack, parts = _find_stack(module, encoder.batch([long]).to(device), override)
         model = LayeredModel(
             loaded, encoder, stack, None, parts, ("mean",), False, True, True, 3, 1, device, tuple(loaded.notes)
@@ -138,19 +139,23 @@ def _find_stack(module: nn.Module, inputs: Inputs, override: Override) -> tuple[
     return stack, tuple(s.part for s in stacks)
 
 
-def _probe_samples(encoder: Encoder, samples: Sequence[Any]) -> tuple[Any, Any]:
-    """A short and a longer sample; of texts only the first tokens."""
+def probe_sample(encoder: Encoder, samples: Sequence[Any]) -> Any:
+    """Return the sample a model is probed with: the longest, or of texts some tokens."""
     if isinstance(encoder, TextEncoder):
         ids = next((row for row in encoder.ids(samples) if len(row) > 1), [0, 0])
-        long = (ids * PROBE_TOKENS)[: min(PROBE_TOKENS, encoder.max_length)]
-        return _Ids(tuple(long[: max(1, len(long) // 2)])), _Ids(tuple(long))
+        return _Ids(tuple((ids * PROBE_TOKENS)[: min(PROBE_TOKENS, encoder.max_length)]))
     lengths = encoder.lengths(samples)
     if max(lengths) == 0:
         raise LayerscopeError("the sounds are too short for this model to give a single state: give longer ones")
-    longest = samples[max(range(len(samples)), key=lambda i: lengths[i])]
-    if isinstance(encoder, AudioEncoder):
-        return replace(longest, samples=longest.samples[: max(1, len(longest.samples) // 2)]), longest
-    return longest, longest
+    return samples[max(range(len(samples)), key=lambda i: lengths[i])]
+
+
+def beginning(sample: Any, share: float) -> Any:
+    """Return the first part of a probe's text or of a sound; of what has one size the whole."""
+    if isinstance(sample, _Ids):
+        return _Ids(sample.ids[: max(1, int(share * len(sample.ids)))])
+    wave = getattr(sample, "samples", None)
+    return sample if wave is None else replace(sample, samples=wave[: max(1, int(share * len(wave)))])
 
 
 def _beginnings(encoder: Encoder, samples: Sequence[Any]) -> Sequence[Any]:

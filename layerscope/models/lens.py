@@ -132,8 +132,9 @@ def find_lens(
     """
     if stack.entry:
         return None, None
-    inputs = _row(inputs, 0)
-    length = inputs.mask.shape[1] if inputs.mask is not None and last.ndim == 3 else last.shape[1]
+    batch, inputs = inputs, _row(inputs, 0)
+    cut = any(inputs.named[name].shape[1:] != value.shape[1:] for name, value in batch.named.items())
+    length = inputs.mask.shape[1] if cut and inputs.mask is not None and last.ndim == 3 else last.shape[1]
     last, final = last[:1, :length], final[:1, :length]
     try:
         own = logits_of(forward(module, inputs))

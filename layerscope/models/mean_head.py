@@ -67,10 +67,11 @@ def _pooled(base: Any) -> type:
         own = {key: value for key, value in given.items() if key not in ("self", "labels", "kwargs")}
         rest = {key: value for key, value in (given.get("kwargs") or {}).items() if key != "num_items_in_batch"}
 
-        def pool(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-            return (mean(inputs[0], mask),)
+        def pool(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
+            return (mean(inputs[0], mask),) if inputs[0].ndim == 3 else None
 
-        handle = head_of(self).register_forward_pre_hook(pool)
+        # an exit runs a second forward within the first: the inner one pools, and its rows are its own
+        handle = head_of(self).register_forward_pre_hook(pool, prepend=True)
         try:
             output = base.forward(self, **own, **rest | {"return_dict": True})
         finally:

@@ -1,0 +1,274 @@
+"""A classifier whose rows leave at the first exit that is sure of them, called as the classifier itself is."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.utils import ModelOutput
+
+from layerscope.early_exit.criteria import check_criterion, sureness
+from layerscope.early_exit.leaving import Decide, Outcome, Watch, run
+from layerscope.early_exit.reading import find_tail
+from layerscope.errors import LayerscopeError
+from layerscope.inspecting import made_up_samples
+from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
+from layerscope.models.capture import evaluating
+from layerscope.models.forward import Inputs, accepts
+from layerscope.models.lens import logits_of
+
+NEVER = float("inf")
+KEPT = ("output_hidden_states", "output_attentions")
+
+
+@dataclass
+class ExitOutput(ModelOutput):  # type: ignore[misc]  # transformers is not typed
+    """What each row of a batch says where it leaves.
+
+    `logits` [B, K]; `prediction` [B]; `exit_layer` [B], 1 … L; `confidence` [B], float64, how sure the exit was by the
+    model's criterion ("patience": its maximal probability); `loss` only where labels were given.
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    prediction: Tensor | None = None
+    exit_layer: Tensor | None = None
+    confidence: Tensor | None = None
+
+
+class ExitModel(nn.Module):
+    """A classifier of texts, images or sounds whose rows leave early, in batches of any size.
+
+    It is called as the model it wraps, in a `pipeline` as well. At each exit the model's own head reads the rows that
+    are left; those that are sure enough leave, the batch goes on without them (and without the padding that only they
+    needed), and the order is restored at the end. A row that leaves at layer k has the logits of the model that ends at
+    layer k. The wrapped model is unchanged between calls; calls from several threads wait for each other.
+
+    Attributes:
+        model: the classifier itself.
+        exits: the layers that are checked, 1 … L − 1.
+        criterion: "confidence", "margin", "entropy" or "patience" (see `layerscope.early_exit.criteria`).
+        threshold: a row leaves where the criterion reaches it; infinite: never.
+
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        exits: Sequence[int] | None = None,
+        threshold: float = NEVER,
+        criterion: str = "confidence",
+        processor: Any = None,
+        part: str | None = None,
+        blocks: str | None = None,
+        norm: str | None = None,
+        revision: str | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+        allow_pickle: bool = False,
+    ) -> None:
+        """Wrap a classifier; until a threshold is given no row leaves it early.
+
+        Args:
+            model: a hub name, a local folder, or a loaded transformers classifier.
+            exits: the layers to be checked, 1 … L − 1; None is all of them.
+            threshold: from which a row leaves: 0 … 1, of "patience" a whole number of exits; infinite is never.
+            criterion: how sure an exit is.
+            processor: tokenizer, image processor or feature extractor of a model given as an object.
+            part: which stack of blocks, where a model has several.
+            blocks: path of the module that holds the blocks, where the probe is not to decide.
+            norm: path of the final norm, or "none".
+            revision: of a hub model.
+            device: where the model is run.
+            dtype: of the weights.
+            allow_pickle: load pickled weights.
+
+        Raises:
+            LayerscopeError: for a model without a head of classes, or whose blocks do not hold one entry a sample, for
+                exits that are not its layers, and for a threshold that makes no sense.
+
+        """
+        super().__init__()
+        options = LoadOptions(revision, dtype, device, False, allow_pickle)
+        override = Override(part, blocks, norm)
+        self._layered = _opened(model, processor, override, options)
+        self.model = self._layered.module
+        self._override, self._lock = override, threading.Lock()
+        self._tail = find_tail(self._layered)
+        self.leave(exits, threshold, criterion)
+
+    @property
+    def layered(self) -> LayeredModel:
+        """The model with its blocks found, on the device it is on now."""
+        return replace(self._layered, device=self.device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next((p.device for p in self.model.parameters()), torch.device("cpu"))
+
+    @property
+    def depth(self) -> int:
+        """L."""
+        return self._layered.stack.depth
+
+    @property
+    def classes(self) -> int:
+        """K."""
+        lens = self._layered.lens
+        assert lens is not None
+        return lens.classes
+
+    @property
+    def processor(self) -> Any:
+        """Tokenizer, image processor or feature extractor."""
+        return self._layered.loaded.processor
+
+    def leave(
+        self, exits: Sequence[int] | None = None, threshold: float = NEVER, criterion: str = "confidence"
+    ) -> ExitModel:
+        """Set where rows leave, and when; returns the model. See the class for what is what."""
+        check_criterion(criterion)
+        self.exits = _exits(exits, self.depth)
+        self.threshold = _threshold(threshold, criterion)
+        self.criterion = criterion
+        return self
+
+    @property
+    def forward(self) -> Callable[..., Any]:  # type: ignore[override]  # read for its signature, as the wrapped one's is
+        """The call of the wrapped model, with `ExitOutput` as its result."""
+
+        @functools.wraps(self.model.forward)
+        def forward(*args: Any, **named: Any) -> Any:
+            return self._forward(*args, **named)
+
+        return forward
+
+    def _forward(self, *args: Any, labels: Tensor | None = None, return_dict: bool = True, **named: Any) -> Any:
+        for name in KEPT:
+            if named.pop(name, False):
+                raise LayerscopeError(f"{name}: rows leave at different layers, call .model for what all layers hold")
+        named = dict(zip(inspect.signature(self.model.forward).parameters, args, strict=False)) | named
+        exits = () if self.threshold == NEVER else self.exits
+        outcome = self.run(_inputs(named, self.model), exits, Rule(self.criterion, self.threshold), named=named)
+        logits = outcome.logits
+        sure = sureness(logits, self.criterion, "this model").to(logits.device, torch.float32)
+        loss = None if labels is None else nn.functional.cross_entropy(logits.float(), labels)
+        output = ExitOutput(loss, logits, logits.argmax(-1), outcome.layers.to(logits.device), sure)
+        return output if return_dict else output.to_tuple()
+
+    @torch.inference_mode()
+    def run(
+        self,
+        inputs: Inputs,
+        exits: Sequence[int],
+        decide: Decide,
+        watch: Watch | None = None,
+        named: dict[str, Any] | None = None,
+    ) -> Outcome:
+        """Run one batch with other exits, and with rows that leave by another rule.
+
+        Args:
+            inputs: the batch, as the model's encoder makes it.
+            exits: layers, ascending; with none the model runs as it is, without hooks.
+            decide: called with layer, logits [b, K] and rows [b] after each exit; returns which leave.
+            watch: is told the end of each stage (see `layerscope.early_exit.leaving`).
+            named: what the model is called with besides, or instead where it is the same batch.
+
+        """
+        given = {k: v for k, v in {**inputs.named, **(named or {})}.items() if v is not None}
+        if accepts(self.model, "use_cache"):
+            given["use_cache"] = False
+
+        def call() -> Any:
+            return self.model(**given)
+
+        with evaluating(self.model) if self.model.training else nullcontext():
+            if not exits and watch is None:
+                logits = logits_of(call())
+                assert logits is not None
+                return Outcome(logits, torch.full((len(logits),), self.depth))
+            with self._lock:
+                return run(self._layered, self._tail, call, inputs, exits, decide, watch)
+
+    def __getattr__(self, name: str) -> Any:
+        """Give what the wrapped model has, such as its config."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "model":
+                raise
+            return getattr(self.model, name)
+
+
+class Rule:
+    """The rule of one forward: a row leaves where its exit is sure enough."""
+
+    def __init__(self, criterion: str, threshold: float) -> None:
+        """Take a criterion, and from where on a row leaves."""
+        self.criterion, self.threshold = criterion, threshold
+        self.last: Tensor | None = None
+
+    def __call__(self, layer: int, logits: Tensor, rows: Tensor) -> Tensor:
+        """Return which rows leave, bool [b], on the processor."""
+        sure = sureness(logits, self.criterion, f"layer {layer}")
+        if self.criterion != "patience":
+            return sure >= self.threshold
+        predicted, here = logits.argmax(-1).cpu(), rows.cpu()
+        if self.last is None:
+            self.last, self.counts = predicted, torch.zeros_like(predicted)
+            return self.counts >= self.threshold
+        counts = torch.where(predicted == self.last[here], self.counts[here] + 1, 0)
+        self.last[here], self.counts[here] = predicted, counts
+        return counts >= self.threshold
+
+
+def _opened(given: Any, processor: Any, override: Override, options: LoadOptions) -> LayeredModel:
+    loaded = load(given, options, processor)
+    modality, samples = made_up_samples(loaded.module)
+    return find_layers(loaded, modality, samples, override, max_length=None, prompt="")
+
+
+def _inputs(named: dict[str, Any], module: nn.Module) -> Inputs:
+    """Return the tensors of a call as a batch; raises for one without rows or positions."""
+    tensors = {name: value for name, value in named.items() if isinstance(value, Tensor)}
+    main = next(iter(tensors.values()), None)
+    if main is None:
+        raise LayerscopeError(f"no tensor was given: call it as {type(module).__name__} is called")
+    if 0 in main.shape:
+        what = "row" if main.shape[0] == 0 else "position"
+        raise LayerscopeError(f"this batch {tuple(main.shape)} has no {what}: leave it out")
+    return Inputs(tensors, mask=tensors.get("attention_mask"))
+
+
+def _exits(asked: Sequence[int] | None, depth: int) -> tuple[int, ...]:
+    if asked is None:
+        return tuple(range(1, depth))
+    for layer in asked:
+        if isinstance(layer, bool) or not isinstance(layer, int):
+            raise LayerscopeError(f"exit {layer!r} is no whole number: give layers of 1..{depth - 1}")
+        if layer == depth:
+            raise LayerscopeError(f"layer {depth} is the last one, where all rows leave: give exits of 1..{depth - 1}")
+        if not 1 <= layer < depth:
+            raise LayerscopeError(
+                f"layer {layer} cannot be an exit: this model has layers 1..{depth}, and the last is none"
+            )
+    return tuple(sorted(set(asked)))
+
+
+def _threshold(value: Any, criterion: str) -> float:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+    if criterion == "patience":
+        if not number or (value != NEVER and (value < 1 or value != int(value))):
+            raise LayerscopeError(f"threshold {value!r} of patience: give a whole number of exits from 1 on")
+    elif not number or not (0 <= value <= 1 or value == NEVER):
+        raise LayerscopeError(f"threshold {value!r} of {criterion}: give 0 to 1, or infinity for never")
+    return float(value)

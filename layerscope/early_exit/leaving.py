@@ -1,0 +1,202 @@
+"""Run one batch block by block, and let rows leave it: the model's own forward, on fewer and fewer rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.early_exit.layout import Left, Path, changed, hooked
+from layerscope.early_exit.tail import FrontShapes, Tail
+from layerscope.models import LayeredModel
+from layerscope.models.forward import Inputs, hidden_of
+from layerscope.models.lens import logits_of
+
+Decide = Callable[[int, Tensor, Tensor], Tensor]
+"""Called as decide(layer, logits [b, K], rows [b]) after each exit; returns which of these rows leave, bool [b]."""
+Watch = Callable[[str, int, int], None]
+"""Called as watch(event, rows, positions) after each stage: "front", "block", "check", "leave", "head"."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of each row of a batch: its logits [B, K], float32 where one left early, and the layer it left at, int64 [B]."""
+
+    logits: Tensor
+    layers: Tensor
+
+
+class _Done(Exception):
+    """Ends a forward: every row has its logits."""
+
+
+def run(
+    model: LayeredModel,
+    tail: Tail,
+    call: Callable[[], Any],
+    inputs: Inputs,
+    exits: Sequence[int],
+    decide: Decide,
+    watch: Watch | None = None,
+) -> Outcome:
+    """Run one batch and return what each row says where it leaves.
+
+    Args:
+        model: with its blocks found, in evaluation mode.
+        tail: of that model.
+        call: runs the model on the batch.
+        inputs: the same batch.
+        exits: the layers to be checked, 1 … L − 1, ascending.
+        decide: tells which rows leave.
+        watch: is told the end of each stage.
+
+    Hooks are removed whatever happens. The rows that are left after the last block are read by the model's own code
+    where no row has left, else by the tail.
+
+    """
+    forward = _Forward(model, tail, inputs, frozenset(exits), decide, watch or _unwatched)
+    blocks = list(dict.fromkeys(model.stack.blocks))
+    hooks = [
+        (when, path, hook) for path in blocks for when, hook in (("before", forward.before), ("after", forward.after))
+    ]
+    if tail.skips:
+        hooks += [("after", name, forward.front_of(name)) for name in tail.layout.front]
+    try:
+        with hooked(model.module, hooks):
+            output = call()
+    except _Done:
+        return forward.outcome()
+    logits = logits_of(output)
+    if logits is None:
+        raise RuntimeError("the head gave no logits")
+    forward.watch("head", len(logits), 0)
+    return forward.outcome(logits)
+
+
+class _Forward:
+    """The state of one forward: which layer it is at, who is left, and what those who left took along."""
+
+    def __init__(
+        self, model: LayeredModel, tail: Tail, inputs: Inputs, exits: frozenset[int], decide: Decide, watch: Watch
+    ) -> None:
+        self.model, self.tail, self.inputs, self.exits = model, tail, inputs, exits
+        self.decide, self.watch = decide, watch
+        self.layer, self.reading = 0, False
+        self.left: Left | None = None
+        self.lengths: Tensor | None = None
+        self.front = FrontShapes(tail.layout)
+        self.cuts: dict[int, tuple[Tensor, Tensor]] = {}
+        self.parts: list[tuple[int, Tensor, Tensor]] = []
+
+    def front_of(self, name: str) -> Any:
+        """Return the hook that keeps what a module gives before the first block."""
+
+        def keep(_: nn.Module, __: Any, ___: Any, output: Any) -> None:
+            if self.left is None:
+                self.front.keep(name, output)
+
+        return keep
+
+    def before(self, _: nn.Module, args: Any, kwargs: Any) -> Any:
+        """Give a block what is left of its arguments."""
+        if self.reading:
+            return None
+        if self.left is None:
+            self._begin(hidden_of((*args, *kwargs.values())))
+            return None
+        if len(self.left) == self.left.total:
+            return None
+        return changed((args, kwargs), self._cut, ("block", self.layer))
+
+    def after(self, _: nn.Module, __: Any, ___: Any, output: Any) -> Any:
+        """Read the layer where it is an exit, and let rows leave."""
+        if self.reading:
+            return None
+        assert self.left is not None
+        self.layer += 1
+        self.watch("block", len(self.left), self.left.width)
+        last = self.layer == self.model.stack.depth
+        if last and len(self.left) < self.left.total:
+            self._end(output)
+        if last or self.layer not in self.exits:
+            return None
+        logits = self._read(output)
+        leaves = self.decide(self.layer, logits, self.left.rows)
+        self.watch("check", len(self.left), self.left.width)
+        if not bool(leaves.any()):
+            return None
+        self._take(logits, leaves.to(logits.device))
+        if not len(self.left):
+            raise _Done
+        return self._compacted(output, ~leaves)
+
+    def outcome(self, logits: Tensor | None = None) -> Outcome:
+        """Return what all rows took along, in the order of the batch."""
+        if logits is not None:
+            return Outcome(logits, torch.full((len(logits),), self.model.stack.depth))
+        rows = torch.cat([rows for _, rows, _ in self.parts])
+        order = rows.argsort()
+        layers = torch.cat([torch.full((len(rows),), layer) for layer, rows, _ in self.parts])
+        return Outcome(torch.cat([part for _, _, part in self.parts])[order], layers[order.cpu()])
+
+    def _begin(self, state: Tensor | None) -> None:
+        assert state is not None
+        width = state.shape[1] if state.ndim == 3 else 1
+        self.left = Left(len(state), width, torch.arange(len(state), device=state.device), width)
+        mask = self.model.mask(self.inputs, state) if self.tail.layout.trims else None
+        if mask is not None and mask.shape[1] == width:
+            places = torch.arange(1, width + 1, device=mask.device)
+            self.lengths = (mask.to(torch.bool) * places).amax(1)
+        self.watch("front", len(state), width)
+
+    def _read(self, output: Any) -> Tensor:
+        state = hidden_of(output)
+        assert state is not None
+        assert self.left is not None
+        self.reading = True  # the tail runs the model again, with blocks that hand on their input
+        logits = self.tail(state, self.inputs, self.left, self.front)
+        self.reading = False
+        return logits
+
+    def _take(self, logits: Tensor, leaves: Tensor) -> None:
+        assert self.left is not None
+        self.parts.append((self.layer, self.left.rows[leaves], logits[leaves]))
+        self.left.rows = self.left.rows[~leaves]
+
+    def _compacted(self, output: Any, stays: Tensor) -> Any:
+        """Return a block's output without the rows that left, and without the positions that only they had."""
+        assert self.left is not None
+        before = Left(len(stays), self.left.width, stays.nonzero()[:, 0].to(self.left.rows.device), self.left.width)
+        if self.lengths is not None:
+            before.width = min(self.left.width, int(self.lengths[self.left.rows].max()))
+        place = self.layer - 1
+        output = changed(output, lambda path, t: self.tail.layout.cut(path, t, before), ("output", place))
+        self.left.width = before.width
+        self.cuts.clear()
+        self.watch("leave", len(self.left), self.left.width)
+        return output
+
+    def _cut(self, path: Path, tensor: Tensor) -> Tensor:
+        """Cut an argument once for all the blocks that are handed the same one."""
+        assert self.left is not None
+        known = self.cuts.get(id(tensor))
+        if known is not None:
+            return known[1]
+        cut = self.tail.layout.cut(path, tensor, self.left)
+        if cut is not tensor:
+            self.cuts[id(tensor)] = (tensor, cut)  # kept alive, so that no other tensor gets its id
+        return cut
+
+    def _end(self, output: Any) -> None:
+        """Read the rows that went all the way, by the tail: the model's own code expects the whole batch."""
+        assert self.left is not None
+        self._take(self._read(output), torch.ones(len(self.left), dtype=torch.bool, device=self.left.rows.device))
+        self.watch("head", len(self.left), self.left.width)
+        raise _Done
+
+
+def _unwatched(event: str, rows: int, positions: int) -> None:
+    """Watch nothing."""

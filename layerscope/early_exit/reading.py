@@ -1,0 +1,112 @@
+"""How exits of a classifier are read: its layout and its tail, proved on a batch whose rows leave at every turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from layerscope.early_exit.agreement import agrees
+from layerscope.early_exit.layout import find_layout
+from layerscope.early_exit.leaving import run
+from layerscope.early_exit.tail import Tail
+from layerscope.errors import LayerscopeError
+from layerscope.inspecting import made_up_samples
+from layerscope.models import LayeredModel
+from layerscope.models.capture import evaluating
+from layerscope.models.forward import Inputs, forward
+from layerscope.models.layered import beginning, probe_sample
+from layerscope.models.lens import Lens
+
+
+@torch.inference_mode()
+def find_tail(model: LayeredModel) -> Tail:
+    """Return what reads the rows of a batch at every exit.
+
+    Of three samples each leaves at another layer, the longest first; each must have the logits it has alone, with the
+    whole of the model's code before and after its blocks. Where that fails with the shortcuts (sequences trimmed, the
+    code before the blocks skipped), it is tried without.
+
+    Raises:
+        LayerscopeError: for a model without a head of classes, and where rows cannot leave its batches.
+
+    """
+    lens = check_head(model)
+    if not model.batching:
+        raise LayerscopeError(f"batch-mates change the states of {model.loaded.name}: no row can leave its batches")
+    long, short, shorter = samples = _samples(model)
+    batches = (_batch(model, some) for some in ([long, short], samples, [short, shorter]))
+    layout = find_layout(model, *batches)
+    samples = samples if model.padding else [long] * 3
+    layers = [1, max(1, model.stack.depth - 1), model.stack.depth]
+    with evaluating(model.module):
+        alone = [_batch(model, [sample]) for sample in samples]
+        wanted = [_alone(model, lens, inputs, layer) for inputs, layer in zip(alone, layers, strict=True)]
+        why = "their logits change"
+        for trims, skips in product([True, False] if layout.trims else [False], [True, False]):
+            tail = Tail(lens, replace(layout, trims=trims), skips)
+            try:
+                found = _leaving(model, tail, _batch(model, samples), layers)
+            except LayerscopeError:
+                raise
+            except Exception as error:  # code that looks at the batch again fails in its own way
+                why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:150]}"
+                continue
+            if all(agrees(one, other, 1e-4) for one, other in zip(found, wanted, strict=True)):
+                return tail
+    raise LayerscopeError(f"rows cannot leave the batches of {model.loaded.name} ({why})")
+
+
+def check_head(model: LayeredModel) -> Lens:
+    """Return the lens of a classifier; raises `LayerscopeError` for a model that is none."""
+    name, config = model.loaded.name, getattr(model.module, "config", None)
+    if model.lens is None:
+        raise LayerscopeError(f"{name} has no head of classes over its {model.stack.part}: give a classifier")
+    if model.lens.kind == "tokens":
+        raise LayerscopeError(f"{name} predicts tokens: give a model with one row of classes for each sample")
+    if getattr(config, "problem_type", None) in ("regression", "multi_label_classification"):
+        raise LayerscopeError(
+            f"{name} is made for {config.problem_type}: exits need classes of which one is right"  # type: ignore[union-attr]
+        )
+    return model.lens
+
+
+def _samples(model: LayeredModel) -> list[Any]:
+    """Return three samples, the longest first, of different lengths where samples have any."""
+    _, made_up = made_up_samples(model.module)
+    long = probe_sample(model.encoder, made_up)
+    return [long, beginning(long, 0.5), beginning(long, 0.25)]
+
+
+def _batch(model: LayeredModel, samples: Sequence[Any]) -> Inputs:
+    return model.encoder.batch(samples).to(model.device)
+
+
+def _alone(model: LayeredModel, lens: Lens, inputs: Inputs, layer: int) -> Tensor:
+    states: list[Tensor] = []
+
+    def keep(at: int, site: str, tokens: Tensor) -> None:
+        if at == layer and site == "raw":
+            states.append(tokens.clone())
+
+    model.run(inputs, keep, until=layer)
+    return lens.sample_logits(states[0], inputs)[0]
+
+
+def _leaving(model: LayeredModel, tail: Tail, inputs: Inputs, layers: Sequence[int]) -> Tensor:
+    """Return the logits of a batch whose rows leave at these layers."""
+    wanted = torch.tensor(layers)
+    exits = sorted(set(layers) - {model.stack.depth})
+    outcome = run(
+        model,
+        tail,
+        lambda: forward(model.module, inputs),
+        inputs,
+        exits,
+        lambda layer, _, rows: wanted[rows.cpu()] == layer,
+    )
+    return outcome.logits.float()

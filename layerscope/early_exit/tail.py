@@ -1,0 +1,80 @@
+"""The head of a classifier on states of any layer, with as little of the model run for it as it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.early_exit.layout import Layout, Left, Path, changed
+from layerscope.models.forward import Inputs
+from layerscope.models.lens import Lens
+
+
+@dataclass
+class FrontShapes:
+    """What the modules before the first block gave in one forward: shapes, and tensors that are no sample's own."""
+
+    layout: Layout
+    given: dict[str, Any] = field(default_factory=dict)
+
+    def keep(self, name: str, output: Any) -> None:
+        """Keep of a module's output what it takes to stand in for it."""
+
+        def light(path: Path, tensor: Tensor) -> Any:
+            axes = self.layout.axes.get(path)
+            return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta") if axes and axes.rows else tensor
+
+        self.given[name] = changed(output, light, ("front", name))
+
+
+@dataclass(frozen=True)
+class Tail:
+    """What follows the last block, on the states of rows that are left: the model's own code, the blocks bypassed.
+
+    With `skips`, the modules before the first block do not run for it (a convolution over sound costs as much as
+    blocks), but hand on something of the shape they gave.
+    """
+
+    lens: Lens
+    layout: Layout
+    skips: bool
+
+    def __call__(self, states: Tensor, inputs: Inputs, left: Left, front: FrontShapes) -> Tensor:
+        """Return the float32 logits [b, K] of states [b, T, D].
+
+        `inputs` is the whole batch, of which `left` says what is left, `front` what `FrontShapes` kept of it.
+        """
+        with skipped(self.lens.module, front, left, states) if self.skips else nullcontext():
+            return self.lens.sample_logits(states, self.layout.inputs(inputs, left))
+
+
+@contextmanager
+def skipped(module: nn.Module, front: FrontShapes, left: Left, states: Tensor) -> Iterator[None]:
+    """Within, the modules before the first block give what has the shape of what they gave, for the rows left."""
+
+    def blank(path: Path, tensor: Tensor) -> Tensor:
+        shape = front.layout.shape(path, tensor.shape, left)
+        if shape is None:  # the same for all samples
+            return front.layout.cut(path, tensor, left) if path in front.layout.axes else tensor
+        same = shape == states.shape and tensor.dtype == states.dtype
+        return states if same else torch.zeros(shape, dtype=tensor.dtype, device=states.device)
+
+    def stand_in(name: str) -> Callable[..., Any]:
+        return lambda *_, **__: changed(front.given[name], blank, ("front", name))
+
+    children = [(name, module.get_submodule(name)) for name in front.given]
+    own = [child.__dict__.get("forward") for _, child in children]
+    for name, child in children:
+        child.forward = stand_in(name)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for (_, child), forward_of_its_own in zip(children, own, strict=True):
+            del child.__dict__["forward"]
+            if forward_of_its_own is not None:  # accelerate's hooks put one there
+                child.forward = forward_of_its_own  # type: ignore[method-assign]

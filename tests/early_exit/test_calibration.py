@@ -1,0 +1,349 @@
+"""Thresholds with a guarantee: the walk against loops, the guarantee against simulation, and what is refused."""
+
+import json
+import math
+import tracemalloc
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom
+
+from layerscope.early_exit.calibration import NEVER, Calibration, along, calibrate_recorded, check_exits, path
+from layerscope.early_exit.criteria import CRITERIA, sureness
+from layerscope.early_exit.guarantee import Goal, upper_bound
+from layerscope.early_exit.recorded import Recorded
+from layerscope.errors import LayerscopeError
+
+ONE_PERCENT = Goal(max_disagreement=0.01)
+
+
+def recorded(scores, predictions, labels=None, criterion="confidence", classes=2) -> Recorded:
+    scores, predictions = np.asarray(scores, dtype=np.float64), np.asarray(predictions, dtype=np.int64)
+    lengths = np.full(len(predictions), 5)
+    return Recorded(criterion, classes, scores, predictions, lengths, None if labels is None else np.asarray(labels))
+
+
+def population(criterion: str, n: int, seed: int) -> Recorded:
+    """Rows of a model with five layers and three classes that sees its input through less and less noise."""
+    draw = np.random.default_rng(seed)
+    labels = draw.integers(3, size=n)
+    seen = 6 * np.eye(3)[labels][:, None] + 1.5 * draw.normal(size=(n, 1, 3))
+    logits = seen * np.linspace(0.4, 1, 5)[:, None] + np.linspace(1.6, 0, 5)[:, None] * draw.normal(size=(n, 5, 3))
+    scores = sureness(torch.from_numpy(logits), criterion).numpy()
+    return recorded(scores, logits.argmax(-1), labels, criterion, 3)
+
+
+def constant(n: int, errors: int, score: float = 0.9) -> Recorded:
+    """Rows that all leave at layer 1 at once; so many of them wrongly, by the full model and by the labels."""
+    predictions = np.zeros((n, 2), dtype=np.int64)
+    predictions[:errors, 0] = 1
+    return recorded(np.full((n, 2), score), predictions, np.zeros(n))
+
+
+# by hand: a loop over thresholds, rows and exits, and sums of exact fractions
+
+
+def left_at(row: Recorded, exits: tuple[int, ...], threshold: float) -> int:
+    agreeing = 0
+    for place, layer in enumerate(exits):
+        if place and row.predictions[0, layer - 1] == row.predictions[0, exits[place - 1] - 1]:
+            agreeing += 1
+        else:
+            agreeing = 0
+        score = agreeing if row.criterion == "patience" else row.scores[0, layer - 1]
+        if score >= threshold:
+            return layer
+    return row.depth
+
+
+def by_hand(data: Recorded, exits: tuple[int, ...], goal: Goal, thresholds: tuple[float, ...]) -> tuple[float, int]:
+    rows = [data.take(np.array([place])) for place in range(len(data))]
+    kept, seen = math.nan, -1
+    for threshold in (NEVER, *thresholds):
+        errors = 0
+        for row in rows:
+            wanted = row.full[0] if goal.max_disagreement is not None else row.labels[0]
+            errors += row.predictions[0, left_at(row, exits, threshold) - 1] != wanted
+        risk, n = Fraction(goal.risk), len(data)
+        if sum(math.comb(n, k) * risk**k * (1 - risk) ** (n - k) for k in range(errors + 1)) > 1 - Fraction(
+            goal.confidence
+        ):
+            break
+        kept, seen = threshold, errors
+    return kept, seen
+
+
+# the path
+
+
+@pytest.mark.parametrize("criterion", ["confidence", "margin", "entropy"])
+@pytest.mark.parametrize("classes", [2, 3, 1000])
+def test_the_path_goes_from_careful_to_greedy_in_even_log_odds(criterion, classes):
+    found = np.array(path(criterion, classes, [1, 2]))
+    assert found[0] == 1 and found[-1] == (1 / classes if criterion == "confidence" else 0)
+    assert (np.diff(found) < 0).all()
+    inner = found[1:-1]
+    log_odds = np.log(inner / (1 - inner))
+    coarse = inner < 1 - 1e-9  # closer to 1 the rounding of 1 - p shows
+    assert np.diff(log_odds[coarse]) == pytest.approx(-0.05, abs=1e-5)
+    assert log_odds[0] == pytest.approx(32, abs=0.02) and log_odds[-1] < (-6.8 if classes == 1000 else 0.1)
+    assert path(criterion, classes, [4]) == tuple(found)
+
+
+def test_the_path_of_patience_counts_down():
+    assert path("patience", 2, [1, 2, 3, 5, 8]) == (4.0, 3.0, 2.0, 1.0)
+    assert path("patience", 2, [1]) == () and path("patience", 2, []) == () and path("margin", 2, []) == ()
+    with pytest.raises(LayerscopeError, match="criterion 'patient' does not exist, did you mean patience"):
+        path("patient", 2, [1])
+
+
+# the walk
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("exits", [(1, 2, 3, 4), (2,), (1, 4)])
+def test_sums_along_the_path_equal_a_loop(criterion, exits):
+    thresholds = (NEVER, *path(criterion, 3, exits)[::9])
+    draw = np.random.default_rng(1)
+    scores = draw.choice([*thresholds[1:], 0.0, 0.5, 0.97], size=(80, 5))  # ties, between rows and with thresholds
+    data = recorded(scores, draw.integers(3, size=(80, 5)), None, criterion, 3)
+    values = draw.integers(-9, 9, size=(80, len(exits) + 1))
+    found = along(data, exits, thresholds, values)
+    places = {layer: place for place, layer in enumerate((*exits, 5))}
+    for threshold, total in zip(thresholds, found, strict=True):
+        left = [left_at(data.take(np.array([row])), exits, threshold) for row in range(80)]
+        assert total == sum(values[row, places[layer]] for row, layer in enumerate(left))
+        assert left == data.leaves(exits, threshold).tolist()
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("goal", [Goal(max_disagreement=0.2), Goal(min_accuracy=0.7, confidence=0.9)])
+def test_the_walk_equals_a_loop(criterion, goal, monkeypatch):
+    monkeypatch.setattr("layerscope.early_exit.calibration.STEP", 0.8)  # fewer thresholds for the loop
+    found = set()
+    for seed in range(12):
+        data = population(criterion, 60, seed)
+        data = replace(data, scores=data.scores.round(2))  # ties
+        exits = ((1, 2, 3, 4), (3, 1), (2,), ())[seed % 4]
+        threshold, errors = by_hand(data, tuple(sorted(exits)), goal, path(criterion, 3, exits))
+        if math.isnan(threshold):
+            with pytest.raises(LayerscopeError, match="is not reached"):
+                calibrate_recorded(data, exits, goal)
+            continue
+        made = calibrate_recorded(data, exits, goal)
+        assert (made.threshold, made.errors, made.exits) == (threshold, errors, tuple(sorted(exits)))
+        found.add(threshold)
+    assert NEVER in found and len(found) > 1
+
+
+def test_the_walk_stops_at_the_first_threshold_that_fails():
+    # leaving at layer 2 is wrong, at layer 1 it is right again: a greedier threshold would pass
+    data = recorded(np.tile([0.6, 0.9, 1.0], (299, 1)), np.tile([0, 1, 0], (299, 1)))
+    made = calibrate_recorded(data, [1, 2], ONE_PERCENT)
+    above = [threshold for threshold in path("confidence", 2, [1, 2]) if threshold > 0.9]
+    assert made.threshold == above[-1] and made.tested == len(above) + 1
+    assert made.errors == 0 and made.mean_layer == 3
+    alone = calibrate_recorded(data, [1], ONE_PERCENT)
+    assert alone.threshold == 0.5 and alone.mean_layer == 1
+
+
+def test_a_score_that_equals_the_threshold_leaves():
+    thresholds = path("confidence", 2, [1])
+    made = calibrate_recorded(constant(299, 1, thresholds[100]), [1], ONE_PERCENT)
+    assert made.threshold == thresholds[99] and made.tested == 101
+
+
+def test_what_a_calibration_tells():
+    data = population("confidence", 1000, 0)
+    made = calibrate_recorded(data, [1, 3], ONE_PERCENT)
+    layers = np.array([left_at(data.take(np.array([row])), (1, 3), made.threshold) for row in range(1000)])
+    predicted = data.predictions[np.arange(1000), layers - 1]
+    assert 1 < made.mean_layer == layers.mean() < 5
+    assert made.errors == (predicted != data.full).sum() == 1000 * made.disagreement
+    assert (
+        made.accuracy == (predicted == data.labels).mean() and made.full_accuracy == (data.full == data.labels).mean()
+    )
+    assert made.p_value == pytest.approx(binom.cdf(made.errors, 1000, 0.01)) and made.p_value <= 0.05
+    assert made.bound == upper_bound(made.errors, 1000, 0.95) <= 0.01
+    assert (made.n, made.depth, made.classes, made.criterion, made.goal) == (1000, 5, 3, "confidence", ONE_PERCENT)
+    unlabelled = calibrate_recorded(replace(data, labels=None), [1, 3], ONE_PERCENT)
+    assert unlabelled == replace(made, accuracy=None, full_accuracy=None)
+
+
+def test_nothing_grows_with_rows_times_thresholds():
+    data = population("margin", 20_000, 0)
+    tracemalloc.start()
+    calibrate_recorded(data, [1, 2, 3, 4], ONE_PERCENT)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5 * data.scores.nbytes < 20_000 * len(path("margin", 3, [1])) / 2
+
+
+# the guarantee
+
+
+def test_the_guarantee_holds_where_it_is_tight():
+    """All rows leave at once, with a risk just above the goal: passing is a violation, nearly as often as δ allows."""
+    draw, draws = np.random.default_rng(0), 1000
+    passed = sum(
+        calibrate_recorded(constant(299, draw.binomial(299, 0.0101)), [1], ONE_PERCENT).mean_layer == 1
+        for _ in range(draws)
+    )
+    assert binom.ppf(0.01, draws, 0.9899**299) <= passed <= binom.ppf(0.99, draws, 0.05)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("goal", [Goal(max_disagreement=0.05), Goal(min_accuracy=0.9)])
+def test_the_guarantee_holds_and_samples_leave(criterion, goal):
+    pool, draws = population(criterion, 100_000, 7), 300
+    draw, risks, layers = np.random.default_rng(1), {}, []
+    violations = 0
+    for _ in range(draws):
+        made = calibrate_recorded(pool.take(draw.integers(100_000, size=400)), [1, 2, 3, 4], goal)
+        if made.threshold not in risks:
+            leaving = pool.leaves(made.exits, made.threshold)
+            wanted = pool.full if goal.max_disagreement is not None else pool.labels
+            risks[made.threshold] = ((pool.predicted(leaving) != wanted).mean(), leaving.mean())
+        risk, layer = risks[made.threshold]
+        violations += risk > goal.risk
+        layers.append(layer)
+    assert violations <= binom.ppf(0.99, draws, 0.05), violations
+    assert np.median(layers) < 4.5  # of 5: never leaving would hold as well
+
+
+# what is too little
+
+
+def test_298_samples_are_refused_and_299_are_enough():
+    with pytest.raises(LayerscopeError, match="max_disagreement 0.01 .* needs 299 samples at least, and there are 298"):
+        calibrate_recorded(constant(298, 0), [1], ONE_PERCENT)
+    made = calibrate_recorded(constant(299, 0), [1], ONE_PERCENT)
+    assert made.threshold == 0.5 and made.errors == 0 and made.mean_layer == 1
+    assert made.told == "at most 1 % of predictions differ from the full model's, with 95 % confidence (0 of 299 did)"
+    with pytest.raises(LayerscopeError, match="needs 299 samples at least, and there are 0"):
+        calibrate_recorded(constant(0, 0), [1], ONE_PERCENT)
+
+
+def test_one_error_of_299_is_one_too_many():
+    made = calibrate_recorded(constant(299, 1), [1], ONE_PERCENT)
+    # thresholds above 0.9 pass, for nobody leaves at them
+    assert 0.9 < made.threshold < 0.91 and made.mean_layer == 2 and made.errors == 0
+    assert made.told.endswith("with 95 % confidence (0 of 299 did; no sample left early)")
+    made = calibrate_recorded(constant(299, 1, score=1.0), [1], ONE_PERCENT)
+    assert made.threshold == NEVER and made.tested == 1 and made.mean_layer == 2 and made.disagreement == 0
+    assert made.told.startswith("no sample leaves early: no threshold was certified for at most 1 % disagreement")
+
+
+def test_a_p_value_that_equals_delta_passes():
+    goal = Goal(max_disagreement=0.5, confidence=0.75)
+    assert calibrate_recorded(constant(2, 0), [1], goal).threshold == 0.5
+
+
+def test_no_exits_never_leave():
+    made = calibrate_recorded(constant(299, 0), [], ONE_PERCENT)
+    assert made.exits == () and made.threshold == NEVER and made.tested == 0 and made.mean_layer == 2
+    alone = calibrate_recorded(replace(constant(299, 0), criterion="patience"), [1], ONE_PERCENT)
+    assert alone.threshold == NEVER and alone.tested == 0
+
+
+def test_an_accuracy_that_the_full_model_lacks_is_refused_with_one_that_it_has():
+    data = recorded(np.full((200, 2), 0.9), np.zeros((200, 2)), [0] * 180 + [1] * 20)
+    with pytest.raises(LayerscopeError, match=r"right on 180 of 200 samples \(90 %\), which certifies 0.8") as refused:
+        calibrate_recorded(data, [1], Goal(min_accuracy=0.89))
+    certified = float(str(refused.value).split("certifies ")[1].split(":")[0])
+    made = calibrate_recorded(data, [1], Goal(min_accuracy=certified))
+    assert made.errors == 20 and made.accuracy == made.full_accuracy == 0.9 and made.threshold == 0.5
+    assert made.told.endswith("of predictions are right, with 95 % confidence (180 of 200 were)")
+    with pytest.raises(LayerscopeError, match="is not reached"):
+        calibrate_recorded(data, [1], Goal(min_accuracy=certified + 2e-4))
+    worse = replace(data, predictions=np.array([[1, 0]] * 200), scores=np.ones((200, 2)))
+    made = calibrate_recorded(worse, [1], Goal(min_accuracy=0.8))
+    assert made.threshold == NEVER and made.told.endswith("(180 of 200 were; no sample left early)")
+
+
+def test_an_accuracy_needs_labels():
+    with pytest.raises(LayerscopeError, match="min_accuracy needs labels"):
+        calibrate_recorded(replace(constant(299, 0), labels=None), [1], Goal(min_accuracy=0.9))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_scores_that_are_not_finite_are_refused(value):
+    data = constant(299, 0)
+    data.scores[[7, 9], 1] = value
+    with pytest.raises(LayerscopeError, match="scores of 2 samples, the first at row 7, are not finite"):
+        calibrate_recorded(data, [1], ONE_PERCENT)
+
+
+def test_one_class_is_refused():
+    with pytest.raises(LayerscopeError, match="one class"):
+        calibrate_recorded(replace(constant(299, 0), classes=1), [1], ONE_PERCENT)
+
+
+@pytest.mark.parametrize("exits", [[0], [5], [6], [-1], [1, 5], [1.0], [True], ["1"], [None]])
+def test_exits_outside_the_layers_are_refused(exits):
+    with pytest.raises(LayerscopeError, match="^exit .* does not exist: give layers from 1 on, before the last of 5$"):
+        check_exits(exits, 5)
+
+
+def test_exits_are_put_in_order_and_named_once():
+    assert check_exits([np.int64(3), 1], 5) == (1, 3) and check_exits([], 1) == ()
+    with pytest.raises(LayerscopeError, match="exit 3 is named twice"):
+        calibrate_recorded(population("margin", 400, 0), [3, 1, 3], ONE_PERCENT)
+
+
+# kept
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("goal", [ONE_PERCENT, Goal(min_accuracy=0.8)])
+def test_json_and_back(criterion, goal):
+    for exits in ([1, 2, 3, 4], []):
+        made = replace(calibrate_recorded(population(criterion, 500, 0), exits, goal), fingerprint="ä6f")
+        text = made.to_json()
+        assert Calibration.from_json(text) == made
+        plain = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+        assert (plain["threshold"] is None) == (made.threshold == NEVER)
+
+
+DAMAGED = {
+    "criterion": ["sure", None, ["margin"]],
+    "exits": [[0], [5], [3, 1], [1, 1], "12", None, 3],
+    "threshold": [math.nan, -1.0, "0.9", True, [1]],
+    "depth": [0, 2, 5.0, "5", None, True],
+    "classes": [1, None],
+    "goal": [None, {}, {"max_disagreement": 2}, {"risk": 0.1}, {"max_disagreement": 0.001}, []],
+    "n": [0, 10, 10**400, 500.0],
+    "errors": [-1, 400, 10**6, "3"],
+    "p_value": [0.5, 1e-9, None, math.nan],
+    "bound": [2.0, None],
+    "tested": [-1, 1.5],
+    "mean_layer": [0.0, 6.0, None],
+    "disagreement": [-0.1, None],
+    "accuracy": [7, "all"],
+    "fingerprint": [None, 3],
+}
+
+
+@pytest.mark.parametrize("field", DAMAGED)
+def test_a_damaged_calibration_is_refused(field):
+    made = json.loads(calibrate_recorded(population("margin", 500, 0), [1, 3], ONE_PERCENT).to_json())
+    for value in DAMAGED[field]:
+        with pytest.raises(LayerscopeError, match="^this is not the JSON of a calibration .*: calibrate again$"):
+            Calibration.from_json(json.dumps({**made, field: value}))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '{"threshold": 0.9}', "\x00", "[" * 100_000])
+def test_foreign_json_is_refused(text):
+    with pytest.raises(LayerscopeError, match="^this is not the JSON of a calibration") as refused:
+        Calibration.from_json(text)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_calibration_without_or_with_another_field_is_refused():
+    made = json.loads(calibrate_recorded(constant(299, 0), [1], ONE_PERCENT).to_json())
+    for other in ({**made, "layers": 3}, {name: value for name, value in made.items() if name != "n"}):
+        with pytest.raises(LayerscopeError, match="its fields are others"):
+            Calibration.from_json(json.dumps(other))

@@ -1,0 +1,110 @@
+"""What a goal asks for and how many samples it takes, against exact rational sums."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from layerscope.early_exit.guarantee import Goal, least_samples, p_value, split, upper_bound
+from layerscope.errors import LayerscopeError
+
+
+def exact_tail(errors: int, n: int, risk: float) -> Fraction:
+    """P(Bin(n, risk) <= errors), summed without any rounding."""
+    bad, of = Fraction(risk).as_integer_ratio()
+    return Fraction(sum(math.comb(n, k) * bad**k * (of - bad) ** (n - k) for k in range(errors + 1)), of**n)
+
+
+@pytest.mark.parametrize("risk", [0.001, 0.01, 0.1, 0.5, 0.9])
+def test_p_values_are_exact_sums(risk):
+    for n in (1, 2, 37, 299, 300):
+        for errors in sorted({0, 1, 2, 5, n // 2, n - 1, n} & set(range(n + 1))):
+            exact = float(exact_tail(errors, n, risk))
+            assert p_value(errors, n, risk) == pytest.approx(exact, rel=1e-10, abs=1e-300), (n, errors)
+    together = p_value(np.arange(300), 299, risk)
+    assert together.shape == (300,) and (np.diff(together) >= 0).all() and together[-1] == 1
+
+
+@pytest.mark.parametrize("risk", [0.9, 0.5, 0.25, 0.1, 0.05, 0.01, 0.005])
+@pytest.mark.parametrize("confidence", [0.5, 0.75, 0.9, 0.95, 0.99])
+def test_least_samples_are_the_least(risk, confidence):
+    n = least_samples(Goal(max_disagreement=risk, confidence=confidence))
+    delta = 1 - Fraction(confidence)
+    assert exact_tail(0, n, risk) <= delta * (1 + Fraction(1, 10**12))
+    assert n == 1 or exact_tail(0, n - 1, risk) > delta
+
+
+def test_least_samples_of_common_goals():
+    assert least_samples(Goal(max_disagreement=0.01)) == 299
+    assert least_samples(Goal(max_disagreement=0.05)) == 59
+    assert least_samples(Goal(min_accuracy=0.9)) == 29
+    assert least_samples(Goal(max_disagreement=0.01, confidence=0.99)) == 459
+    assert least_samples(Goal(max_disagreement=0.5, confidence=0.75)) == 2  # 1/4 is δ itself
+    assert least_samples(Goal(max_disagreement=1e-9)) == pytest.approx(2.9957e9, rel=1e-4)
+    assert least_samples(Goal(max_disagreement=0.5, confidence=1e-9)) == 1
+
+
+def test_the_bound_is_clopper_and_pearsons():
+    for errors, n in ((0, 299), (4, 1000), (999, 1000), (1000, 1000)):
+        bound = upper_bound(errors, n, 0.95)
+        assert bound == pytest.approx(binomtest(errors, n, alternative="less").proportion_ci(0.95).high, rel=1e-9)
+        if errors < 5:  # the risk at which so few errors are just as rare as δ
+            assert float(exact_tail(errors, n, bound)) == pytest.approx(0.05, rel=1e-6)
+
+
+@pytest.mark.parametrize("value", [0, 1, 0.0, 1.0, -0.01, 1.5, math.nan, math.inf, True, False, "0.01", 1e-12])
+@pytest.mark.parametrize("name", ["max_disagreement", "min_accuracy", "confidence"])
+def test_goals_that_are_no_shares_are_refused(name, value):
+    given = {"max_disagreement": 0.01} if name == "confidence" else {}
+    with pytest.raises(LayerscopeError, match=rf"^{name} .*give a number from 1e-09 to 1 - 1e-09, such as") as refused:
+        Goal(**given, **{name: value})
+    assert "\n" not in str(refused.value)
+
+
+def test_a_goal_is_one_of_two():
+    with pytest.raises(LayerscopeError, match="one of max_disagreement and min_accuracy: neither is given"):
+        Goal()
+    with pytest.raises(LayerscopeError, match="one of max_disagreement and min_accuracy: both are given"):
+        Goal(max_disagreement=0.01, min_accuracy=0.9)
+    with pytest.raises(LayerscopeError, match="^confidence None"):
+        Goal(max_disagreement=0.01, confidence=None)  # type: ignore[arg-type]
+    assert Goal(max_disagreement=np.float32(0.5)) == Goal(max_disagreement=0.5)
+
+
+def test_goals_in_words_and_numbers():
+    one, other = Goal(max_disagreement=0.01), Goal(min_accuracy=0.75, confidence=0.9)
+    assert (one.risk, other.risk) == (0.01, 0.25)
+    assert one.delta == pytest.approx(0.05) and other.delta == pytest.approx(0.1)
+    assert one.told == "max_disagreement 0.01 with 95 % confidence"
+    assert other.told == "min_accuracy 0.75 with 90 % confidence"
+
+
+def test_split_keeps_the_tested_rows_apart():
+    goal = Goal(max_disagreement=0.01)
+    design, tested = split(1000, goal, share=0.25, seed=3)
+    assert len(design) == 250 and len(tested) == 750
+    assert sorted([*design, *tested]) == list(range(1000))
+    assert (np.diff(design) > 0).all() and (np.diff(tested) > 0).all()
+    again, other = split(1000, goal, share=0.25, seed=3), split(1000, goal, share=0.25, seed=4)
+    assert np.array_equal(again[0], design) and not np.array_equal(other[0], design)
+    assert np.bincount(design // 100, minlength=10).min() > 5  # drawn from everywhere, not from one end
+
+
+@pytest.mark.parametrize("share", [0.001, 0.2, 1 / 3, 0.5, 0.93])
+def test_split_tells_how_many_rows_are_needed(share):
+    goal = Goal(max_disagreement=0.01)
+    for n in (0, 1, 150, 299):
+        with pytest.raises(LayerscopeError, match=f"of {n} samples .* needs 299: give ") as refused:
+            split(n, goal, share)
+    needed = int(str(refused.value).split("give ")[1].split(" in all")[0].replace(",", ""))
+    assert len(split(needed, goal, share)[1]) == 299 and len(split(needed, goal, share)[0]) > 0
+    with pytest.raises(LayerscopeError, match=f"give {needed:,} in all"):
+        split(needed - 1, goal, share)
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.2, math.nan, True])
+def test_split_refuses_shares_that_leave_nothing(share):
+    with pytest.raises(LayerscopeError, match="^share "):
+        split(1000, Goal(max_disagreement=0.01), share)
