@@ -49,10 +49,13 @@ def choose_exits(
 ) -> Choice:
     """Return the exits that are expected to be fastest, never slower than none.
 
-    `allowed(exits)` is the threshold these exits may have. From all exits 1 … L − 1 the one is dropped without which the
+    `allowed(exits)` is the threshold these exits may have. Of all exits 1 … L − 1 the one is dropped without which the
     rest is fastest, until none is left: about L² / 2 predictions. The fastest set on that way, or the fastest single
-    exit, is then bettered by adding, dropping or exchanging one exit as long as that helps. Raises `LayerscopeError`
-    for a plan without samples.
+    exit, is then bettered by adding, dropping or exchanging one exit as long as that helps.
+
+    Raises:
+        LayerscopeError: for a plan without samples.
+
     """
     simulation = Simulation(recorded, plan, times, trims=trims)
 
