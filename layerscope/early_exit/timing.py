@@ -56,7 +56,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Cell:
-    """One size of a batch: the `whole` of it runs to the end; of `parted`, a row larger where it may be, rows leave."""
+    """One size of a batch: the `whole` of it runs to the end; of `parted`, a row larger, one leaves."""
 
     place: tuple[int, int]
     whole: Inputs
@@ -89,7 +89,7 @@ def measure_times(
     teller = teller or Silent()
     rows, tokens = _row_sizes(plan), _token_sizes(lengths, plan)
     cells = [
-        Cell((i, j), _batch(model, samples, lengths, b, t), _batch(model, samples, lengths, min(b + 1, rows[-1]), t))
+        Cell((i, j), _batch(model, samples, lengths, b, t), _batch(model, samples, lengths, b + 1, t))
         for i, b in enumerate(rows)
         for j, t in enumerate(tokens)
     ]
@@ -109,7 +109,7 @@ def measure_times(
     tables = {stage: np.zeros((len(rows), len(tokens))) for stage in STAGES}
     for stage, places in found.items():
         for place, times in places.items():
-            tables[stage][place] = np.median(times)
+            tables[stage][place] = max(np.median(times), 0.0)
     return Times(rows, tokens, tables)
 
 
@@ -138,27 +138,27 @@ def _measured(model: ExitModel, cell: Cell) -> dict[str, float]:
     """Return the seconds of each stage in two runs: without exits, and with all of them.
 
     A stage that comes often in a run counts with its mean: on a busy machine the median of a part is less than its part
-    of the whole. On an accelerator a check also delays the block after it, which waits to be launched.
+    of the whole. What a check, or rows that leave, add to the block that follows is their own cost: caches are cold,
+    memory has new sizes, and an accelerator that was asked for an answer has nothing queued.
     """
     whole = _run(model, cell.whole, ())
     found = {"front": sum(whole["front"]), "block": fmean(whole["block"]), "head": sum(whole["head"] + whole["end"])}
     if model.depth > 1:
         parted = _run(model, cell.parted, range(1, model.depth))
-        delay = fmean(parted["block"]) - found["block"] if model.device.type != "cpu" else 0.0
-        found["check"] = fmean(parted["check"]) + max(delay, 0.0)
-        found |= {"leave": sum(parted["leave"]), "end": sum(parted["end"])}
+        after_leaving, *after_checks = parted["block"][1:]
+        checked = fmean(after_checks or [after_leaving])
+        found["check"] = fmean(parted["check"]) + checked - found["block"]
+        found["leave"] = sum(parted["leave"]) + after_leaving - checked
+        found["end"] = sum(parted["end"])
     return found
 
 
 def _run(model: ExitModel, inputs: Inputs, exits: Sequence[int]) -> dict[str, list[float]]:
-    """Run one batch and return the times by stage: one row leaves at the first exit, the others at the last."""
+    """Run one batch, whose last row leaves at the first exit, and return the times by stage."""
 
     def decide(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
         leaves = sureness(logits, model.criterion) > 2  # none: asked for the time that asking takes
-        if layer == exits[0] and len(rows) > 1:
-            leaves[-1] = True
-        elif layer == exits[-1]:
-            leaves[:] = True
+        leaves[-1] = layer == exits[0]
         return leaves
 
     clock = Clock(model.device)
