@@ -61,13 +61,12 @@ class TextEncoder:
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return ids [B, T] and their mask; a decoder of an encoder-decoder reads the text shifted by one."""
         rows = self.ids(samples)
-        width = max(map(len, rows))
-        pad = self._pad_id()
-        ids = torch.tensor([row + [pad] * (width - len(row)) for row in rows])
-        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
-        named = {"input_ids": ids, "attention_mask": mask}
+        mask = padded([[1] * len(row) for row in rows], 0)
+        named = {"input_ids": padded(rows, self._pad_id()), "attention_mask": mask}
+        if getattr(samples[0], "types", ()):  # which text of a pair a token is of
+            named["token_type_ids"] = padded([sample.types for sample in samples], 0)
         if accepts(self.module, "decoder_input_ids"):
-            named["decoder_input_ids"] = _shifted(ids, self.module)
+            named["decoder_input_ids"] = _shifted(named["input_ids"], self.module)
             named["decoder_attention_mask"] = mask
         return Inputs(named, mask=mask)
 
@@ -86,6 +85,12 @@ class TextEncoder:
             texts, return_attention_mask=False, return_token_type_ids=False, **options
         )["input_ids"]
         return encoded
+
+
+def padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
+    """Return rows of numbers as one tensor, filled up on the right."""
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[value] * (width - len(row))] for row in rows])
 
 
 @dataclass
