@@ -56,7 +56,8 @@ def made(chosen: float = 0.9, exits: tuple[int, ...] = (2, 4), labelled: bool = 
     facts = {
         "model": "tiny", "depth": depth, "classes": 3, "criterion": "confidence", "exits": exits, "threshold": chosen,
         "batch_size": 32, "samples": samples, "design": 100, "data": "held out", "machine": "2 cores, float32",
-        "goal": "With 95 % confidence at most 1 % of predictions differ.", "calibration": {"n": 300, "p_value": 0.013},
+        "goal": "With 95 % confidence at most 1 % of predictions differ.",
+        "calibration": {"n": 300, "p_value": 0.013, "goal": {"confidence": 0.95, "min_accuracy": None}},
         "pays": True, "verdict": "pays: 1.42× expected, 1.40× measured", "predicted": row["predicted"],
         "measured": row["measured"], "exit_speedup": row["exit_speedup"], "path": None,
         "accuracy": row["accuracy"] if labelled else None, "plain_accuracy": scores[-1] if labelled else None,

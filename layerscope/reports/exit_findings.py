@@ -110,11 +110,14 @@ def window(report: ExitReport, labelled: bool) -> tuple[tuple[float, float], tup
 
 
 def threshold(found: float) -> str:
-    """Return a threshold with as many digits as tell it from 1, `never` where it is infinite."""
+    """Return a threshold with as many digits as tell it from 1, or its distance; `never` where it is infinite."""
     if math.isinf(found):
         return "never"
     if found == int(found):
         return f"{found:.0f}"
+    if 0 < 1 - found < 1e-6:
+        figures, power = f"{1 - found:.1e}".split("e")
+        return f"1 − {figures}e{int(power)}"
     nines = -math.floor(math.log10(1 - found)) - 1 if 0 < found < 1 else 0
     return f"{found:.{max(3, nines + 2)}f}"
 

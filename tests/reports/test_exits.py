@@ -110,9 +110,19 @@ def test_a_report_without_a_curve_or_depths_is_told(tmp_path):
     assert bare.chosen is None and window(bare, True) is None
 
 
+def test_what_was_not_measured_is_a_dash():
+    bare = made(curve=made().curve.assign(measured=math.nan), measured=math.nan, predicted=1.01)
+    text = printed(bare)
+    assert [row[-3] for row in rows(text, "By threshold (● chosen)")] == ["–"] * 5
+    assert against_truncation(bare) == []
+    with style.styled():
+        (axis,) = draw_pareto([bare], style.TEXT_WIDTH).axes
+        assert len(axis.lines[1].get_xdata()) == 0 and len(axis.lines[0].get_xdata()) == 4
+
+
 def test_numbers_are_told_with_the_digits_they_need():
-    told = [threshold(value) for value in (0.5, 0.95, 0.99, 0.99987, 0.99999987, 1.0, 2.0, 0.0, math.inf)]
-    assert told == ["0.500", "0.950", "0.990", "0.99987", "0.99999987", "1", "2", "0", "never"]
+    told = [threshold(value) for value in (0.5, 0.95, 0.99, 0.99987, 1 - 1.3e-14, 1.0, 2.0, 0.0, math.inf)]
+    assert told == ["0.500", "0.950", "0.990", "0.99987", "1 − 1.3e-14", "1", "2", "0", "never"]
     assert [bar(share, 0.8) for share in (0.8, 0.4, 0.0, 0.81 / 96)] == ["█" * 12, "█" * 6, "", "▏"]
     assert bar(0.0, 0.0) == ""
 

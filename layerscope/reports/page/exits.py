@@ -71,6 +71,11 @@ class ShownExits:
         return [(name, plain(str(told))) for name, told in _facts(self.report) if told not in (None, "")]
 
     @property
+    def calibration(self) -> list[tuple[str, str]]:
+        """What the guarantee rests on, in texts fit to be shown."""
+        return [(plain(name), plain(told)) for name, told in _flat(self.report.calibration or {})]
+
+    @property
     def summary(self) -> str:
         """Model and data in numbers, one line."""
         r = self.report
@@ -266,7 +271,17 @@ def _facts(report: ExitReport) -> Iterator[tuple[str, object]]:
     yield "batch size", report.batch_size
     yield "machine", report.machine
     yield "guarantee", report.goal
-    for name, told in (report.calibration or {}).items():
-        if not isinstance(told, (dict, list, tuple)):
-            yield name.replace("_", " "), number(told) if isinstance(told, float) else told
     yield "exit model", report.path
+
+
+def _flat(told: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    for key, entry in told.items():
+        name = above + str(key).replace("_", " ")
+        if isinstance(entry, dict):
+            yield from _flat(entry, f"{name}, ")
+        elif isinstance(entry, (list, tuple)):
+            yield name, ", ".join(map(str, entry)) or "–"
+        elif isinstance(entry, float):
+            yield name, number(entry)
+        else:
+            yield name, "–" if entry is None else str(entry)

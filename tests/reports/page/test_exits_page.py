@@ -46,6 +46,9 @@ def test_opens_without_a_word_and_draws_everything(browser, single, width, schem
         assert opened.text("h1") == f"{HOSTILE} on held out"
         assert opened.texts("#findings li")[:2] == [made().verdict, made().goal]
         assert opened.text("#findings li strong") == made().verdict
+        opened.tab.click("#runs summary")
+        facts = opened.texts("#runs details dd")
+        assert facts == ["300", "0.0130", "0.950", "–"]
         assert HOSTILE in opened.text("#runs") and opened.tab.locator("fieldset").count() == 0
 
 
@@ -145,8 +148,9 @@ def test_several_reports_stand_beside_each_other_by_what_all_have(browser, sever
         assert "other" not in opened.text("#exit-layers tbody")
 
 
-@pytest.mark.parametrize("make", [lambda: made(labelled=False), never, lambda: made(curve=made().curve.iloc[:0])],
-                         ids=["unlabelled", "never", "no curve"])  # fmt: skip
+@pytest.mark.parametrize("make", [lambda: made(labelled=False), never, lambda: made(curve=made().curve.iloc[:0]),
+                                  lambda: made(curve=made().curve.assign(measured=math.nan), measured=math.nan)],
+                         ids=["unlabelled", "never", "no curve", "not measured"])  # fmt: skip
 def test_what_has_no_labels_never_exits_or_was_not_tried_is_shown(browser, make, tmp_path):
     made_here = make()
     with browser.open(report(made_here, tmp_path / "x.html")) as opened:
