@@ -130,6 +130,11 @@ class ExitModel(nn.Module):
         return lens.classes
 
     @property
+    def trims(self) -> bool:
+        """Whether a batch gets shorter when its longest rows leave."""
+        return self._tail.layout.trims
+
+    @property
     def processor(self) -> Any:
         """Tokenizer, image processor or feature extractor."""
         return self._layered.loaded.processor

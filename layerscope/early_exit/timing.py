@@ -1,0 +1,171 @@
+"""The seconds of every stage of a run with early exits, measured on this machine, this model and these samples."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerscope.early_exit.cost_model import STAGES, Plan, Times
+from layerscope.early_exit.criteria import sureness
+from layerscope.early_exit.exit_model import ExitModel
+from layerscope.models.forward import Inputs
+from layerscope.progress import Silent, Teller
+
+SECONDS = 20.0
+FEWEST, MOST = 2, 50
+"""Rounds over all sizes: as many as fit into so many seconds, between these."""
+
+
+@dataclass
+class Clock:
+    """Takes the time from one stage's end to the next; on an accelerator without waiting for it."""
+
+    device: torch.device
+    marks: list[tuple[str, Any]] = field(default_factory=list)
+
+    def __call__(self, event: str, *_: int) -> None:
+        """Mark the end of a stage."""
+        self.marks.append((event, self._now()))
+
+    def seconds(self) -> list[tuple[str, float]]:
+        """Return every stage after the first mark and how long it took, in their order."""
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize(self.device)
+        pairs = zip(self.marks, self.marks[1:], strict=False)
+        return [(event, self._between(start, end)) for (_, start), (event, end) in pairs]
+
+    def _now(self) -> Any:
+        if self.device.type == "cpu":
+            return time.perf_counter()
+        event = torch.Event(self.device, enable_timing=True)
+        event.record()
+        return event
+
+    def _between(self, start: Any, end: Any) -> float:
+        return float(end - start) if self.device.type == "cpu" else float(start.elapsed_time(end)) / 1e3
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One size of a batch: the `whole` of it runs to the end; of `parted`, a row larger where it may be, rows leave."""
+
+    place: tuple[int, int]
+    whole: Inputs
+    parted: Inputs
+
+
+def measure_times(
+    model: ExitModel,
+    samples: Sequence[Any],
+    lengths: NDArray[np.int64],
+    plan: Plan,
+    *,
+    seconds: float = SECONDS,
+    teller: Teller | None = None,
+) -> Times:
+    """Return what each stage takes, at sizes from a row and the shortest length to the plan's largest batch.
+
+    Rows are made to leave whatever they say, so that every stage is met at every size. The sizes take turns, so that a
+    busy machine slows all of them alike.
+
+    Args:
+        model: as it will be run, with its criterion.
+        samples: N samples, as the model's encoder takes them.
+        lengths: [N] their positions.
+        plan: the batches whose time will be asked for: numbers of samples, not all empty.
+        seconds: about how long this takes; at least three rounds over all sizes.
+        teller: shows a bar.
+
+    """
+    teller = teller or Silent()
+    rows, tokens = _row_sizes(plan), _token_sizes(lengths, plan)
+    cells = [
+        Cell((i, j), _batch(model, samples, lengths, b, t), _batch(model, samples, lengths, min(b + 1, rows[-1]), t))
+        for i, b in enumerate(rows)
+        for j, t in enumerate(tokens)
+    ]
+    start = time.perf_counter()
+    with teller.bar("warming up", len(cells), "sizes") as advance:
+        for cell in cells:
+            _measured(model, cell)
+            advance(1)
+    warming = time.perf_counter() - start
+    rounds = min(MOST, max(FEWEST, int(seconds / warming) - 1))
+    found: dict[str, dict[tuple[int, int], list[float]]] = {stage: defaultdict(list) for stage in STAGES}
+    with teller.bar("measuring stages", rounds * len(cells), "sizes") as advance:
+        for cell in cells * rounds:
+            for stage, took in _measured(model, cell).items():
+                found[stage][cell.place].append(took)
+            advance(1)
+    tables = {stage: np.zeros((len(rows), len(tokens))) for stage in STAGES}
+    for stage, places in found.items():
+        for place, times in places.items():
+            tables[stage][place] = np.median(times)
+    return Times(rows, tokens, tables)
+
+
+def _row_sizes(plan: Plan) -> tuple[int, ...]:
+    """Return powers of two up to the largest batch, and that."""
+    largest = max(map(len, plan))
+    return tuple(2**k for k in range(largest.bit_length()) if 2**k < largest) + (largest,)
+
+
+def _token_sizes(lengths: NDArray[np.int64], plan: Plan) -> tuple[int, ...]:
+    """Return the lengths of the shortest and of the longest sample of the plan, and of one between."""
+    found = np.unique(np.concatenate([lengths[batch] for batch in plan]))
+    middle = found[np.abs(found - (found[0] + found[-1]) / 2).argmin()]
+    return tuple(sorted({int(found[0]), int(middle), int(found[-1])}))
+
+
+def _batch(model: ExitModel, samples: Sequence[Any], lengths: NDArray[np.int64], rows: int, tokens: int) -> Inputs:
+    """Return a batch whose first sample is the longest, with that many tokens, and the others are drawn."""
+    longest = int((lengths == tokens).argmax())
+    others = np.random.default_rng(0).choice(np.flatnonzero(lengths <= tokens), rows - 1)
+    layered = model.layered
+    return layered.encoder.batch([samples[i] for i in (longest, *others)]).to(layered.device)
+
+
+def _measured(model: ExitModel, cell: Cell) -> dict[str, float]:
+    """Return the seconds of each stage in two runs: without exits, and with all of them.
+
+    A stage that comes often in a run counts with its mean: on a busy machine the median of a part is less than its part
+    of the whole. On an accelerator a check also delays the block after it, which waits to be launched.
+    """
+    whole = _run(model, cell.whole, ())
+    found = {"front": sum(whole["front"]), "block": fmean(whole["block"]), "head": sum(whole["head"] + whole["end"])}
+    if model.depth > 1:
+        parted = _run(model, cell.parted, range(1, model.depth))
+        delay = fmean(parted["block"]) - found["block"] if model.device.type != "cpu" else 0.0
+        found["check"] = fmean(parted["check"]) + max(delay, 0.0)
+        found |= {"leave": sum(parted["leave"]), "end": sum(parted["end"])}
+    return found
+
+
+def _run(model: ExitModel, inputs: Inputs, exits: Sequence[int]) -> dict[str, list[float]]:
+    """Run one batch and return the times by stage: one row leaves at the first exit, the others at the last."""
+
+    def decide(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
+        leaves = sureness(logits, model.criterion) > 2  # none: asked for the time that asking takes
+        if layer == exits[0] and len(rows) > 1:
+            leaves[-1] = True
+        elif layer == exits[-1]:
+            leaves[:] = True
+        return leaves
+
+    clock = Clock(model.device)
+    clock("start")
+    model.run(inputs, exits, decide, clock)
+    clock("end")
+    by_stage: dict[str, list[float]] = defaultdict(list)
+    for stage, seconds in clock.seconds():
+        by_stage[stage].append(seconds)
+    return by_stage

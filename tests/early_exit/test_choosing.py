@@ -1,0 +1,102 @@
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from exit_times import random_recorded, random_times, split
+
+from layerscope.early_exit.choosing import Exits, Verdict, choose_exits
+from layerscope.early_exit.cost_model import STAGES, Times, predict
+from layerscope.early_exit.recorded import Recorded
+
+
+def flat(**seconds: float) -> Times:
+    """Times in proportion to rows, whatever the tokens."""
+    rows = np.array([[1.0], [8.0]])
+    return Times((1, 8), (1,), {stage: seconds.get(stage, 0.0) * rows for stage in STAGES})
+
+
+def sure_after(first: list[int], depth: int) -> Recorded:
+    """Samples that are sure from a layer of their own on, and right."""
+    scores = (np.arange(1, depth + 1) >= np.asarray(first)[:, None]).astype(float)
+    return Recorded("confidence", 2, scores, np.zeros(scores.shape, dtype=np.int64), np.ones(len(scores), dtype=int))
+
+
+def always(threshold: float):
+    return lambda exits: threshold
+
+
+def test_an_exit_whose_check_costs_more_than_it_saves_is_dropped() -> None:
+    recorded = sure_after([1] * 4 + [4] * 4, depth=4)
+    plan = [np.arange(8)]
+    cheap = choose_exits(recorded, plan, flat(block=1.0, check=0.1), always(0.5))
+    assert (cheap.exits, cheap.threshold) == ((1,), 0.5), "layers 2 and 3 let nobody go"
+    # 8 rows: 8 blocks, a check of 8 rows, then 3 × 4, and the last 4 are read
+    assert cheap.prediction.seconds == pytest.approx(8 + 0.8 + 12 + 0.4)
+    assert cheap.prediction.plain_seconds == pytest.approx(32)
+    assert cheap.prediction.leaving.tolist() == [4, 0, 0, 4]
+
+
+def test_where_nothing_pays_nothing_is_checked() -> None:
+    recorded = sure_after([1] * 4 + [4] * 4, depth=4)
+    choice = choose_exits(recorded, [np.arange(8)], flat(block=1.0, check=1.6), always(0.5))
+    assert (choice.exits, choice.threshold, choice.prediction.speedup) == ((), math.inf, 1.0)
+    assert choice.prediction.leaving.tolist() == [0, 0, 0, 8]
+
+
+def test_a_model_of_one_layer_has_nothing_to_choose() -> None:
+    choice = choose_exits(sure_after([1, 1], depth=1), [np.arange(2)], flat(block=1.0), always(0.5))
+    assert choice.exits == ()
+
+
+def test_thresholds_are_asked_of_the_caller_for_the_very_exits() -> None:
+    """An exit that may only be taken alone is found though all sets with others are barred."""
+    recorded = sure_after([2] * 6 + [5] * 2, depth=5)
+    asked: list[Exits] = []
+
+    def allowed(exits: Exits) -> float:
+        asked.append(exits)
+        return 0.5 if exits == (2,) else math.inf
+
+    choice = choose_exits(recorded, [np.arange(8)], flat(block=1.0, check=0.1), allowed)
+    assert (choice.exits, choice.threshold) == ((2,), 0.5)
+    assert () not in asked
+    assert all(exits == tuple(sorted(set(exits))) for exits in asked)
+
+
+def greediest(recorded: Recorded, goal: float):
+    """Return the least threshold of a grid with which so few disagree."""
+
+    def allowed(exits: Exits) -> float:
+        for threshold in np.linspace(0.3, 1, 50):
+            if recorded.disagrees(recorded.leaves(exits, threshold)).mean() <= goal:
+                return float(threshold)
+        return math.inf
+
+    return allowed
+
+
+def test_the_choice_is_near_the_best_of_all_sets() -> None:
+    rng = np.random.default_rng(0)
+    lost, chosen = [], set()
+    for draw in range(12):
+        recorded = random_recorded(rng, n=150, depth=6)
+        times, plan = random_times(rng), split(np.arange(150), (1, 8, 32)[draw % 3])
+        allowed = greediest(recorded, 0.3)
+        choice = choose_exits(recorded, plan, times, allowed)
+        found = predict(recorded, plan, choice.exits, choice.threshold, times)
+        assert found.seconds == choice.prediction.seconds
+        sets = [exits for size in range(6) for exits in combinations(range(1, 6), size)]
+        best = min(predict(recorded, plan, exits, allowed(exits), times).seconds for exits in sets)
+        lost.append(choice.prediction.seconds / best)
+        chosen.add(choice.exits)
+        assert choice.prediction.speedup >= 1
+    assert max(lost) < 1.03
+    assert len(chosen) > 3, "the draws ask for different exits"
+
+
+def test_a_verdict_in_words() -> None:
+    assert str(Verdict(1.42)) == "pays: 1.42× expected"
+    assert str(Verdict(1.034)) == "does not pay: 1.03× expected"
+    assert str(Verdict(1.046)) == "pays: 1.05× expected", "it says of a number what it shows"
+    assert not Verdict(1.42, least=1.5).pays

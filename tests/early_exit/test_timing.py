@@ -1,0 +1,136 @@
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from exit_times import split
+from tiny import seeded, texts, tokenizer
+from torch import Tensor
+
+from layerscope.early_exit.cost_model import STAGES, Times, predict
+from layerscope.early_exit.exit_model import ExitModel
+from layerscope.early_exit.recorded import Recorded
+from layerscope.early_exit.timing import Clock, measure_times
+
+
+def model_of(layers: int, width: int = 32, **options: int) -> ExitModel:
+    config = hf.BertConfig(
+        vocab_size=94, hidden_size=width, num_hidden_layers=layers, num_attention_heads=4, num_labels=3,
+        intermediate_size=4 * width, pad_token_id=0, max_position_embeddings=80, **options,
+    )  # fmt: skip
+    return ExitModel(seeded(hf.BertForSequenceClassification, config), processor=tokenizer(special=True), device="cpu")
+
+
+def lengths_of(model: ExitModel, samples: list[str]) -> np.ndarray:
+    return np.asarray(model.layered.encoder.lengths(samples))
+
+
+def test_a_clock_takes_what_lies_between_its_marks() -> None:
+    clock = Clock(torch.device("cpu"))
+    clock("start")
+    time.sleep(0.02)
+    clock("block", 3, 4)
+    clock("check", 3, 4)
+    (first, slept), (second, nothing) = clock.seconds()
+    assert (first, second) == ("block", "check")
+    assert 0.02 <= slept < 0.2
+    assert 0 <= nothing < 0.01
+
+
+class Bars:
+    """Counts the steps of each bar."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, list[int]] = {}
+
+    def say(self, line: str) -> None:
+        raise AssertionError(line)
+
+    @contextmanager
+    def bar(self, title: str, total: int, unit: str = "") -> Iterator[object]:
+        self.steps[title] = [0, total]
+
+        def advance(steps: int, note: str = "") -> None:
+            self.steps[title][0] += steps
+
+        yield advance
+
+
+def test_every_stage_is_measured_at_every_size() -> None:
+    model = model_of(3).leave([2], 0.9)
+    samples = texts(50)
+    lengths, bars = lengths_of(model, samples), Bars()
+    times = measure_times(model, samples, lengths, split(np.arange(50), 12), seconds=0.5, teller=bars)
+    assert times.rows == (1, 2, 4, 8, 12)
+    assert times.tokens[0] == lengths.min()
+    assert times.tokens[-1] == lengths.max()
+    assert len(times.tokens) == 3
+    for stage in STAGES:
+        assert (times.seconds[stage] > 0).all(), stage
+    assert times.seconds["block"][-1, -1] > times.seconds["block"][0, 0]
+    assert Times.from_dict(times.as_dict()).as_dict() == times.as_dict()
+    assert {title: done == total for title, (done, total) in bars.steps.items()} == {
+        "warming up": True,
+        "measuring stages": True,
+    }
+    assert (model.exits, model.threshold) == ((2,), 0.9), "measuring leaves the model as it was"
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.model.modules())
+
+
+def test_batches_of_one_length_or_of_one_row_have_one_size_of_it() -> None:
+    model = model_of(2)
+    samples = ["w1 w2 w3"] * 6
+    lengths = lengths_of(model, samples)
+    several = measure_times(model, samples, lengths, [np.arange(2), np.arange(2, 6)], seconds=0.1)
+    assert (several.rows, several.tokens) == ((1, 2, 4), (5,))
+    assert (several.seconds["leave"] > 0).all()
+    single = measure_times(model, samples, lengths, split(np.arange(6), 1), seconds=0.1)
+    assert single.rows == (1,)
+    assert single.seconds["leave"].tolist() == [[0.0]], "no row can leave another behind"
+    assert single.seconds["end"].min() > 0
+
+
+def test_a_model_of_one_layer_has_no_exits_to_measure() -> None:
+    model = model_of(1)
+    samples = texts(4)
+    times = measure_times(model, samples, lengths_of(model, samples), [np.arange(4)], seconds=0.1)
+    assert times.seconds["block"].min() > 0
+    assert times.seconds["check"].max() == 0
+
+
+def test_a_run_takes_what_was_predicted() -> None:
+    """Rows made to leave at layers drawn for them: the measured speed-up is near the predicted one."""
+    model, depth = model_of(6, width=192), 6
+    samples = texts(96, longest=62)
+    lengths = lengths_of(model, samples)
+    plan = split(np.arange(96), 16)
+    rng = np.random.default_rng(0)
+    leaves = rng.choice([1, 2, 3, 4, 6], 96, p=[0.2, 0.3, 0.2, 0.1, 0.2])
+    scores = (np.arange(1, depth + 1) >= leaves[:, None]).astype(float)
+    recorded = Recorded("confidence", 3, scores, np.zeros(scores.shape, dtype=np.int64), lengths)
+    times = measure_times(model, samples, lengths, plan, seconds=4)
+    encoder = model.layered.encoder
+    batches = [(encoder.batch([samples[i] for i in batch]), torch.from_numpy(leaves[batch])) for batch in plan]
+
+    def timed(exits: tuple[int, ...]) -> float:
+        start = time.perf_counter()
+        for inputs, layers in batches:
+
+            def decide(layer: int, logits: Tensor, rows: Tensor, layers: Tensor = layers) -> Tensor:
+                return layers[rows.cpu()] == layer
+
+            outcome = model.run(inputs, exits, decide)
+            if exits:
+                assert torch.equal(outcome.layers, layers)
+        return time.perf_counter() - start
+
+    exits = (1, 2, 3, 4, 5)
+    found = predict(recorded, plan, exits, 0.5, times, trims=model.trims)
+    timed(exits)
+    measured = statistics.median(timed(()) / timed(exits) for _ in range(7))
+    assert found.speedup > 1.3
+    assert found.speedup == pytest.approx(measured, rel=0.3)
