@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from layerscope.early_exit.criteria import check_criterion
+from layerscope.early_exit.guarantee import Goal
 from layerscope.errors import LayerscopeError
 
 SEEDS = 2**32  # what scikit-learn takes
 MAX_DISAGREEMENT = 0.01
+MOST_SAMPLES = 5000
 WHOLE: dict[str, tuple[int, int | None, str]] = {
     "batch_size": (1, None, "1 or more"),
     "samples": (2, None, "2 or more"),
@@ -41,7 +43,7 @@ class ExitOptions:
     batch_size: int = 32
     criterion: str = "confidence"
     exits: tuple[int, ...] | None = None
-    samples: int | None = None
+    samples: int = MOST_SAMPLES
     min_speedup: float = 1.05
     max_length: int | None = None
     seed: int = 0
@@ -60,6 +62,11 @@ class ExitOptions:
         if self.exits is not None:
             object.__setattr__(self, "exits", _exits(self.exits))
 
+    @property
+    def goal(self) -> Goal:
+        """What is to be certified."""
+        return Goal(self.max_disagreement, self.min_accuracy, self.confidence)
+
 
 def _exits(exits: Sequence[Any]) -> tuple[int, ...]:
     """Return layers in order, each once; whether a model has them only the model can tell."""
@@ -74,7 +81,7 @@ def _exits(exits: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _check_whole(name: str, value: Any, least: int, most: int | None, hint: str) -> None:
-    if value is None and name in ("samples", "max_length"):
+    if value is None and name == "max_length":
         return
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise LayerscopeError(f"{_option(name)} {value!r} is no whole number: give {hint}")

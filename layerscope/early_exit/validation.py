@@ -37,7 +37,7 @@ class Validation:
 
     def plan(self, batch_size: int) -> list[Rows]:
         """Return which samples go together, as they came in."""
-        return [np.arange(start, min(start + batch_size, len(self))) for start in range(0, len(self), batch_size)]
+        return in_order(len(self), batch_size)
 
     def batch(self, rows: Rows) -> Inputs:
         """Return these samples as one batch."""
@@ -46,6 +46,11 @@ class Validation:
     def batches(self, plan: Sequence[Rows]) -> Iterator[Inputs]:
         """Yield every batch of a plan."""
         return map(self.batch, plan)
+
+
+def in_order(n: int, batch_size: int) -> list[Rows]:
+    """Return the numbers of `n` samples in batches, as they came in."""
+    return [np.arange(start, min(start + batch_size, n)) for start in range(0, n, batch_size)]
 
 
 def read_validation(
