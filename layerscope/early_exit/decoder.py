@@ -18,6 +18,10 @@ from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, 
 from layerscope.models.encode import modality_of, positions
 from layerscope.models.forward import accepts
 
+PROBE_TOKENS = 12
+EXACT, HALF = 1e-3, 1e-1
+"""How far, relative to their norm, logits by the cache may be from those of the whole text."""
+
 
 @dataclass(frozen=True)
 class Ids:
@@ -31,12 +35,13 @@ class Decoder:
 
     All prompts of a batch are equally long: without padding there is nothing to mask, whatever the architecture. The
     model prepares its own inputs, and every output that its forward takes back under the same name (`past_key_values`,
-    `cache_params`, `state`) is handed to the next one; a model that keeps nothing reads the whole text at every step.
+    `cache_params`, `state`) is handed to the next one. With `cached` false the whole text is read at every step;
+    `alone` says that a batch must be of one text.
     """
 
-    def __init__(self, module: Any, layer: int) -> None:
-        self.module, self.layer = module, layer
-        asked = {"use_cache": True, "logits_to_keep": 1}
+    def __init__(self, module: Any, layer: int, *, cached: bool = True, alone: bool = False) -> None:
+        self.module, self.layer, self.cached, self.alone = module, layer, cached, alone
+        asked = {"use_cache": cached, "logits_to_keep": 1}
         self.asked = {name: value for name, value in asked.items() if accepts(module, name)}
 
     @property
@@ -63,11 +68,48 @@ class Decoder:
         return self._next(next_sequence_length=1 if self.kept else None)
 
     def _next(self, **how: Any) -> Tensor:
-        inputs = self.module.prepare_inputs_for_generation(self.ids, **how, **self.asked, **self.kept)
+        at = {}
+        if accepts(self.module, "position_ids"):  # some models count from 0 again where they are not told
+            at["position_ids"] = torch.arange(self.ids.shape[1], device=self.ids.device)[None]
+        inputs = self.module.prepare_inputs_for_generation(self.ids, **how, **at, **self.asked, **self.kept)
         output = self.module(**inputs, return_dict=True)
-        self.kept = {k: v for k, v in output.items() if v is not None and accepts(self.module, k)}
+        if self.cached:
+            self.kept = {k: v for k, v in output.items() if v is not None and accepts(self.module, k)}
         logits: Tensor = output.logits[:, -1].float()
         return logits
+
+
+def open_decoder(model: LayeredModel, layer: int) -> Decoder:
+    """Return the decoder of one depth, with its cache and in batches where they give what the whole text alone gives.
+
+    Some caches mix the texts of a batch, and some break where a cut leaves layers of one kind only; a probe tells.
+    """
+    module = at_depth(model, layer)
+    assert model.lens is not None and model.max_length is not None
+    seeded = torch.Generator().manual_seed(0)
+    ids = torch.randint(model.lens.classes, (2, min(PROBE_TOKENS, model.max_length)), generator=seeded)
+    for alone in (False, True) if model.batching else (True,):
+        decoder = Decoder(module, layer, alone=alone)
+        if _steps_agree(decoder, ids[: 1 if alone else 2].to(decoder.device)):
+            return decoder
+    return Decoder(module, layer, cached=False, alone=not model.batching)
+
+
+@torch.inference_mode()
+def _steps_agree(decoder: Decoder, ids: Tensor) -> bool:
+    first = max(1, ids.shape[1] // 2)
+    tolerance = EXACT if decoder.module.dtype in (torch.float32, torch.float64) else HALF
+    try:
+        found = [decoder.prefill(ids[:, :first]), *map(decoder.step, ids[:, first:].unbind(1))]
+    except Exception:  # whatever a model raises that cannot go on from its own cache
+        return False
+    whole = Decoder(decoder.module, decoder.layer, cached=False)
+    for row, text in enumerate(ids):
+        wanted = [whole.prefill(text[None, : first + step])[0] for step in range(len(found))]
+        for one, two in zip(found, wanted, strict=True):
+            if bool((one[row] - two).norm() > tolerance * two.norm()):
+                return False
+    return True
 
 
 def open_language_model(model: Any, processor: Any, override: Override, options: LoadOptions) -> LayeredModel:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from layerscope.early_exit.decoder import Decoder, at_depth, open_language_model, read
+from layerscope.early_exit.decoder import open_decoder, open_language_model, read
 from layerscope.early_exit.decoding import continued, greedy, sampled
 from layerscope.early_exit.truncation import checked_layers
 from layerscope.errors import LayerscopeError
@@ -96,8 +96,10 @@ def generate(
     _check_room(found, rows, max_new_tokens)
     out: dict[int, Generated] = {}
     with evaluating(found.module), teller.bar(f"layer {depth}", len(rows), "texts") as advance:
-        decoder = Decoder(at_depth(found, depth), depth)
-        size = batch_size if found.batching else 1
+        decoder = open_decoder(found, depth)
+        if not decoder.cached:
+            teller.say("this model's cache does not give what the whole text gives: every step reads the whole text")
+        size = 1 if decoder.alone else batch_size
         for batch in _batches([len(row) for row in rows], size, max_new_tokens):
             choose = greedy if top_p is None else sampled(batch, top_p, temperature, seed, max_new_tokens)
             told = continued(decoder, {i: rows[i] for i in batch}, choose, max_new_tokens)

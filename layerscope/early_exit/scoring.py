@@ -149,23 +149,14 @@ def _scored(
         losses.append(cross_entropy(logits, truth, reduction="none"))
         hits.append(logits.argmax(-1) == truth)
         start += len(logits)
-    nll = torch.cat(losses).view(len(layers), -1).double().cpu()
-    _check_numbers(nll, batch, layers)
-    sizes = [len(row) - 1 for row in batch.values()]
-    correct = torch.cat(hits).view(len(layers), -1).cpu()
-    for i, own, first in zip(batch, torch.split(nll, sizes, 1), torch.split(correct, sizes, 1), strict=True):
-        yield i, own.numpy(), first.numpy()
-
-
-def _check_numbers(nll: Tensor, batch: dict[int, list[int]], layers: Sequence[int]) -> None:
-    broken = nll.isnan()
-    if not bool(broken.any()):
-        return
-    layer, place = (int(at) for at in broken.nonzero()[0])
-    for i, row in batch.items():
-        if place < len(row) - 1:
+    sizes, shape = [len(row) - 1 for row in batch.values()], (len(layers), -1)
+    nll = torch.split(torch.cat(losses).view(shape).double().cpu(), sizes, 1)
+    correct = torch.split(torch.cat(hits).view(shape).cpu(), sizes, 1)
+    for i, own, first in zip(batch, nll, correct, strict=True):
+        broken = own.isnan().any(1)
+        if bool(broken.any()):
+            layer = layers[int(broken.int().argmax())]
             raise LayerscopeError(
-                f"layer {layers[layer]} gives logits that are NaN after {place + 1} tokens of text {i}: look at its "
-                "weights, or take another dtype"
+                f"layer {layer} gives logits that are NaN on text {i}: look at its weights, or take another dtype"
             )
-        place -= len(row) - 1
+        yield i, own.numpy(), first.numpy()
