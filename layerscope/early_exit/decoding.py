@@ -28,7 +28,8 @@ def sampled(prompts: Sequence[int], top_p: float, temperature: float, seed: int,
     def choose(log_p: Tensor, done: Tensor) -> Tensor:
         mass = nucleus(log_p, top_p, temperature).cumsum(-1)
         level = uniform.to(mass.device).gather(1, done.clamp(0, new - 1)[:, None]) * mass[:, -1:]
-        return torch.searchsorted(mass, level, right=True)[:, 0]
+        found = torch.searchsorted(mass, level, right=True)[:, 0]
+        return found.clamp(max=mass.shape[1] - 1)  # beyond the last token only where a text that has ended gives NaN
 
     return choose
 
@@ -61,11 +62,11 @@ def continued(decoder: Decoder, prompts: Mapping[int, list[int]], choose: Choose
     logits = decoder.prefill(ids[:, : sizes[0]])
     for at in range(sizes[0], total):
         log_p, done = logits.log_softmax(-1), at - lengths
-        broken = log_p[:, 0].isnan() & ~ended
-        if bool(broken.any()):
-            raise _not_a_number(decoder.layer, [*prompts][int(broken.int().argmax())], at)
-        # a longer prompt is still being read
-        token = torch.where(done < 0, ids[:, at], choose(log_p, done))
+        if bool(log_p[:, 0].isnan().any()):  # one NaN among the logits makes NaN of all
+            _refuse_broken(decoder.layer, prompts, log_p[:, 0].isnan() & ~ended, at)
+        token = choose(log_p, done)
+        if at < sizes[-1]:  # longer prompts are still being read
+            token = torch.where(done < 0, ids[:, at], token)
         ids[:, at], log_probs[:, at] = token, log_p.gather(1, token[:, None])[:, 0]
         ended |= (done >= 0) & (torch.isin(token, ends) | (done >= new - 1))
         if bool(ended.all()):
@@ -81,8 +82,11 @@ def _cut(ids: list[int], log_probs: list[float], ends: Sequence[int]) -> Continu
     return tuple(ids[:stop]), tuple(log_probs[:stop])
 
 
-def _not_a_number(layer: int, prompt: int, at: int) -> LayerscopeError:
-    return LayerscopeError(
-        f"layer {layer} gives logits that are NaN after {at} tokens of prompt {prompt}: look at its weights, or take "
-        "another dtype"
-    )
+def _refuse_broken(layer: int, prompts: Mapping[int, list[int]], broken: Tensor, at: int) -> None:
+    """Raise where a text that still goes on is among the broken ones."""
+    if bool(broken.any()):
+        prompt = [*prompts][int(broken.int().argmax())]
+        raise LayerscopeError(
+            f"layer {layer} gives logits that are NaN after {at} tokens of prompt {prompt}: look at its weights, or "
+            "take another dtype"
+        )

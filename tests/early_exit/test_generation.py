@@ -19,7 +19,9 @@ from torch import Tensor, nn
 
 from layerscope import LayerscopeError, metrics
 from layerscope.early_exit import generate, score, speed, truncate_layers
-from layerscope.early_exit.decoding import nucleus
+from layerscope.early_exit.decoder import open_decoder, open_language_model
+from layerscope.early_exit.decoding import continued, greedy, nucleus
+from layerscope.models import LoadOptions, Override
 
 NEW = 24
 TOKENIZER = word_tokenizer()
@@ -135,6 +137,20 @@ def test_every_depth_says_what_generate_of_the_truncated_model_says(family: Fami
     assert len({tuple(ids) for ids in seen.values()}) == L  # the depths differ,
     assert max(len(set(ids)) for rows in seen.values() for ids in rows) > 3  # and not by one repeated token each
     assert max(len(ids) for rows in seen.values() for ids in rows) == NEW
+
+
+def test_the_cache_is_used(family: Family) -> None:
+    """A decoder that does not trust its cache would say the same, slowly."""
+    found = open_language_model(family.model, TOKENIZER, Override(), LoadOptions())
+    for layer in family.cuts:
+        decoder = open_decoder(found, layer)
+        assert decoder.cached and not decoder.alone
+        widths: list[int] = []
+        embedding = decoder.module.get_input_embeddings()
+        handle = embedding.register_forward_pre_hook(lambda _, args: widths.append(args[0].shape[1]))  # noqa: B023
+        continued(decoder, {0: [5, 6, 7], 1: [5, 6, 7, 8]}, greedy, 4)
+        handle.remove()
+        assert widths[0] == 3 and set(widths[1:]) == {1}
 
 
 @torch.no_grad()
