@@ -284,14 +284,17 @@ def _check_room(encoder: TextEncoder) -> None:
 
 def _max_length(tokenizer: Any, module: nn.Module, asked: int | None) -> int:
     """The length asked for, else the least of the tokenizer's, the positions' and 512."""
-    positions = _positions(module)
-    if asked is not None and asked > positions:
-        raise LayerscopeError(f"max length {asked} is beyond the model's {int(positions)} positions: give at most that")
-    return int(asked or min(getattr(tokenizer, "model_max_length", None) or math.inf, positions, 512))
+    most = positions(module)
+    if asked is not None and asked > most:
+        raise LayerscopeError(f"max length {asked} is beyond the model's {int(most)} positions: give at most that")
+    return int(asked or min(getattr(tokenizer, "model_max_length", None) or math.inf, most, 512))
 
 
-def _positions(module: nn.Module) -> float:
-    """How many positions a model has; RoBERTa and its kin leave the first rows of their table empty."""
+def positions(module: nn.Module) -> float:
+    """Return how many positions a model has, infinity where it names none.
+
+    RoBERTa and its kin leave the first rows of their table empty.
+    """
     config = getattr(module, "config", None)
     rows = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or math.inf
     tables = (m for m in module.modules() if isinstance(m, nn.Embedding) and m.num_embeddings == rows)
