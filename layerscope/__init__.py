@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from layerscope.early_exit import truncate
+    from layerscope.early_exit.exit_report import ExitReport, open_exit_report
+    from layerscope.early_exit.verb import exits
     from layerscope.errors import LayerscopeError
     from layerscope.evaluation import Evaluation, evaluate, open_evaluation
     from layerscope.inspecting import inspect
@@ -18,12 +20,15 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Evaluation": "layerscope.evaluation",
+    "ExitReport": "layerscope.early_exit.exit_report",
     "LayerscopeError": "layerscope.errors",
     "Run": "layerscope.runs",
     "Selection": "layerscope.selecting",
     "evaluate": "layerscope.evaluation",
+    "exits": "layerscope.early_exit.verb",
     "inspect": "layerscope.inspecting",
     "open_evaluation": "layerscope.evaluation",
+    "open_exit_report": "layerscope.early_exit.exit_report",
     "open_run": "layerscope.runs",
     "profile": "layerscope.profiling",
     "report": "layerscope.reports.page",
@@ -33,8 +38,8 @@ _HOMES = {
 }
 
 __all__ = [
-    "Evaluation", "LayerscopeError", "Run", "Selection", "evaluate", "inspect", "open_evaluation", "open_run",
-    "profile", "report", "select", "train", "truncate",
+    "Evaluation", "ExitReport", "LayerscopeError", "Run", "Selection", "evaluate", "exits", "inspect",
+    "open_evaluation", "open_exit_report", "open_run", "profile", "report", "select", "train", "truncate",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

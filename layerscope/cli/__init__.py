@@ -12,6 +12,7 @@ import typer
 from layerscope.cli import (  # noqa: F401  each adds its command to the app
     demo,
     evaluate,
+    exits,
     inspect,
     profile,
     report,

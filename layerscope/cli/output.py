@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from layerscope.cli import usage
 
 if TYPE_CHECKING:
+    from layerscope.early_exit.exit_report import ExitReport
     from layerscope.evaluation import Evaluation
     from layerscope.runs import Run
 
@@ -51,12 +52,17 @@ def as_json(result: Any) -> None:
     print(json.dumps(result, indent=2, allow_nan=False))
 
 
-def draw(runs: Sequence[Run], folder: Path | None, evaluation: Evaluation | None = None) -> list[str]:
-    """Draw the figures of runs and scores where a folder is named, tell their number, and return their paths."""
+def draw(
+    runs: Sequence[Run],
+    folder: Path | None,
+    evaluation: Evaluation | None = None,
+    exits: Sequence[ExitReport] = (),
+) -> list[str]:
+    """Draw the figures of runs, scores and exits where a folder is named, tell their number, and return their paths."""
     if folder is None:
         return []
     from layerscope.reports.figures import draw as verb
 
-    drawn = [str(path) for path in verb(runs, folder, evaluation=evaluation)]
+    drawn = [str(path) for path in verb(runs, folder, evaluation=evaluation, exits=exits)]
     print(f"figures: {len(drawn)} files in {folder}", file=sys.stderr)
     return drawn

@@ -14,26 +14,26 @@ def report(
     runs: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN|EVALUATION",
-            help="Run folders, and scores on tasks: a folder of evaluate, of mteb results, a CSV, a saved evaluation.",
+            metavar="RUN|EVALUATION|EXITS",
+            help="Run folders, folders of exits, and scores on tasks: a folder of evaluate, of mteb results, a CSV.",
             show_default=False,
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="The page.", show_default="report.html in the folder of a single run; else here"),
+        typer.Option(help="The page.", show_default="report.html in the folder of a single run or of exits; else here"),
     ] = None,
     figures: Figures = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write [bold]one HTML page[/bold] about runs and scores: it opens offline and can be sent to anyone."""
+    """Write [bold]one HTML page[/bold] about runs, scores and exits: it opens offline and can be sent to anyone."""
     from layerscope.reports.page import opened
     from layerscope.reports.page import report as verb
 
     figures = usage.place("--figures", figures)
-    chosen, evaluation = opened(runs)
-    page = verb([*chosen, *([] if evaluation is None else [evaluation])], out)
-    drawn = output.draw(chosen, figures, evaluation)
+    chosen, evaluation, exits = opened(runs)
+    page = verb([*chosen, *([] if evaluation is None else [evaluation]), *exits], out)
+    drawn = output.draw(chosen, figures, evaluation, exits)
     if as_json:
         output.as_json({"page": str(page), "figures": drawn})
         return

@@ -18,13 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from layerscope.early_exit.criteria import check_criterion
-from layerscope.early_exit.guarantee import Goal, least_samples, p_value, percent, upper_bound
+from layerscope.early_exit.criteria import NEVER, check_criterion
+from layerscope.early_exit.guarantee import Goal, check_enough, p_value, percent, upper_bound
 from layerscope.early_exit.recorded import Recorded
 from layerscope.errors import LayerscopeError
 
-NEVER = math.inf
-"""The threshold that no score reaches: every sample runs through all layers."""
 HIGHEST, LOWEST, STEP = 32.0, -7.0, 0.05
 """The log-odds of the thresholds: a float64 score tells steps apart up to 1 − 1e-14, and 0.001 is next to nothing."""
 
@@ -191,11 +189,9 @@ def _calibration(
 
 
 def _check_recorded(recorded: Recorded, goal: Goal) -> None:
-    n, least = len(recorded), least_samples(goal)
     if goal.min_accuracy is not None and recorded.labels is None:
         raise LayerscopeError("min_accuracy needs labels, and the data have none: give some, or max_disagreement")
-    if n < least:
-        raise LayerscopeError(f"{goal.told} needs {least:,} samples at least, and there are {n:,}: give more")
+    check_enough(len(recorded), goal)
     if recorded.classes < 2:
         raise LayerscopeError("the model has one class, of which every exit is sure: nothing can be calibrated")
     bad = np.flatnonzero(~np.isfinite(recorded.scores).all(axis=1))

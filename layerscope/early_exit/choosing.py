@@ -30,18 +30,22 @@ class Choice:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether an expected speed-up is worth having: as it is told, in hundredths, at least `least`."""
+    """Whether a speed-up is worth having: in hundredths, as it is told, at least `least`, expected and measured."""
 
     speedup: float
     least: float = PAYS
+    measured: float = math.nan
 
     @property
     def pays(self) -> bool:
         """Whether it is."""
-        return round(self.speedup, 2) >= self.least
+        known = [value for value in (self.speedup, self.measured) if not math.isnan(value)]
+        return all(round(value, 2) >= self.least for value in known)
 
     def __str__(self) -> str:
-        return f"{'pays' if self.pays else 'does not pay'}: {self.speedup:.2f}× expected"
+        told = "" if math.isnan(self.measured) else f", {self.measured:.2f}× measured"
+        mend = "" if self.pays else "; use the plain model"
+        return f"{'pays' if self.pays else 'does not pay'}: {self.speedup:.2f}× expected{told}{mend}"
 
 
 def choose_exits(

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from layerscope.errors import LayerscopeError, choices
 
+NEVER = math.inf
+"""The threshold that no score reaches: every row runs through all layers."""
 CRITERIA = ("confidence", "margin", "entropy", "patience")
 """Of the softmax: its maximum (the paper's), the difference of its two largest values, and 1 − entropy / log K, each in
 0 … 1; and for how many exits in a row the prediction has not changed."""

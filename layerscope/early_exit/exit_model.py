@@ -8,15 +8,18 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
-from layerscope.early_exit.criteria import check_criterion, sureness
+from layerscope.early_exit.calibration import Calibration, check_exits
+from layerscope.early_exit.criteria import NEVER, check_criterion, sureness
 from layerscope.early_exit.leaving import Decide, Outcome, Watch, run
 from layerscope.early_exit.reading import find_tail
+from layerscope.early_exit.saving import check_made_for, fingerprint, load_exits, save
 from layerscope.errors import LayerscopeError
 from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
@@ -24,7 +27,6 @@ from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, accepts
 from layerscope.models.lens import logits_of
 
-NEVER = float("inf")
 KEPT = ("output_hidden_states", "output_attentions")
 
 
@@ -100,8 +102,8 @@ class ExitModel(nn.Module):
         options = LoadOptions(revision, dtype, device, False, allow_pickle)
         override = Override(part, blocks, norm)
         self._layered = _opened(model, processor, override, options)
-        self.model = self._layered.module
-        self._override, self._lock = override, threading.Lock()
+        self.model: Any = self._layered.module
+        self.override, self._lock = override, threading.Lock()
         self._tail = find_tail(self._layered)
         self.leave(exits, threshold, criterion)
 
@@ -142,10 +144,40 @@ class ExitModel(nn.Module):
     ) -> ExitModel:
         """Set where rows leave, and when; returns the model. See the class for what is what."""
         check_criterion(criterion)
-        self.exits = _exits(exits, self.depth)
+        self.calibration: Calibration | None = None
+        self.exits = tuple(range(1, self.depth)) if exits is None else check_exits(exits, self.depth)
         self.threshold = _threshold(threshold, criterion)
         self.criterion = criterion
         return self
+
+    def use(self, calibration: Calibration) -> ExitModel:
+        """Set exits, criterion and threshold of a calibration; raises for one that is another model's."""
+        check_made_for(self, calibration)
+        self.leave(calibration.exits, calibration.threshold, calibration.criterion)
+        self.calibration = calibration
+        return self
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write the classifier's checkpoint with its processor and its exits into a folder, and return it."""
+        return save(self, folder)
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, *, revision: str | None = None, **options: Any) -> ExitModel:
+        """Return an exit model as it was saved, from a folder or the hub; `options` are those of the class.
+
+        Raises `LayerscopeError` where nothing says where rows leave, and where it was said of other weights.
+        """
+        told = load_exits(source, revision)
+        override = told["override"]
+        given = {"part": override.part, "blocks": override.blocks, "norm": override.norm} | options
+        model = cls(source, revision=revision, **given)
+        if told["depth"] != model.depth or told["fingerprint"] != fingerprint(model.model):
+            raise LayerscopeError(
+                f"the exits in {str(source)!r} are of other weights than lie there: calibrate this model and save it"
+            )
+        model.leave(told["exits"], told["threshold"], told["criterion"])
+        model.calibration = told["calibration"]
+        return model
 
     @property
     def forward(self) -> Callable[..., Any]:  # type: ignore[override]  # read for its signature, as the wrapped one's is
@@ -252,21 +284,6 @@ def _inputs(named: dict[str, Any], module: nn.Module) -> Inputs:
         what = "row" if main.shape[0] == 0 else "position"
         raise LayerscopeError(f"this batch {tuple(main.shape)} has no {what}: leave it out")
     return Inputs(tensors, mask=tensors.get("attention_mask"))
-
-
-def _exits(asked: Sequence[int] | None, depth: int) -> tuple[int, ...]:
-    if asked is None:
-        return tuple(range(1, depth))
-    for layer in asked:
-        if isinstance(layer, bool) or not isinstance(layer, int):
-            raise LayerscopeError(f"exit {layer!r} is no whole number: give layers of 1..{depth - 1}")
-        if layer == depth:
-            raise LayerscopeError(f"layer {depth} is the last one, where all rows leave: give exits of 1..{depth - 1}")
-        if not 1 <= layer < depth:
-            raise LayerscopeError(
-                f"layer {layer} cannot be an exit: this model has layers 1..{depth}, and the last is none"
-            )
-    return tuple(sorted(set(asked)))
 
 
 def _threshold(value: Any, criterion: str) -> float:

@@ -66,6 +66,13 @@ def least_samples(goal: Goal) -> int:
     return n
 
 
+def check_enough(n: int, goal: Goal) -> None:
+    """Raise `LayerscopeError` where `n` samples cannot certify any threshold that exits, with how many can."""
+    least = least_samples(goal)
+    if n < least:
+        raise LayerscopeError(f"{goal.told} needs {least:,} samples at least, and there are {n:,}: give more")
+
+
 def p_value(errors: ArrayLike, n: int, risk: float) -> NDArray[np.float64]:
     """Return P(Bin(n, risk) ≤ errors): the p-value of "the risk is larger" where so many errors are seen."""
     return np.asarray(binom.cdf(errors, n, risk), dtype=np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,6 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from layerscope.early_exit.criteria import unchanged
+
+Layers = NDArray[np.int64]
+"""The layer at which each sample leaves, [N]."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Recorded:
             return unchanged(torch.from_numpy(self.predictions[:, columns])).numpy().astype(np.float64)
         return self.scores[:, columns]
 
-    def leaves(self, exits: Sequence[int], threshold: float) -> NDArray[np.int64]:
+    def leaves(self, exits: Sequence[int], threshold: float) -> Layers:
         """Return the layer at which each sample leaves: the first exit whose score reaches the threshold, else L."""
         layers = np.asarray([*exits, self.depth], dtype=np.int64)
         sure = self.scores_at(exits) >= threshold
@@ -62,10 +66,14 @@ class Recorded:
             layers[np.where(sure.any(1), sure.argmax(1), len(exits))] if len(exits) else np.full(len(self), layers[0])
         )
 
-    def predicted(self, layers: NDArray[np.int64]) -> NDArray[np.int64]:
+    def predicted(self, layers: Layers) -> NDArray[np.int64]:
         """Return what is predicted of each sample where it leaves at its layer, [N]."""
         return self.predictions[np.arange(len(self)), layers - 1]
 
-    def disagrees(self, layers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def disagrees(self, layers: Layers) -> NDArray[np.bool_]:
         """Return where the prediction is not the full model's, [N]."""
         return np.not_equal(self.predicted(layers), self.full)
+
+    def accuracy(self, layers: Layers) -> float:
+        """Return the share predicted right where each sample leaves at its layer, NaN without labels."""
+        return math.nan if self.labels is None else float(np.equal(self.predicted(layers), self.labels).mean())

@@ -100,7 +100,7 @@ def truncate_layers(
     teller: Teller = Console() if progress else Silent()
     loading = options or LoadOptions(dtype="float32")
     source = open_source(model_or_run, processor, override or Override(), loading)
-    kept = _layers(layers, source.model.stack.depth)
+    kept = checked_layers(layers, source.model.stack.depth)
     chosen = _format(format, site, source)
     for note in source.model.notes:
         teller.say(note)
@@ -149,7 +149,8 @@ def _format(asked: str, site: str, source: Source) -> str:
     return chosen
 
 
-def _layers(layers: Sequence[Any], depth: int) -> list[int]:
+def checked_layers(layers: Sequence[Any], depth: int) -> list[int]:
+    """Return layers in order, each once; raises `LayerscopeError` for what is none of 1 … L."""
     for layer in layers:
         if isinstance(layer, bool) or not isinstance(layer, int):
             raise LayerscopeError(f"layer {layer!r} is no whole number: give 1..{depth}")

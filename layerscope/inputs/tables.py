@@ -16,6 +16,14 @@ JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = (".parquet", ".pq")
 
 
+def table_suffix(data: Any) -> str:
+    """Return the suffix of a table file, lower case and without .gz; empty where data are no file of one."""
+    if not isinstance(data, (str, Path)) or not Path(data).expanduser().is_file():
+        return ""
+    suffix = next((s.lower() for s in reversed(Path(data).suffixes) if s.lower() != ".gz"), "")
+    return suffix if suffix in (*JSON_LINES, *PARQUET, *SEPARATORS) else ""
+
+
 def read_frame(path: Path, kind: str, notes: list[str]) -> Any:
     """Return a table file as a pandas frame; `kind` is its suffix, without `.gz`."""
     if kind in PARQUET:

@@ -61,13 +61,12 @@ class TextEncoder:
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return ids [B, T] and their mask; a decoder of an encoder-decoder reads the text shifted by one."""
         rows = self.ids(samples)
-        width = max(map(len, rows))
-        pad = self._pad_id()
-        ids = torch.tensor([row + [pad] * (width - len(row)) for row in rows])
-        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
-        named = {"input_ids": ids, "attention_mask": mask}
+        mask = padded([[1] * len(row) for row in rows], 0)
+        named = {"input_ids": padded(rows, self._pad_id()), "attention_mask": mask}
+        if getattr(samples[0], "types", ()):  # which text of a pair a token is of
+            named["token_type_ids"] = padded([sample.types for sample in samples], 0)
         if accepts(self.module, "decoder_input_ids"):
-            named["decoder_input_ids"] = _shifted(ids, self.module)
+            named["decoder_input_ids"] = _shifted(named["input_ids"], self.module)
             named["decoder_attention_mask"] = mask
         return Inputs(named, mask=mask)
 
@@ -86,6 +85,12 @@ class TextEncoder:
             texts, return_attention_mask=False, return_token_type_ids=False, **options
         )["input_ids"]
         return encoded
+
+
+def padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
+    """Return rows of numbers as one tensor, filled up on the right."""
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[value] * (width - len(row))] for row in rows])
 
 
 @dataclass
@@ -279,14 +284,17 @@ def _check_room(encoder: TextEncoder) -> None:
 
 def _max_length(tokenizer: Any, module: nn.Module, asked: int | None) -> int:
     """The length asked for, else the least of the tokenizer's, the positions' and 512."""
-    positions = _positions(module)
-    if asked is not None and asked > positions:
-        raise LayerscopeError(f"max length {asked} is beyond the model's {int(positions)} positions: give at most that")
-    return int(asked or min(getattr(tokenizer, "model_max_length", None) or math.inf, positions, 512))
+    most = positions(module)
+    if asked is not None and asked > most:
+        raise LayerscopeError(f"max length {asked} is beyond the model's {int(most)} positions: give at most that")
+    return int(asked or min(getattr(tokenizer, "model_max_length", None) or math.inf, most, 512))
 
 
-def _positions(module: nn.Module) -> float:
-    """How many positions a model has; RoBERTa and its kin leave the first rows of their table empty."""
+def positions(module: nn.Module) -> float:
+    """Return how many positions a model has, infinity where it names none.
+
+    RoBERTa and its kin leave the first rows of their table empty.
+    """
     config = getattr(module, "config", None)
     rows = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or math.inf
     tables = (m for m in module.modules() if isinstance(m, nn.Embedding) and m.num_embeddings == rows)

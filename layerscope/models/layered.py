@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -249,6 +249,15 @@ def _agree(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
         if bool(((states - two[key]).norm(dim=-1) > tolerance * states.norm(dim=-1)).any()):
             return False
     return True
+
+
+def class_numbers(labels: Iterable[Any], model: LayeredModel) -> list[int | None]:
+    """Return the class of a classifier that each label names, or is the number of; None where none is."""
+    assert model.lens is not None
+    named = getattr(getattr(model.module, "config", None), "id2label", None) or {}
+    classes = {str(number): number for number in range(model.lens.classes)}
+    classes |= {str(name).lower(): int(number) for number, name in named.items()}
+    return [classes.get(str(label).lower()) for label in labels]
 
 
 def vectors_for(model: LayeredModel, asked: str, pairs: bool = True) -> Vectors:

@@ -12,6 +12,7 @@ import pandas as pd
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import augment
 from layerscope.models import LayeredModel
+from layerscope.models.layered import class_numbers
 from layerscope.profiling.job import Job
 
 BATCHES_PER_SHARD = 4
@@ -148,8 +149,5 @@ def _with_targets(plan: pd.DataFrame, model: LayeredModel) -> pd.DataFrame:
     """Add the class each label stands for at a classifier's head, where every label is one of its classes."""
     if model.lens is None or model.lens.kind != "pooled" or "label" not in plan:
         return plan
-    named = getattr(getattr(model.module, "config", None), "id2label", None) or {}
-    classes = {str(number): number for number in range(model.lens.classes)}
-    classes |= {str(name).lower(): int(number) for number, name in named.items()}
-    targets = [classes.get(str(label).lower()) for label in plan["label"]]
+    targets = class_numbers(plan["label"], model)
     return plan if None in targets else plan.assign(target=np.array(targets, dtype=np.int64))

@@ -11,9 +11,9 @@ import numpy as np
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.corpus import count
+from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick
 from layerscope.training.examples import Collator, Examples, MaskedTokens, NextToken
-from layerscope.training.pairs import encoded, paired
 from layerscope.training.settings import Settings
 from layerscope.training.tagged import TaggedCorpus, is_tagged, open_tagged
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import TrainerCallback
 
+from layerscope.models.encode import padded
 from layerscope.training.augmentation import augmented
 from layerscope.training.loss import IGNORED
 
@@ -70,8 +71,6 @@ class Collator:
     def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
         """Return one batch."""
         batch = dict(self.encoder.batch([example.sample for example in examples]).named)
-        if getattr(examples[0].sample, "types", None):  # which text of a pair a token is of
-            batch["token_type_ids"] = _padded(batch, [example.sample.types for example in examples], 0)
         return batch | {"labels": self.labels(batch, examples)}
 
     def labels(self, batch: dict[str, Tensor], examples: Sequence[Example]) -> Tensor:
@@ -79,13 +78,7 @@ class Collator:
         found = [example.label for example in examples]
         if isinstance(found[0], int):
             return torch.tensor(found)
-        return _padded(batch, found, IGNORED)
-
-
-def _padded(batch: dict[str, Tensor], rows: Sequence[Sequence[int]], value: int) -> Tensor:
-    """Return rows of one number a token as wide as the batch."""
-    width = batch["input_ids"].shape[1]
-    return torch.tensor([[*row, *[value] * (width - len(row))] for row in rows])
+        return padded(found, IGNORED)
 
 
 class NextToken(Collator):

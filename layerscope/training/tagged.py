@@ -9,7 +9,7 @@ from typing import Any
 
 from layerscope.errors import LayerscopeError
 from layerscope.evaluation.probing.tagged import LABELS, WORDS, Tagged, first_tokens, tagged_rows
-from layerscope.inputs.tables import JSON_LINES, PARQUET, SEPARATORS, read_frame
+from layerscope.inputs.tables import JSON_LINES, PARQUET, read_frame, table_suffix
 from layerscope.training.loss import IGNORED
 
 
@@ -78,11 +78,3 @@ def is_tagged(data: Any) -> bool:
 def open_tagged(data: Any) -> TaggedCorpus:
     """Return the tagged sentences of a table file."""
     return TaggedCorpus(tagged_rows(str(data), "token-classification"))
-
-
-def table_suffix(data: Any) -> str:
-    """Return the suffix of a table file, lower case and without .gz; empty where data are no file of one."""
-    if not isinstance(data, (str, Path)) or not Path(data).expanduser().is_file():
-        return ""
-    suffix = next((s.lower() for s in reversed(Path(data).suffixes) if s.lower() != ".gz"), "")
-    return suffix if suffix in (*JSON_LINES, *PARQUET, *SEPARATORS) else ""

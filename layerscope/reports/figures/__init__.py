@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from layerscope.early_exit.exit_report import ExitReport
 from layerscope.errors import LayerscopeError
 from layerscope.evaluation.evaluation import Evaluation
 from layerscope.reports.curves import curves, panels
@@ -25,6 +26,7 @@ def draw(
     folder: str | Path,
     names: Sequence[str] | None = None,
     evaluation: Evaluation | None = None,
+    exits: Sequence[ExitReport] = (),
 ) -> list[Path]:
     """Draw the figures of one run, or of several over each other, into a folder and return the paths of the files.
 
@@ -35,7 +37,8 @@ def draw(
 
     Several runs lie over each other by depth in percent, told apart by colour, dash and marker, and are called `names`,
     or what tells them apart; maps, boxes and saturation have a panel for each run. An evaluation, with runs or without,
-    adds `scores` (the average by depth), `scores_by_task`, and `correlations` where a run is of the same model.
+    adds `scores` (the average by depth), `scores_by_task`, and `correlations` where a run is of the same model; exits
+    add `exits` (accuracy against measured speed, truncated models beside it) and `exits_leaving`.
 
     Raises `LayerscopeError` where matplotlib is missing, the folder cannot be written, or there is nothing to draw.
     """
@@ -46,11 +49,13 @@ def draw(
     given = [runs] if isinstance(runs, Run) else list(runs)
     drawers: list[tuple[str, Drawer]] = []
     single: list[tuple[str, Drawer]] = []
-    if given or evaluation is None:
+    if given or (evaluation is None and not exits):
         members = _members(given, names)
         drawers, single = list(_drawers(members)), list(_single(members))
     if evaluation is not None:
         drawers += _of_scores(given, evaluation)
+    if exits:
+        drawers += _of_exits(exits)
     target = Path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -112,6 +117,14 @@ def _of_scores(runs: list[Run], evaluation: Evaluation) -> Iterator[tuple[str, D
     yield "scores_by_task", partial(draw_tasks, entries)
     if paired := pairings(runs, evaluation, entries):
         yield "correlations", partial(draw_correlations, paired, [entry.name for entry in entries])
+
+
+def _of_exits(reports: Sequence[ExitReport]) -> Iterator[tuple[str, Drawer]]:
+    """Yield the figures of early exit, a panel for each report."""
+    from layerscope.reports.figures.exits import draw_leaving, draw_pareto
+
+    yield "exits", partial(draw_pareto, reports)
+    yield "exits_leaving", partial(draw_leaving, reports)
 
 
 def _single(members: list[Member]) -> Iterator[tuple[str, Drawer]]:

@@ -15,10 +15,12 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from layerscope import __version__
+from layerscope.early_exit.exit_report import ExitReport
 from layerscope.evaluation.evaluation import Evaluation
 from layerscope.metrics.registry import about
 from layerscope.reports.curves import LOWEST, SIMILAR
 from layerscope.reports.page.content import Json, Shown, sections, shown
+from layerscope.reports.page.exits import ShownExits, exit_members, exit_section, shown_exits
 from layerscope.reports.page.facts import differences, facts, unlike
 from layerscope.reports.page.score_tables import score_facts, score_frame
 from layerscope.reports.page.scores import score_section
@@ -28,21 +30,24 @@ from layerscope.reports.page.training import training_sections
 from layerscope.reports.plain import plain
 from layerscope.runs.run import Run
 
-SCRIPTS = ("values.js", "table.js", "plots.js", "training.js", "page.js")
+SCRIPTS = ("values.js", "table.js", "plots.js", "training.js", "exits.js", "page.js")
 
 
-def render(runs: Sequence[Run], evaluation: Evaluation | None = None) -> str:
-    """Return the page of runs, of an evaluation or of both as HTML, UTF-8, complete in itself."""
+def render(runs: Sequence[Run], evaluation: Evaluation | None = None, reports: Sequence[ExitReport] = ()) -> str:
+    """Return the page of runs, of an evaluation and of reports of exits as HTML, UTF-8, complete in itself."""
     known = shown(runs)
     scores = None if evaluation is None else shown_scores(evaluation, known)
-    parts = [*([] if scores is None else [score_section(scores)]), *training_sections(known), *sections(known)]
+    others = _members(known, scores)
+    exits = shown_exits(reports, len(others))
+    parts = [exit_section(exits)] if exits else []
+    parts += [*([] if scores is None else [score_section(scores)]), *training_sections(known), *sections(known)]
     layers = layers_table(known)
-    title = page_title(known, scores)
+    title = page_title(known, scores, exits)
     frame, owners = ([], []) if scores is None else score_frame(scores)
     scripts = [_own("theme.js"), get_plotlyjs(), "\n".join(_own(name) for name in SCRIPTS)]
     content: Json = {
         "title": title,
-        "runs": _members(known, scores),
+        "runs": [*others, *exit_members(exits)],
         "figures": [
             {"kind": f.kind, "title": f.title, "file": f.file, "unit": f.unit, **f.drawn}
             for part in parts
@@ -61,11 +66,12 @@ def render(runs: Sequence[Run], evaluation: Evaluation | None = None) -> str:
             runs=[(entry, facts(entry.run)) for entry in known],
             scores=[] if scores is None else score_facts(scores),
             evaluation=evaluation,
+            exits=exits,
             differences=differences(runs),
             unlike=unlike(runs),
             sections=parts,
             layers=layers,
-            percent=_by_percent(content["runs"], known),
+            percent=_by_percent(others, known),
             paired=bool(scores and scores.pairings),
             standing_out=standing_out(),
             content=_numbers(content),
@@ -109,12 +115,14 @@ def _by_percent(known: Sequence[Json], runs: Sequence[Shown]) -> bool:
     return len(runs) > 1 or len({entry["depth"] for entry in known}) > 1
 
 
-def page_title(runs: Sequence[Shown], scores: ShownScores | None) -> str:
+def page_title(runs: Sequence[Shown], scores: ShownScores | None, exits: Sequence[ShownExits] = ()) -> str:
     """Return what the page is about, in one line."""
     if len(runs) > 1:
         return f"{len(runs)} runs compared"
-    if runs or scores is None:
+    if runs:
         return _title(runs[0].run)
+    if scores is None:
+        return exits[0].name if len(exits) == 1 else f"{len(exits)} reports of early exit"
     models = list(dict.fromkeys(str(entry.grid.about["model"]) for entry in scores.entries))
     model = plain(models[0]) if len(models) == 1 else f"{len(models):,} models"
     return f"{model} on {judged_on(scores)}"

@@ -4,7 +4,7 @@
 const root = document.documentElement;
 const view = {
   runs: new Set(page.runs.keys()),
-  percent: document.querySelector("input[name=axis][value=percent]").checked,
+  percent: document.querySelector("input[name=axis][value=percent]")?.checked ?? false, // exits alone have no such choice
   overlay: document.getElementById("overlay")?.checked ?? false,
 };
 const cards = [...document.querySelectorAll("[data-figure]")].map((card, i) => {

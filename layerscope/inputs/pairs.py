@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from layerscope.inputs import Corpus
 from layerscope.inputs.columns import PAIR_COLUMNS, TEXT_COLUMNS, is_missing
-from layerscope.inputs.tables import read_frame
-from layerscope.training.tagged import table_suffix
+from layerscope.inputs.corpus import Corpus
+from layerscope.inputs.tables import read_frame, table_suffix
 
 SECOND = dict(zip(PAIR_COLUMNS, ("text_b", "sentence2", "sentence_b", "question2", "hypothesis"), strict=True))
 

@@ -1,0 +1,115 @@
+"""An exit model as a folder: the classifier's own checkpoint, with one file on where and when rows leave."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from layerscope.early_exit.calibration import Calibration
+from layerscope.early_exit.criteria import NEVER
+from layerscope.errors import LayerscopeError
+from layerscope.models import Override
+from layerscope.models.load import without_bars
+from layerscope.runs.files import aside
+
+if TYPE_CHECKING:
+    from layerscope.early_exit.exit_model import ExitModel
+
+FILE = "early_exit.json"
+SAMPLED = 1024
+"""Numbers of each weight that its fingerprint reads."""
+OTHER = "thresholds are a model's own, calibrate this one"
+
+
+def fingerprint(module: nn.Module) -> str:
+    """Return a sha256 (hex) of a model's weights: names, shapes, and up to 1,024 numbers of each, spread over it.
+
+    Read in bfloat16, so that the precision in which a checkpoint is loaded makes no other model of it.
+    """
+    told = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        flat = tensor.detach().reshape(-1)
+        some = flat[:: max(1, math.ceil(len(flat) / SAMPLED))].to("cpu", torch.bfloat16)
+        told.update(f"{name}{tuple(tensor.shape)}".encode())
+        told.update(some.contiguous().view(torch.int16).numpy().tobytes())
+    return told.hexdigest()
+
+
+def check_made_for(model: ExitModel, calibration: Calibration) -> None:
+    """Raise `LayerscopeError` where a calibration was made for another model."""
+    name = model.layered.loaded.name
+    for what, theirs, own in (
+        ("layers", calibration.depth, model.depth),
+        ("classes", calibration.classes, model.classes),
+    ):
+        if theirs != own:
+            raise LayerscopeError(f"this calibration is of a model of {theirs} {what}, and {name} has {own}: {OTHER}")
+    if calibration.fingerprint != fingerprint(model.model):
+        raise LayerscopeError(f"this calibration is of other weights than those of {name}: {OTHER}")
+
+
+def save(model: ExitModel, folder: str | Path) -> Path:
+    """Write the classifier, its processor, and `early_exit.json`; transformers alone loads it as the plain model."""
+    place = Path(folder).expanduser()
+    if place.is_file():
+        raise LayerscopeError(f"{str(place)!r} is a file: name a folder")
+    try:
+        with without_bars():
+            model.model.save_pretrained(place)
+            if model.processor is not None:
+                model.processor.save_pretrained(place)
+    except OSError as error:
+        raise LayerscopeError(f"{str(place)!r} cannot be written ({error.strerror}): name another folder") from error
+    override = model.override
+    told = {
+        "exits": list(model.exits),
+        "criterion": model.criterion,
+        "threshold": None if model.threshold == NEVER else model.threshold,
+        "depth": model.depth,
+        "fingerprint": fingerprint(model.model),
+        "part": override.part,
+        "blocks": override.blocks,
+        "norm": override.norm,
+        "calibration": None if model.calibration is None else json.loads(model.calibration.to_json()),
+    }
+    text = json.dumps(told, indent=2, allow_nan=False)
+    aside(place / FILE, lambda part: part.write_text(text, encoding="utf-8"))
+    return place
+
+
+def load_exits(source: str | Path, revision: str | None) -> dict[str, Any]:
+    """Return what `early_exit.json` of a folder or a hub model says."""
+    path = _file(source, revision)
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        calibration = told["calibration"]
+        found = {name: told[name] for name in ("exits", "criterion", "depth", "fingerprint")}
+        found["threshold"] = NEVER if told["threshold"] is None else told["threshold"]
+        found["override"] = Override(told["part"], told["blocks"], told["norm"])
+        found["calibration"] = None if calibration is None else Calibration.from_json(json.dumps(calibration))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise LayerscopeError(f"{str(path)!r} is not what an exit model was saved with: save it again") from error
+    return found
+
+
+def _file(source: str | Path, revision: str | None) -> Path:
+    place = Path(source).expanduser() / FILE
+    if place.is_file():
+        return place
+    if not Path(source).expanduser().exists():
+        from transformers.utils import cached_file
+
+        try:
+            return Path(cached_file(str(source), FILE, revision=revision))
+        except Exception:  # no hub, no such model, or a model without exits: all are told alike
+            pass
+    raise LayerscopeError(
+        f"{str(source)!r} holds no {FILE}: give a folder that an exit model was saved into, or wrap the classifier "
+        "with ExitModel(...) and calibrate it"
+    )

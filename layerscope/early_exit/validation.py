@@ -1,0 +1,114 @@
+"""Samples that exits are chosen, calibrated and measured on, with class numbers where their labels name classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerscope.early_exit.exit_model import ExitModel
+from layerscope.errors import LayerscopeError, choices
+from layerscope.inputs import open_corpus
+from layerscope.inputs.corpus import count
+from layerscope.inputs.pairs import encoded, paired
+from layerscope.inputs.samples import pick
+from layerscope.models.encode import Encoder, encoder_for
+from layerscope.models.forward import Inputs
+from layerscope.models.layered import class_numbers
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """N samples as a model's encoder takes them, in the order they came in, and their class numbers if known."""
+
+    name: str
+    encoder: Encoder
+    samples: Sequence[Any]
+    labels: Rows | None
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def plan(self, batch_size: int) -> list[Rows]:
+        """Return which samples go together, as they came in."""
+        return in_order(len(self), batch_size)
+
+    def batch(self, rows: Rows) -> Inputs:
+        """Return these samples as one batch."""
+        return self.encoder.batch(pick(self.samples, rows.tolist()))
+
+    def batches(self, plan: Sequence[Rows]) -> Iterator[Inputs]:
+        """Yield every batch of a plan."""
+        return map(self.batch, plan)
+
+
+def in_order(n: int, batch_size: int) -> list[Rows]:
+    """Return the numbers of `n` samples in batches, as they came in."""
+    return [np.arange(start, min(start + batch_size, n)) for start in range(0, n, batch_size)]
+
+
+def read_validation(
+    model: ExitModel,
+    data: Any,
+    *,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    max_length: int | None = None,
+    samples: int | None = None,
+    needs_labels: bool = False,
+    seed: int = 0,
+) -> Validation:
+    """Return data as a classifier reads them: `samples` seeded ones at most, none of them empty.
+
+    Raises `LayerscopeError` for what is not there or of another kind, and for labels that are no classes of the model
+    where labels are needed.
+    """
+    corpus = open_corpus(data, text_column=text_column, label_column=label_column)
+    corpus = paired(corpus, data, text_column)
+    loaded, notes = model.layered.loaded, list(corpus.notes)
+    length = max_length or loaded.max_length
+    encoder = encoder_for(corpus.modality, loaded.processor, model.model, max_length=length, prompt=loaded.prompt)
+    if samples is not None and samples < len(corpus):
+        drawn = np.sort(np.random.default_rng(seed).choice(len(corpus), samples, replace=False))
+        corpus = corpus.take(drawn.tolist())
+        notes.append(f"{count(samples, 'sample')} of the data are taken, by seed {seed}")
+    read = encoded(corpus.samples, encoder) if corpus.modality == "text" else corpus.samples
+    real = [i for i, length in enumerate(_lengths(encoder, read)) if length]
+    if not real:
+        raise LayerscopeError(f"{corpus.name}: every sample is empty to this model: give others")
+    if len(real) < len(corpus):
+        notes.append(f"{count(len(corpus) - len(real), 'sample')} left out: nothing of them is left to this model")
+        corpus, read = corpus.take(real), pick(read, real)
+    labels = _labels(corpus.labels, model, corpus.name, notes, needs_labels)
+    return Validation(corpus.name, encoder, read, labels, tuple(notes))
+
+
+def _lengths(encoder: Encoder, samples: Sequence[Any]) -> list[int]:
+    if hasattr(samples[0], "ids"):
+        return [len(sample.ids) for sample in samples]
+    return encoder.lengths(samples)
+
+
+def _labels(found: Any, model: ExitModel, name: str, notes: list[str], needed: bool) -> Rows | None:
+    if found is None:
+        if needed:
+            raise LayerscopeError(
+                f"{name} has no labels, which min_accuracy needs: name them, or give max_disagreement"
+            )
+        return None
+    numbers = class_numbers(found, model.layered)
+    if None not in numbers:
+        return np.asarray(numbers, dtype=np.int64)
+    other = next(label for label, number in zip(found, numbers, strict=True) if number is None)
+    classes = [str(one) for one in (getattr(model.model.config, "id2label", None) or {}).values()]
+    told = f"label {str(other)!r} of {name} is no class of the model{choices(str(other), classes[:12])}"
+    if needed:
+        raise LayerscopeError(told)
+    notes.append(f"{told}; accuracy is not told")
+    return None

@@ -1,0 +1,208 @@
+"""The verb `exits`: which layers to leave at, from which threshold on, what that wins on the clock, and if it pays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from layerscope.early_exit.calibration import along, calibrate_recorded, path
+from layerscope.early_exit.choosing import Verdict, choose_exits
+from layerscope.early_exit.cost_model import Simulation
+from layerscope.early_exit.criteria import NEVER
+from layerscope.early_exit.exit_model import ExitModel
+from layerscope.early_exit.exit_options import MOST_SAMPLES, ExitOptions
+from layerscope.early_exit.exit_report import ExitReport
+from layerscope.early_exit.exit_tables import curve_table, depths_table, layers_table, thresholds_shown
+from layerscope.early_exit.guarantee import Goal, check_enough, p_value, split
+from layerscope.early_exit.racing import race_exits
+from layerscope.early_exit.recorded import Recorded
+from layerscope.early_exit.recording import record
+from layerscope.early_exit.saving import fingerprint
+from layerscope.early_exit.speed import machine
+from layerscope.early_exit.timing import measure_times
+from layerscope.early_exit.validation import Rows, Validation, in_order, read_validation
+from layerscope.errors import LayerscopeError
+from layerscope.progress import Console, Silent, Teller
+
+MODEL = "model"
+"""The folder of the exit model within that of the report."""
+
+
+def exits(
+    model: Any,
+    data: Any,
+    *,
+    max_disagreement: float | None = None,
+    min_accuracy: float | None = None,
+    confidence: float = 0.95,
+    batch_size: int = 32,
+    criterion: str = "confidence",
+    exits: Sequence[int] | None = None,
+    samples: int | None = None,
+    min_speedup: float = 1.05,
+    max_length: int | None = None,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    part: str | None = None,
+    blocks: str | None = None,
+    norm: str | None = None,
+    revision: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    allow_pickle: bool = False,
+    processor: Any = None,
+    seed: int = 0,
+    out: str | Path | None = None,
+    progress: bool = True,
+) -> ExitReport:
+    """Return what early exits make of a classifier on this machine, and write the exit model where they pay.
+
+    One pass says what every layer would predict of each sample; the time of every stage is measured at the batch sizes
+    in question; a fifth of the samples chooses which exits are worth a check; the others certify the threshold; then
+    exits, the plain model and the model truncated at every depth run the same batches in turns.
+
+    Args:
+        model: a hub name, a local folder, a loaded transformers classifier or an `ExitModel`.
+        data: samples it was not trained on: a file, folder, archive, hf:NAME, or in memory, as for `profile`.
+        max_disagreement: the share of predictions, 0 … 1, that may differ from the full model's; 0.01 without a goal.
+        min_accuracy: instead of that the least share, 0 … 1, of right predictions; needs labels.
+        confidence: with which the goal is to hold, 0 … 1.
+        batch_size: samples at once, in the order of the data.
+        criterion: "confidence", "margin", "entropy" or "patience".
+        exits: the layers to check; None lets the measured costs choose, on samples of their own.
+        samples: at most so many, seeded; None is 5,000.
+        min_speedup: from which on exits pay.
+        max_length: tokens of a text at most.
+        text_column: of a table; None is guessed.
+        label_column: of a table; None is guessed.
+        part: which stack of blocks, where a model has several.
+        blocks: path of the module that holds the blocks.
+        norm: path of the final norm, or "none".
+        revision: of a hub model.
+        device: where the model is run.
+        dtype: of the weights.
+        allow_pickle: load pickled weights.
+        processor: tokenizer, image processor or feature extractor, where the model has none.
+        seed: of the samples that are drawn.
+        out: a folder for report and tables, with the exit model in `model` where exits pay; None writes nothing.
+        progress: show bars on standard error.
+
+    Raises:
+        LayerscopeError: for every wrong input.
+
+    """
+    options = ExitOptions(
+        max_disagreement, min_accuracy, confidence, batch_size, criterion, None if exits is None else tuple(exits),
+        MOST_SAMPLES if samples is None else samples, min_speedup, max_length, seed,
+    )  # fmt: skip
+    place = None if out is None else _place(out)
+    if isinstance(model, ExitModel):
+        model, processor = model.model, model.processor
+    subject = ExitModel(
+        model, exits=options.exits, criterion=criterion, processor=processor, part=part, blocks=blocks, norm=norm,
+        revision=revision, device=device, dtype=dtype, allow_pickle=allow_pickle,
+    )  # fmt: skip
+    read = read_validation(
+        subject, data, text_column=text_column, label_column=label_column, max_length=max_length,
+        samples=options.samples, needs_labels=min_accuracy is not None, seed=seed,
+    )  # fmt: skip
+    teller: Teller = Console() if progress else Silent()
+    for note in read.notes:
+        teller.say(note)
+    return _report(subject, read, options, place, teller)
+
+
+def _report(model: ExitModel, read: Validation, options: ExitOptions, place: Path | None, teller: Teller) -> ExitReport:
+    goal = options.goal
+    design, tested = _parts(len(read), options)
+    plan = read.plan(options.batch_size)
+    with teller.bar("every layer", len(read), "samples") as advance:
+        labels = None if read.labels is None else read.labels.tolist()
+        recorded = record(model, read.batches(plan), labels, advance)
+    times = measure_times(model, read.samples, recorded.lengths, plan, teller=teller)
+    chosen = model.exits
+    if options.exits is None:
+        part, allowed = recorded.take(design), _allowed(recorded.take(design), goal, len(tested))
+        chosen = choose_exits(part, in_order(len(part), options.batch_size), times, allowed, trims=model.trims).exits
+    calibration = calibrate_recorded(recorded.take(tested), chosen, goal)
+    calibration = replace(calibration, fingerprint=fingerprint(model.model))
+    shown = chosen or tuple(range(1, model.depth))
+    threshold = calibration.threshold if chosen else NEVER
+    thresholds = thresholds_shown(recorded, shown, threshold)
+    raced = race_exits(model, read, plan, shown, thresholds, teller)
+    simulation = Simulation(recorded, raced.plan, times, trims=model.trims)
+    curve = curve_table(recorded, shown, thresholds, threshold, simulation, raced)
+    row = curve[curve["chosen"]].iloc[0]
+    verdict = Verdict(float(row["predicted"]), options.min_speedup, float(row["measured"]))
+    leaving = recorded.leaves(chosen, threshold)
+    folder = place / MODEL if verdict.pays and place is not None else None
+    report = ExitReport(
+        model=model.layered.loaded.name,
+        depth=model.depth,
+        classes=model.classes,
+        criterion=model.criterion,
+        exits=chosen,
+        threshold=threshold,
+        batch_size=options.batch_size,
+        samples=len(read),
+        design=len(design),
+        data=read.name,
+        machine=machine(model.device),
+        goal=calibration.told,
+        calibration=json.loads(calibration.to_json()),
+        pays=verdict.pays,
+        verdict=str(verdict),
+        predicted=verdict.speedup,
+        measured=verdict.measured,
+        exit_speedup=float(row["exit_speedup"]),
+        path=None if folder is None else str(folder),
+        accuracy=None if read.labels is None else recorded.accuracy(leaving),
+        plain_accuracy=None if read.labels is None else float((recorded.full == recorded.labels).mean()),
+        disagreement=float(recorded.disagrees(leaving).mean()),
+        plain_milliseconds=raced.plain_milliseconds,
+        curve=curve,
+        layers=layers_table(recorded, chosen, leaving),
+        depths=depths_table(model, recorded, raced),
+        notes=(*read.notes, *raced.notes),
+    )
+    if place is not None:
+        report.save(place)
+    if folder is not None:
+        model.use(calibration).save_pretrained(folder)
+    return report
+
+
+def _parts(n: int, options: ExitOptions) -> tuple[Rows, Rows]:
+    """Return the samples that choose the exits, none where they are given, and those that certify the threshold."""
+    if options.exits is None:
+        return split(n, options.goal, seed=options.seed)
+    check_enough(n, options.goal)
+    return np.arange(0), np.arange(n)
+
+
+def _allowed(design: Recorded, goal: Goal, tested: int) -> Callable[[Sequence[int]], float]:
+    """Return what gives exits their greediest threshold with the share of errors that `tested` samples may have."""
+    errors = np.arange(tested + 1)
+    most = np.flatnonzero(p_value(errors, tested, goal.risk) <= goal.delta).max() / tested
+    wanted = design.full if design.labels is None or goal.max_disagreement is not None else design.labels
+
+    def threshold(exits: Sequence[int]) -> float:
+        thresholds = (NEVER, *path(design.criterion, design.classes, exits))
+        at = np.asarray([*exits, design.depth]) - 1
+        found = along(design, exits, thresholds, design.predictions[:, at] != wanted[:, None])
+        over = np.flatnonzero(found > most * len(design))
+        return thresholds[max(0, over[0] - 1)] if len(over) else thresholds[-1]
+
+    return threshold
+
+
+def _place(out: str | Path) -> Path:
+    place = Path(out).expanduser()
+    if place.exists() and not place.is_dir():
+        raise LayerscopeError(f"--out {str(place)!r} is a file: name a folder")
+    return place

@@ -1,0 +1,207 @@
+"""A report of exits in a terminal, its paper figures, and what the command prints and writes."""
+
+import io
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+from exit_reports import HOSTILE, made, never, recorded
+from rich.console import Console
+from typed import cli
+
+import layerscope
+from layerscope.reports.exit_findings import against_truncation, findings, threshold, truncations, window
+from layerscope.reports.exits import bar, show
+from layerscope.reports.figures import draw, style
+from layerscope.reports.figures.exits import draw_leaving, draw_pareto
+
+__all__ = ["cli"]
+
+
+def printed(report, width=80):
+    console = Console(file=io.StringIO(), width=width)
+    show(report, console)
+    return console.file.getvalue()
+
+
+def rows(text, title):
+    """Return the cells of a table's rows."""
+    table = text.split(f"{title}\n")[1].split("\n\n")[0].splitlines()[2:]
+    return [re.split(r" {2,}", line.strip()) for line in table]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("make", [made, never, lambda: made(labelled=False)], ids=["pays", "never", "unlabelled"])
+def test_the_verdict_is_first_and_no_line_is_cut(make, width):
+    report = make()
+    text = printed(report, width)
+    lines = text.splitlines()
+    assert lines[0].rstrip() == report.verdict and lines[1].rstrip() == report.goal
+    assert max(map(len, lines)) <= width and "…" not in text
+    assert len(rows(text, "By threshold (● chosen)")) == 5
+    assert len(rows(text, "Where samples leave, and what all of them would score there")) == 6
+    assert len(rows(text, "The model truncated instead")) == 6
+    assert ("accuracy" in text.lower()) == report.labelled
+    assert "drawn with seed 0" in text and "2 cores, float32" in text.replace("\n", " ")
+
+
+def test_tables_hold_the_values_and_mark_the_chosen_threshold():
+    report, rec = made(), recorded()
+    text = printed(report)
+    leaves = rec.leaves((2, 4), 0.9)
+    speed = 6 * len(rec) / leaves.sum()
+    accuracy, differ = 100 * (rec.predicted(leaves) == rec.labels).mean(), 100 * rec.disagrees(leaves).mean()
+    by_threshold = rows(text, "By threshold (● chosen)")
+    assert [row[0] for row in by_threshold] == ["0.600", "0.800", "●", "0.970", "never"]
+    assert by_threshold[2][1:] == [
+        "0.900", f"{leaves.mean():.2f}", f"{speed:.2f}×", f"{speed / 1.02:.2f}×", f"{0.98 * speed / 1.02:.2f}×",
+        f"{accuracy:.1f} %", f"{differ:.2f} %",
+    ]  # fmt: skip
+    by_layer = rows(text, "Where samples leave, and what all of them would score there")
+    counts = [int((leaves == layer).sum()) for layer in range(1, 7)]
+    assert sum(counts) == counts[1] + counts[3] + counts[5] == 400 and min(counts[1::2]) > 0
+    assert [row[1] for row in by_layer] == ["–", "yes", "–", "yes", "–", "end"]
+    assert [by_layer[k][2:4] for k in (1, 3, 5)] == [[str(counts[k]), f"{counts[k] / 4:.1f} %"] for k in (1, 3, 5)]
+    assert [len(by_layer[k][4]) for k in (1, 3, 5)] == [
+        math.ceil(12 * counts[k] / max(counts) - 1 / 16) for k in (1, 3, 5)
+    ]
+    agree = [100 * float((rec.predictions[:, k] == rec.full).mean()) for k in range(6)]
+    assert [row[-1] for row in by_layer] == [f"{value:.1f} %" for value in agree]
+    cut = rows(text, "The model truncated instead")
+    assert [row[3] for row in cut] == ["–", "3.00×", "2.00×", "1.50×", "1.20×", "1.00×"]
+    assert cut[1][2] == f"{100 - agree[1]:.1f} %" and cut[1][4] == "2,000"
+
+
+def test_sentences_say_where_samples_leave_and_who_is_faster():
+    depths = made().depths.assign(accuracy=[0.1, 0.2, 0.3, 0.4, 0.9, 0.95], disagreement=[0.9, 0.8, 0.7, 0.6, 0.1, 0])
+    report = made(accuracy=0.91, samples=100, measured=1.1, depths=depths)  # one standard error: 0.0286
+    assert findings(report)[0].startswith("Samples leave at layers 2, 4 with a confidence of 0.900 or more; the mean")
+    assert against_truncation(report) == [
+        "Truncated at layer 5 the model is as accurate, within one standard error, and faster than exits: 90.0 %, "
+        "1.20× measured, 10.0 % of predictions differ."
+    ]
+    assert (
+        "and no faster than exits"
+        in against_truncation(made(accuracy=0.91, samples=100, measured=1.3, depths=depths))[0]
+    )
+    assert against_truncation(made(accuracy=0.94, samples=100, depths=depths)) == [
+        "No truncated model is as accurate: at best layer 5, with 90.0 % where exits have 94.0 %."
+    ]
+    blind = made(labelled=False, disagreement=0.05, depths=depths)
+    assert against_truncation(blind) == [
+        "No truncated model is as true to the plain model: at best layer 5, with 90.0 % where exits have 95.0 %."
+    ]
+    assert against_truncation(made(depths=depths.assign(measured=math.nan))) == []
+    assert findings(never())[0] == "No sample leaves early: all go through 6 layers."
+
+
+def test_names_cannot_steer_the_terminal():
+    text = printed(made(model="[red]\x1b[31m", data=HOSTILE, notes=("\x1b]0;title\x07",), machine="[bold]x\u202e"), 120)
+    assert "\x1b" not in text and "\u202e" not in text
+    assert "[red]\\x1b[31m on " + HOSTILE in text and "[bold]x\\u202e" in text
+
+
+def test_a_report_without_a_curve_or_depths_is_told(tmp_path):
+    bare = made(curve=made().curve.iloc[:0], depths=made().depths.iloc[:0], measured=math.nan)
+    text = printed(bare)
+    assert "By threshold" not in text and "truncated instead" not in text and "Where samples leave" in text
+    assert bare.chosen is None and window(bare, True) is None
+
+
+def test_what_was_not_measured_is_a_dash():
+    bare = made(curve=made().curve.assign(measured=math.nan), measured=math.nan, predicted=1.01)
+    text = printed(bare)
+    assert [row[-3] for row in rows(text, "By threshold (● chosen)")] == ["–"] * 5
+    assert against_truncation(bare) == []
+    with style.styled():
+        (axis,) = draw_pareto([bare], style.TEXT_WIDTH).axes
+        assert len(axis.lines[1].get_xdata()) == 0 and len(axis.lines[0].get_xdata()) == 4
+
+
+def test_numbers_are_told_with_the_digits_they_need():
+    told = [threshold(value) for value in (0.5, 0.95, 0.99, 0.99987, 1 - 1.3e-14, 1.0, 2.0, 0.0, math.inf)]
+    assert told == ["0.500", "0.950", "0.990", "0.99987", "1 − 1.3e-14", "1", "2", "0", "never"]
+    assert [bar(share, 0.8) for share in (0.8, 0.4, 0.0, 0.81 / 96)] == ["█" * 12, "█" * 6, "", "▏"]
+    assert bar(0.0, 0.0) == ""
+
+
+def test_a_plot_is_as_large_as_what_exits_reach():
+    report = made()
+    (left, right), (low, high) = window(report, True)
+    assert left < 0.98 / 1.02 and right > report.curve["measured"].max()
+    assert low < report.curve["accuracy"].min() and high > max(report.curve["accuracy"].max(), report.plain_accuracy)
+    far = report.depths.assign(accuracy=[0.0, 0.0, 0.01, *report.depths["accuracy"].iloc[3:]])
+    assert window(made(depths=far), True)[1][0] > 0.01, "a model that is far below takes no room"
+    assert window(never(), True) is None
+    assert list(truncations(report, True)["layer"]) == [2, 3, 4, 5], "the first was not measured, the last is the model"
+
+
+REPORTS = {"one": [made()], "all": [made(), made(labelled=False, model="other"), never()]}
+
+
+@pytest.mark.parametrize("reports", REPORTS.values(), ids=REPORTS)
+def test_figures_are_files_in_both_widths(reports, tmp_path):
+    paths = draw([], tmp_path, exits=reports)
+    stems = [f"{name}{width}" for name in ("exits", "exits_leaving") for width in ("", "-column")]
+    assert [path.name for path in paths] == [f"{stem}.{kind}" for stem in stems for kind in ("png", "pdf")]
+    assert all(path.read_bytes()[:4] in (b"\x89PNG", b"%PDF") for path in paths)
+
+
+def test_figures_hold_the_values():
+    report = made()
+    with style.styled():
+        (axis,) = draw_pareto([report], style.TEXT_WIDTH).axes
+        cut, exits, chosen, plain = (np.array(line.get_xydata()) for line in axis.lines)
+        assert cut[:, 0] == pytest.approx([3.0, 2.0, 1.5, 1.2])
+        assert exits == pytest.approx(report.curve[["measured", "accuracy"]].to_numpy()[::-1] * [1, 100])
+        assert chosen.tolist() == [[pytest.approx(report.measured), pytest.approx(100 * report.accuracy)]]
+        assert plain.tolist() == [[1, pytest.approx(100 * report.plain_accuracy)]]
+        assert axis.get_ylabel() == "accuracy (%)" and [text.get_text() for text in axis.texts] == ["2", "3", "4", "5"]
+        (axis,) = draw_leaving([report], style.COLUMN_WIDTH).axes
+        assert [bar.get_height() for bar in axis.patches] == pytest.approx(list(100 * report.layers["share"]))
+        assert axis.get_ylabel() == "% of 400 samples"
+        axes = draw_pareto(REPORTS["all"], style.TEXT_WIDTH).axes
+        assert [axis.get_ylabel() for axis in axes] == ["agreement (%)"] * 3, "one has no labels"
+        assert [axis.get_title(loc="left") for axis in axes][1] == "other on held out"
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Stand in for the measuring, which has tests of its own: the command gets a report, saved where it is told."""
+    asked = []
+
+    def exits(model, data, **options):
+        asked.append({"model": model, "data": data, **options})
+        report = made(model=model)
+        if options["out"] is not None:
+            report.save(options["out"])
+        return report
+
+    monkeypatch.setattr("layerscope.early_exit.verb.exits", exits)
+    return asked
+
+
+def test_the_command_prints_saves_and_draws(cli, measured, tmp_path):
+    out, figures = tmp_path / "out", tmp_path / "figures"
+    done = cli("exits", "minilm", "--data", "x.csv", "--batch-size", "8", "--max-disagreement", "0.02",
+               "--exits", "2,4", "--out", out, "--figures", figures)  # fmt: skip
+    assert done.status == 0 and done.out.splitlines()[0] == "pays: 1.42× expected, 1.40× measured"
+    assert done.out.splitlines()[-2:] == [f"written: {out}", f"page: {out}/report.html"]
+    assert (out / "report.html").is_file() and (figures / "exits.pdf").is_file()
+    assert measured[0]["batch_size"] == 8 and measured[0]["exits"] == [2, 4] and measured[0]["min_accuracy"] is None
+    assert measured[0]["max_disagreement"] == 0.02 and measured[0]["confidence"] == 0.95
+    again = cli("report", out, "--json")
+    told = json.loads(again.out)
+    assert told == {"page": f"{out}/report.html", "figures": []}
+
+
+def test_the_command_prints_json(cli, measured, tmp_path):
+    done = cli("exits", "minilm", "--data", "x.csv", "--min-accuracy", "0.9", "--json", "--out", tmp_path / "out")
+    told = json.loads(done.out)
+    assert told.pop("page") == str(tmp_path / "out" / "report.html")
+    assert told == json.loads(json.dumps(layerscope.open_exit_report(tmp_path / "out").as_dict()))
+    assert measured[0]["max_disagreement"] is None and measured[0]["min_accuracy"] == 0.9
+    silent = cli("exits", "minilm", "--data", "x.csv")
+    assert "page:" not in silent.out and "written:" not in silent.out
