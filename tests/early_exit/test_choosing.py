@@ -97,6 +97,8 @@ def test_the_choice_is_near_the_best_of_all_sets() -> None:
 
 def test_a_verdict_in_words() -> None:
     assert str(Verdict(1.42)) == "pays: 1.42× expected"
-    assert str(Verdict(1.034)) == "does not pay: 1.03× expected"
+    assert str(Verdict(1.034)) == "does not pay: 1.03× expected; use the plain model"
     assert str(Verdict(1.046)) == "pays: 1.05× expected", "it says of a number what it shows"
     assert not Verdict(1.42, least=1.5).pays
+    assert str(Verdict(1.42, measured=1.38)) == "pays: 1.42× expected, 1.38× measured"
+    assert not Verdict(1.42, measured=1.04).pays, "what was measured counts as well"
