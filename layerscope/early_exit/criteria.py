@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +22,17 @@ def check_criterion(criterion: str) -> str:
     if criterion not in CRITERIA:
         raise LayerscopeError(f"criterion {criterion!r} does not exist{choices(str(criterion), CRITERIA)}")
     return criterion
+
+
+def check_threshold(value: Any, criterion: str) -> float:
+    """Return a threshold that makes sense for a criterion; raises `LayerscopeError` for another."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+    if criterion == "patience":
+        if not number or (value != NEVER and (value < 1 or value != int(value))):
+            raise LayerscopeError(f"threshold {value!r} of patience: give a whole number of exits from 1 on")
+    elif not number or not (0 <= value <= 1 or value == NEVER):
+        raise LayerscopeError(f"threshold {value!r} of {criterion}: give 0 to 1, or infinity for never")
+    return float(value)
 
 
 def sureness(logits: Tensor, criterion: str, told: str = "an exit") -> Tensor:
@@ -53,3 +65,25 @@ def unchanged(predictions: Tensor) -> Tensor:
         same = predictions[..., place] == predictions[..., place - 1]
         counts[..., place] = torch.where(same, counts[..., place - 1] + 1, 0)
     return counts
+
+
+class Rule:
+    """The rule of one forward: a row leaves where its exit is sure enough."""
+
+    def __init__(self, criterion: str, threshold: float) -> None:
+        """Take a criterion, and from where on a row leaves."""
+        self.criterion, self.threshold = criterion, threshold
+        self.last: Tensor | None = None
+
+    def __call__(self, layer: int, logits: Tensor, rows: Tensor) -> Tensor:
+        """Return which rows leave, bool [b], on the processor."""
+        sure = sureness(logits, self.criterion, f"layer {layer}")
+        if self.criterion != "patience":
+            return sure >= self.threshold
+        predicted, here = logits.argmax(-1).cpu(), rows.cpu()
+        if self.last is None:
+            self.last, self.counts = predicted, torch.zeros_like(predicted)
+            return self.counts >= self.threshold
+        counts = torch.where(predicted == self.last[here], self.counts[here] + 1, 0)
+        self.last[here], self.counts[here] = predicted, counts
+        return counts >= self.threshold

@@ -8,15 +8,18 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
 from transformers.utils import ModelOutput
 
 from layerscope.early_exit.calibration import Calibration, check_exits
-from layerscope.early_exit.criteria import NEVER, check_criterion, sureness
+from layerscope.early_exit.criteria import NEVER, Rule, check_criterion, check_threshold, sureness
 from layerscope.early_exit.leaving import Decide, Outcome, Watch, run
 from layerscope.early_exit.reading import find_tail
 from layerscope.early_exit.saving import check_made_for, fingerprint, load_exits, save
@@ -26,6 +29,7 @@ from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, 
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, accepts
 from layerscope.models.lens import logits_of
+from layerscope.models.mean_head import is_mean_head
 
 KEPT = ("output_hidden_states", "output_attentions")
 
@@ -103,7 +107,8 @@ class ExitModel(nn.Module):
         override = Override(part, blocks, norm)
         self._layered = _opened(model, processor, override, options)
         self.model: Any = self._layered.module
-        self.override, self._lock = override, threading.Lock()
+        self.override = override
+        self.__class__ = _named_as(self.model)
         self._tail = find_tail(self._layered)
         self.leave(exits, threshold, criterion)
 
@@ -146,7 +151,7 @@ class ExitModel(nn.Module):
         check_criterion(criterion)
         self.calibration: Calibration | None = None
         self.exits = tuple(range(1, self.depth)) if exits is None else check_exits(exits, self.depth)
-        self.threshold = _threshold(threshold, criterion)
+        self.threshold = check_threshold(threshold, criterion)
         self.criterion = criterion
         return self
 
@@ -233,7 +238,7 @@ class ExitModel(nn.Module):
                 logits = logits_of(call())
                 assert logits is not None
                 return Outcome(logits, torch.full((len(logits),), self.depth))
-            with self._lock:
+            with _lock_of(self.model):
                 return run(self._layered, self._tail, call, inputs, exits, decide, watch)
 
     def __getattr__(self, name: str) -> Any:
@@ -246,26 +251,25 @@ class ExitModel(nn.Module):
             return getattr(self.model, name)
 
 
-class Rule:
-    """The rule of one forward: a row leaves where its exit is sure enough."""
+_LOCKS: WeakKeyDictionary[nn.Module, threading.Lock] = WeakKeyDictionary()
 
-    def __init__(self, criterion: str, threshold: float) -> None:
-        """Take a criterion, and from where on a row leaves."""
-        self.criterion, self.threshold = criterion, threshold
-        self.last: Tensor | None = None
 
-    def __call__(self, layer: int, logits: Tensor, rows: Tensor) -> Tensor:
-        """Return which rows leave, bool [b], on the processor."""
-        sure = sureness(logits, self.criterion, f"layer {layer}")
-        if self.criterion != "patience":
-            return sure >= self.threshold
-        predicted, here = logits.argmax(-1).cpu(), rows.cpu()
-        if self.last is None:
-            self.last, self.counts = predicted, torch.zeros_like(predicted)
-            return self.counts >= self.threshold
-        counts = torch.where(predicted == self.last[here], self.counts[here] + 1, 0)
-        self.last[here], self.counts[here] = predicted, counts
-        return counts >= self.threshold
+def _lock_of(module: nn.Module) -> threading.Lock:
+    """Return the lock of a model, whose blocks carry the hooks of one forward at a time."""
+    return _LOCKS.setdefault(module, threading.Lock())
+
+
+@cache
+def _class_named(name: str) -> type[ExitModel]:
+    return type(name, (ExitModel,), {"__module__": __name__})
+
+
+def _named_as(module: Any) -> type[ExitModel]:
+    """Return the class of an exit model by the name of the classifier it stands for: a `pipeline` goes by names."""
+    name = type(module).__name__
+    if is_mean_head(module.config):  # a token classifier to transformers, but it classifies texts
+        name = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES.get(module.config.model_type, name)
+    return _class_named(name)
 
 
 def _opened(given: Any, processor: Any, override: Override, options: LoadOptions) -> LayeredModel:
@@ -284,13 +288,3 @@ def _inputs(named: dict[str, Any], module: nn.Module) -> Inputs:
         what = "row" if main.shape[0] == 0 else "position"
         raise LayerscopeError(f"this batch {tuple(main.shape)} has no {what}: leave it out")
     return Inputs(tensors, mask=tensors.get("attention_mask"))
-
-
-def _threshold(value: Any, criterion: str) -> float:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
-    if criterion == "patience":
-        if not number or (value != NEVER and (value < 1 or value != int(value))):
-            raise LayerscopeError(f"threshold {value!r} of patience: give a whole number of exits from 1 on")
-    elif not number or not (0 <= value <= 1 or value == NEVER):
-        raise LayerscopeError(f"threshold {value!r} of {criterion}: give 0 to 1, or infinity for never")
-    return float(value)
