@@ -56,9 +56,10 @@ class Clock:
 
 @dataclass(frozen=True)
 class Cell:
-    """One size of a batch: the `whole` of it runs to the end; of `parted`, a row larger, one leaves."""
+    """One size of a batch: the `whole` of it runs to the end; of `parted`, up to twice as large, `rows` stay."""
 
     place: tuple[int, int]
+    rows: int
     whole: Inputs
     parted: Inputs
 
@@ -89,7 +90,12 @@ def measure_times(
     teller = teller or Silent()
     rows, tokens = _row_sizes(plan), _token_sizes(lengths, plan)
     cells = [
-        Cell((i, j), _batch(model, samples, lengths, b, t), _batch(model, samples, lengths, b + 1, t))
+        Cell(
+            (i, j),
+            b,
+            _batch(model, samples, lengths, b, t),
+            _batch(model, samples, lengths, min(2 * b, rows[-1] + 1), t),
+        )
         for i, b in enumerate(rows)
         for j, t in enumerate(tokens)
     ]
@@ -141,24 +147,24 @@ def _measured(model: ExitModel, cell: Cell) -> dict[str, float]:
     of the whole. What a check, or rows that leave, add to the block that follows is their own cost: caches are cold,
     memory has new sizes, and an accelerator that was asked for an answer has nothing queued.
     """
-    whole = _run(model, cell.whole, ())
+    whole = _run(model, cell.whole, (), cell.rows)
     found = {"front": sum(whole["front"]), "block": fmean(whole["block"]), "head": sum(whole["head"] + whole["end"])}
     if model.depth > 1:
-        parted = _run(model, cell.parted, range(1, model.depth))
+        parted = _run(model, cell.parted, range(1, model.depth), cell.rows)
         after_leaving, *after_checks = parted["block"][1:]
         checked = fmean(after_checks or [after_leaving])
-        found["check"] = fmean(parted["check"]) + checked - found["block"]
+        found["check"] = fmean(parted["check"][1:] or parted["check"]) + checked - found["block"]
         found["leave"] = sum(parted["leave"]) + after_leaving - checked
         found["end"] = sum(parted["end"])
     return found
 
 
-def _run(model: ExitModel, inputs: Inputs, exits: Sequence[int]) -> dict[str, list[float]]:
-    """Run one batch, whose last row leaves at the first exit, and return the times by stage."""
+def _run(model: ExitModel, inputs: Inputs, exits: Sequence[int], stay: int) -> dict[str, list[float]]:
+    """Run one batch, of which so many rows stay after the first exit, and return the times by stage."""
 
     def decide(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
         leaves = sureness(logits, model.criterion) > 2  # none: asked for the time that asking takes
-        leaves[-1] = layer == exits[0]
+        leaves[stay:] = True
         return leaves
 
     clock = Clock(model.device)
