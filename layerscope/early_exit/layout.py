@@ -69,16 +69,16 @@ class Layout:
                 tensor = tensor.narrow(dim, 0, left.width)
         return tensor
 
+    def cut_input(self, name: str, value: Tensor, left: Left) -> Tensor:
+        """Return what is left of one of the model's inputs: a row a sample, and where it has one a token, so many."""
+        if len(value) == left.total and len(left) < left.total:
+            value = value[left.rows]
+        tokens = self.trims and (value.ndim == 2 or name == "inputs_embeds")
+        return value[:, : left.width] if tokens and value.shape[1] == left.widest else value
+
     def inputs(self, inputs: Inputs, left: Left) -> Inputs:
-        """Return what is left of a batch: a row a sample, and of what has an entry a token so many of those."""
-
-        def cut(name: str, value: Tensor) -> Tensor:
-            if len(value) == left.total and len(left) < left.total:
-                value = value[left.rows]
-            tokens = value.ndim == 2 or name == "inputs_embeds"
-            return value[:, : left.width] if tokens and self.trims and value.shape[1] == left.widest else value
-
-        named = {name: cut(name, value) for name, value in inputs.named.items()}
+        """Return what is left of a batch."""
+        named = {name: self.cut_input(name, value, left) for name, value in inputs.named.items()}
         return replace(inputs, named=named, mask=named.get("attention_mask"))
 
     def shape(self, path: Path, shape: torch.Size, left: Left) -> tuple[int, ...] | None:

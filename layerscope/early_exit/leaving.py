@@ -185,7 +185,9 @@ class _Forward:
         known = self.cuts.get(id(tensor))
         if known is not None:
             return known[1]
-        cut = self.tail.layout.cut(path, tensor, self.left)
+        layout, inputs = self.tail.layout, self.inputs.named
+        own = next((name for name, value in inputs.items() if value is tensor), None)
+        cut = layout.cut_input(own, tensor, self.left) if own else layout.cut(path, tensor, self.left)
         if cut is not tensor:
             self.cuts[id(tensor)] = (tensor, cut)  # kept alive, so that no other tensor gets its id
         return cut

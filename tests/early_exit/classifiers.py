@@ -24,6 +24,7 @@ SOUND = SIZES | {
     "conv_dim": (16, 16), "conv_kernel": (10, 8), "conv_stride": (8, 8), "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 4, "num_labels": CLASSES, "num_feat_extract_layers": 2,
 }  # fmt: skip
+STABLE = {"do_stable_layer_norm": True, "feat_extract_norm": "layer"}
 Made = tuple[nn.Module, Any]
 
 
@@ -78,9 +79,9 @@ CASES: dict[str, Callable[[], Made]] = {
     "deit": _image(hf.DeiTForImageClassification, hf.DeiTConfig),
     "beit": _image(hf.BeitForImageClassification, hf.BeitConfig, use_relative_position_bias=True),
     "dinov2": _image(hf.Dinov2ForImageClassification, hf.Dinov2Config, mlp_ratio=2),
-    "wav2vec2": _sound(hf.Wav2Vec2ForSequenceClassification, hf.Wav2Vec2Config, do_stable_layer_norm=True, feat_extract_norm="layer"),
-    "hubert": _sound(hf.HubertForSequenceClassification, hf.HubertConfig, do_stable_layer_norm=True, feat_extract_norm="layer"),
-    "wavlm": _sound(hf.WavLMForSequenceClassification, hf.WavLMConfig, do_stable_layer_norm=True, feat_extract_norm="layer"),
+    "wav2vec2": _sound(hf.Wav2Vec2ForSequenceClassification, hf.Wav2Vec2Config, **STABLE),
+    "hubert": _sound(hf.HubertForSequenceClassification, hf.HubertConfig, **STABLE),
+    "wavlm": _sound(hf.WavLMForSequenceClassification, hf.WavLMConfig, **STABLE),
     "wav2vec2-group": _sound(hf.Wav2Vec2ForSequenceClassification, hf.Wav2Vec2Config),
     "whisper": lambda: (
         seeded(hf.WhisperForAudioClassification, hf.WhisperConfig(
@@ -91,7 +92,9 @@ CASES: dict[str, Callable[[], Made]] = {
         hf.WhisperFeatureExtractor(chunk_length=2),
     ),
     "ast": lambda: (
-        seeded(hf.ASTForAudioClassification, hf.ASTConfig(**SIZES, num_labels=CLASSES, max_length=64, num_mel_bins=32, patch_size=8)),
+        seeded(hf.ASTForAudioClassification, hf.ASTConfig(
+            **SIZES, num_labels=CLASSES, max_length=64, num_mel_bins=32, patch_size=8,
+        )),
         hf.ASTFeatureExtractor(max_length=64, num_mel_bins=32),
     ),
 }  # fmt: skip
@@ -108,7 +111,7 @@ def samples_for(model: ExitModel, n: int, seed: int = 0) -> list[Any]:
 
         pixels = torch.randint(0, 256, (n, 16, 16, 3), generator=generator, dtype=torch.uint8).numpy()
         return [Image.fromarray(one) for one in pixels]
-    lengths = [16000, *torch.randint(3000, 15000, (n - 1,), generator=generator).tolist()]
+    lengths = [6000, *torch.randint(2000, 5000, (n - 1,), generator=generator).tolist()]
     return [Waveform((torch.randn(size, generator=generator) * 0.1).numpy(), 16000) for size in lengths]
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from layerscope.early_exit.calibration import calibrate_recorded
 from layerscope.early_exit.criteria import CRITERIA, sureness
 from layerscope.early_exit.guarantee import Goal
 from layerscope.early_exit.recording import record
+from layerscope.early_exit.saving import fingerprint
 from layerscope.errors import LayerscopeError
 from layerscope.models.forward import Inputs
 
@@ -55,9 +57,10 @@ def state_of(model: nn.Module) -> tuple[Any, ...]:
 @pytest.mark.parametrize("name", CASES)
 def test_a_row_has_the_logits_of_the_model_that_ends_where_it_leaves(name: str) -> None:
     module, processor = CASES[name]()
+    inputs = batch_for(ExitModel(copy.deepcopy(module), processor=processor), 6)
+    plain(module, inputs)  # transformers puts hooks of its own on some models when they first run
     before = state_of(module)
     model = ExitModel(module, processor=processor)
-    inputs = batch_for(model, 6)
     layers = torch.tensor([1, L, L - 1, 1, 2, L])  # the longest sample leaves first
     found = model.run(inputs, range(1, L), leaving(layers))
     assert found.layers.tolist() == layers.tolist()
@@ -67,7 +70,6 @@ def test_a_row_has_the_logits_of_the_model_that_ends_where_it_leaves(name: str) 
     with pytest.raises(AssertionError):
         close(ends[1], ends[L])
     assert state_of(module) == before
-    assert len(CASES[name].__name__) > 0
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "gpt2", "bloom", "vit", "wav2vec2"])
@@ -290,11 +292,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     corpus = texts(400, seed=1)
     encoder = model.layered.encoder
     recorded = record(model, [encoder.batch(corpus[i : i + 50]) for i in range(0, 400, 50)])
-    from dataclasses import replace
-
-    from layerscope.early_exit.saving import fingerprint
-
-    made = calibrate_recorded(recorded, (1, 2), Goal(max_disagreement=0.3))
+    made = calibrate_recorded(recorded, (1, 2), Goal(max_disagreement=0.9))
     made = replace(made, fingerprint=fingerprint(model.model))
     model.use(made).save_pretrained(tmp_path / "exits")
     again = ExitModel.from_pretrained(tmp_path / "exits")
@@ -323,6 +321,9 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
         ExitModel.from_pretrained(tmp_path / "exits")
 
 
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 94}
+
+
 def _regression() -> nn.Module:
     config = hf.BertConfig(
         hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, vocab_size=94
@@ -334,12 +335,13 @@ def _regression() -> nn.Module:
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (lambda: hf.BertModel(hf.BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4)),
+        (lambda: hf.BertModel(hf.BertConfig(**SMALL)),
          "BertModel has no head of classes over its model: give a classifier"),
-        (lambda: hf.BertForTokenClassification(hf.BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4)),
+        (lambda: hf.BertForTokenClassification(hf.BertConfig(**SMALL)),
          "BertForTokenClassification predicts tokens: give a model with one row of classes for each sample"),
         (_regression,
-         "BertForSequenceClassification is made for multi_label_classification: exits need classes of which one is right"),
+         "BertForSequenceClassification is made for multi_label_classification: exits need classes of which one is "
+         "right"),
     ],
 )  # fmt: skip
 def test_models_that_have_no_exits(make: Any, line: str) -> None:
@@ -361,7 +363,8 @@ def test_models_that_have_no_exits(make: Any, line: str) -> None:
         ({"threshold": "high"}, "threshold 'high' of confidence: give 0 to 1, or infinity for never"),
         ({"threshold": 0.5, "criterion": "patience"},
          "threshold 0.5 of patience: give a whole number of exits from 1 on"),
-        ({"criterion": "sureness"}, "criterion 'sureness' does not exist: choose confidence, margin, entropy, patience"),
+        ({"criterion": "sureness"},
+         "criterion 'sureness' does not exist: choose confidence, margin, entropy, patience"),
     ],
 )  # fmt: skip
 def test_exits_and_thresholds_that_make_no_sense(options: dict[str, Any], line: str, bert: ExitModel) -> None:
