@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from layerscope.early_exit.agreement import agrees
-from layerscope.early_exit.layout import find_layout
+from layerscope.early_exit.layout import Layout, find_layout
 from layerscope.early_exit.leaving import run
-from layerscope.early_exit.tail import Tail
+from layerscope.early_exit.tail import Step, Tail, find_steps
 from layerscope.errors import LayerscopeError
 from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel
@@ -29,7 +29,7 @@ def find_tail(model: LayeredModel) -> Tail:
 
     Of three samples each leaves at another layer, the longest first; each must have the logits it has alone, with the
     whole of the model's code before and after its blocks. Where that fails with the shortcuts (sequences trimmed, the
-    code before the blocks skipped), it is tried without.
+    modules after the blocks called one by one, those before them skipped), it is tried without.
 
     Raises:
         LayerscopeError: for a model without a head of classes, and where rows cannot leave its batches.
@@ -46,19 +46,26 @@ def find_tail(model: LayeredModel) -> Tail:
     with evaluating(model.module):
         alone = [_batch(model, [sample]) for sample in samples]
         wanted = [_alone(model, lens, inputs, layer) for inputs, layer in zip(alone, layers, strict=True)]
-        why = "their logits change"
-        for trims, skips in product([True, False] if layout.trims else [False], [True, False]):
-            tail = Tail(lens, replace(layout, trims=trims), skips)
+        batch, why = _batch(model, samples), "their logits change"
+        steps = find_steps(model.module, model.stack, batch)
+        for trims, tail in product([True, False] if layout.trims else [False], _tails(lens, layout, steps)):
+            candidate = replace(tail, layout=replace(layout, trims=trims))
             try:
-                found = _leaving(model, tail, _batch(model, samples), layers)
+                found = _leaving(model, candidate, batch, layers)
             except LayerscopeError:
                 raise
             except Exception as error:  # code that looks at the batch again fails in its own way
                 why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:150]}"
                 continue
             if all(agrees(one, other, 1e-4) for one, other in zip(found, wanted, strict=True)):
-                return tail
+                return candidate
     raise LayerscopeError(f"rows cannot leave the batches of {model.loaded.name} ({why})")
+
+
+def _tails(lens: Lens, layout: Layout, steps: tuple[Step, ...]) -> list[Tail]:
+    """Return the ways to read an exit, the quickest first."""
+    quickest = [Tail(lens, layout, False, steps)] if steps else []
+    return [*quickest, Tail(lens, layout, True), Tail(lens, layout, False)]
 
 
 def check_head(model: LayeredModel) -> Lens:

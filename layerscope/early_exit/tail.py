@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.early_exit.layout import Layout, Left, Path, changed
-from layerscope.models.forward import Inputs
-from layerscope.models.lens import Lens
+from layerscope.early_exit.layout import Layout, Left, Path, changed, front_of
+from layerscope.models.forward import Inputs, forward
+from layerscope.models.lens import Lens, logits_of
+from layerscope.models.stack import Stack
+from layerscope.models.trace import same, trace
 
 
 @dataclass
@@ -33,24 +35,59 @@ class FrontShapes:
 
 
 @dataclass(frozen=True)
-class Tail:
-    """What follows the last block, on the states of rows that are left: the model's own code, the blocks bypassed.
+class Step:
+    """One module that follows the last block, on what the one before it gives, or on its first token alone."""
 
-    With `skips`, the modules before the first block do not run for it (a convolution over sound costs as much as
-    blocks), but hand on something of the shape they gave.
+    path: str
+    first: bool
+
+
+@dataclass(frozen=True)
+class Tail:
+    """What follows the last block, on the states of rows that are left.
+
+    Where that is one module after another on one tensor (a norm, a pooler, a head), these `steps` are called. Else it
+    is the model's own code, the blocks bypassed; with `skips` the modules before the first block do not run for it (a
+    convolution over sound costs as much as blocks), but hand on something of the shape they gave.
     """
 
     lens: Lens
     layout: Layout
     skips: bool
+    steps: tuple[Step, ...] = ()
 
     def __call__(self, states: Tensor, inputs: Inputs, left: Left, front: FrontShapes) -> Tensor:
         """Return the float32 logits [b, K] of states [b, T, D].
 
         `inputs` is the whole batch, of which `left` says what is left, `front` what `FrontShapes` kept of it.
         """
+        if self.steps:
+            for step in self.steps:
+                states = self.lens.module.get_submodule(step.path)(states[:, 0] if step.first else states)
+            return states.float()
         with skipped(self.lens.module, front, left, states) if self.skips else nullcontext():
             return self.lens.sample_logits(states, self.layout.inputs(inputs, left))
+
+
+def find_steps(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[Step, ...]:
+    """Return the modules by which a model comes from its last block's states to its logits; none where it does more.
+
+    Told by one forward: the first reads those states, each what the one before it gives, and the last gives the logits.
+    """
+    beside = set(front_of(module, stack.blocks))
+    calls = trace(module, "", inputs)
+    last = max(i for i, call in enumerate(calls) if call.path == stack.blocks[-1])
+    value, steps = calls[last].returned, []
+    for call in calls[last + 1 :]:
+        if call.path not in beside:
+            continue
+        first = not same(call.given, value)
+        if first and not (value.ndim == 3 and same(call.given, value[:, 0])):
+            return ()
+        steps.append(Step(call.path, first))
+        value = call.returned
+    logits = logits_of(forward(module, inputs))
+    return tuple(steps) if logits is not None and same(value, logits) else ()
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -23,7 +23,8 @@ class Lens:
     """The head of a model, fed with the states of any layer.
 
     `kind` is "tokens" where every position has logits of its own (language models), "pooled" where a sample has one
-    row of logits (classifiers); `causal` where position t cannot see t+1, so that it predicts it.
+    row of logits (classifiers); `causal` where position t cannot see t+1, so that it predicts it; `short` where the
+    model's loop over its blocks may find one block alone, which spares a call for each.
     """
 
     module: nn.Module
@@ -31,6 +32,7 @@ class Lens:
     kind: Literal["tokens", "pooled"]
     classes: int
     causal: bool = False
+    short: bool = False
 
     def token_logits(self, states: Tensor, inputs: Inputs) -> Iterator[Tensor]:
         """Yield the float32 logits [n, K] of token states [m, D], in chunks of rows, in order."""
@@ -51,7 +53,7 @@ class Lens:
         return torch.cat([self._run(s[None], r) for s, r in zip(cut, rows, strict=True)])
 
     def _run(self, states: Tensor, inputs: Inputs) -> Tensor:
-        with bypassed(self.module, self.stack, states):
+        with bypassed(self.module, self.stack, states, self.short):
             logits = logits_of(forward(self.module, inputs))
         if logits is None:
             raise RuntimeError("the head gave no logits")
@@ -65,27 +67,50 @@ def logits_of(output: object) -> Tensor | None:
 
 
 @contextmanager
-def bypassed(module: nn.Module, stack: Stack, state: Tensor) -> Iterator[None]:
-    """Within, no block computes: each hands its input on, and the last one gives `state`."""
-    calls = 0
+def bypassed(module: nn.Module, stack: Stack, state: Tensor, short: bool = False) -> Iterator[None]:
+    """Within, no block computes: each hands its input on, and the last one gives `state`; if `short`, there is one."""
+    calls, last = 0, 1 if short else stack.depth
 
     def skip(*args: object, **kwargs: object) -> object:
         nonlocal calls
         calls += 1
-        hidden = state if calls == stack.depth else hidden_of((*args, *kwargs.values()))
+        hidden = state if calls == last else hidden_of((*args, *kwargs.values()))
         return (hidden, *[None] * (stack.outputs - 1)) if stack.outputs else hidden
 
-    blocks = [module.get_submodule(path) for path in dict.fromkeys(stack.blocks)]
+    paths = list(dict.fromkeys(stack.blocks))[: last if short else None]
+    blocks = [module.get_submodule(path) for path in paths]
     own = [block.__dict__.get("forward") for block in blocks]
     for block in blocks:
         block.forward = skip  # type: ignore[method-assign]
     try:
-        yield
+        with _only(module, stack, blocks[0]) if short else nullcontext():
+            yield
     finally:
         for block, forward_of_its_own in zip(blocks, own, strict=True):
             del block.__dict__["forward"]
             if forward_of_its_own is not None:  # accelerate's hooks put one there
                 block.forward = forward_of_its_own  # type: ignore[method-assign]
+
+
+@contextmanager
+def _only(module: nn.Module, stack: Stack, block: nn.Module) -> Iterator[None]:
+    """Within, the list of blocks holds one of them."""
+    place, _, _ = stack.blocks[0].rpartition(".")
+    owner, _, name = place.rpartition(".")
+    parent, whole = module.get_submodule(owner), module.get_submodule(place)
+    parent._modules[name] = nn.ModuleList([block])
+    try:
+        yield
+    finally:
+        parent._modules[name] = whole
+
+
+def _is_list_of_blocks(module: nn.Module, stack: Stack) -> bool:
+    """Return whether the blocks, and nothing else, are the entries of one list, in order."""
+    place, _, _ = stack.blocks[0].rpartition(".")
+    entries = module.get_submodule(place)
+    paths = tuple(f"{place}.{name}" for name, _ in entries.named_children())
+    return bool(place) and isinstance(entries, nn.ModuleList) and paths == stack.blocks
 
 
 def _packed(inputs: Inputs, n: int, states: Tensor) -> Inputs:
@@ -156,15 +181,30 @@ def find_lens(
     except Exception as error:
         return None, f"{OTHER_PART} ({type(error).__name__})"
     agrees = torch.allclose(mine, own.float(), rtol=2e-2 if own.dtype != torch.float32 else 1e-4, atol=1e-4)
-    return (lens, None) if agrees and reads(lens, last, inputs) else (None, OTHER_PART)
+    return (_shortened(lens, last, inputs), None) if agrees and reads(lens, last, inputs) else (None, OTHER_PART)
+
+
+def _shortened(lens: Lens, last: Tensor, inputs: Inputs) -> Lens:
+    """Return the lens that goes through one block, where the model's loop takes that and the logits are the same."""
+    if not _is_list_of_blocks(lens.module, lens.stack):
+        return lens
+    short = replace(lens, short=True)
+    try:
+        one, other = (_read(each, last, inputs) for each in (lens, short))
+    except Exception:  # a loop that counts its blocks otherwise fails in its own way
+        return lens
+    return short if torch.equal(one, other) else lens
+
+
+def _read(lens: Lens, states: Tensor, inputs: Inputs) -> Tensor:
+    if lens.kind == "tokens":
+        return next(lens.token_logits(states[:1, 0], inputs))
+    return lens.sample_logits(states, inputs)
 
 
 def reads(lens: Lens, last: Tensor, inputs: Inputs) -> bool:
     """Return whether the head reads the stack at all (an autoencoder's other part does not)."""
-    if lens.kind == "tokens":
-        one, two = (next(lens.token_logits(s[:1, 0], inputs)) for s in (last, last.flip(-1)))
-    else:
-        one, two = lens.sample_logits(last, inputs), lens.sample_logits(last.flip(-1), inputs)
+    one, two = (_read(lens, states, inputs) for states in (last, last.flip(-1)))
     return not torch.equal(one, two)
 
 
