@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from layerscope.early_exit.calibration import Calibration, calibrate_recorded
+import numpy as np
+
+from layerscope.early_exit.calibration import Calibration, along, calibrate_recorded, path
+from layerscope.early_exit.choosing import choose_exits
+from layerscope.early_exit.cost_model import Times
+from layerscope.early_exit.criteria import NEVER
 from layerscope.early_exit.exit_model import ExitModel
-from layerscope.early_exit.guarantee import Goal, check_enough
+from layerscope.early_exit.exit_options import ExitOptions
+from layerscope.early_exit.guarantee import Goal, check_enough, p_value, split
+from layerscope.early_exit.recorded import Recorded
 from layerscope.early_exit.recording import record
 from layerscope.early_exit.saving import fingerprint
-from layerscope.early_exit.validation import read_validation
+from layerscope.early_exit.validation import Rows, in_order, read_validation
 from layerscope.progress import Console, Silent, Teller
-
-MAX_DISAGREEMENT = 0.01
 
 
 def calibrate(
@@ -54,7 +60,7 @@ def calibrate(
     Source: Angelopoulos et al. 2021, Learn then Test.
 
     """
-    goal = goal_of(max_disagreement, min_accuracy, confidence)
+    goal = ExitOptions(max_disagreement, min_accuracy, confidence, batch_size).goal
     needed = min_accuracy is not None
     read = read_validation(
         model, data, text_column=text_column, label_column=label_column, max_length=max_length, needs_labels=needed
@@ -69,8 +75,40 @@ def calibrate(
     return replace(calibrate_recorded(recorded, model.exits, goal), fingerprint=fingerprint(model.model))
 
 
-def goal_of(max_disagreement: float | None, min_accuracy: float | None, confidence: float) -> Goal:
-    """Return the goal that is asked for; at most 1 % disagreement where none is."""
-    if max_disagreement is None and min_accuracy is None:
-        max_disagreement = MAX_DISAGREEMENT
-    return Goal(max_disagreement, min_accuracy, confidence)
+def certify(model: ExitModel, recorded: Recorded, times: Times, options: ExitOptions) -> Calibration:
+    """Return the exits that are worth their cost, chosen on some samples, with the threshold that the others certify.
+
+    Where the options name exits, those are taken and all samples certify.
+    """
+    design, tested = parts(len(recorded), options)
+    exits = model.exits
+    if options.exits is None:
+        part = recorded.take(design)
+        plan = in_order(len(part), options.batch_size)
+        exits = choose_exits(part, plan, times, _allowed(part, options.goal, len(tested)), trims=model.trims).exits
+    made = calibrate_recorded(recorded.take(tested), exits, options.goal)
+    return replace(made, fingerprint=fingerprint(model.model))
+
+
+def parts(n: int, options: ExitOptions) -> tuple[Rows, Rows]:
+    """Return the samples that choose the exits, none where they are given, and those that certify the threshold."""
+    if options.exits is None:
+        return split(n, options.goal, seed=options.seed)
+    check_enough(n, options.goal)
+    return np.arange(0), np.arange(n)
+
+
+def _allowed(design: Recorded, goal: Goal, tested: int) -> Callable[[Sequence[int]], float]:
+    """Return what gives exits their greediest threshold with the share of errors that `tested` samples may have."""
+    errors = np.arange(tested + 1)
+    most = np.flatnonzero(p_value(errors, tested, goal.risk) <= goal.delta).max() / tested
+    wanted = design.full if design.labels is None or goal.max_disagreement is not None else design.labels
+
+    def threshold(exits: Sequence[int]) -> float:
+        thresholds = (NEVER, *path(design.criterion, design.classes, exits))
+        at = np.asarray([*exits, design.depth]) - 1
+        found = along(design, exits, thresholds, design.predictions[:, at] != wanted[:, None])
+        over = np.flatnonzero(found > most * len(design))
+        return thresholds[max(0, over[0] - 1)] if len(over) else thresholds[-1]
+
+    return threshold

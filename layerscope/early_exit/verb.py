@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from layerscope.early_exit.calibration import along, calibrate_recorded, path
-from layerscope.early_exit.choosing import Verdict, choose_exits
+from layerscope.early_exit.calibrating import certify, parts
+from layerscope.early_exit.choosing import Verdict
 from layerscope.early_exit.cost_model import Simulation
 from layerscope.early_exit.criteria import NEVER
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.exit_options import MOST_SAMPLES, ExitOptions
 from layerscope.early_exit.exit_report import ExitReport
 from layerscope.early_exit.exit_tables import curve_table, depths_table, layers_table, thresholds_shown
-from layerscope.early_exit.guarantee import Goal, check_enough, p_value, split
 from layerscope.early_exit.racing import race_exits
-from layerscope.early_exit.recorded import Recorded
 from layerscope.early_exit.recording import record
-from layerscope.early_exit.saving import fingerprint
 from layerscope.early_exit.speed import machine
 from layerscope.early_exit.timing import measure_times
-from layerscope.early_exit.validation import Rows, Validation, in_order, read_validation
+from layerscope.early_exit.validation import Validation, read_validation
 from layerscope.errors import LayerscopeError
 from layerscope.progress import Console, Silent, Teller
 
@@ -118,19 +112,14 @@ def exits(
 
 
 def _report(model: ExitModel, read: Validation, options: ExitOptions, place: Path | None, teller: Teller) -> ExitReport:
-    goal = options.goal
-    design, tested = _parts(len(read), options)
+    design, _ = parts(len(read), options)  # too few samples are told before the long pass over them
     plan = read.plan(options.batch_size)
     with teller.bar("every layer", len(read), "samples") as advance:
         labels = None if read.labels is None else read.labels.tolist()
         recorded = record(model, read.batches(plan), labels, advance)
     times = measure_times(model, read.samples, recorded.lengths, plan, teller=teller)
-    chosen = model.exits
-    if options.exits is None:
-        part, allowed = recorded.take(design), _allowed(recorded.take(design), goal, len(tested))
-        chosen = choose_exits(part, in_order(len(part), options.batch_size), times, allowed, trims=model.trims).exits
-    calibration = calibrate_recorded(recorded.take(tested), chosen, goal)
-    calibration = replace(calibration, fingerprint=fingerprint(model.model))
+    calibration = certify(model, recorded, times, options)
+    chosen = calibration.exits
     shown = chosen or tuple(range(1, model.depth))
     threshold = calibration.threshold if chosen else NEVER
     thresholds = thresholds_shown(recorded, shown, threshold)
@@ -175,30 +164,6 @@ def _report(model: ExitModel, read: Validation, options: ExitOptions, place: Pat
     if folder is not None:
         model.use(calibration).save_pretrained(folder)
     return report
-
-
-def _parts(n: int, options: ExitOptions) -> tuple[Rows, Rows]:
-    """Return the samples that choose the exits, none where they are given, and those that certify the threshold."""
-    if options.exits is None:
-        return split(n, options.goal, seed=options.seed)
-    check_enough(n, options.goal)
-    return np.arange(0), np.arange(n)
-
-
-def _allowed(design: Recorded, goal: Goal, tested: int) -> Callable[[Sequence[int]], float]:
-    """Return what gives exits their greediest threshold with the share of errors that `tested` samples may have."""
-    errors = np.arange(tested + 1)
-    most = np.flatnonzero(p_value(errors, tested, goal.risk) <= goal.delta).max() / tested
-    wanted = design.full if design.labels is None or goal.max_disagreement is not None else design.labels
-
-    def threshold(exits: Sequence[int]) -> float:
-        thresholds = (NEVER, *path(design.criterion, design.classes, exits))
-        at = np.asarray([*exits, design.depth]) - 1
-        found = along(design, exits, thresholds, design.predictions[:, at] != wanted[:, None])
-        over = np.flatnonzero(found > most * len(design))
-        return thresholds[max(0, over[0] - 1)] if len(over) else thresholds[-1]
-
-    return threshold
 
 
 def _place(out: str | Path) -> Path:
