@@ -25,7 +25,8 @@ Plan = Sequence[NDArray[np.int64]]
 class Times:
     """Seconds of every stage at some sizes of a batch: `seconds[stage]` is `[rows, tokens]`.
 
-    "leave" is read at what remains in the batch, "end" at the whole batch, the other stages at what they work on.
+    "leave" is read at what remains in the batch, "end" at the whole batch, the other stages at what they work on. The
+    model itself, without hooks, takes the share `bare` of the stages of a batch that nothing leaves.
 
     Raises:
         LayerscopeError: where the sizes do not grow or a stage's seconds do not fit them.
@@ -35,6 +36,7 @@ class Times:
     rows: tuple[int, ...]
     tokens: tuple[int, ...]
     seconds: Mapping[str, Seconds]
+    bare: float = 1.0
 
     def __post_init__(self) -> None:
         for name, sizes in (("rows", self.rows), ("tokens", self.tokens)):
@@ -44,6 +46,8 @@ class Times:
             table = self.seconds.get(stage)
             if table is None or table.shape != (len(self.rows), len(self.tokens)) or not bool(np.all(table >= 0)):
                 raise LayerscopeError(f"the seconds of {stage!r} do not fit the measured sizes: measure again")
+        if not self.bare > 0:
+            raise LayerscopeError(f"the plain model's share {self.bare!r} of the stages makes no sense: measure again")
 
     def at(self, stage: str, rows: ArrayLike, tokens: ArrayLike) -> Seconds:
         """Return the seconds of a stage at these sizes, shapes broadcast: linear between what was measured.
@@ -59,23 +63,17 @@ class Times:
         longer = _line(table[low, left + 1], table[low + 1, left + 1], share)
         return np.where(rows > 0, _line(shorter, longer, part), 0.0)
 
-    def plain(self, rows: ArrayLike, tokens: ArrayLike, depth: int) -> Seconds:
-        """Return the seconds of the model of `depth` layers itself, which checks nothing."""
-        front, block, head = (self.at(stage, rows, tokens) for stage in ("front", "block", "head"))
-        total: Seconds = front + depth * block + head
-        return total
-
     def as_dict(self) -> dict[str, Any]:
         """Return numbers, lists and names alone, for JSON."""
         seconds = {stage: self.seconds[stage].tolist() for stage in STAGES}
-        return {"rows": list(self.rows), "tokens": list(self.tokens), "seconds": seconds}
+        return {"rows": list(self.rows), "tokens": list(self.tokens), "seconds": seconds, "bare": self.bare}
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Times:
         """Return the times that `as_dict` gave; raises `LayerscopeError` where a part is missing or does not fit."""
         try:
             seconds = {stage: np.asarray(found["seconds"][stage], dtype=np.float64) for stage in STAGES}
-            return cls(tuple(found["rows"]), tuple(found["tokens"]), seconds)
+            return cls(tuple(found["rows"]), tuple(found["tokens"]), seconds, found["bare"])
         except (KeyError, TypeError, ValueError) as error:
             raise LayerscopeError(f"stored times cannot be read ({error}): measure again") from None
 
@@ -139,7 +137,8 @@ class Simulation:
         lengths, self.rank = np.unique(recorded.lengths[self.samples], return_inverse=True)
         every = np.arange(sizes.max() + 1)[:, None]
         self.tables = {stage: times.at(stage, every, lengths[None]) for stage in STAGES}
-        self.plain_seconds = self.run((), np.inf).seconds
+        self.bare = times.bare
+        self.plain_seconds = self.run((), np.inf).plain_seconds
 
     def run(self, exits: Sequence[int], threshold: float) -> Prediction:
         """Return what these exits (layers 1 … L − 1, ascending) cost and win with one threshold."""
@@ -161,7 +160,9 @@ class Simulation:
             + self._seconds("end", first - whole, tokens[:, 0])
         )
         leaving = np.bincount(leaves - 1, minlength=self.depth)
-        return Prediction(seconds, seconds if not len(checked) else self.plain_seconds, leaving)
+        if not len(checked):
+            return Prediction(self.bare * seconds, self.bare * seconds, leaving)
+        return Prediction(seconds, self.plain_seconds, leaving)
 
     def _sizes(self, leaves: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return how many rows of each batch enter each block, and the rank of their length, both [batches, L]."""

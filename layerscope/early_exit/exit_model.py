@@ -198,7 +198,8 @@ class ExitModel(nn.Module):
         for name in KEPT:
             if named.pop(name, False):
                 raise LayerscopeError(f"{name}: rows leave at different layers, call .model for what all layers hold")
-        named = dict(zip(inspect.signature(self.model.forward).parameters, args, strict=False)) | named
+        if args:  # a signature takes longer to read than an exit
+            named = dict(zip(inspect.signature(self.model.forward).parameters, args, strict=False)) | named
         exits = () if self.threshold == NEVER else self.exits
         outcome = self.run(_inputs(named, self.model), exits, Rule(self.criterion, self.threshold), named=named)
         logits = outcome.logits

@@ -21,6 +21,7 @@ from layerscope.models.forward import Inputs
 from layerscope.progress import Silent, Teller
 
 SECONDS = 20.0
+BARE = "bare"
 FEWEST, MOST = 2, 50
 """Rounds over all sizes: as many as fit into so many seconds, between these."""
 
@@ -60,6 +61,7 @@ class Cell:
 
     place: tuple[int, int]
     rows: int
+    largest: bool
     whole: Inputs
     parted: Inputs
 
@@ -93,6 +95,7 @@ def measure_times(
         Cell(
             (i, j),
             b,
+            b == rows[-1],
             _batch(model, samples, lengths, b, t),
             _batch(model, samples, lengths, min(2 * b, rows[-1] + 1), t),
         )
@@ -106,17 +109,17 @@ def measure_times(
             advance(1)
     warming = time.perf_counter() - start
     rounds = min(MOST, max(FEWEST, int(seconds / warming) - 1))
-    found: dict[str, dict[tuple[int, int], list[float]]] = {stage: defaultdict(list) for stage in STAGES}
+    found: dict[str, dict[tuple[int, int], list[float]]] = {stage: defaultdict(list) for stage in (*STAGES, BARE)}
     with teller.bar("measuring stages", rounds * len(cells), "sizes") as advance:
         for cell in cells * rounds:
             for stage, took in _measured(model, cell).items():
                 found[stage][cell.place].append(took)
             advance(1)
     tables = {stage: np.zeros((len(rows), len(tokens))) for stage in STAGES}
-    for stage, places in found.items():
-        for place, times in places.items():
-            tables[stage][place] = max(np.median(times), 0.0)
-    return Times(rows, tokens, tables)
+    for stage, table in tables.items():
+        for place, times in found[stage].items():
+            table[place] = max(np.median(times), 0.0)
+    return Times(rows, tokens, tables, float(np.median([share for shares in found[BARE].values() for share in shares])))
 
 
 def _row_sizes(plan: Plan) -> tuple[int, ...]:
@@ -141,22 +144,39 @@ def _batch(model: ExitModel, samples: Sequence[Any], lengths: NDArray[np.int64],
 
 
 def _measured(model: ExitModel, cell: Cell) -> dict[str, float]:
-    """Return the seconds of each stage in two runs: without exits, and with all of them.
+    """Return the seconds of each stage, of runs as they come: batches that stay whole, and batches that are cut down.
 
-    A stage that comes often in a run counts with its mean: on a busy machine the median of a part is less than its part
-    of the whole. What a check, or rows that leave, add to the block that follows is their own cost: caches are cold,
-    memory has new sizes, and an accelerator that was asked for an answer has nothing queued.
+    The largest batch is met whole, time after time, so that its second run counts; a smaller one is what remains after
+    rows have left, with cold caches and memory of a new size. A stage that comes often in a run counts with its mean:
+    on a busy machine the median of a part is less than its part of the whole. What a check, or rows that leave, add to
+    the block that follows is their own cost: an accelerator that was asked for an answer has nothing queued.
     """
     whole = _run(model, cell.whole, (), cell.rows)
+    if cell.largest:
+        bare = _bare(model, cell.whole)
+        whole = _run(model, cell.whole, (), cell.rows)
     found = {"front": sum(whole["front"]), "block": fmean(whole["block"]), "head": sum(whole["head"] + whole["end"])}
     if model.depth > 1:
+        after_leaving, *later = _run(model, cell.parted, (1,), cell.rows)["block"][1:]
+        if later and not cell.largest:
+            found["block"] = fmean(later)
         parted = _run(model, cell.parted, range(1, model.depth), cell.rows)
-        after_leaving, *after_checks = parted["block"][1:]
-        checked = fmean(after_checks or [after_leaving])
+        checked = fmean(parted["block"][2:] or [found["block"]])
         found["check"] = fmean(parted["check"][1:] or parted["check"]) + checked - found["block"]
-        found["leave"] = sum(parted["leave"]) + after_leaving - checked
+        found["leave"] = sum(parted["leave"]) + after_leaving - found["block"]
         found["end"] = sum(parted["end"])
+    if cell.largest:
+        found[BARE] = bare / sum(map(sum, whole.values()))
     return found
+
+
+def _bare(model: ExitModel, inputs: Inputs) -> float:
+    """Return the seconds of the model itself."""
+    clock = Clock(model.device)
+    clock("start")
+    model.run(inputs, (), lambda layer, logits, rows: logits.new_zeros(len(rows), dtype=torch.bool))
+    clock("end")
+    return clock.seconds()[0][1]
 
 
 def _run(model: ExitModel, inputs: Inputs, exits: Sequence[int], stay: int) -> dict[str, list[float]]:
