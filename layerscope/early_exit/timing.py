@@ -72,7 +72,7 @@ def measure_times(
     lengths: NDArray[np.int64],
     plan: Plan,
     *,
-    seconds: float = SECONDS,
+    seconds: float | None = None,
     teller: Teller | None = None,
 ) -> Times:
     """Return what each stage takes, at sizes from a row and the shortest length to the plan's largest batch.
@@ -85,7 +85,7 @@ def measure_times(
         samples: N samples, as the model's encoder takes them.
         lengths: [N] their positions.
         plan: the batches whose time will be asked for: numbers of samples, not all empty.
-        seconds: about how long this takes; at least three rounds over all sizes.
+        seconds: about how long this takes, None is 20; at least three rounds over all sizes.
         teller: shows a bar.
 
     """
@@ -108,7 +108,7 @@ def measure_times(
             _measured(model, cell)
             advance(1)
     warming = time.perf_counter() - start
-    rounds = min(MOST, max(FEWEST, int(seconds / warming) - 1))
+    rounds = min(MOST, max(FEWEST, int((seconds or SECONDS) / warming) - 1))
     found: dict[str, dict[tuple[int, int], list[float]]] = {stage: defaultdict(list) for stage in (*STAGES, BARE)}
     with teller.bar("measuring stages", rounds * len(cells), "sizes") as advance:
         for cell in cells * rounds:

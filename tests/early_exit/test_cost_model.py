@@ -1,5 +1,6 @@
 import json
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -138,3 +139,17 @@ def test_ten_thousand_samples_of_24_layers_take_milliseconds() -> None:
         simulation.run(tuple(range(1, 24)), 0.9)
         took.append(time.perf_counter() - start)
     assert min(took) < 0.05
+
+
+def test_the_plain_model_runs_without_hooks() -> None:
+    rng = np.random.default_rng(2)
+    recorded, plan = random_recorded(rng, 40, 4), split(np.arange(40), 8)
+    hooked = random_times(rng)
+    bare = replace(hooked, bare=0.8)
+    one, other = (Simulation(recorded, plan, times) for times in (hooked, bare))
+    assert other.plain_seconds == pytest.approx(0.8 * one.plain_seconds)
+    assert other.run((2,), 0.7).seconds == pytest.approx(one.run((2,), 0.7).seconds)
+    assert other.run((), np.inf).speedup == 1
+    assert Times.from_dict(bare.as_dict()).bare == 0.8
+    with pytest.raises(LayerscopeError, match="share 0.0 of the stages makes no sense"):
+        replace(hooked, bare=0.0)

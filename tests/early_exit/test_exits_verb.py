@@ -1,0 +1,184 @@
+"""The command from data to a model that leaves early, on real models, with its numbers taken again by hand."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import transformers as hf
+from tiny import classifier, llama, saved, seeded, texts
+from torch import nn
+from typed import Printed
+
+import layerscope
+from layerscope.early_exit import ExitModel, calibrate, racing, timing
+from layerscope.errors import LayerscopeError
+
+DEPTH = 6
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure for a moment only."""
+    monkeypatch.setattr(timing, "SECONDS", 0.2)
+    monkeypatch.setattr(racing, "SECONDS", 1.0)
+
+
+def sure_classifier() -> nn.Module:
+    """Six blocks dear enough to be worth leaving out, and a head that is sure of its first class at any layer."""
+    config = hf.BertConfig(
+        vocab_size=94, hidden_size=128, num_hidden_layers=DEPTH, num_attention_heads=4, intermediate_size=512,
+        max_position_embeddings=64, pad_token_id=0, num_labels=3,
+    )  # fmt: skip
+    model = seeded(hf.BertForSequenceClassification, config)
+    with torch.no_grad():
+        model.classifier.bias.copy_(torch.tensor([4.0, 0.0, 0.0]))
+        model.classifier.weight.mul_(0.3)
+    return model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(sure_classifier(), tmp_path_factory.mktemp("model") / "sure", special=True)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "reviews.csv"
+    labels = np.random.default_rng(0).choice(3, 420, p=[0.8, 0.1, 0.1])
+    pd.DataFrame({"text": texts(420, seed=5), "label": labels}).to_csv(path, index=False)
+    return path
+
+
+def test_from_data_to_a_model_that_leaves_early(
+    cli: Callable[..., Printed], folder: Path, table: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = cli("exits", folder, "--data", table, "--batch-size", "16", "--out", out, "--json")
+    assert done.status == 0, done.err
+    report = layerscope.open_exit_report(out)
+    told = json.loads(done.out)
+    assert told["verdict"] == report.verdict and report.verdict.startswith("pays: ") and report.pays
+    assert told["page"] == str(out / "report.html") and (out / "report.html").stat().st_size > 1_000_000
+    frame = pd.read_csv(table)
+    model = ExitModel.from_pretrained(out / "model")
+    assert report.path == str(out / "model") and (model.exits, model.threshold) == (report.exits, report.threshold)
+    parts = [_run(model, frame["text"].tolist()[i : i + 16]) for i in range(0, 420, 16)]
+    layers = torch.cat([part.exit_layer for part in parts]).numpy()
+    found = torch.cat([part.prediction for part in parts]).numpy()
+    full = np.concatenate([_full(model, frame["text"].tolist()[i : i + 16]) for i in range(0, 420, 16)])
+    assert np.bincount(layers, minlength=DEPTH + 1)[1:].tolist() == report.layers["leaving"].tolist()
+    assert (found == frame["label"]).mean() == pytest.approx(report.accuracy)
+    assert (full == frame["label"]).mean() == pytest.approx(report.plain_accuracy)
+    assert (found != full).mean() == pytest.approx(report.disagreement)
+    assert DEPTH / layers.mean() == pytest.approx(report.exit_speedup)
+    assert layers.mean() < DEPTH and report.samples == 420 and report.design == 84
+    assert (report.calibration["n"], report.calibration["fingerprint"]) == (336, model.calibration.fingerprint)
+    chosen = report.chosen
+    assert (chosen["predicted"], chosen["measured"]) == (report.predicted, report.measured)
+    assert report.measured > 1.3, "most rows leave long before the last of six layers"
+    assert report.depths["measured"].iloc[0] > 1.5 and report.depths["measured"].iloc[-1] == 1
+    cut = layerscope.truncate(folder, 2, tmp_path / "cut", progress=False)
+    weights = sum(p.numel() for p in hf.AutoModelForSequenceClassification.from_pretrained(cut).parameters())
+    assert report.depths["parameters"].iloc[1] == weights
+
+
+def _run(model: ExitModel, batch: list[str]) -> Any:
+    return model(**model.processor(batch, padding=True, return_tensors="pt"))
+
+
+@torch.no_grad()
+def _full(model: ExitModel, batch: list[str]) -> np.ndarray:
+    return model.model(**model.processor(batch, padding=True, return_tensors="pt")).logits.argmax(-1).numpy()
+
+
+def test_what_does_not_pay_is_told_and_not_written(
+    cli: Callable[..., Printed], folder: Path, table: Path, tmp_path: Path
+) -> None:
+    done = cli("exits", folder, "--data", table, "--min-speedup", "50", "--exits", "2,4", "--out", tmp_path / "out")
+    assert done.status == 0, done.err
+    assert done.out.splitlines()[0].startswith("does not pay: ")
+    assert done.out.splitlines()[0].endswith("; use the plain model")
+    report = layerscope.open_exit_report(tmp_path / "out")
+    assert report.path is None and not (tmp_path / "out" / "model").exists() and not report.pays
+    assert report.exits == (2, 4) and report.design == 0, "given exits leave all samples to certify"
+
+
+def test_exits_of_images_without_files(tmp_path: Path) -> None:
+    config = hf.ViTConfig(
+        hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=128, image_size=8, patch_size=2,
+        num_channels=1, num_labels=10,
+    )  # fmt: skip
+    model = seeded(hf.ViTForImageClassification, config)
+    report = layerscope.exits(model, "digits", max_disagreement=0.9, samples=400, progress=False, criterion="margin")
+    assert report.samples == 400 and report.criterion == "margin" and report.labelled
+    assert report.layers["leaving"].sum() == 400 and "400 samples of the data are taken, by seed 0" in report.notes
+    assert report.path is None
+
+
+def test_calibrate_gives_what_a_model_takes(folder: Path) -> None:
+    model = ExitModel(folder, exits=(1, 3))
+    made = calibrate(model, texts(320, seed=9), progress=False)
+    assert made.n == 320 and made.goal.max_disagreement == 0.01 and made.accuracy is None
+    assert model.threshold == float("inf") and model.use(made).threshold == made.threshold < 1
+    assert set(_run(model, texts(20, seed=10)).exit_layer.tolist()) <= {1, 3, DEPTH}
+    labelled = calibrate(model, (texts(320, seed=9), ["LABEL_0"] * 320), min_accuracy=0.9, progress=False)
+    assert labelled.goal.min_accuracy == 0.9 and labelled.accuracy >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "line"),
+    [
+        (texts(298), {}, "max_disagreement 0.01 with 95 % confidence needs 299 samples at least, and there are 298: "
+                         "give more"),
+        (texts(320), {"min_accuracy": 0.9}, "texts has no labels, which min_accuracy needs: name them, or give "
+                                            "max_disagreement"),
+        ((texts(320), ["good"] * 320), {"min_accuracy": 0.9},
+         "label 'good' of texts is no class of the model: choose LABEL_0, LABEL_1, LABEL_2"),
+        (texts(320), {"max_disagreement": 0.1, "min_accuracy": 0.9},
+         "--max-disagreement and --min-accuracy are two bounds: give one of them"),
+        (texts(320), {"max_disagreement": 1.0},
+         "--max-disagreement 1 makes no sense: give a share between 0 and 1, such as 0.01"),
+    ],
+    ids=["too few", "no labels", "other labels", "two goals", "all may differ"],
+)  # fmt: skip
+def test_what_cannot_be_certified(data: Any, options: dict[str, Any], line: str, folder: Path) -> None:
+    with pytest.raises(LayerscopeError) as error:
+        calibrate(ExitModel(folder), data, progress=False, **options)
+    assert str(error.value) == line
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--exits", "6"], "exit 6 does not exist: give layers from 1 on, before the last of 6"),
+        (["--samples", "300"], "of 300 samples 240 would be tested, and max_disagreement 0.01 with 95 % confidence "
+                               "needs 299: give 374 in all"),
+        (["--exits", "3", "--samples", "200"], "max_disagreement 0.01 with 95 % confidence needs 299 samples at least, "
+                                               "and there are 200: give more"),
+        (["--max-length", "65"], "max length 65 is beyond the model's 64 positions: give at most that"),
+    ],
+)  # fmt: skip
+def test_wrong_input(
+    cli: Callable[..., Printed], folder: Path, table: Path, tmp_path: Path, options: list[str], line: str
+) -> None:
+    done = cli("exits", folder, "--data", table, *options, "--out", tmp_path / "out")
+    assert (done.status, done.line) == (2, line)
+    assert not (tmp_path / "out").exists()
+
+
+def test_models_that_cannot_leave(cli: Callable[..., Printed], table: Path, tmp_path: Path) -> None:
+    for name, model, line in (
+        ("lm", llama(), "lm predicts tokens: give a model with one row of classes for each sample"),
+        ("plain", classifier().bert, "plain has no head of classes over its model: give a classifier"),
+    ):
+        done = cli("exits", saved(model, tmp_path / name, special=True), "--data", table)
+        assert (done.status, done.line) == (2, line)
+    place = tmp_path / "file"
+    place.write_text("taken")
+    done = cli("exits", tmp_path / "lm", "--data", table, "--out", place)
+    assert (done.status, done.line) == (2, f"--out {str(place)!r} cannot be made ({place} is a file): name a folder")
