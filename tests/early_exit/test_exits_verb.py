@@ -99,11 +99,17 @@ def _full(model: ExitModel, batch: list[str]) -> np.ndarray:
 def test_what_does_not_pay_is_told_and_not_written(
     cli: Callable[..., Printed], folder: Path, table: Path, tmp_path: Path
 ) -> None:
-    done = cli("exits", folder, "--data", table, "--min-speedup", "50", "--exits", "2,4", "--out", tmp_path / "out")
+    out, figures = tmp_path / "out", tmp_path / "figures"
+    done = cli("exits", folder, "--data", table, "--min-speedup", "50", "--exits", "2,4", "--min-accuracy", "0.5",
+               "--confidence", "0.9", "--out", out, "--figures", figures)  # fmt: skip
     assert done.status == 0, done.err
+    assert done.out.splitlines()[-2:] == [f"written: {out}", f"page: {out}/report.html"]
+    assert (figures / "exits.pdf").is_file()
     assert done.out.splitlines()[0].startswith("does not pay: ")
     assert done.out.splitlines()[0].endswith("; use the plain model")
     report = layerscope.open_exit_report(tmp_path / "out")
+    assert report.calibration["goal"] == {"max_disagreement": None, "min_accuracy": 0.5, "confidence": 0.9}
+    assert json.loads(cli("report", out, "--json").out) == {"page": f"{out}/report.html", "figures": []}
     assert report.path is None and not (tmp_path / "out" / "model").exists() and not report.pays
     assert report.exits == (2, 4) and report.design == 0, "given exits leave all samples to certify"
 

@@ -1,7 +1,6 @@
 """A report of exits in a terminal, its paper figures, and what the command prints and writes."""
 
 import io
-import json
 import math
 import re
 
@@ -11,7 +10,6 @@ from exit_reports import HOSTILE, made, never, recorded
 from rich.console import Console
 from typed import cli
 
-import layerscope
 from layerscope.reports.exit_findings import against_truncation, findings, threshold, truncations, window
 from layerscope.reports.exits import bar, show
 from layerscope.reports.figures import draw, style
@@ -165,43 +163,3 @@ def test_figures_hold_the_values():
         axes = draw_pareto(REPORTS["all"], style.TEXT_WIDTH).axes
         assert [axis.get_ylabel() for axis in axes] == ["agreement (%)"] * 3, "one has no labels"
         assert [axis.get_title(loc="left") for axis in axes][1] == "other on held out"
-
-
-@pytest.fixture
-def measured(monkeypatch):
-    """Stand in for the measuring, which has tests of its own: the command gets a report, saved where it is told."""
-    asked = []
-
-    def exits(model, data, **options):
-        asked.append({"model": model, "data": data, **options})
-        report = made(model=model)
-        if options["out"] is not None:
-            report.save(options["out"])
-        return report
-
-    monkeypatch.setattr("layerscope.early_exit.verb.exits", exits)
-    return asked
-
-
-def test_the_command_prints_saves_and_draws(cli, measured, tmp_path):
-    out, figures = tmp_path / "out", tmp_path / "figures"
-    done = cli("exits", "minilm", "--data", "x.csv", "--batch-size", "8", "--max-disagreement", "0.02",
-               "--exits", "2,4", "--out", out, "--figures", figures)  # fmt: skip
-    assert done.status == 0 and done.out.splitlines()[0] == "pays: 1.42× expected, 1.40× measured"
-    assert done.out.splitlines()[-2:] == [f"written: {out}", f"page: {out}/report.html"]
-    assert (out / "report.html").is_file() and (figures / "exits.pdf").is_file()
-    assert measured[0]["batch_size"] == 8 and measured[0]["exits"] == [2, 4] and measured[0]["min_accuracy"] is None
-    assert measured[0]["max_disagreement"] == 0.02 and measured[0]["confidence"] == 0.95
-    again = cli("report", out, "--json")
-    told = json.loads(again.out)
-    assert told == {"page": f"{out}/report.html", "figures": []}
-
-
-def test_the_command_prints_json(cli, measured, tmp_path):
-    done = cli("exits", "minilm", "--data", "x.csv", "--min-accuracy", "0.9", "--json", "--out", tmp_path / "out")
-    told = json.loads(done.out)
-    assert told.pop("page") == str(tmp_path / "out" / "report.html")
-    assert told == json.loads(json.dumps(layerscope.open_exit_report(tmp_path / "out").as_dict()))
-    assert measured[0]["max_disagreement"] is None and measured[0]["min_accuracy"] == 0.9
-    silent = cli("exits", "minilm", "--data", "x.csv")
-    assert "page:" not in silent.out and "written:" not in silent.out
