@@ -24,6 +24,8 @@ from layerscope.cli import (  # noqa: F401  each adds its command to the app
 from layerscope.cli.options import app
 
 INTERRUPTED = 130
+GO_ON = ("demo", "evaluate", "profile", "train")
+"""The commands that go on where they were stopped."""
 UsageError: Any = typer.BadParameter.__base__  # typer may bring a click of its own, whose name is private
 
 
@@ -72,7 +74,8 @@ def main() -> NoReturn:
         line = (str(error).strip().splitlines() or [""])[0]
         _fail(f"unexpected {type(error).__name__}: {line} (LAYERSCOPE_DEBUG=1 shows where)", 1)
     if status == INTERRUPTED:  # typer may turn Ctrl-C into a status of its own
-        _fail("stopped: the same command goes on from here", INTERRUPTED)
+        goes_on = any(name in sys.argv[1:2] for name in GO_ON)
+        _fail("stopped: the same command goes on from here" if goes_on else "stopped", INTERRUPTED)
     sys.exit(status if isinstance(status, int) else 0)
 
 

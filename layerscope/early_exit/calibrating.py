@@ -17,8 +17,9 @@ from layerscope.early_exit.exit_options import ExitOptions
 from layerscope.early_exit.guarantee import Goal, check_enough, p_value, split
 from layerscope.early_exit.recorded import Recorded
 from layerscope.early_exit.recording import record
-from layerscope.early_exit.saving import fingerprint
+from layerscope.early_exit.saving import fingerprint, precision
 from layerscope.early_exit.validation import Rows, in_order, read_validation
+from layerscope.errors import LayerscopeError
 from layerscope.progress import Console, Silent, Teller
 
 
@@ -60,6 +61,8 @@ def calibrate(
     Source: Angelopoulos et al. 2021, Learn then Test.
 
     """
+    if not isinstance(model, ExitModel):
+        raise LayerscopeError(f"calibrate takes an ExitModel, not a {type(model).__name__}: wrap it, ExitModel(model)")
     goal = ExitOptions(max_disagreement, min_accuracy, confidence, batch_size).goal
     needed = min_accuracy is not None
     read = read_validation(
@@ -72,7 +75,7 @@ def calibrate(
     with teller.bar("calibration", len(read), "samples") as advance:
         labels = None if read.labels is None else read.labels.tolist()
         recorded = record(model, read.batches(read.plan(batch_size)), labels, advance)
-    return replace(calibrate_recorded(recorded, model.exits, goal), fingerprint=fingerprint(model.model))
+    return _named(calibrate_recorded(recorded, model.exits, goal), model)
 
 
 def certify(model: ExitModel, recorded: Recorded, times: Times, options: ExitOptions) -> Calibration:
@@ -86,8 +89,12 @@ def certify(model: ExitModel, recorded: Recorded, times: Times, options: ExitOpt
         part = recorded.take(design)
         plan = in_order(len(part), options.batch_size)
         exits = choose_exits(part, plan, times, _allowed(part, options.goal, len(tested)), trims=model.trims).exits
-    made = calibrate_recorded(recorded.take(tested), exits, options.goal)
-    return replace(made, fingerprint=fingerprint(model.model))
+    return _named(calibrate_recorded(recorded.take(tested), exits, options.goal), model)
+
+
+def _named(calibration: Calibration, model: ExitModel) -> Calibration:
+    """Return a calibration that says which weights it is of, in which precision."""
+    return replace(calibration, fingerprint=fingerprint(model.model), dtype=precision(model.model))
 
 
 def parts(n: int, options: ExitOptions) -> tuple[Rows, Rows]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -34,10 +34,10 @@ class Calibration:
     `exits` are layers 1 … L − 1 in order; a sample leaves at the first whose score reaches `threshold` (`NEVER`:
     infinity, where no threshold of the path could be certified, which meets the goal too). `errors` counts what the
     goal is about: predictions that differ from the full model's, or that are wrong. `p_value` is P(Bin(n, risk) ≤
-    errors), `bound` the Clopper–Pearson upper bound of the risk at the goal's confidence, of this threshold as if it
-    had been the only one: what is guaranteed is the goal. `tested` counts the thresholds that were tested, with the one
+    errors). `tested` counts the thresholds that were tested, with the one
     that failed. `mean_layer`, `disagreement`, `accuracy` and `full_accuracy` (the full model's; both None without
-    labels) are what was seen on these samples, leaving at the threshold. `fingerprint` names the weights.
+    labels) are what was seen on these samples, leaving at the threshold. `fingerprint` names the weights, `dtype`
+    their precision.
     """
 
     criterion: str
@@ -49,13 +49,13 @@ class Calibration:
     n: int
     errors: int
     p_value: float
-    bound: float
     tested: int
     mean_layer: float
     disagreement: float
     accuracy: float | None = None
     full_accuracy: float | None = None
     fingerprint: str = ""
+    dtype: str = ""
 
     @property
     def told(self) -> str:
@@ -63,12 +63,17 @@ class Calibration:
         sure = f"with {percent(self.goal.confidence)} confidence"
         none = "; no sample left early" if self.mean_layer == self.depth else ""
         if self.goal.min_accuracy is not None:
-            right = f"at least {percent(self.goal.min_accuracy)} of predictions are right, {sure}"
+            right = (
+                f"at least {percent(self.goal.min_accuracy)} of predictions on new samples like these are right, {sure}"
+            )
             return f"{right} ({self.n - self.errors:,} of {self.n:,} were{none})"
         most = f"at most {percent(self.goal.risk)}"
+        if not self.tested:
+            return "no sample leaves early: no exit is checked"
         if self.threshold == NEVER:
             return f"no sample leaves early: no threshold was certified for {most} disagreement {sure} (n = {self.n:,})"
-        return f"{most} of predictions differ from the full model's, {sure} ({self.errors:,} of {self.n:,} did{none})"
+        differ = f"{most} of predictions on new samples like these differ from the full model's, {sure}"
+        return f"{differ} ({self.errors:,} of {self.n:,} did{none})"
 
     def to_json(self) -> str:
         """Return the calibration as JSON; never leaving is a threshold of null."""
@@ -161,6 +166,8 @@ def calibrate_recorded(recorded: Recorded, exits: Sequence[int], goal: Goal) -> 
 
 def check_exits(exits: Sequence[int], depth: int) -> tuple[int, ...]:
     """Return exits in order; raises `LayerscopeError` where one is not a layer 1 … L − 1, or is named twice."""
+    if not isinstance(exits, Iterable) or isinstance(exits, str):
+        raise LayerscopeError(f"exits {exits!r} are no layers: give some of 1 to {depth - 1}, such as (2, 3)")
     for layer in exits:
         if isinstance(layer, bool) or not isinstance(layer, (int, np.integer)) or not 1 <= layer < depth:
             raise LayerscopeError(f"exit {layer!r} does not exist: give layers from 1 on, before the last of {depth}")
@@ -179,7 +186,6 @@ def _calibration(
     return Calibration(
         recorded.criterion, exits, threshold, recorded.depth, recorded.classes, goal, n, errors,
         p_value=float(p_value(errors, n, goal.risk)),
-        bound=upper_bound(errors, n, goal.confidence),
         tested=tested,
         mean_layer=float(leaving.mean()),
         disagreement=float(recorded.disagrees(leaving).mean()),
@@ -214,7 +220,7 @@ def _check_figures(found: Calibration) -> None:
     check_criterion(found.criterion)
     counts = {"depth": 1, "classes": 2, "n": 1, "errors": 0, "tested": 0}
     ranges = {"threshold": (0.0, NEVER), "mean_layer": (1.0, float(found.depth))}
-    ranges |= dict.fromkeys(("p_value", "bound", "disagreement", "accuracy", "full_accuracy"), (0.0, 1.0))
+    ranges |= dict.fromkeys(("p_value", "disagreement", "accuracy", "full_accuracy"), (0.0, 1.0))
     for name, least in counts.items():
         value = getattr(found, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -226,8 +232,8 @@ def _check_figures(found: Calibration) -> None:
             raise LayerscopeError(f"{name} is {value!r}")
     if check_exits(found.exits, found.depth) != found.exits:
         raise LayerscopeError(f"exits are {list(found.exits)}, not in order")
-    if not isinstance(found.fingerprint, str):
-        raise LayerscopeError(f"fingerprint is {found.fingerprint!r}")
+    if not isinstance(found.fingerprint, str) or not isinstance(found.dtype, str):
+        raise LayerscopeError(f"fingerprint and dtype are {found.fingerprint!r} and {found.dtype!r}")
     told = p_value(found.errors, found.n, found.goal.risk)
     if not math.isclose(found.p_value, told, rel_tol=1e-6) or found.p_value > found.goal.delta * (1 + 1e-6):
         raise LayerscopeError(f"p_value is {found.p_value!r}, which {found.errors} errors of {found.n} do not give")

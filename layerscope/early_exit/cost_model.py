@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from layerscope.early_exit.criteria import NEVER
 from layerscope.early_exit.recorded import Recorded
 from layerscope.errors import LayerscopeError
 
@@ -142,6 +143,7 @@ class Simulation:
 
     def run(self, exits: Sequence[int], threshold: float) -> Prediction:
         """Return what these exits (layers 1 … L − 1, ascending) cost and win with one threshold."""
+        exits = () if threshold == NEVER else exits  # an exit model that never leaves checks nothing
         leaves = self.recorded.leaves(exits, threshold)[self.samples]
         rows, tokens = self._sizes(leaves)
         checked = np.asarray(exits, dtype=np.int64) - 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,13 +20,6 @@ from layerscope.models.forward import accepts
 PROBE_TOKENS = 12
 EXACT, HALF = 1e-3, 1e-1
 """How far, relative to their norm, logits by the cache may be from those of the whole text."""
-
-
-@dataclass(frozen=True)
-class Ids:
-    """A text as token ids, for the encoder."""
-
-    ids: tuple[int, ...]
 
 
 class Decoder:

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
 from transformers.utils import ModelOutput
 
 from layerscope.early_exit.calibration import Calibration, check_exits
 from layerscope.early_exit.criteria import NEVER, Rule, check_criterion, check_threshold, sureness
 from layerscope.early_exit.leaving import Decide, Outcome, Watch, run
+from layerscope.early_exit.likeness import class_like, empty_like, lock_of, told_as
 from layerscope.early_exit.reading import find_tail
-from layerscope.early_exit.saving import check_made_for, fingerprint, load_exits, save
+from layerscope.early_exit.saving import check_made_for, fingerprint, load_exits, precision, save
 from layerscope.errors import LayerscopeError
 from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.capture import evaluating
-from layerscope.models.forward import Inputs, accepts
+from layerscope.models.forward import Inputs, accepts, fitted
 from layerscope.models.lens import logits_of
-from layerscope.models.mean_head import is_mean_head
 
 KEPT = ("output_hidden_states", "output_attentions")
 
@@ -38,8 +33,8 @@ KEPT = ("output_hidden_states", "output_attentions")
 class ExitOutput(ModelOutput):  # type: ignore[misc]  # transformers is not typed
     """What each row of a batch says where it leaves.
 
-    `logits` [B, K]; `prediction` [B]; `exit_layer` [B], 1 … L; `confidence` [B], float64, how sure the exit was by the
-    model's criterion ("patience": its maximal probability); `loss` only where labels were given.
+    `logits` [B, K], float32; `prediction` [B]; `exit_layer` [B], 1 … L; `confidence` [B], how sure the exit
+    was by the model's criterion ("patience": its maximal probability); `loss` only where labels were given.
     """
 
     loss: Tensor | None = None
@@ -103,12 +98,16 @@ class ExitModel(nn.Module):
 
         """
         super().__init__()
+        if isinstance(model, ExitModel):
+            model, processor = model.model, processor or model.processor
+        dtype = str(dtype).removeprefix("torch.")
         options = LoadOptions(revision, dtype, device, False, allow_pickle)
         override = Override(part, blocks, norm)
         self._layered = _opened(model, processor, override, options)
         self.model: Any = self._layered.module
         self.override = override
-        self.__class__ = _named_as(self.model)
+        kind: Any = type(self.model)
+        self.__class__ = class_like(ExitModel, kind, told_as(self.model))
         self._tail = find_tail(self._layered)
         self.leave(exits, threshold, criterion)
 
@@ -157,6 +156,10 @@ class ExitModel(nn.Module):
 
     def use(self, calibration: Calibration) -> ExitModel:
         """Set exits, criterion and threshold of a calibration; raises for one that is another model's."""
+        if not isinstance(calibration, Calibration):
+            raise LayerscopeError(
+                f"a calibration is what calibrate(model, data) returns, not a {type(calibration).__name__}"
+            )
         check_made_for(self, calibration)
         self.leave(calibration.exits, calibration.threshold, calibration.criterion)
         self.calibration = calibration
@@ -176,33 +179,26 @@ class ExitModel(nn.Module):
         override = told["override"]
         given = {"part": override.part, "blocks": override.blocks, "norm": override.norm} | options
         model = cls(source, revision=revision, **given)
-        if told["depth"] != model.depth or told["fingerprint"] != fingerprint(model.model):
+        if told["fingerprint"] != fingerprint(model.model):
             raise LayerscopeError(
                 f"the exits in {str(source)!r} are of other weights than lie there: calibrate this model and save it"
             )
-        model.leave(told["exits"], told["threshold"], told["criterion"])
-        model.calibration = told["calibration"]
-        return model
+        calibration = told["calibration"]
+        if calibration is not None and calibration.dtype == precision(model.model):
+            return model.use(calibration)
+        return model.leave(told["exits"], told["threshold"], told["criterion"])
 
-    @property
-    def forward(self) -> Callable[..., Any]:  # type: ignore[override]  # read for its signature, as the wrapped one's is
-        """The call of the wrapped model, with `ExitOutput` as its result."""
-
-        @functools.wraps(self.model.forward)
-        def forward(*args: Any, **named: Any) -> Any:
-            return self._forward(*args, **named)
-
-        return forward
-
-    def _forward(self, *args: Any, labels: Tensor | None = None, return_dict: bool = True, **named: Any) -> Any:
+    def forward(self, *args: Any, **named: Any) -> Any:
+        """Return an `ExitOutput`; the call is that of the wrapped model."""
+        if args:  # a signature takes longer to read than an exit
+            named = dict(zip(inspect.signature(self.model.forward).parameters, args, strict=False)) | named
+        labels, return_dict = named.pop("labels", None), named.pop("return_dict", True)
         for name in KEPT:
             if named.pop(name, False):
                 raise LayerscopeError(f"{name}: rows leave at different layers, call .model for what all layers hold")
-        if args:  # a signature takes longer to read than an exit
-            named = dict(zip(inspect.signature(self.model.forward).parameters, args, strict=False)) | named
         exits = () if self.threshold == NEVER else self.exits
         outcome = self.run(_inputs(named, self.model), exits, Rule(self.criterion, self.threshold), named=named)
-        logits = outcome.logits
+        logits = outcome.logits.clone()  # of inference mode, which gradients of what follows could not start from
         sure = sureness(logits, self.criterion, "this model").to(logits.device, torch.float32)
         loss = None if labels is None else nn.functional.cross_entropy(logits.float(), labels)
         output = ExitOutput(loss, logits, logits.argmax(-1), outcome.layers.to(logits.device), sure)
@@ -227,50 +223,34 @@ class ExitModel(nn.Module):
             named: what the model is called with besides, or instead where it is the same batch.
 
         """
-        given = {k: v for k, v in {**inputs.named, **(named or {})}.items() if v is not None}
+        given = {**inputs.named, **(named or {})}
+        given = {name: fitted(self.model, value) for name, value in given.items() if value is not None}
         if accepts(self.model, "use_cache"):
             given["use_cache"] = False
 
         def call() -> Any:
             return self.model(**given)
 
-        with evaluating(self.model) if self.model.training else nullcontext():
-            if not exits and watch is None:
-                logits = logits_of(call())
-                assert logits is not None
-                return Outcome(logits, torch.full((len(logits),), self.depth))
-            with _lock_of(self.model):
+        # hooks and evaluation mode stand on the model itself, which others may call at the same time
+        with lock_of(self.model), evaluating(self.model) if self.model.training else nullcontext():
+            if exits or watch is not None:
                 return run(self._layered, self._tail, call, inputs, exits, decide, watch)
+            logits = logits_of(call())
+        assert logits is not None
+        return Outcome(logits.float(), torch.full((len(logits),), self.depth))
+
+    def __reduce__(self) -> Any:
+        """Return what copies and pickles are made of: the class is made for the model, and nobody can look it up."""
+        return empty_like, (ExitModel, type(self.model), type(self).__name__), self.__dict__
 
     def __getattr__(self, name: str) -> Any:
         """Give what the wrapped model has, such as its config."""
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name == "model":
+            if name in ("model", "_modules"):  # not there yet, while it is made
                 raise
             return getattr(self.model, name)
-
-
-_LOCKS: WeakKeyDictionary[nn.Module, threading.Lock] = WeakKeyDictionary()
-
-
-def _lock_of(module: nn.Module) -> threading.Lock:
-    """Return the lock of a model, whose blocks carry the hooks of one forward at a time."""
-    return _LOCKS.setdefault(module, threading.Lock())
-
-
-@cache
-def _class_named(name: str) -> type[ExitModel]:
-    return type(name, (ExitModel,), {"__module__": __name__})
-
-
-def _named_as(module: Any) -> type[ExitModel]:
-    """Return the class of an exit model by the name of the classifier it stands for: a `pipeline` goes by names."""
-    name = type(module).__name__
-    if is_mean_head(module.config):  # a token classifier to transformers, but it classifies texts
-        name = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES.get(module.config.model_type, name)
-    return _class_named(name)
 
 
 def _opened(given: Any, processor: Any, override: Override, options: LoadOptions) -> LayeredModel:
@@ -281,10 +261,12 @@ def _opened(given: Any, processor: Any, override: Override, options: LoadOptions
 
 def _inputs(named: dict[str, Any], module: nn.Module) -> Inputs:
     """Return the tensors of a call as a batch; raises for one without rows or positions."""
-    tensors = {name: value for name, value in named.items() if isinstance(value, Tensor)}
+    tensors = {name: value for name, value in named.items() if isinstance(value, Tensor) and value.ndim}
     main = next(iter(tensors.values()), None)
     if main is None:
-        raise LayerscopeError(f"no tensor was given: call it as {type(module).__name__} is called")
+        raise LayerscopeError(
+            f"no tensor was given: call it as {type(module).__name__} is called, such as model(**batch)"
+        )
     if 0 in main.shape:
         what = "row" if main.shape[0] == 0 else "position"
         raise LayerscopeError(f"this batch {tuple(main.shape)} has no {what}: leave it out")

@@ -15,7 +15,7 @@ from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, forward, hidden_of
 
-Path = tuple[str | int, ...]
+Place = tuple[str | int, ...]
 """Where a tensor stands: what it is handed to or comes from, then its place in there."""
 
 
@@ -47,13 +47,15 @@ class Layout:
     `front` names the modules that run before the first block and not after the last, each outside the others.
     """
 
-    axes: Mapping[Path, Axes]
+    axes: Mapping[Place, Axes]
     trims: bool
     front: tuple[str, ...]
 
-    def cut(self, path: Path, tensor: Tensor, left: Left) -> Tensor:
+    def cut(self, path: Place, tensor: Tensor, left: Left) -> Tensor:
         """Return what is left of a tensor; of one that is cut already, or the same for all samples, the tensor."""
         axes = self.axes.get(path)
+        if not tensor.ndim:
+            return tensor
         if axes is None:
             raise LayerscopeError(
                 f"{told(path)} is a tensor {tuple(tensor.shape)} that the probe did not see: leave that argument out"
@@ -81,7 +83,7 @@ class Layout:
         named = {name: self.cut_input(name, value, left) for name, value in inputs.named.items()}
         return replace(inputs, named=named, mask=named.get("attention_mask"))
 
-    def shape(self, path: Path, shape: torch.Size, left: Left) -> tuple[int, ...] | None:
+    def shape(self, path: Place, shape: torch.Size, left: Left) -> tuple[int, ...] | None:
         """Return what is left of a shape, None where it is the same for all samples."""
         axes = self.axes.get(path)
         if axes is None or not axes.rows:
@@ -92,12 +94,12 @@ class Layout:
         return tuple(cut.get(dim, size) for dim, size in enumerate(shape))
 
 
-def told(path: Path) -> str:
+def told(path: Place) -> str:
     """Return where a tensor stands, in words."""
     return " ".join(map(str, path))
 
 
-def tensors(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Tensor]]:
+def tensors(tree: Any, path: Place = ()) -> Iterator[tuple[Place, Tensor]]:
     """Yield every tensor in tuples, lists and mappings, with its place."""
     if isinstance(tree, Tensor):
         yield path, tree
@@ -109,7 +111,7 @@ def tensors(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Tensor]]:
             yield from tensors(value, (*path, i))
 
 
-def changed(tree: Any, change: Callable[[Path, Tensor], Any], path: Path = ()) -> Any:
+def changed(tree: Any, change: Callable[[Place, Tensor], Any], path: Place = ()) -> Any:
     """Return the same tuples, lists and mappings with every tensor changed; other objects as they are."""
     if isinstance(tree, Tensor):
         return change(path, tree)
@@ -135,7 +137,7 @@ def front_of(module: nn.Module, blocks: Sequence[str]) -> tuple[str, ...]:
 class Seen:
     """The shapes of one probe, and the number of positions of its states."""
 
-    shapes: dict[Path, torch.Size] = field(default_factory=dict)
+    shapes: dict[Place, torch.Size] = field(default_factory=dict)
     before: list[str] = field(default_factory=list)
     after: set[str] = field(default_factory=set)
     width: int = 0

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.early_exit.layout import Left, Path, changed, hooked
+from layerscope.early_exit.layout import Left, Place, changed, hooked
 from layerscope.early_exit.tail import FrontShapes, Tail
 from layerscope.models import LayeredModel
 from layerscope.models.forward import Inputs, hidden_of
@@ -23,7 +23,7 @@ Watch = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of each row of a batch: its logits [B, K], float32 where one left early, and the layer it left at, int64 [B]."""
+    """Of each row of a batch: its logits [B, K], float32, and the layer it left at, int64 [B]."""
 
     logits: Tensor
     layers: Tensor
@@ -73,7 +73,7 @@ def run(
     if logits is None:
         raise RuntimeError("the head gave no logits")
     forward.watch("head", len(logits), 0)
-    return forward.outcome(logits)
+    return forward.outcome(logits.float())
 
 
 class _Forward:
@@ -146,7 +146,9 @@ class _Forward:
         assert state is not None
         width = state.shape[1] if state.ndim == 3 else 1
         self.left = Left(len(state), width, torch.arange(len(state), device=state.device), width)
-        mask = self.model.mask(self.inputs, state) if self.tail.layout.trims else None
+        # of embeddings a decoder's head reads the last position there is, for want of ids
+        trims = self.tail.layout.trims and "inputs_embeds" not in self.inputs.named
+        mask = self.model.mask(self.inputs, state) if trims else None
         if mask is not None and mask.shape[1] == width:
             places = torch.arange(1, width + 1, device=mask.device)
             self.lengths = (mask.to(torch.bool) * places).amax(1)
@@ -179,7 +181,7 @@ class _Forward:
         self.watch("leave", len(self.left), self.left.width)
         return output
 
-    def _cut(self, path: Path, tensor: Tensor) -> Tensor:
+    def _cut(self, path: Place, tensor: Tensor) -> Tensor:
         """Cut an argument once for all the blocks that are handed the same one."""
         assert self.left is not None
         known = self.cuts.get(id(tensor))

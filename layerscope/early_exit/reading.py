@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from layerscope.early_exit.agreement import agrees
 from layerscope.early_exit.layout import Layout, find_layout
 from layerscope.early_exit.leaving import run
 from layerscope.early_exit.tail import Step, Tail, find_steps
@@ -18,7 +18,7 @@ from layerscope.errors import LayerscopeError
 from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
-from layerscope.models.forward import Inputs, forward
+from layerscope.models.forward import Inputs, accepts, forward
 from layerscope.models.layered import beginning, probe_sample
 from layerscope.models.lens import Lens
 
@@ -27,7 +27,7 @@ from layerscope.models.lens import Lens
 def find_tail(model: LayeredModel) -> Tail:
     """Return what reads the rows of a batch at every exit.
 
-    Of three samples each leaves at another layer, the longest first; each must have the logits it has alone, with the
+    Of four samples each leaves at another layer, the longest first; each must have the logits it has alone, with the
     whole of the model's code before and after its blocks. Where that fails with the shortcuts (sequences trimmed, the
     modules after the blocks called one by one, those before them skipped), it is tried without.
 
@@ -40,9 +40,10 @@ def find_tail(model: LayeredModel) -> Tail:
         raise LayerscopeError(f"batch-mates change the states of {model.loaded.name}: no row can leave its batches")
     long, short, shorter = samples = _samples(model)
     batches = (_batch(model, some) for some in ([long, short], samples, [short, shorter]))
-    layout = find_layout(model, *batches)
-    samples = samples if model.padding else [long] * 3
-    layers = [1, max(1, model.stack.depth - 1), model.stack.depth]
+    layout = find_layout(model, *map(partial(_placed, model.module), batches))
+    samples = [*samples, short] if model.padding else [long] * 4
+    depth = model.stack.depth
+    layers = [1, max(1, depth - 1), depth, max(1, depth // 2)]
     with evaluating(model.module):
         alone = [_batch(model, [sample]) for sample in samples]
         wanted = [_alone(model, lens, inputs, layer) for inputs, layer in zip(alone, layers, strict=True)]
@@ -57,7 +58,7 @@ def find_tail(model: LayeredModel) -> Tail:
             except Exception as error:  # code that looks at the batch again fails in its own way
                 why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:150]}"
                 continue
-            if all(agrees(one, other, 1e-4) for one, other in zip(found, wanted, strict=True)):
+            if all(map(_same, found, wanted)):
                 return candidate
     raise LayerscopeError(f"rows cannot leave the batches of {model.loaded.name} ({why})")
 
@@ -68,9 +69,20 @@ def _tails(lens: Lens, layout: Layout, steps: tuple[Step, ...]) -> list[Tail]:
     return [*quickest, Tail(lens, layout, True), Tail(lens, layout, False)]
 
 
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Return whether a row's logits are the same, as far as the precision of the weights tells."""
+    half = other.dtype.itemsize < 4
+    return bool((one - other).norm() <= (5e-2 if half else 1e-4) * other.float().norm().clamp_min(1e-3))
+
+
 def check_head(model: LayeredModel) -> Lens:
     """Return the lens of a classifier; raises `LayerscopeError` for a model that is none."""
     name, config = model.loaded.name, getattr(model.module, "config", None)
+    if hasattr(model.module, "_orig_mod"):
+        raise LayerscopeError(f"{name} is compiled: give the model as it was before torch.compile")
+    broken = next((note for note in model.notes if "NaN" in note), None)
+    if model.lens is None and broken is not None:
+        raise LayerscopeError(f"{name} cannot leave early: {broken.removesuffix(': no lens')}; look at its weights")
     if model.lens is None:
         raise LayerscopeError(f"{name} has no head of classes over its {model.stack.part}: give a classifier")
     if model.lens.kind == "tokens":
@@ -93,6 +105,15 @@ def _batch(model: LayeredModel, samples: Sequence[Any]) -> Inputs:
     return model.encoder.batch(samples).to(model.device)
 
 
+def _placed(module: nn.Module, inputs: Inputs) -> Inputs:
+    """Return a batch that says where its tokens stand, as a caller may: what follows is then each row's own."""
+    ids = inputs.named.get("input_ids")
+    if ids is None or not accepts(module, "position_ids"):
+        return inputs
+    places = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
+    return replace(inputs, named={**inputs.named, "position_ids": places})
+
+
 def _alone(model: LayeredModel, lens: Lens, inputs: Inputs, layer: int) -> Tensor:
     states: list[Tensor] = []
 
@@ -101,7 +122,7 @@ def _alone(model: LayeredModel, lens: Lens, inputs: Inputs, layer: int) -> Tenso
             states.append(tokens.clone())
 
     model.run(inputs, keep, until=layer)
-    return lens.sample_logits(states[0], inputs)[0]
+    return lens.sample_logits(states[0], inputs)[0].to(states[0].dtype)
 
 
 def _leaving(model: LayeredModel, tail: Tail, inputs: Inputs, layers: Sequence[int]) -> Tensor:

@@ -41,6 +41,11 @@ def fingerprint(module: nn.Module) -> str:
     return told.hexdigest()
 
 
+def precision(module: nn.Module) -> str:
+    """Return the dtype of a model's weights, such as "float32"."""
+    return str(next(module.parameters()).dtype).removeprefix("torch.")
+
+
 def check_made_for(model: ExitModel, calibration: Calibration) -> None:
     """Raise `LayerscopeError` where a calibration was made for another model."""
     name = model.layered.loaded.name
@@ -52,6 +57,11 @@ def check_made_for(model: ExitModel, calibration: Calibration) -> None:
             raise LayerscopeError(f"this calibration is of a model of {theirs} {what}, and {name} has {own}: {OTHER}")
     if calibration.fingerprint != fingerprint(model.model):
         raise LayerscopeError(f"this calibration is of other weights than those of {name}: {OTHER}")
+    if calibration.dtype != precision(model.model):
+        raise LayerscopeError(
+            f"this calibration was made in {calibration.dtype}, and {name} runs in {precision(model.model)}: "
+            "calibrate it as it runs"
+        )
 
 
 def save(model: ExitModel, folder: str | Path) -> Path:
@@ -71,7 +81,6 @@ def save(model: ExitModel, folder: str | Path) -> Path:
         "exits": list(model.exits),
         "criterion": model.criterion,
         "threshold": None if model.threshold == NEVER else model.threshold,
-        "depth": model.depth,
         "fingerprint": fingerprint(model.model),
         "part": override.part,
         "blocks": override.blocks,
@@ -89,7 +98,7 @@ def load_exits(source: str | Path, revision: str | None) -> dict[str, Any]:
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         calibration = told["calibration"]
-        found = {name: told[name] for name in ("exits", "criterion", "depth", "fingerprint")}
+        found = {name: told[name] for name in ("exits", "criterion", "fingerprint")}
         found["threshold"] = NEVER if told["threshold"] is None else told["threshold"]
         found["override"] = Override(told["part"], told["blocks"], told["norm"])
         found["calibration"] = None if calibration is None else Calibration.from_json(json.dumps(calibration))

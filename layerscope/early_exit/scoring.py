@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from layerscope.early_exit.decoder import Ids, open_language_model, read
+from layerscope.early_exit.decoder import open_language_model, read
 from layerscope.early_exit.truncation import checked_layers
 from layerscope.errors import LayerscopeError
 from layerscope.evaluation.texts import batches_of
+from layerscope.inputs.pairs import Ids
 from layerscope.metrics import perplexity
 from layerscope.models import LayeredModel, LoadOptions, Override
 from layerscope.models.capture import evaluating

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.early_exit.layout import Layout, Left, Path, changed, front_of
+from layerscope.early_exit.layout import Layout, Left, Place, changed, front_of
 from layerscope.models.forward import Inputs, forward
 from layerscope.models.lens import Lens, logits_of
 from layerscope.models.stack import Stack
@@ -27,7 +27,7 @@ class FrontShapes:
     def keep(self, name: str, output: Any) -> None:
         """Keep of a module's output what it takes to stand in for it."""
 
-        def light(path: Path, tensor: Tensor) -> Any:
+        def light(path: Place, tensor: Tensor) -> Any:
             axes = self.layout.axes.get(path)
             return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta") if axes and axes.rows else tensor
 
@@ -94,12 +94,12 @@ def find_steps(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[Step, .
 def skipped(module: nn.Module, front: FrontShapes, left: Left, states: Tensor) -> Iterator[None]:
     """Within, the modules before the first block give what has the shape of what they gave, for the rows left."""
 
-    def blank(path: Path, tensor: Tensor) -> Tensor:
+    def blank(path: Place, tensor: Tensor) -> Tensor:
         shape = front.layout.shape(path, tensor.shape, left)
         if shape is None:  # the same for all samples
             return front.layout.cut(path, tensor, left) if path in front.layout.axes else tensor
-        same = shape == states.shape and tensor.dtype == states.dtype
-        return states if same else torch.zeros(shape, dtype=tensor.dtype, device=states.device)
+        # zeros of its own, never the states: some models write into what comes before their blocks
+        return torch.zeros(shape, dtype=tensor.dtype, device=states.device)
 
     def stand_in(name: str) -> Callable[..., Any]:
         return lambda *_, **__: changed(front.given[name], blank, ("front", name))

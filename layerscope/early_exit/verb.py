@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from layerscope.early_exit.exit_report import ExitReport
 from layerscope.early_exit.exit_tables import curve_table, depths_table, layers_table, thresholds_shown
 from layerscope.early_exit.racing import race_exits
 from layerscope.early_exit.recording import record
+from layerscope.early_exit.saving import FILE
 from layerscope.early_exit.speed import machine
 from layerscope.early_exit.timing import measure_times
 from layerscope.early_exit.validation import Validation, read_validation
@@ -96,6 +98,8 @@ def exits(
     )  # fmt: skip
     place = None if out is None else _place(out)
     if isinstance(model, ExitModel):
+        own = model.override
+        part, blocks, norm = part or own.part, blocks or own.blocks, norm or own.norm
         model, processor = model.model, model.processor
     subject = ExitModel(
         model, exits=options.exits, criterion=criterion, processor=processor, part=part, blocks=blocks, norm=norm,
@@ -160,9 +164,11 @@ def _report(model: ExitModel, read: Validation, options: ExitOptions, place: Pat
         notes=(*read.notes, *raced.notes),
     )
     if place is not None:
+        if (place / MODEL / FILE).is_file():
+            shutil.rmtree(place / MODEL)  # of an earlier report in this place
+        if folder is not None:
+            model.use(calibration).save_pretrained(folder)
         report.save(place)
-    if folder is not None:
-        model.use(calibration).save_pretrained(folder)
     return report
 
 

@@ -48,10 +48,18 @@ def forward(module: nn.Module, inputs: Inputs, **extra: object) -> object:
     """Run a module on a batch, passing only what its `forward` names, without caches and gradients."""
     if inputs.positional is not None:
         return module(inputs.positional)
-    named = {k: v for k, v in {**inputs.named, **extra}.items() if accepts(module, k)}
+    named = {k: fitted(module, v) for k, v in {**inputs.named, **extra}.items() if accepts(module, k)}
     if accepts(module, "use_cache"):
         named["use_cache"] = False
     return module(**named)
+
+
+def fitted(module: nn.Module, value: Any) -> Any:
+    """Return an input in half precision where the weights are, as sounds and images come in float32."""
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        return value
+    dtype = next((p.dtype for p in module.parameters()), value.dtype)
+    return value.to(dtype) if dtype.itemsize == 2 else value
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.errors import LayerscopeError
+from layerscope.inputs.pairs import Ids
 from layerscope.models.capture import Visit, capture, evaluating
-from layerscope.models.encode import Encoder, TextEncoder, encoder_for, frame_mask
+from layerscope.models.encode import Encoder, TextEncoder, encoder_for
 from layerscope.models.forward import Inputs
+from layerscope.models.frames import frame_mask
 from layerscope.models.lens import Lens, find_lens, token_read
 from layerscope.models.load import Loaded
 from layerscope.models.pooling import Vectors, parse
@@ -35,7 +37,7 @@ class LayeredModel:
     """A model ready for the pass.
 
     `padding`: whether right padding leaves a sample's states as they are; `batching`: whether batch-mates do.
-    `shape`: the rank of a state, 3 for tokens [B, T, D] and 2 where a sample is one vector; `tokens`: T in the probe.
+    `rank`: of a state, 3 for tokens [B, T, D] and 2 where a sample is one vector; `tokens`: T in the probe.
     """
 
     loaded: Loaded
@@ -143,7 +145,7 @@ def probe_sample(encoder: Encoder, samples: Sequence[Any]) -> Any:
     """Return the sample a model is probed with: the longest, or of texts some tokens."""
     if isinstance(encoder, TextEncoder):
         ids = next((row for row in encoder.ids(samples) if len(row) > 1), [0, 0])
-        return _Ids(tuple((ids * PROBE_TOKENS)[: min(PROBE_TOKENS, encoder.max_length)]))
+        return Ids(tuple((ids * PROBE_TOKENS)[: min(PROBE_TOKENS, encoder.max_length)]))
     lengths = encoder.lengths(samples)
     if max(lengths) == 0:
         raise LayerscopeError("the sounds are too short for this model to give a single state: give longer ones")
@@ -152,8 +154,8 @@ def probe_sample(encoder: Encoder, samples: Sequence[Any]) -> Any:
 
 def beginning(sample: Any, share: float) -> Any:
     """Return the first part of a probe's text or of a sound; of what has one size the whole."""
-    if isinstance(sample, _Ids):
-        return _Ids(sample.ids[: max(1, int(share * len(sample.ids)))])
+    if isinstance(sample, Ids):
+        return Ids(sample.ids[: max(1, int(share * len(sample.ids)))])
     wave = getattr(sample, "samples", None)
     return sample if wave is None else replace(sample, samples=wave[: max(1, int(share * len(wave)))])
 
@@ -162,12 +164,7 @@ def _beginnings(encoder: Encoder, samples: Sequence[Any]) -> Sequence[Any]:
     """Return samples, of texts only the first tokens."""
     if not isinstance(encoder, TextEncoder):
         return samples
-    return [_Ids(tuple(row[:PROBE_TOKENS])) for row in encoder.ids(samples) if row]
-
-
-@dataclass(frozen=True)
-class _Ids:
-    ids: tuple[int, ...]
+    return [Ids(tuple(row[:PROBE_TOKENS])) for row in encoder.ids(samples) if row]
 
 
 def _states(model: LayeredModel, samples: list[Any]) -> dict[str, Tensor]:
@@ -206,7 +203,7 @@ def _causal(model: LayeredModel, sample: Any) -> bool:
     if len(ids) < 3:
         return False
     other = next(i for i in ids if i != ids[-1]) if len(set(ids)) > 1 else max(0, ids[-1] - 1)
-    one, two = _states(model, [sample]), _states(model, [_Ids((*ids[:-1], other))])
+    one, two = _states(model, [sample]), _states(model, [Ids((*ids[:-1], other))])
     return all(bool(torch.equal(one[key][:, :-2], two[key][:, :-2])) for key in one)
 
 

@@ -191,7 +191,13 @@ def _shortened(lens: Lens, last: Tensor, inputs: Inputs) -> Lens:
     short = replace(lens, short=True)
     try:
         one, other = (_read(each, last, inputs) for each in (lens, short))
-    except Exception:  # a loop that counts its blocks otherwise fails in its own way
+    except (
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ):  # a loop that counts its blocks otherwise
         return lens
     return short if torch.equal(one, other) else lens
 

@@ -59,8 +59,15 @@ def against_truncation(report: ExitReport) -> list[str]:
     faster = "faster than exits" if best["measured"] > report.measured else "no faster than exits"
     return [
         f"Truncated at layer {int(best['layer'])} the model is {what} and {faster}: {percent(float(best['quality']))}, "
-        f"{times(float(best['measured']))} measured, {percent(float(best['disagreement']))} of predictions differ."
+        f"{times(float(best['measured']))} measured, {percent(float(best['disagreement']))} of predictions differ"
+        f"{_against_goal(report, float(best['disagreement']))}."
     ]
+
+
+def _against_goal(report: ExitReport, disagreement: float) -> str:
+    """Return the word on a truncated model that differs more than exits may."""
+    most = ((report.calibration or {}).get("goal") or {}).get("max_disagreement")
+    return f", which is more than the {percent(most, 2)} that exits may" if most and disagreement > most else ""
 
 
 def exits_by_speed(report: ExitReport, labelled: bool) -> pd.DataFrame:

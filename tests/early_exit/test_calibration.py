@@ -167,7 +167,7 @@ def test_what_a_calibration_tells():
         made.accuracy == (predicted == data.labels).mean() and made.full_accuracy == (data.full == data.labels).mean()
     )
     assert made.p_value == pytest.approx(binom.cdf(made.errors, 1000, 0.01)) and made.p_value <= 0.05
-    assert made.bound == upper_bound(made.errors, 1000, 0.95) <= 0.01
+    assert upper_bound(made.errors, 1000, 0.95) <= 0.01
     assert (made.n, made.depth, made.classes, made.criterion, made.goal) == (1000, 5, 3, "confidence", ONE_PERCENT)
     unlabelled = calibrate_recorded(replace(data, labels=None), [1, 3], ONE_PERCENT)
     assert unlabelled == replace(made, accuracy=None, full_accuracy=None)
@@ -222,7 +222,8 @@ def test_298_samples_are_refused_and_299_are_enough():
         calibrate_recorded(constant(298, 0), [1], ONE_PERCENT)
     made = calibrate_recorded(constant(299, 0), [1], ONE_PERCENT)
     assert made.threshold == 0.5 and made.errors == 0 and made.mean_layer == 1
-    assert made.told == "at most 1 % of predictions differ from the full model's, with 95 % confidence (0 of 299 did)"
+    differ = "at most 1 % of predictions on new samples like these differ from the full model's"
+    assert made.told == f"{differ}, with 95 % confidence (0 of 299 did)"
     with pytest.raises(LayerscopeError, match="needs 299 samples at least, and there are 0"):
         calibrate_recorded(constant(0, 0), [1], ONE_PERCENT)
 
@@ -256,7 +257,7 @@ def test_an_accuracy_that_the_full_model_lacks_is_refused_with_one_that_it_has()
     certified = float(str(refused.value).split("certifies ")[1].split(":")[0])
     made = calibrate_recorded(data, [1], Goal(min_accuracy=certified))
     assert made.errors == 20 and made.accuracy == made.full_accuracy == 0.9 and made.threshold == 0.5
-    assert made.told.endswith("of predictions are right, with 95 % confidence (180 of 200 were)")
+    assert made.told.endswith("on new samples like these are right, with 95 % confidence (180 of 200 were)")
     with pytest.raises(LayerscopeError, match="is not reached"):
         calibrate_recorded(data, [1], Goal(min_accuracy=certified + 2e-4))
     worse = replace(data, predictions=np.array([[1, 0]] * 200), scores=np.ones((200, 2)))
@@ -318,7 +319,6 @@ DAMAGED = {
     "n": [0, 10, 10**400, 500.0],
     "errors": [-1, 400, 10**6, "3"],
     "p_value": [0.5, 1e-9, None, math.nan],
-    "bound": [2.0, None],
     "tested": [-1, 1.5],
     "mean_layer": [0.0, 6.0, None],
     "disagreement": [-0.1, None],

@@ -1,6 +1,7 @@
 """Rows that leave early have the logits of the model that ends there, whatever the batch; nothing else changes."""
 
 import copy
+import pickle
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -155,6 +156,63 @@ def test_the_batch_gets_smaller_and_shorter(bert: ExitModel) -> None:
     assert [event[0] for event in seen][:3] == ["front", "block", "check"]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["bert", "modernbert", "gpt2", "llama", "vit", "wav2vec2"])
+def test_half_precision(name: str, dtype: torch.dtype) -> None:
+    module, processor = CASES[name]()
+    model = ExitModel(module.to(dtype), processor=processor)
+    inputs = batch_for(model, 4)
+    layers = torch.tensor([1, L, L - 1, 2])
+    found = model.run(inputs, range(1, L), leaving(layers))
+    inputs = replace(inputs, named={k: v.to(dtype) if v.is_floating_point() else v for k, v in inputs.named.items()})
+    for row, layer in enumerate(layers.tolist()):
+        wanted = plain(truncated(model, layer), inputs)[row].float()
+        assert float((found.logits[row].float() - wanted).norm()) < 0.05 * float(wanted.norm())
+
+
+def test_how_exits_are_read() -> None:
+    steps = {"bert": ["bert.pooler", "dropout", "classifier"], "vit": ["vit.layernorm", "classifier"], "gpt2": []}
+    for name, wanted in steps.items():
+        module, processor = CASES[name]()
+        tail = ExitModel(module, processor=processor)._tail
+        assert [step.path for step in tail.steps] == wanted and tail.skips == (not wanted)
+
+
+def test_reading_an_exit_leaves_the_states_alone() -> None:
+    module, processor = CASES["wav2vec2"]()
+    model = ExitModel(module, processor=processor)
+    inputs, seen = batch_for(model, 4), []
+    hook = module.wav2vec2.encoder.layers[1].register_forward_pre_hook(lambda _, args: seen.append(args[0].clone()))
+    model.run(inputs, (), lambda layer, logits, rows: rows < 0, lambda *_: None)
+    model.run(inputs, (1,), lambda layer, logits, rows: (rows < 0).cpu())
+    hook.remove()
+    assert torch.equal(seen[0], seen[-1])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3"])
+def test_decoders_given_positions_or_embeddings(name: str) -> None:
+    module, processor = CASES[name]()
+    model = ExitModel(module, processor=processor)
+    inputs = batch_for(model, 4)
+    ids, mask = inputs.named["input_ids"], inputs.named["attention_mask"]
+    layers = torch.tensor([1, L, L - 1, 2])
+    positions = torch.arange(ids.shape[1]).expand(ids.shape)
+    embeds = module.get_input_embeddings()(ids).detach()
+    for named in (
+        {"input_ids": ids, "attention_mask": mask, "position_ids": positions},
+        {
+            "input_ids": ids.flip(1),
+            "attention_mask": mask.flip(1),
+            "position_ids": (mask.flip(1).cumsum(1) - 1).clamp_min(0),
+        },
+        {"inputs_embeds": embeds, "attention_mask": mask},
+    ):
+        batch = Inputs(named, mask=named["attention_mask"])
+        found = model.run(batch, range(1, L), leaving(layers))
+        wanted = [plain(truncated(model, layer), batch)[row] for row, layer in enumerate(layers.tolist())]
+        close(found.logits, torch.stack(wanted))
+
+
 def test_switched_off_it_is_the_model_itself() -> None:
     module, processor = CASES["bert"]()
     model = ExitModel(module, processor=processor)
@@ -179,7 +237,9 @@ def test_it_is_called_as_the_classifier_is(bert: ExitModel) -> None:
     assert torch.equal(model(ids, mask).logits, named.logits)
     assert torch.equal(model(ids, mask, return_dict=False)[0], named.logits)
     labels = torch.tensor([0, 1, 2, 3])
-    assert torch.allclose(model(ids, mask, labels=labels).loss, nn.functional.cross_entropy(named.logits, labels))
+    loss = nn.functional.cross_entropy(named.logits, labels)
+    assert torch.allclose(model(ids, mask, labels=labels).loss, loss)
+    assert torch.allclose(model(ids, mask, None, None, None, labels).loss, loss)
     embeds = bert.model.get_input_embeddings()(ids)
     close(model(inputs_embeds=embeds, attention_mask=mask).logits, named.logits)
     assert torch.equal(named.prediction, named.logits.argmax(-1))
@@ -254,18 +314,60 @@ def test_threads_wait_for_each_other(bert: ExitModel) -> None:
     batches = [batch_for(bert, 5, seed) for seed in range(4)]
     model, other = bert.leave((1, 2, 3), 0.26), copy.copy(bert)
     wanted = [model(**inputs.named).logits for inputs in batches]
+    off = copy.copy(bert).leave((), 0.5)
+    wanted += [plain(bert.model, inputs) for inputs in batches]
     found: dict[int, Tensor] = {}
 
     def work(i: int) -> None:
         for _ in range(5):
-            found[i] = (model if i % 2 else other)(**batches[i].named).logits
+            found[i] = (off if i > 3 else model if i % 2 else other)(**batches[i % 4].named).logits
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(torch.equal(found[i], wanted[i]) for i in range(4))
+    assert all(torch.equal(found[i], wanted[i]) for i in range(8))
+
+
+def test_a_trainer_predicts_with_it(tmp_path: Path) -> None:
+    module, processor = CASES["bert"]()
+    model = ExitModel(module, processor=processor)
+    first = plain(truncated(model, 1), batch_for(model, 20)).softmax(-1).amax(-1)
+    model.leave(threshold=float(first.median()))
+    rows = [dict(processor(text), labels=i % CLASSES) for i, text in enumerate(samples_for(model, 20))]
+    arguments = hf.TrainingArguments(tmp_path, per_device_eval_batch_size=8, report_to="none", use_cpu=True)
+    trainer = hf.Trainer(model, arguments, processing_class=processor)
+    found = trainer.predict(rows)
+    logits, layers = found.predictions[0], found.predictions[2]
+    wanted = [model(**processor(text, return_tensors="pt")) for text in samples_for(model, 20)]
+    np.testing.assert_allclose(logits, torch.cat([out.logits for out in wanted]).numpy(), atol=1e-5)
+    assert layers.tolist() == [int(out.exit_layer) for out in wanted] and len(set(layers.tolist())) > 1
+    assert found.metrics["test_loss"] > 0
+
+
+def test_copies_pickles_and_gradients_after_it(bert: ExitModel) -> None:
+    model = bert.leave((1, 3), 0.25)
+    inputs = batch_for(model, 4)
+    wanted = model(**inputs.named).logits
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), ExitModel(model).leave((1, 3), 0.25)):
+        assert isinstance(other, ExitModel) and (other.exits, other.threshold) == ((1, 3), 0.25)
+        assert torch.equal(other(**inputs.named).logits, wanted)
+    probe = nn.Linear(CLASSES, 2)
+    probe(model(**inputs.named).logits).sum().backward()
+    assert probe.weight.grad is not None
+
+
+def test_weights_that_are_not_numbers_and_compiled_models() -> None:
+    module, processor = CASES["bert"]()
+    with pytest.raises(LayerscopeError, match="is compiled: give the model as it was before torch.compile"):
+        ExitModel(torch.compile(module), processor=processor)
+    with torch.no_grad():
+        module.classifier.weight.fill_(float("nan"))
+    with pytest.raises(
+        LayerscopeError, match="cannot leave early: the model's head gives NaN or infinity; look at its"
+    ):
+        ExitModel(module, processor=processor)
 
 
 def test_pipelines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +395,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     encoder = model.layered.encoder
     recorded = record(model, [encoder.batch(corpus[i : i + 50]) for i in range(0, 400, 50)])
     made = calibrate_recorded(recorded, (1, 2), Goal(max_disagreement=0.9))
-    made = replace(made, fingerprint=fingerprint(model.model))
+    made = replace(made, fingerprint=fingerprint(model.model), dtype="float32")
     model.use(made).save_pretrained(tmp_path / "exits")
     again = ExitModel.from_pretrained(tmp_path / "exits")
     assert (again.exits, again.threshold, again.criterion) == ((1, 2), made.threshold, "confidence")
@@ -305,6 +407,9 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     assert torch.equal(plain(whole, inputs), plain(model.model, inputs))
     half = ExitModel.from_pretrained(tmp_path / "exits", dtype="bfloat16")
     assert half.threshold == made.threshold and half.model.dtype == torch.bfloat16
+    assert half.calibration is None, "what was certified in float32 is not for other predictions"
+    with pytest.raises(LayerscopeError, match="was made in float32, and exits runs in bfloat16"):
+        half.use(made)
 
     with pytest.raises(LayerscopeError, match="holds no early_exit.json"):
         ExitModel.from_pretrained(folder)
@@ -376,7 +481,7 @@ def test_exits_and_thresholds_that_make_no_sense(options: dict[str, Any], line: 
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({}, "no tensor was given: call it as BertForSequenceClassification is called"),
+        ({}, "no tensor was given: call it as BertForSequenceClassification is called, such as model(**batch)"),
         ({"input_ids": torch.zeros(0, 4, dtype=torch.long)}, "this batch (0, 4) has no row: leave it out"),
         ({"input_ids": torch.zeros(2, 0, dtype=torch.long)}, "this batch (2, 0) has no position: leave it out"),
         ({"input_ids": torch.ones(2, 3, dtype=torch.long), "output_hidden_states": True},
