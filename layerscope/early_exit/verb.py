@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.early_exit.calibrating import certify, parts
+from layerscope.early_exit.calibration import Calibration
 from layerscope.early_exit.choosing import Verdict
 from layerscope.early_exit.cost_model import Simulation
 from layerscope.early_exit.criteria import NEVER
@@ -133,7 +134,6 @@ def _report(model: ExitModel, read: Validation, options: ExitOptions, place: Pat
     row = curve[curve["chosen"]].iloc[0]
     verdict = Verdict(float(row["predicted"]), options.min_speedup, float(row["measured"]))
     leaving = recorded.leaves(chosen, threshold)
-    folder = place / MODEL if verdict.pays and place is not None else None
     report = ExitReport(
         model=model.layered.loaded.name,
         depth=model.depth,
@@ -153,7 +153,7 @@ def _report(model: ExitModel, read: Validation, options: ExitOptions, place: Pat
         predicted=verdict.speedup,
         measured=verdict.measured,
         exit_speedup=float(row["exit_speedup"]),
-        path=None if folder is None else str(folder),
+        path=str(place / MODEL) if verdict.pays and place is not None else None,
         accuracy=None if read.labels is None else recorded.accuracy(leaving),
         plain_accuracy=None if read.labels is None else float((recorded.full == recorded.labels).mean()),
         disagreement=float(recorded.disagrees(leaving).mean()),
@@ -164,12 +164,17 @@ def _report(model: ExitModel, read: Validation, options: ExitOptions, place: Pat
         notes=(*read.notes, *raced.notes),
     )
     if place is not None:
-        if (place / MODEL / FILE).is_file():
-            shutil.rmtree(place / MODEL)  # of an earlier report in this place
-        if folder is not None:
-            model.use(calibration).save_pretrained(folder)
-        report.save(place)
+        _write(report, model, calibration, place)
     return report
+
+
+def _write(report: ExitReport, model: ExitModel, calibration: Calibration, place: Path) -> None:
+    """Write the exit model where there is one to be, then the report; what an earlier report left there is gone."""
+    if (place / MODEL / FILE).is_file():
+        shutil.rmtree(place / MODEL)
+    if report.path is not None:
+        model.use(calibration).save_pretrained(report.path)
+    report.save(place)
 
 
 def _place(out: str | Path) -> Path:
