@@ -53,7 +53,7 @@ class ExitOptions:
             _check_whole(name, getattr(self, name), least, most, hint)
         for name, hint in SHARES.items():
             _check_number(name, getattr(self, name), hint, lambda value: 0 < value < 1)
-        _check_number("min_speedup", self.min_speedup, "1 or more, such as 1.05", lambda value: 1 <= value < math.inf)
+        _check_number("min_speedup", self.min_speedup, "more than 0, such as 1.05", lambda value: 0 < value < math.inf)
         check_criterion(self.criterion)
         if self.max_disagreement is not None and self.min_accuracy is not None:
             raise LayerscopeError("--max-disagreement and --min-accuracy are two bounds: give one of them")

@@ -73,7 +73,7 @@ def exits(
         criterion: "confidence", "margin", "entropy" or "patience".
         exits: the layers to check; None lets the measured costs choose, on samples of their own.
         samples: at most so many, seeded; None is 5,000.
-        min_speedup: from which on exits pay.
+        min_speedup: from which on exits pay; next to 0 the exit model is written whatever it wins.
         max_length: tokens of a text at most.
         text_column: of a table; None is guessed.
         label_column: of a table; None is guessed.

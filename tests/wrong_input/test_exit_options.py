@@ -24,10 +24,10 @@ OPTIONS = [
       for v in ("few", "1%", "")),
     *((o, v, f"{o} {v} makes no sense: give a share between 0 and 1, such as {e}") for o, e in SHARE.items()
       for v in ("0", "1", "-0.5", "95", "nan", "inf")),
-    ("--min-speedup", "fast", "--min-speedup 'fast' is no number: give 1 or more, such as 1.05"),
-    ("--min-speedup", "0.9", "--min-speedup 0.9 makes no sense: give 1 or more, such as 1.05"),
-    ("--min-speedup", "inf", "--min-speedup inf makes no sense: give 1 or more, such as 1.05"),
-    ("--min-speedup", "nan", "--min-speedup nan makes no sense: give 1 or more, such as 1.05"),
+    ("--min-speedup", "fast", "--min-speedup 'fast' is no number: give more than 0, such as 1.05"),
+    ("--min-speedup", "0", "--min-speedup 0 makes no sense: give more than 0, such as 1.05"),
+    ("--min-speedup", "inf", "--min-speedup inf makes no sense: give more than 0, such as 1.05"),
+    ("--min-speedup", "nan", "--min-speedup nan makes no sense: give more than 0, such as 1.05"),
     ("--criterion", "margn", "criterion 'margn' does not exist, did you mean margin? (choose confidence, margin, "
      "entropy, patience)"),
     ("--criterion", "", "criterion '' does not exist: choose confidence, margin, entropy, patience"),
