@@ -347,3 +347,9 @@ def test_a_calibration_without_or_with_another_field_is_refused():
     for other in ({**made, "layers": 3}, {name: value for name, value in made.items() if name != "n"}):
         with pytest.raises(LayerscopeError, match="its fields are others"):
             Calibration.from_json(json.dumps(other))
+
+
+def test_no_exit_is_told_as_no_exit():
+    made = calibrate_recorded(population("confidence", 400, 0), [], ONE_PERCENT)
+    assert made.threshold == NEVER and made.tested == 0
+    assert made.told == "no sample leaves early: no exit is checked"

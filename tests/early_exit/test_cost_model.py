@@ -137,6 +137,7 @@ def test_the_plain_model_runs_without_hooks() -> None:
     assert other.plain_seconds == pytest.approx(0.8 * one.plain_seconds)
     assert other.run((2,), 0.7).seconds == pytest.approx(one.run((2,), 0.7).seconds)
     assert other.run((), np.inf).speedup == 1
+    assert other.run((1, 2, 3), np.inf).speedup == 1, "an exit model that never leaves checks nothing"
     assert Times.from_dict(bare.as_dict()).bare == 0.8
     with pytest.raises(LayerscopeError, match="share 0.0 of the stages makes no sense"):
         replace(hooked, bare=0.0)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers as hf
-from tiny import classifier, llama, saved, seeded, texts, tokenizer
+from tiny import classifier, llama, saved, seeded, texts
 from torch import nn
 from typed import Printed
 
@@ -134,18 +134,6 @@ def test_exits_of_images_without_files(tmp_path: Path) -> None:
     assert report.samples == 400 and report.criterion == "margin" and report.labelled
     assert report.layers["leaving"].sum() == 400 and "400 samples of the data are taken, by seed 0" in report.notes
     assert report.path is None and set(Path.cwd().iterdir()) == before
-
-
-def test_exits_that_cannot_help_are_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A random model is never sure of what its last layer says: no exit is checked, and nothing is slower."""
-    monkeypatch.chdir("/")
-    report = layerscope.exits(
-        classifier(), texts(420, seed=5, longest=12), processor=tokenizer(special=True), progress=False, batch_size=64
-    )
-    assert report.threshold == float("inf") and not report.pays
-    assert report.predicted == 1.0, "an exit model that never leaves runs as the plain model"
-    assert report.layers["leaving"].tolist() == [0, 0, 420] and report.disagreement == 0
-    assert report.goal.startswith("no sample leaves early: ")
 
 
 def test_calibrate_gives_what_a_model_takes(folder: Path) -> None:
