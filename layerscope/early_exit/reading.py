@@ -87,10 +87,9 @@ def check_head(model: LayeredModel) -> Lens:
         raise LayerscopeError(f"{name} has no head of classes over its {model.stack.part}: give a classifier")
     if model.lens.kind == "tokens":
         raise LayerscopeError(f"{name} predicts tokens: give a model with one row of classes for each sample")
-    if getattr(config, "problem_type", None) in ("regression", "multi_label_classification"):
-        raise LayerscopeError(
-            f"{name} is made for {config.problem_type}: exits need classes of which one is right"  # type: ignore[union-attr]
-        )
+    problem = getattr(config, "problem_type", None)
+    if problem in ("regression", "multi_label_classification"):
+        raise LayerscopeError(f"{name} is made for {problem}: exits need classes of which one is right")
     return model.lens
 
 

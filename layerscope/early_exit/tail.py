@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from layerscope.early_exit.layout import Layout, Left, Place, changed, front_of
 from layerscope.models.forward import Inputs, forward
-from layerscope.models.lens import Lens, logits_of
+from layerscope.models.lens import Lens, logits_of, replaced
 from layerscope.models.stack import Stack
 from layerscope.models.trace import same, trace
 
@@ -104,14 +104,5 @@ def skipped(module: nn.Module, front: FrontShapes, left: Left, states: Tensor) -
     def stand_in(name: str) -> Callable[..., Any]:
         return lambda *_, **__: changed(front.given[name], blank, ("front", name))
 
-    children = [(name, module.get_submodule(name)) for name in front.given]
-    own = [child.__dict__.get("forward") for _, child in children]
-    for name, child in children:
-        child.forward = stand_in(name)  # type: ignore[method-assign]
-    try:
+    with replaced({module.get_submodule(name): stand_in(name) for name in front.given}):
         yield
-    finally:
-        for (_, child), forward_of_its_own in zip(children, own, strict=True):
-            del child.__dict__["forward"]
-            if forward_of_its_own is not None:  # accelerate's hooks put one there
-                child.forward = forward_of_its_own  # type: ignore[method-assign]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -79,17 +79,23 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor, short: bool = False
 
     paths = list(dict.fromkeys(stack.blocks))[: last if short else None]
     blocks = [module.get_submodule(path) for path in paths]
-    own = [block.__dict__.get("forward") for block in blocks]
-    for block in blocks:
-        block.forward = skip  # type: ignore[method-assign]
+    with replaced({block: skip for block in blocks}), _only(module, stack, blocks[0]) if short else nullcontext():
+        yield
+
+
+@contextmanager
+def replaced(forwards: Mapping[nn.Module, Callable[..., object]]) -> Iterator[None]:
+    """Within, these modules run other functions than their own `forward`."""
+    own = {module: module.__dict__.get("forward") for module in forwards}
+    for module, forward_instead in forwards.items():
+        module.forward = forward_instead  # type: ignore[method-assign]  # of this object, for this call
     try:
-        with _only(module, stack, blocks[0]) if short else nullcontext():
-            yield
+        yield
     finally:
-        for block, forward_of_its_own in zip(blocks, own, strict=True):
-            del block.__dict__["forward"]
+        for module, forward_of_its_own in own.items():
+            del module.__dict__["forward"]
             if forward_of_its_own is not None:  # accelerate's hooks put one there
-                block.forward = forward_of_its_own  # type: ignore[method-assign]
+                module.forward = forward_of_its_own  # type: ignore[method-assign]  # as it was
 
 
 @contextmanager
