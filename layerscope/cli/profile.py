@@ -75,7 +75,7 @@ def profile(  # noqa: D417
     figures: Figures = None,
     metrics: Annotated[
         str,
-        typer.Option(help="default, seven (Layer by Layer), or names with commas.", rich_help_panel=METRIC),
+        typer.Option(help="default, seven (Layer by Layer), all, or names with commas.", rich_help_panel=METRIC),
     ] = "default",
     pooling: Annotated[
         str, typer.Option(help="auto, or some of mean,cls,last,first.", rich_help_panel=METRIC)

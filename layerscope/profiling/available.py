@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Corpus
-from layerscope.metrics.registry import METRICS, choose_metrics
+from layerscope.metrics.registry import METRICS, SETS
 from layerscope.models import LayeredModel
 from layerscope.profiling.options import Options
 from layerscope.profiling.tables.labels import can_be_probed
@@ -13,7 +13,7 @@ from layerscope.profiling.tables.labels import can_be_probed
 def check_available(options: Options, model: LayeredModel, corpus: Corpus) -> list[str]:
     """Return a line for each metric asked for by name that cannot be had here; none at all is an error.
 
-    The sets "default" and "seven" take what applies, and nothing is said about the rest, but that labels are of no use.
+    A set takes what applies, and nothing is said about the rest, but that labels are of no use.
     """
     for name in ("chunk", "prompt", "max_length"):
         if getattr(options, name) and corpus.modality != "text":
@@ -25,7 +25,7 @@ def check_available(options: Options, model: LayeredModel, corpus: Corpus) -> li
     lines = [f"{name} is not measured: {reason}" for name, reason in missing.items()]
     if len(missing) == len(options.metrics):
         raise LayerscopeError(f"nothing to measure: {'; '.join(lines)}")
-    by_name = options.metrics not in (choose_metrics("default"), choose_metrics("seven"))
+    by_name = options.metrics not in SETS.values()
     if by_name:
         return lines
     useless = corpus.labels is not None and "linear_probe" in missing

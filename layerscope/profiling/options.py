@@ -59,7 +59,7 @@ class Options:
     def __post_init__(self) -> None:
         self._check_numbers()
         if not self.metrics:
-            raise LayerscopeError("no metric is asked for: give names, default or seven as --metrics")
+            raise LayerscopeError("no metric is asked for: give names, default, seven or all as --metrics")
         if self.store_dtype not in STORE_DTYPES:
             raise LayerscopeError(
                 f"--store-dtype {self.store_dtype!r} does not exist{choices(self.store_dtype, STORE_DTYPES)}"

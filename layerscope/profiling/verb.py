@@ -74,7 +74,7 @@ def profile(
             "stdlib-docs" or "digits"; None is one of the last two, by what the model reads.
         processor: tokenizer, image processor or feature extractor, where the model is an object.
         out: the run folder; None is `runs/<model>-<data>`. The same call on it goes on where it stopped.
-        metrics: "default" (all that apply), "seven" (Layer by Layer), or names.
+        metrics: "default", "seven" (Layer by Layer), "all", of each what applies; or names.
         pooling: "auto" (what the model itself uses), or some of mean, cls, last, first with commas between.
         max_length: tokens per text at most; None is the SentenceTransformer's own, else min(tokenizer, positions, 512).
         batch_size: samples per forward; None fits them to their length.

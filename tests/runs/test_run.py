@@ -330,7 +330,7 @@ def test_an_order_asked_for_twice_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"metrics": []}, "no metric is asked for: give names, default or seven as --metrics"),
+        ({"metrics": []}, "no metric is asked for: give names, default, seven or all as --metrics"),
         ({"batch_size": "8"}, "--batch-size '8' is no whole number: give 1 or more"),
         ({"samples": 2.5}, "--samples 2.5 is no whole number: give 2 or more, or all"),
         ({"pooling": ("mean", "last")}, "pooling ('mean', 'last') is no text: give auto, or names with commas"),

@@ -25,7 +25,7 @@ TOO_LOW = {"--samples": "1", "--view-samples": "1", "--chunk": "1", "--views": "
 TOO_HIGH = {"--views": "1001", "--seed": "4294967296"}
 NO_NUMBERS = ["many", "nan", "inf", "1.5", "1e3", ""]
 
-METRIC_NAMES = f"choose from default, seven, {', '.join(METRICS)}"
+METRIC_NAMES = f"choose from default, seven, all, {', '.join(METRICS)}"
 POOLINGS = "choose auto or some of mean, cls, last, first"
 DTYPES = "choose auto, float32, float16, bfloat16, float64"
 STORED = "choose float32, float16"
@@ -69,8 +69,8 @@ OPTIONS: list[tuple[str, str, str]] = [
     ("--metrics", "CKA", f"metric 'CKA' does not exist, did you mean cka? ({METRIC_NAMES})"),
     ("--metrics", "defualt", f"metric 'defualt' does not exist, did you mean default? ({METRIC_NAMES})"),
     ("--metrics", "x", f"metric 'x' does not exist: {METRIC_NAMES}"),
-    ("--metrics", "", "no metric is asked for: give names, default or seven as --metrics"),
-    ("--metrics", ",", "no metric is asked for: give names, default or seven as --metrics"),
+    ("--metrics", "", "no metric is asked for: give names, default, seven or all as --metrics"),
+    ("--metrics", ",", "no metric is asked for: give names, default, seven or all as --metrics"),
     (
         "--metrics",
         "linear_probe",

@@ -1,0 +1,1 @@
+"""Every metric a run can hold, a module for each kind of what they are computed from."""
