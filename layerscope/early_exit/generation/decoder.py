@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layerscope.early_exit.agreement import expected_at
-from layerscope.early_exit.depth import find_depth
+from layerscope.early_exit.truncation.agreement import expected_at
+from layerscope.early_exit.truncation.depth import find_depth
 from layerscope.errors import LayerscopeError
 from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerscope.early_exit.agreement import EXACT, HALF, Expected, ending_at
-from layerscope.early_exit.checkpoint import check_checkpoint, save, save_processors
-from layerscope.early_exit.depth import Depth
-from layerscope.early_exit.source import Source
+from layerscope.early_exit.truncation.agreement import EXACT, HALF, Expected, ending_at
+from layerscope.early_exit.truncation.checkpoint import check_checkpoint, save, save_processors
+from layerscope.early_exit.truncation.depth import Depth
+from layerscope.early_exit.truncation.source import Source
 from layerscope.errors import LayerscopeError
 from layerscope.models.pooling import pool
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from layerscope.early_exit.decoder import open_decoder, open_language_model, read
-from layerscope.early_exit.decoding import continued, greedy, sampled
-from layerscope.early_exit.truncation import checked_layers
+from layerscope.early_exit.generation.decoder import open_decoder, open_language_model, read
+from layerscope.early_exit.generation.decoding import continued, greedy, sampled
+from layerscope.early_exit.truncation.verb import checked_layers
 from layerscope.errors import LayerscopeError
 from layerscope.models import LayeredModel, LoadOptions, Override
 from layerscope.models.capture import evaluating

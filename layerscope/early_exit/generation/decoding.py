@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.early_exit.decoder import Decoder
+from layerscope.early_exit.generation.decoder import Decoder
 from layerscope.errors import LayerscopeError
 
 Choose = Callable[[Tensor, Tensor], Tensor]

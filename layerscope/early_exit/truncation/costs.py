@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from layerscope.early_exit.agreement import expected_at
-from layerscope.early_exit.depth import find_depth
-from layerscope.early_exit.figures import called, megabytes, told
-from layerscope.early_exit.source import Source
-from layerscope.early_exit.speed import milliseconds, parameters, plain_run, workload
+from layerscope.early_exit.truncation.agreement import expected_at
+from layerscope.early_exit.truncation.depth import find_depth
+from layerscope.early_exit.truncation.figures import called, megabytes, told
+from layerscope.early_exit.truncation.source import Source
+from layerscope.early_exit.truncation.speed import milliseconds, parameters, plain_run, workload
 from layerscope.models.capture import evaluating
 
 

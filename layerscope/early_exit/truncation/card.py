@@ -7,8 +7,8 @@ import string
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from layerscope.early_exit.figures import Truncated
-from layerscope.early_exit.source import Source
+from layerscope.early_exit.truncation.figures import Truncated
+from layerscope.early_exit.truncation.source import Source
 from layerscope.models.mean_head import is_mean_head
 
 WARNING = (

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from layerscope.early_exit.source import Source
+from layerscope.early_exit.truncation.source import Source
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
 from layerscope.models.forward import Inputs, forward

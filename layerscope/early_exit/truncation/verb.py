@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from layerscope.early_exit.agreement import Expected, expected_at
-from layerscope.early_exit.card import write_card
-from layerscope.early_exit.checkpoint import write_checkpoint
-from layerscope.early_exit.depth import Depth, find_depth
-from layerscope.early_exit.figures import Made, Truncated, measure
-from layerscope.early_exit.onnx_file import write_onnx
-from layerscope.early_exit.sentence import write_sentence_transformer
-from layerscope.early_exit.source import Source, open_source
+from layerscope.early_exit.truncation.agreement import Expected, expected_at
+from layerscope.early_exit.truncation.card import write_card
+from layerscope.early_exit.truncation.checkpoint import write_checkpoint
+from layerscope.early_exit.truncation.depth import Depth, find_depth
+from layerscope.early_exit.truncation.figures import Made, Truncated, measure
+from layerscope.early_exit.truncation.onnx_file import write_onnx
+from layerscope.early_exit.truncation.sentence import write_sentence_transformer
+from layerscope.early_exit.truncation.source import Source, open_source
 from layerscope.errors import LayerscopeError, choices
 from layerscope.models import LoadOptions, Override
 from layerscope.models.load import without_bars

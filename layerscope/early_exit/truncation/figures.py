@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from layerscope.early_exit.checkpoint import auto_class
-from layerscope.early_exit.depth import Depth
-from layerscope.early_exit.onnx_file import onnx_run, weights_in
-from layerscope.early_exit.source import Source
-from layerscope.early_exit.speed import (
+from layerscope.early_exit.truncation.checkpoint import auto_class
+from layerscope.early_exit.truncation.depth import Depth
+from layerscope.early_exit.truncation.onnx_file import onnx_run, weights_in
+from layerscope.early_exit.truncation.source import Source
+from layerscope.early_exit.truncation.speed import (
     Workload,
     machine,
     milliseconds,

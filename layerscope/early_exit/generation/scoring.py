@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from layerscope.early_exit.decoder import open_language_model, read
-from layerscope.early_exit.truncation import checked_layers
+from layerscope.early_exit.generation.decoder import open_language_model, read
+from layerscope.early_exit.truncation.verb import checked_layers
 from layerscope.errors import LayerscopeError
 from layerscope.evaluation.texts import batches_of
 from layerscope.inputs.pairs import Ids

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerscope.early_exit.agreement import base_of
-from layerscope.early_exit.checkpoint import save_processors
-from layerscope.early_exit.depth import Depth, shallower
-from layerscope.early_exit.source import Source
-from layerscope.early_exit.speed import Workload
+from layerscope.early_exit.truncation.agreement import base_of
+from layerscope.early_exit.truncation.checkpoint import save_processors
+from layerscope.early_exit.truncation.depth import Depth, shallower
+from layerscope.early_exit.truncation.source import Source
+from layerscope.early_exit.truncation.speed import Workload
 from layerscope.errors import LayerscopeError
 
 FILE = "model.onnx"

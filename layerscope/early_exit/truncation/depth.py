@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.early_exit.agreement import Expected, agrees, states_of
+from layerscope.early_exit.truncation.agreement import Expected, agrees, states_of
 from layerscope.errors import LayerscopeError
 from layerscope.models.forward import Inputs, forward
 from layerscope.models.stack import Stack
