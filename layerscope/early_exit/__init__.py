@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from layerscope.early_exit.calibration import Calibration
     from layerscope.early_exit.exit_model import ExitModel, ExitOutput
     from layerscope.early_exit.exit_report import ExitReport, open_exit_report
-    from layerscope.early_exit.generation.verb import Generated, generate
     from layerscope.early_exit.generation.scoring import Scores, score
+    from layerscope.early_exit.generation.verb import Generated, generate
     from layerscope.early_exit.truncation.verb import Truncated, truncate, truncate_layers
     from layerscope.early_exit.verb import exits
 

@@ -10,7 +10,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from layerscope.early_exit.truncation.agreement import Expected, agrees, base_of, difference, holds, states_of, tensors_in
+from layerscope.early_exit.truncation.agreement import (
+    Expected,
+    agrees,
+    base_of,
+    difference,
+    holds,
+    states_of,
+    tensors_in,
+)
 from layerscope.early_exit.truncation.depth import Depth, shallower
 from layerscope.early_exit.truncation.source import Source
 from layerscope.errors import LayerscopeError
