@@ -5,8 +5,11 @@ from layerscope.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, as_result, centred
 from layerscope.metrics.spectrum import singular_values
 
+FIT = (10, 100)
+"""Ranks that the line is fitted on, as published."""
 
-def alpha_req(Z: Array, fit: tuple[int, int] = (10, 100)) -> float | Tensor:
+
+def alpha_req(Z: Array, fit: tuple[int, int] = FIT) -> float | Tensor:
     """Return the exponent alpha of the power law l_i ~ i^-alpha that the covariance's eigenvalues follow.
 
     `Z` is `[..., N, D]`. log l is fitted by a line in log i over the ranks `fit` (from 1, both ends
@@ -27,7 +30,7 @@ def fitted_ranks(count: int, width: int, fit: tuple[int, int]) -> tuple[int, int
     return fit[0], min(fit[1], count - 1, width)
 
 
-def power_law(values: Tensor, count: int, fit: tuple[int, int] = (10, 100)) -> Tensor:
+def power_law(values: Tensor, count: int, fit: tuple[int, int] = FIT) -> Tensor:
     """Return `alpha_req` `[...]` of the singular values `[..., K]`, descending, of `count` centred rows of K or more.
 
     Raises `LayerscopeError` for a `fit` that holds fewer than two ranks.
