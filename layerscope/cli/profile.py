@@ -87,6 +87,10 @@ def profile(  # noqa: D417
         bool,
         typer.Option("--exclude-sinks", help="Leave out tokens of over 10x the median norm.", rich_help_panel=METRIC),
     ] = False,
+    prefixes: Annotated[
+        str | None,
+        typer.Option(help="Prompt entropy of the first N tokens too, such as 8,16,32.", rich_help_panel=METRIC),
+    ] = None,
     views: Annotated[
         str, typer.Option(help="Augmentations per sample; 0: none.", metavar=WHOLE, rich_help_panel=METRIC)
     ] = "2",
@@ -138,9 +142,9 @@ def profile(  # noqa: D417
         view_samples=usage.whole(view_samples), view_kinds=usage.names(view_kinds, "--view-kinds"),
         view_share=usage.fraction(view_share), alpha=usage.numbers(alpha, "--alpha"), seed=usage.whole(seed),
         entropy_samples=usage.whole(entropy_samples), chunk=usage.whole(chunk), dtype=dtype, device=device,
-        exclude_sinks=exclude_sinks, store_dtype=store_dtype, lens_tokens=lens_tokens, prompt=prompt,
-        text_column=text_column, label_column=label_column, part=part, blocks=blocks, norm=norm, revision=revision,
-        trust_remote_code=trust_remote_code, allow_pickle=allow_pickle,
+        exclude_sinks=exclude_sinks, prefixes=usage.wholes(prefixes, "--prefixes"), store_dtype=store_dtype,
+        lens_tokens=lens_tokens, prompt=prompt, text_column=text_column, label_column=label_column, part=part,
+        blocks=blocks, norm=norm, revision=revision, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle,
         command=shlex.join(["layerscope", *sys.argv[1:]]),
     )  # fmt: skip
     output.finish(run, figures, as_json)

@@ -45,6 +45,11 @@ def numbers(text: str, option: str) -> list[float]:
         ) from None
 
 
+def wholes(text: str | None, option: str) -> list[Any] | None:
+    """Return the whole numbers in a text with commas; what is none stays text, which the options refuse by name."""
+    return None if text is None else [whole(part) for part in names(text, option) or ()]
+
+
 def told(error: Any) -> str:
     """Return what a usage error of the parser says, with the near name and the mend."""
     kind, context = type(error).__name__, error.ctx

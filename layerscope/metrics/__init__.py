@@ -1,3 +1,5 @@
+from layerscope.metrics.alpha_req import alpha_req
+from layerscope.metrics.anisotropy import anisotropy
 from layerscope.metrics.cka import cka, cka_minibatch
 from layerscope.metrics.cosine_similarity import cosine_similarity
 from layerscope.metrics.curvature import curvature, zero_differences
@@ -8,19 +10,26 @@ from layerscope.metrics.effective_rank import effective_rank
 from layerscope.metrics.exits import exit_parameters, exit_speedup
 from layerscope.metrics.generated_text import coherence, diversity
 from layerscope.metrics.infonce import infonce, infonce_bound
+from layerscope.metrics.intrinsic_dimension import intrinsic_dimension
 from layerscope.metrics.label_probability import label_probability
 from layerscope.metrics.layer_accuracy import layer_accuracy
 from layerscope.metrics.lidar import lidar
 from layerscope.metrics.matrix_entropy import matrix_entropy
+from layerscope.metrics.nesum import nesum
 from layerscope.metrics.neural_collapse import NeuralCollapse, neural_collapse
+from layerscope.metrics.norms import Norms, norms
 from layerscope.metrics.perplexity import perplexity
 from layerscope.metrics.progression import line_distance, norm_ratio, straightness
 from layerscope.metrics.prompt_entropy import prompt_entropy
+from layerscope.metrics.rankme import rankme
 from layerscope.metrics.saturation_layer import saturation_layer
 from layerscope.metrics.similarity import cosine_pairs, cosine_to, similarity_matrix
 
 __all__ = [
     "NeuralCollapse",
+    "Norms",
+    "alpha_req",
+    "anisotropy",
     "cka",
     "cka_minibatch",
     "coherence",
@@ -37,15 +46,19 @@ __all__ = [
     "exit_speedup",
     "infonce",
     "infonce_bound",
+    "intrinsic_dimension",
     "label_probability",
     "layer_accuracy",
     "lidar",
     "line_distance",
     "matrix_entropy",
+    "nesum",
     "neural_collapse",
     "norm_ratio",
+    "norms",
     "perplexity",
     "prompt_entropy",
+    "rankme",
     "saturation_layer",
     "similarity_matrix",
     "straightness",

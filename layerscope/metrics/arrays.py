@@ -97,27 +97,34 @@ def centred(rows: Tensor) -> Tensor:
     return moved - moved.mean(dim=-2, keepdim=True)
 
 
+def real_mask(tokens: Tensor, mask: Array | None) -> Tensor:
+    """Return which of tokens `[..., T, D]` are real as booleans `[..., T]`; `mask` (None: all) broadcasts to them.
+
+    Raises `LayerscopeError` where the mask does not fit the tokens.
+    """
+    real = torch.as_tensor(True if mask is None else mask).to(tokens.device) != 0
+    try:
+        return real.expand(tokens.shape[:-1])
+    except RuntimeError:
+        raise LayerscopeError(
+            f"mask has shape {tuple(real.shape)} and tokens {tuple(tokens.shape)}: give a mask with one entry per token"
+        ) from None
+
+
 def real_first(tokens: Tensor, mask: Array | None) -> tuple[Tensor, Tensor]:
     """Return tokens `[..., T, D]` with the real ones moved to the front in order, and their number `[...]`.
 
     `mask` `[..., T]` (True or non-zero = real) broadcasts over the leading dimensions. What stands after
     the real tokens is unspecified. Raises `LayerscopeError` where the mask does not fit the tokens.
     """
-    length = tokens.shape[-2]
     if mask is None:
-        return tokens, torch.full(tokens.shape[:-2], length, device=tokens.device)
-    real = torch.as_tensor(mask).to(tokens.device) != 0
-    try:
-        counts = real.sum(-1).expand(tokens.shape[:-2])
-        real.expand(tokens.shape[:-1])
-    except RuntimeError:
-        raise LayerscopeError(
-            f"mask has shape {tuple(real.shape)} and tokens {tuple(tokens.shape)}: give a mask with one entry per token"
-        ) from None
+        return tokens, torch.full(tokens.shape[:-2], tokens.shape[-2], device=tokens.device)
+    real = real_mask(tokens, mask)
+    counts = real.sum(-1)
     if bool((real[..., 1:] <= real[..., :-1]).all()):
         return tokens, counts
     order = torch.argsort(real.logical_not().to(torch.uint8), dim=-1, stable=True)
-    return torch.gather(tokens, -2, order.expand(tokens.shape[:-1])[..., None].expand(tokens.shape)), counts
+    return torch.gather(tokens, -2, order[..., None].expand(tokens.shape)), counts
 
 
 def _read(values: Array) -> Tensor:

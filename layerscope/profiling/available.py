@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Corpus
+from layerscope.metrics.alpha_req import FIT
 from layerscope.metrics.registry import METRICS, SETS
 from layerscope.models import LayeredModel
 from layerscope.profiling.options import Options
@@ -45,6 +46,8 @@ def _lack(name: str, options: Options, model: LayeredModel, corpus: Corpus) -> s
         return "the states of this model have no tokens"
     if needs == "lens" and model.lens is None:
         return f"{model.loaded.name} has no head over these layers"
+    if name == "alpha_req" and min(len(corpus) - 1, model.stack.width) <= FIT[0]:
+        return f"it needs {FIT[0] + 2} samples or more of {FIT[0] + 1} features or more"
     if name == "perplexity" and not model.is_language_model:
         return f"{model.loaded.name} does not predict the next token"
     return None

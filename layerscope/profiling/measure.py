@@ -7,15 +7,20 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from layerscope.metrics.arrays import real_first, real_mask
 from layerscope.metrics.curvature import curvature_and_zeros
+from layerscope.metrics.norms import is_sink, summary
 from layerscope.metrics.prompt_entropy import entropy_of_grams, gram_side, token_gram
 from layerscope.models.forward import Inputs
 from layerscope.models.pooling import pool
 from layerscope.profiling.job import Job
 from layerscope.runs.folder import packed
 
-SINK = 10.0
-"""A token is a sink where its norm is this many times its sample's median at that layer."""
+NORMS = {"norm_mean": "mean", "norm_median": "median", "norm_max": "maximum", "sink_share": "sink_share"}
+"""Metrics of token norms, and what each is called where they are computed."""
+
+Prompts = tuple[str, int | None]
+"""A site, and how many of each sample's first tokens are meant; None is all."""
 
 
 class BatchMeasure:
@@ -33,23 +38,24 @@ class BatchMeasure:
         self.positions = torch.tensor(rows["position"].to_numpy(), device=model.device) if "position" in rows else None
         self.pooled: dict[str, list[Tensor]] = {}
         self.scalars: dict[str, list[Tensor]] = {}
-        self.grams: dict[str, list[Tensor]] = {}
-        self.lengths: dict[str, list[Tensor]] = {}
+        self.grams: dict[Prompts, list[Tensor]] = {}
+        self.lengths: dict[Prompts, list[Tensor]] = {}
+        self.sides: dict[Prompts, str] = {}
         self.means: list[Tensor] = []
         self.lens_states: list[Tensor] = []
-        self.side = "tokens"
         self.masked: tuple[()] | tuple[Tensor | None] = ()
 
     def visit(self, layer: int, site: str, tokens: Tensor) -> None:
         """Take what is asked for from the states of one layer."""
         final = site == "normed" and layer == self.model.stack.depth
         mask = self._real(tokens)
-        used = self._without_sinks(tokens, mask, site) if self.options.exclude_sinks and tokens.ndim == 3 else mask
+        kept = self.original and tokens.ndim == 3 and (site == "raw" or final)
+        used = self._norms(site, tokens, mask, kept) if tokens.ndim == 3 else mask
         for name in self.poolings:
             self._keep(f"{site}.{name}", pool(tokens, used if name == "mean" else mask, name, self.positions))
         if "mean" not in self.poolings or self.options.exclude_sinks:
             self.means.append(pool(tokens, mask, "mean"))  # sees every token, so that no NaN goes unseen
-        if self.original and tokens.ndim == 3 and (site == "raw" or final):
+        if kept:
             self._token_metrics(site, tokens, mask, used)
         if self.original and site == "raw" and self._reads():
             self.lens_states.append(self._lens_rows(tokens))
@@ -61,8 +67,8 @@ class BatchMeasure:
             out |= packed(key, torch.stack(layers), getattr(torch, self.options.store_dtype))
         for key, layers in self.scalars.items():
             out[key] = torch.stack(layers)
-        for site, grams in self.grams.items():
-            out |= self._entropies(site, torch.stack(grams))
+        for prompts, grams in self.grams.items():
+            out |= self._entropies(prompts, torch.stack(grams))
         if self.lens_states:
             out |= self._lens(torch.stack(self.lens_states))
         return {k: v.cpu() for k, v in {**out, "broken": self._first_broken()}.items()}
@@ -84,39 +90,56 @@ class BatchMeasure:
             self.scalars.setdefault(f"curvature.{site}", []).append(angle.float())
             self.scalars.setdefault(f"zero_steps.{site}", []).append(zeros.float())
         if "prompt_entropy" in self.options.metrics:
-            self.side = gram_side(*tokens.shape[-2:])
-            self.grams.setdefault(site, []).append(token_gram(tokens, used))
-            every = torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
-            self.lengths.setdefault(site, []).append(every if used is None else used.sum(1))
+            self._keep_grams(site, tokens, used)
 
-    def _entropies(self, site: str, grams: Tensor) -> dict[str, Tensor]:
+    def _keep_grams(self, site: str, tokens: Tensor, used: Tensor | None) -> None:
+        """The Grams of the samples, and of their first tokens where prefixes are asked for."""
+        every = torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
+        lengths = every if used is None else used.sum(1)
+        self._keep_gram((site, None), tokens, used, lengths)
+        first = real_first(tokens, used)[0] if self.options.prefixes else tokens
+        for prefix in self.options.prefixes or ():
+            self._keep_gram((site, prefix), first[:, :prefix], None, torch.where(lengths >= prefix, prefix, 0))
+
+    def _keep_gram(self, key: Prompts, tokens: Tensor, used: Tensor | None, lengths: Tensor) -> None:
+        self.sides[key] = gram_side(*tokens.shape[-2:])
+        self.grams.setdefault(key, []).append(token_gram(tokens, used))
+        self.lengths.setdefault(key, []).append(lengths)
+
+    def _entropies(self, key: Prompts, grams: Tensor) -> dict[str, Tensor]:
         """S_α of all layers at once; on a GPU eigenvalues are the cost, so S₁ takes a seeded share of the samples."""
         out: dict[str, Tensor] = {}
+        site, prefix = key
         for alpha in self.options.alpha:
             every = alpha == 2.0 or "entropy" not in self.rows
             chosen = slice(None) if every else np.flatnonzero(self.rows["entropy"].to_numpy())
             values = grams.new_full(grams.shape[:2], torch.nan)
-            values[:, chosen] = self._entropy(grams[:, chosen], [n[chosen] for n in self.lengths[site]], alpha)
-            out[f"prompt_entropy.alpha={alpha:g}.{site}"] = values.float()
+            values[:, chosen] = self._entropy(key, grams[:, chosen], [n[chosen] for n in self.lengths[key]], alpha)
+            variant = f"alpha={alpha:g}" if prefix is None else f"alpha={alpha:g},prefix={prefix}"
+            out[f"prompt_entropy.{variant}.{site}"] = values.float()
         return out
 
-    def _entropy(self, grams: Tensor, lengths: list[Tensor], alpha: float) -> Tensor:
+    def _entropy(self, key: Prompts, grams: Tensor, lengths: list[Tensor], alpha: float) -> Tensor:
+        side = self.sides[key]
         if not self.options.exclude_sinks:
-            return entropy_of_grams(grams, lengths[0], alpha, side=self.side)
+            return entropy_of_grams(grams, lengths[0], alpha, side=side)
         # without its sinks a sample has another number of tokens at every layer
         layers = zip(grams, lengths, strict=True)
-        return torch.stack([entropy_of_grams(gram, n, alpha, side=self.side) for gram, n in layers])
+        return torch.stack([entropy_of_grams(gram, n, alpha, side=side) for gram, n in layers])
 
-    def _without_sinks(self, tokens: Tensor, mask: Tensor | None, site: str) -> Tensor:
-        """Return the mask without tokens whose norm is far above their sample's median, and count them."""
-        norms = tokens.float().norm(dim=-1)
-        real = torch.ones_like(norms, dtype=torch.bool) if mask is None else mask.bool()
-        median = norms.masked_fill(~real, torch.nan).nanquantile(0.5, 1, keepdim=True)
-        sinks = real & (norms > SINK * median)
-        if self.original and site == "raw":
-            self.scalars.setdefault("sinks.raw", []).append(sinks.sum(1).float())
-        kept: Tensor = (real & ~sinks).long()
-        return kept
+    def _norms(self, site: str, tokens: Tensor, mask: Tensor | None, kept: bool) -> Tensor | None:
+        """Keep norms and number of sinks where they are asked for; return which tokens entropies and means take."""
+        wanted = [name for name in NORMS if name in self.options.metrics]
+        if not wanted and not self.options.exclude_sinks:
+            return mask
+        norms, real = torch.linalg.vector_norm(tokens, dim=-1, dtype=torch.float32), real_mask(tokens, mask)
+        sinks = is_sink(norms, real)
+        if kept:
+            found = summary(norms, real) if wanted else None
+            for name in wanted:
+                self.scalars.setdefault(f"{name}.{site}", []).append(getattr(found, NORMS[name]))
+            self.scalars.setdefault(f"sinks.{site}", []).append(sinks.sum(1).float())
+        return (real & ~sinks).long() if self.options.exclude_sinks else mask
 
     def _reads(self) -> bool:
         return self.model.lens is not None and self.options.wants("lens")

@@ -47,6 +47,7 @@ class Options:
     seed: int = 0
     alpha: tuple[float, ...] = (1.0,)
     exclude_sinks: bool = False
+    prefixes: tuple[int, ...] | None = None
     store_dtype: str = "float32"
     lens_tokens: int | Literal["auto"] | None = "auto"
     entropy_samples: int | None = None
@@ -58,6 +59,7 @@ class Options:
 
     def __post_init__(self) -> None:
         self._check_numbers()
+        self._check_prefixes()
         if not self.metrics:
             raise LayerscopeError("no metric is asked for: give names, default, seven or all as --metrics")
         if self.store_dtype not in STORE_DTYPES:
@@ -86,6 +88,13 @@ class Options:
         if not 0 < self.view_share <= 1:
             raise LayerscopeError(f"--view-share {self.view_share:g} makes no sense: give more than 0 and at most 1")
 
+    def _check_prefixes(self) -> None:
+        for prefix in self.prefixes or ():
+            if isinstance(prefix, bool) or not isinstance(prefix, (int, np.integer)) or prefix < 1:
+                raise LayerscopeError(f"--prefixes {prefix!r} makes no sense: give numbers of tokens, such as 8,16,32")
+        if self.prefixes and "prompt_entropy" not in self.metrics:
+            raise LayerscopeError("--prefixes is of prompt_entropy: add it to --metrics, or leave the option out")
+
     def wants(self, needs: str) -> bool:
         """Return whether some metric of this kind was asked for."""
         return any(METRICS[name].needs == needs for name in self.metrics)
@@ -101,6 +110,7 @@ def options_from(
     alpha: float | Iterable[float],
     lens_tokens: int | str | None,
     view_kinds: str | Iterable[str] | None,
+    prefixes: Iterable[int] | None,
     **others: Any,
 ) -> Options:
     """Return checked options from what a caller or a command line gives."""
@@ -111,6 +121,7 @@ def options_from(
         samples=_count(samples),
         alpha=tuple(dict.fromkeys(orders)),
         view_kinds=tuple(kinds) or None,
+        prefixes=tuple(dict.fromkeys(prefixes or ())) or None,
         lens_tokens="auto" if lens_tokens == "auto" else _count(lens_tokens),
         **others,
     )

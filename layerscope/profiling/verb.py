@@ -49,6 +49,7 @@ def profile(
     seed: int = 0,
     alpha: float | Iterable[float] = 1.0,
     exclude_sinks: bool = False,
+    prefixes: Iterable[int] | None = None,
     store_dtype: str = "float32",
     lens_tokens: int | str | None = "auto",
     entropy_samples: int | None = None,
@@ -88,6 +89,7 @@ def profile(
         seed: of everything drawn.
         alpha: orders of the Rényi entropies, 1 or more.
         exclude_sinks: leave tokens of more than 10 times their sample's median norm out of entropy and mean.
+        prefixes: numbers of tokens; prompt entropy is measured over each sample's first so many as well.
         store_dtype: "float32", or "float16" (each vector's norm beside it in float32).
         lens_tokens: token positions read through a language model's head; "auto" is 1/32 of them, at most 4,096;
             None is all.
@@ -111,7 +113,7 @@ def profile(
     """
     command = command or spoken(profile, locals(), leave_out=("progress", "command"))
     options = options_from(
-        metrics, samples, alpha, lens_tokens, view_kinds, pooling=pooling, max_length=max_length,
+        metrics, samples, alpha, lens_tokens, view_kinds, prefixes, pooling=pooling, max_length=max_length,
         batch_size=batch_size, views=views, view_samples=view_samples, view_share=view_share,
         dtype=dtype, seed=seed, exclude_sinks=exclude_sinks, store_dtype=store_dtype, entropy_samples=entropy_samples,
         prompt=prompt, chunk=chunk, part=part, blocks=blocks, norm=norm,

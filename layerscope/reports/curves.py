@@ -22,9 +22,10 @@ UNITS = {
     "prompt_entropy": "nats", "dataset_entropy": "nats", "curvature": "radians", "effective_rank": "dimensions",
     "infonce": "nats", "infonce_bound": "nats", "lidar": "directions", "dime": "nats", "layer_accuracy": "%",
     "saturated": "%", "label_probability": "%", "cross_entropy": "nats", "linear_probe": "%", "knn_probe": "%",
-    "sinks": "tokens",
+    "sinks": "tokens", "sink_share": "%", "rankme": "dimensions", "anisotropy": "%",
+    "intrinsic_dimension": "dimensions",
 }  # fmt: skip
-LOWEST = ("prompt_entropy", "curvature", "infonce", "perplexity", "cross_entropy", "nc1")
+LOWEST = ("prompt_entropy", "curvature", "infonce", "perplexity", "cross_entropy", "nc1", "alpha_req")
 """What stands out in these is their minimum, in the others their maximum: a convention, not a verdict."""
 NO_CURVE = ("saturation_layer", "effective_depth", "zero_steps")
 """One number for all layers, and a count that explains the curvature's n: they stand in the table alone."""

@@ -23,6 +23,18 @@ COLUMNS = {
 }  # fmt: skip
 """The long frame: a row for each metric, layer (and second layer), site and pooling, and step of a training."""
 
+PER_SAMPLE = (
+    "prompt_entropy",
+    "curvature",
+    "norm_mean",
+    "norm_median",
+    "norm_max",
+    "sink_share",
+    "sinks",
+    "zero_steps",
+)
+"""Metrics of which a shard holds one value per sample and layer."""
+
 
 class Run:
     """What `profile` returns and `open_run` opens: every metric at every layer, and the pooled states."""
@@ -212,7 +224,7 @@ def _runs_in(folder: Path) -> list[Path]:
 
 def is_scalar(key: str) -> bool:
     """Return whether a tensor of a shard holds one value per sample and layer."""
-    return key.split(".")[0] in ("prompt_entropy", "curvature", "sinks", "zero_steps")
+    return key.split(".")[0] in PER_SAMPLE
 
 
 def parse_key(key: str) -> tuple[str, str | None, str]:

@@ -43,7 +43,7 @@ def loaded(auto: type, folder: Path, **options: object) -> nn.Module:
 
 @pytest.mark.parametrize("case", TEXT, ids=lambda case: case.name)
 @torch.no_grad()
-def test_a_text_model_without_its_last_layer(case: Case, tmp_path: Path) -> None:
+def test_trap_09_a_text_model_without_its_last_layer_is_that_layer_of_the_full_one(case: Case, tmp_path: Path) -> None:
     model = case.make()
     out = layerscope.truncate(saved(model, tmp_path / "full"), K, tmp_path / "cut", progress=False)
     ids = torch.tensor([IDS[0]])

@@ -106,3 +106,45 @@ def cosines(X, Y, center=True):
 
 def saturation(row, first_layer=1):
     return next(i for i in range(len(row)) if all(r == row[-1] for r in row[i:])) + first_layer
+
+
+def rankme(Z, eps=1e-7):
+    sizes = np.linalg.svd(np.asarray(Z, dtype=np.float64), compute_uv=False)
+    return float(np.exp(sum(-q * np.log(q) for q in sizes / sizes.sum() + eps)))
+
+
+def covariance_eigenvalues(Z):
+    return np.linalg.eigvalsh(np.cov(np.asarray(Z, dtype=np.float64), rowvar=False))[::-1]
+
+
+def anisotropy(Z):
+    values = covariance_eigenvalues(Z)
+    return float(values[0] / values.sum())
+
+
+def alpha_req(Z, fit=(10, 100)):
+    values = covariance_eigenvalues(Z)
+    ranks = np.arange(fit[0], min(fit[1], len(Z) - 1, len(values)) + 1)
+    # polyfit takes the roots of the weights
+    slope, _ = np.polyfit(np.log(ranks), np.log(values[ranks - 1]), 1, w=ranks**-0.5)
+    return -float(slope)
+
+
+def two_nn(Z, discard=0.1):
+    """Facco et al. 2017, section Methods, with every distance written out; equal rows count once."""
+    Z = np.unique(np.asarray(Z, dtype=np.float64), axis=0)
+    distances = np.array(
+        [[np.linalg.norm(a - b) if i != j else np.inf for j, b in enumerate(Z)] for i, a in enumerate(Z)]
+    )
+    nearest = np.sort(distances, axis=1)
+    ratios = np.sort(nearest[:, 1] / nearest[:, 0])
+    kept = min(int(np.ceil(len(Z) * (1 - discard))), len(Z) - 1)
+    x = np.log(ratios[:kept])
+    y = [-np.log(1 - i / len(Z)) for i in range(1, kept + 1)]
+    return float((x @ y) / (x @ x))
+
+
+def norms(tokens):
+    """Mean, median, largest norm and share of sinks of the tokens of one sample."""
+    sizes = np.sqrt((np.asarray(tokens, dtype=np.float64) ** 2).sum(-1))
+    return sizes.mean(), np.median(sizes), sizes.max(), np.mean(sizes > 10 * np.median(sizes))

@@ -47,9 +47,9 @@ def test_the_table_is_the_long_frame(run) -> None:
 
 
 def metrics_of_a_language_model() -> list[str]:
-    from layerscope.metrics.registry import METRICS
+    from layerscope.metrics.registry import SETS
 
-    return list(METRICS)
+    return list(SETS["default"])
 
 
 def test_a_metric_is_a_series_by_layer(run) -> None:

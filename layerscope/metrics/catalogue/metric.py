@@ -31,3 +31,4 @@ class Metric:
 SKEAN = "Skean et al. 2025, Layer by Layer"
 JIANG = "Jiang, Zhou, Zhu 2025, Tracing Representation Progression"
 OORD = "van den Oord et al. 2018, Representation Learning with Contrastive Predictive Coding"
+SUN = "Sun et al. 2024, Massive Activations in Large Language Models"

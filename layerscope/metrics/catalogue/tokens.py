@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layerscope.metrics.catalogue.metric import SKEAN, Metric
+from layerscope.metrics.catalogue.metric import SKEAN, SUN, Metric
 
 TOKENS = (
     Metric(
@@ -29,6 +29,48 @@ TOKENS = (
         SKEAN,
         True,
     ),
+    Metric(
+        "norm_mean",
+        "tokens",
+        "token norm",
+        "mean length of a token's state",
+        "Mean Euclidean norm of a sample's tokens; from 0. Averaged over samples.",
+        "It grows with depth where blocks add to what they read; after a norm it says nothing.",
+        SUN,
+        default=False,
+    ),
+    Metric(
+        "norm_median",
+        "tokens",
+        "median norm",
+        "length of the middle token's state",
+        "Median Euclidean norm of a sample's tokens; from 0. Averaged over samples.",
+        "Far below the mean norm: a few tokens carry most of it.",
+        SUN,
+        default=False,
+    ),
+    Metric(
+        "norm_max",
+        "tokens",
+        "largest norm",
+        "length of the longest token's state",
+        "Largest Euclidean norm among a sample's tokens; from 0. Averaged over samples.",
+        "Far above the median norm: massive activations.",
+        SUN,
+        default=False,
+    ),
+    Metric(
+        "sink_share",
+        "tokens",
+        "sink share",
+        "share of tokens of more than 10 times their sample's median norm",
+        "Share of a sample's tokens whose norm is more than 10 times the sample's median norm at that layer; from 0 to "
+        "1. Averaged over samples.",
+        "Above 0: a few tokens carry most of the norm. They rule means over tokens and entropies of raw states; "
+        "--exclude-sinks leaves them out.",
+        SUN,
+        default=False,
+    ),
 )
 
 COUNTS = (
@@ -37,10 +79,10 @@ COUNTS = (
         "tokens",
         "sinks",
         "tokens of more than 10 times their sample's median norm",
-        "Number of a sample's tokens whose norm is more than 10 times the sample's median norm at that layer; they "
-        "are left out of entropies and means here. Averaged over samples.",
+        "Number of a sample's tokens whose norm is more than 10 times the sample's median norm at that layer; with "
+        "--exclude-sinks they are left out of entropies and means. Averaged over samples.",
         "Above 0: a few tokens carry most of the norm, as in many large language models.",
-        "Sun et al. 2024, Massive Activations in Large Language Models",
+        SUN,
     ),
     Metric(
         "zero_steps",

@@ -12,6 +12,13 @@ from layerscope.runs.run import is_scalar, parse_key
 from layerscope.runs.states import Column
 
 
+def _order(part: tuple[str, list[Tensor]]) -> tuple[str, int, str]:
+    """Put whole samples, which are what a metric means by itself, before prefixes, and those by length."""
+    name, variant, site = parse_key(part[0])
+    whole, _, prefix = (variant or "").partition(",prefix=")
+    return name, int(prefix or 0), f"{whole}.{site}"
+
+
 def token_rows(source: Source) -> Iterator[Row]:
     """Yield mean and standard error of every per-sample value by layer; undefined ones are left out and counted."""
     parts: dict[str, list[Tensor]] = {}
@@ -19,7 +26,7 @@ def token_rows(source: Source) -> Iterator[Row]:
         with source.folder.shard(shard) as file:
             for key in filter(is_scalar, file.keys()):
                 parts.setdefault(key, []).append(file.get_tensor(key)[:, fine])
-    for key, shards in sorted(parts.items()):
+    for key, shards in sorted(parts.items(), key=_order):
         name, variant, site = parse_key(key)
         layers = torch.cat(shards, 1).double()
         if name == "zero_steps" and not bool(layers.any()):

@@ -1,0 +1,96 @@
+import math
+from collections.abc import Callable
+from hashlib import blake2b
+
+import torch
+from torch import Tensor
+
+from layerscope.errors import LayerscopeError
+from layerscope.metrics.arrays import Array, as_finite64, as_result
+
+TILE = 2048
+"""Rows and columns of the distances that are in memory at a time."""
+
+Rows = Callable[[slice], Tensor]
+
+
+def intrinsic_dimension(Z: Array, discard: float = 0.1) -> float | Tensor:
+    """Return the dimension of the manifold the rows lie on, by TwoNN: from the two nearest neighbours of each row.
+
+    `Z` is `[..., N, D]`. On a d-dimensional manifold the ratio mu of a row's second to first neighbour
+    distance has F(mu) = 1 - mu^-d; d is the slope through the origin of -log(1 - F) on log mu, with the
+    share `discard` of the largest ratios left out (and always the very last, whose F is 1). Equal rows count
+    once, so that no distance is zero. The value `[...]` is above 0; NaN where fewer than three different rows are
+    left, or all ratios are 1, as on a grid. Float64, distances as differences of rows; memory is that of a tile of
+    distances whatever N. Raises `LayerscopeError` for non-finite input and a `discard` outside 0 <= discard < 1.
+
+    Source: Facco et al. 2017, Estimating the intrinsic dimension by a minimal neighborhood information.
+    """
+    rows = as_finite64(Z, "Z")
+    samples = rows.reshape(-1, *rows.shape[-2:])
+    values = [dimension_of_rows(z.__getitem__, z.shape[0], discard) for z in samples]
+    return as_result(torch.stack(values).reshape(rows.shape[:-2]))
+
+
+def dimension_of_rows(read: Rows, count: int, discard: float = 0.1) -> Tensor:
+    """Return `intrinsic_dimension` of `count` rows that `read(slice)` gives as finite float64 `[n, D]`."""
+    if not 0 <= discard < 1:
+        raise LayerscopeError(
+            f"discard={discard} is no share to leave out: give 0 or more and less than 1, such as 0.1"
+        )
+    ratios = _ratios(read, count).sort().values
+    kept = min(math.ceil(len(ratios) * (1 - discard)), len(ratios) - 1)
+    if kept < 1:
+        return ratios.new_tensor(math.nan)
+    x = ratios[:kept].log()
+    y = -torch.log1p(-torch.arange(1, kept + 1, dtype=x.dtype, device=x.device) / len(ratios))
+    slope = (x * y).sum() / x.square().sum()
+    return slope.masked_fill(~torch.isfinite(slope), torch.nan)
+
+
+def _ratios(read: Rows, count: int) -> Tensor:
+    """Return the ratio of second to first neighbour distance of every different row; none below three of them."""
+    spans = [slice(low, min(low + TILE, count)) for low in range(0, count, TILE)]
+    first, origin = _first_of_equals(read, spans, count)
+    if int(first.sum()) < 3:
+        return origin.new_empty(0)
+
+    def different(span: slice) -> Tensor:
+        rows = read(span)
+        # Far from zero, products of rows would lose the distances between them.
+        return rows[first[span].to(rows.device)] - origin
+
+    found = []
+    for i, span in enumerate(spans):
+        rows = different(span)
+        nearest = rows.new_full((len(rows), 2), torch.inf)
+        for j, other in enumerate(spans):
+            columns = rows if i == j else different(other)
+            nearest = torch.cat([nearest, _two_nearest(rows, columns, i == j)], 1).sort(1).values[:, :2]
+        found.append(nearest[:, 1] / nearest[:, 0])
+    return torch.cat(found)
+
+
+def _two_nearest(rows: Tensor, columns: Tensor, same: bool) -> Tensor:
+    """Return the distances of each row to its two nearest columns (fewer where there are fewer), itself left out."""
+    squared = columns.square().sum(1) - 2.0 * (rows @ columns.mT)  # the row's own norm changes no order
+    if same:
+        squared.fill_diagonal_(torch.inf)
+    nearest = squared.topk(max(0, min(2, len(columns) - same)), 1, largest=False).indices
+    # Which are nearest the products tell; how far they are is taken without their rounding.
+    parts = [torch.linalg.vector_norm(rows - columns[index], dim=1) for index in nearest.unbind(1)]
+    return torch.stack(parts, 1) if parts else rows.new_empty(len(rows), 0)
+
+
+def _first_of_equals(read: Rows, spans: list[slice], count: int) -> tuple[Tensor, Tensor]:
+    """Return which rows `[N]` are the first of their kind, and the mean row."""
+    first, seen = torch.zeros(count, dtype=torch.bool), set()
+    total: float | Tensor = 0.0
+    for span in spans:
+        rows = read(span)
+        total = total + rows.sum(0)
+        for i, row in enumerate((rows + 0.0).cpu().numpy()):  # + 0.0: minus zero is zero
+            key = blake2b(row.tobytes(), digest_size=16).digest()
+            first[span.start + i] = key not in seen
+            seen.add(key)
+    return first, torch.as_tensor(total) / count

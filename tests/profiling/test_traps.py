@@ -1,0 +1,215 @@
+"""Traps of measuring, each sprung here in a whole run; those of single metrics lie beside their metric."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from tokenizers import normalizers
+from torch import Tensor, nn
+
+import layerscope
+from layerscope import metrics
+from layerscope.profiling.tables import views as view_tables
+from layerscope.reports.curves import curves
+from layerscope.reports.findings import findings
+from layerscope.runs import Run
+
+L = 3
+MANY = tiny.texts(24, seed=2)
+
+
+def profile(model: nn.Module, data: Any, out: Path, **options: Any) -> Run:
+    special = "bert" in type(model).__name__.lower()
+    defaults = {"processor": tiny.tokenizer(special=special), "views": 0, "progress": False}
+    return layerscope.profile(model, data, out=out, **defaults | options)
+
+
+@torch.no_grad()
+def walk(model: nn.Module, text: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs of every block [L+1, T, D] of one text alone, seen by this test's own hooks, last state and logits."""
+    bert = "bert" in type(model).__name__.lower()
+    blocks = model.bert.encoder.layer if bert else model.transformer.h
+    seen: list[Tensor] = []
+    handles = [blocks[0].register_forward_pre_hook(lambda _, args: seen.append(args[0][0].clone()))]
+
+    def see(_: nn.Module, __: Any, out: Any) -> None:
+        seen.append((out if isinstance(out, Tensor) else out[0])[0])
+
+    handles += [block.register_forward_hook(see) for block in blocks]
+    ids = torch.tensor([tiny.tokenizer(special=bert)(text)["input_ids"]])
+    out = model(input_ids=ids, output_hidden_states=True)
+    for handle in handles:
+        handle.remove()
+    states = torch.stack([x.reshape(-1, x.shape[-1]) for x in seen]).float()
+    return states, out.hidden_states[-1][0].float(), out.logits[0]
+
+
+def sinking(model: nn.Module) -> nn.Module:
+    """Give the first token of a GPT-2 a massive activation in its first block."""
+
+    def add(_: nn.Module, __: Any, out: Any) -> Any:
+        hidden = (out if isinstance(out, Tensor) else out[0]).clone()
+        hidden[:, 0, 3] += 1e5
+        return hidden if isinstance(out, Tensor) else (hidden, *out[1:])
+
+    model.transformer.h[0].register_forward_hook(add)
+    return model
+
+
+def by_sample(run: Run, metric: str, layer: int, site: str = "raw") -> np.ndarray:
+    frame = run.samples()
+    frame = frame[(frame["metric"] == metric) & (frame["layer"] == layer) & (frame["site"] == site)]
+    frame = frame[~frame["variant"].fillna("").str.contains("prefix")]
+    return frame.sort_values("sample")["value"].to_numpy()
+
+
+def test_trap_04_a_massive_token_does_not_rule_the_default_entropy_and_can_be_left_out(tmp_path: Path) -> None:
+    texts = [text for text in tiny.texts(12) if len(text.split()) > 5]
+    model = sinking(tiny.gpt2())
+    states = [walk(model, text)[0][2].double() for text in texts]
+    assert max(float(metrics.matrix_entropy(z, rows="raw")) for z in states) < 0.01
+    how = {"metrics": "prompt_entropy,sink_share"}
+    unit = [float(metrics.matrix_entropy(z)) for z in states]
+    kept = profile(model, texts, tmp_path / "a", **how)
+    np.testing.assert_allclose(by_sample(kept, "prompt_entropy", 2), unit, atol=1e-4)
+    left = profile(model, texts, tmp_path / "b", exclude_sinks=True, **how)
+    others = [z[1:] for z in states]
+    want = [float(metrics.matrix_entropy(z)) for z in others]
+    np.testing.assert_allclose(by_sample(left, "prompt_entropy", 2), want, atol=1e-4)
+    np.testing.assert_allclose(left.pooled(2), torch.stack([z.mean(0) for z in others]), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(by_sample(left, "sink_share", 2), [1 / len(z) for z in states], rtol=1e-6)
+    assert list(left.metric("sinks")) == [0, 1, 1, 1]
+
+
+def test_trap_05_pooled_states_are_the_mean_of_the_tokens_as_they_are(tmp_path: Path) -> None:
+    model, texts = tiny.bert(), MANY[:6]
+    run = profile(model, texts, tmp_path / "run", metrics="dataset_entropy", pooling="mean")
+    for layer in range(L + 1):
+        want = torch.stack([walk(model, text)[0][layer].mean(0) for text in texts])
+        np.testing.assert_allclose(run.pooled(layer), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [tiny.bert, tiny.gpt2], ids=["post-norm", "pre-norm"])
+def test_trap_08_layer_l_is_the_block_and_final_what_the_head_reads(make: Any, tmp_path: Path) -> None:
+    model, texts = make(), [text for text in MANY if len(text.split()) > 3][:6]
+    run = profile(model, texts, tmp_path / "run", metrics="dataset_entropy,perplexity,layer_accuracy", pooling="mean",
+                  lens_tokens=None)  # fmt: skip
+    seen = [walk(model, text) for text in texts]
+    for site, states in (("raw", [s[0][-1] for s in seen]), ("final", [s[1] for s in seen])):
+        np.testing.assert_allclose(run.pooled(L, site), torch.stack([z.mean(0) for z in states]), rtol=1e-4, atol=1e-5)
+    normed = make is tiny.gpt2
+    assert (np.abs(run.pooled(L) - run.pooled(L, "final")).max() > 0.1) == normed
+    if normed:
+        ids = [torch.tensor(tiny.tokenizer(special=False)(text)["input_ids"]) for text in texts]
+        read = [(s[2][:-1], i[1:]) for s, i in zip(seen, ids, strict=True)]
+        losses = [nn.functional.cross_entropy(logits, target, reduction="none") for logits, target in read]
+        hits = [(logits.argmax(-1) == target).float() for logits, target in read]
+        assert run.metric("perplexity")[L] == pytest.approx(math.exp(torch.cat(losses).mean()), rel=1e-5)
+        assert run.metric("layer_accuracy")[L] == pytest.approx(float(torch.cat(hits).mean()))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_trap_10_padding_is_what_the_mask_says_and_not_a_token(side: str, tmp_path: Path) -> None:
+    """The pad token ends sentences too: as a real token inside and at the end of texts it counts."""
+    texts = ["w1 w2 [SEP] w3 w4 [SEP]", "w5 w6 w7 w8 w9 w10 w11 w12 [SEP]", "w13 w14 w15", "[SEP] w16 [SEP]"]
+    model, processor = tiny.gpt2(), tiny.tokenizer(special=False, side=side)
+    processor.pad_token = processor.eos_token
+    assert processor(texts[0])["input_ids"].count(processor.pad_token_id) == 2
+    names = "prompt_entropy,curvature,norm_mean,norm_median"
+    run = profile(model, texts, tmp_path / "run", processor=processor, metrics=names, pooling="last,mean", batch_size=4)
+    states = [walk(model, text)[0] for text in texts]
+    for layer in range(L + 1):
+        here = [z[layer] for z in states]
+        np.testing.assert_allclose(run.pooled(layer, pooling="last"), torch.stack([z[-1] for z in here]), atol=1e-4)
+        np.testing.assert_allclose(run.pooled(layer, pooling="mean"), torch.stack([z.mean(0) for z in here]), atol=1e-4)
+        for name, metric in (("prompt_entropy", metrics.prompt_entropy), ("curvature", metrics.curvature)):
+            want = [float(metric(z.double())) for z in here]
+            np.testing.assert_allclose(by_sample(run, name, layer), want, atol=1e-4, err_msg=name)
+        sizes = [z.norm(dim=-1) for z in here]
+        np.testing.assert_allclose(by_sample(run, "norm_mean", layer), [float(n.mean()) for n in sizes], rtol=1e-4)
+        np.testing.assert_allclose(by_sample(run, "norm_median", layer), [np.median(n) for n in sizes], rtol=1e-4)
+
+
+def test_trap_11_short_and_empty_samples_are_counted_and_in_no_average(tmp_path: Path) -> None:
+    texts = ["w1", "w2 w3", "w4 w5 w6 w7", "\x07", "w8 w9 w10"]
+    tokenizer = tiny.tokenizer(special=False)
+    tokenizer.backend_tokenizer.normalizer = normalizers.Replace("\x07", "")
+    names = "prompt_entropy,curvature,norm_mean,sink_share,dataset_entropy"
+    run = profile(tiny.gpt2(), texts, tmp_path / "run", processor=tokenizer, metrics=names, prefixes=[3])
+    table = run.table()
+    assert table["value"].notna().all() and set(table["n"] + table["n_skipped"]) == {5}
+    counted = table.groupby(["metric", "variant"], dropna=False)["n"].agg(set)
+    assert counted["curvature"].iloc[0] == {2} and counted["norm_mean"].iloc[0] == {4}
+    assert counted["prompt_entropy"].to_dict() == {"alpha=1": {4}, "alpha=1,prefix=3": {2}}
+    assert by_sample(run, "prompt_entropy", 1)[0] == pytest.approx(0, abs=1e-6)
+    defined = by_sample(run, "curvature", 2)
+    assert np.isnan(defined).sum() == 2
+    assert run.metric("curvature")[2] == pytest.approx(np.nanmean(defined), rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_trap_12_what_a_pass_in_half_precision_measures_is_accumulated_in_float32(dtype: str, tmp_path: Path) -> None:
+    texts = [text for text in MANY if len(text.split()) > 8][:5]
+    model = tiny.gpt2().to(getattr(torch, dtype))
+    large = torch.full((32,), 15_000.0, dtype=model.dtype)
+    model.transformer.h[1].register_forward_hook(
+        lambda _, __, out: out + large if isinstance(out, Tensor) else (out[0] + large, *out[1:])
+    )
+    names = "prompt_entropy,norm_mean,norm_max,curvature"
+    run = profile(model, texts, tmp_path / "run", dtype=dtype, metrics=names, pooling="mean", batch_size=1)
+    for layer in (1, 2):
+        here = [walk(model, text)[0][layer].double() for text in texts]
+        np.testing.assert_allclose(run.pooled(layer), torch.stack([z.mean(0) for z in here]), rtol=1e-6, atol=1e-6)
+        want = [float(metrics.prompt_entropy(z)) for z in here]
+        np.testing.assert_allclose(by_sample(run, "prompt_entropy", layer), want, atol=2e-5)
+        want = [float(metrics.curvature(z)) for z in here]
+        np.testing.assert_allclose(by_sample(run, "curvature", layer), want, rtol=1e-5, equal_nan=True)
+        for name, part in (("norm_mean", "mean"), ("norm_max", "maximum")):
+            want = [float(getattr(metrics.norms(z), part)) for z in here]
+            np.testing.assert_allclose(by_sample(run, name, layer), want, rtol=1e-6)
+    assert run.metric("norm_mean")[2] > 80_000
+
+
+def test_trap_13_blocks_have_one_size_whatever_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_tables, "SMALL_BLOCK", 10)
+    how = {"metrics": "infonce,dime", "views": 1, "pooling": "mean"}
+    runs = [profile(tiny.bert(), MANY, tmp_path / str(size), batch_size=size, **how) for size in (3, 24)]
+    for run in runs:
+        table = run.table()
+        assert {variant.split(",")[0] for variant in table["variant"]} == {"N=10"}
+        assert set(table["n"]) == {20} and set(table["n_skipped"]) == {4}
+    for name in ("infonce", "dime"):
+        np.testing.assert_allclose(runs[0].metric(name), runs[1].metric(name), atol=1e-4)
+    order = np.random.default_rng([0, 2]).permutation(len(MANY))
+    states = runs[0].folder
+    rows = states.plan.reset_index().pivot(index="sample", columns="view", values="index").to_numpy()
+    column = (runs[0].columns[2],)
+    pair = [runs[0].states("mean", column, rows[:, view])[:][:, 0] for view in (0, 1)]
+    blocks = [order[:10], order[10:20]]
+    want = np.mean([float(metrics.infonce(pair[0][b], pair[1][b])) for b in blocks])
+    assert runs[0].metric("infonce")[2] == pytest.approx(want, rel=1e-6)
+
+
+def test_trap_15_layer_0_is_shown_and_never_the_one_that_stands_out(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    data, labels = tiny.rows(60), [i % 2 for i in range(60)]
+    data[:, 3] += torch.tensor(labels) * 3.0  # what the first block reads tells the labels, the blocks forget it
+    model = tiny.Plain()
+    with torch.no_grad():
+        model.blocks[0].register_forward_hook(lambda _, __, out: out * 0 + torch.randn_like(out))
+    run = profile(model, (data, labels), tmp_path / "run", metrics="effective_rank,linear_probe,dataset_entropy",
+                  processor=None, blocks="blocks", norm="none")  # fmt: skip
+    shown = {curve.metric: curve for curve in curves(run)}
+    probe = shown["linear_probe"]
+    assert probe.layers == (0, 1, 2, 3) and probe.values.argmax() == 0 and probe.stands_out in (1, 2, 3)
+    for curve in shown.values():
+        assert 0 in curve.layers and curve.stands_out != 0
+    best = next(finding for finding in findings(run) if finding.name == "best_layer")
+    assert best.numbers["layer"] != 0 and "Layer 0" in best.text
+    chosen = layerscope.select(run, cost=False, progress=False)
+    assert chosen.layer != 0
+    assert layerscope.select(run, cost=False, first_layer=0, progress=False).layer == 0
