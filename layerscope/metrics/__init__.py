@@ -17,7 +17,8 @@ from layerscope.metrics.perplexity import perplexity
 from layerscope.metrics.progression import line_distance, norm_ratio, straightness
 from layerscope.metrics.prompt_entropy import prompt_entropy
 from layerscope.metrics.saturation_layer import saturation_layer
-from layerscope.metrics.similarity import cosine_pairs, cosine_to, similarity_matrix
+from layerscope.metrics.pairs.cosines import cosine_pairs, cosine_to
+from layerscope.metrics.pairs.matrix import similarity_matrix
 
 __all__ = [
     "NeuralCollapse",

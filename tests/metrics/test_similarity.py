@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from layerscope.errors import LayerscopeError
-from layerscope.metrics import cka, cosine_pairs, cosine_similarity, cosine_to, similarity, similarity_matrix
+from layerscope.metrics import cka, cosine_pairs, cosine_similarity, cosine_to, similarity_matrix
+from layerscope.metrics.pairs import blocks, linear_cka
 
 
 class OnDisk:
@@ -20,8 +21,8 @@ class OnDisk:
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(similarity, "_BLOCK_BYTES", 2000)
-    monkeypatch.setattr(similarity, "_TILE_BYTES", 1000)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(blocks, "TILE_BYTES", 1000)
 
 
 @pytest.mark.parametrize("shape", [(40, 4, 3), (40, 5, 60), (6, 3, 7)])
@@ -38,9 +39,37 @@ def test_every_pair_is_its_cka_in_either_form(rng, small_blocks, shape, debiased
 
 
 def test_both_forms_are_reached_and_agree(rng, small_blocks):
-    blocks = similarity._Blocks(rng.standard_normal((50, 4, 6)), True)
-    grams, features = similarity._inner_by_grams(blocks), similarity._inner_by_features(blocks)
-    np.testing.assert_allclose(grams, features, rtol=1e-12)
+    states, others = rng.standard_normal((50, 4, 6)), rng.standard_normal((50, 3, 7))
+    for sides in (blocks.opened(states, None, True), blocks.opened(states, others, True)):
+        pairs = zip(linear_cka.inner_by_grams(*sides), linear_cka.inner_by_features(*sides), strict=True)
+        for grams, features in pairs:
+            np.testing.assert_allclose(grams, features, rtol=1e-12)
+
+
+@pytest.mark.parametrize("shapes", [(40, 4, 3, 5, 6), (12, 3, 60, 2, 40)])
+@pytest.mark.parametrize("debiased", [True, False])
+def test_layers_of_two_models(rng, small_blocks, shapes, debiased):
+    count, layers, width, more_layers, more_width = shapes
+    states = rng.standard_normal((count, layers, width)).cumsum(1) + 3000
+    others = rng.standard_normal((count, more_layers, more_width)).astype(np.float32) + states[:, :1, :1]
+    values = similarity_matrix(OnDisk(states), "cka", others=OnDisk(others), debiased=debiased)
+    want = [[cka(states[:, a], others[:, b], debiased=debiased) for b in range(more_layers)] for a in range(layers)]
+    np.testing.assert_allclose(values, want, atol=1e-8)
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_cosines_of_two_models(rng, small_blocks, center):
+    states, others = rng.standard_normal((30, 4, 8)) + 1, rng.standard_normal((30, 3, 8))
+    others[:, 2] = 0.5 if center else 0.0
+    mean, error, count = cosine_pairs(OnDisk(states), center, OnDisk(others))
+    matrix = similarity_matrix(states, "cosine_similarity", others=others, center=center)
+    np.testing.assert_allclose(matrix, mean, atol=1e-12)
+    assert count.tolist() == [[30, 30, 0]] * 4 and mean[:, 2].isnan().all()
+    for a in range(4):
+        for b in range(2):
+            own = np.asarray(cosine_similarity(states[:, a], others[:, b], center))
+            assert float(mean[a, b]) == pytest.approx(own.mean(), abs=1e-12)
+            assert float(error[a, b]) == pytest.approx(own.std(ddof=1) / 30**0.5, abs=1e-8)
 
 
 @pytest.mark.parametrize("center", [True, False])
@@ -102,6 +131,13 @@ def test_errors(rng):
         cosine_to(states, 3)
     with pytest.raises(LayerscopeError, match="CKA over 3 rows"):
         similarity_matrix(states[:3])
+    with pytest.raises(LayerscopeError, match="states has 6 samples and others has 5"):
+        similarity_matrix(states, others=states[:5])
+    with pytest.raises(LayerscopeError, match=r"others has shape \(6, 3\)"):
+        similarity_matrix(states, others=states[..., 0])
+    for pairs in (cosine_pairs, lambda s, others: similarity_matrix(s, "cosine_similarity", others=others)):
+        with pytest.raises(LayerscopeError, match="states has 4 features and others has 2: cosine needs equal widths"):
+            pairs(states, others=states[..., :2])
     states[4, 1, 2] = np.nan
     with pytest.raises(LayerscopeError, match=r"layers \[1\]"):
         similarity_matrix(states)
