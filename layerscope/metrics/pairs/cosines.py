@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from layerscope.errors import LayerscopeError
+from layerscope.metrics.angular_distance import half_turns
 from layerscope.metrics.arrays import directions
 from layerscope.metrics.pairs.blocks import Blocks, States, in_pairs, opened
 
@@ -53,6 +54,20 @@ def mean_cosines(states: States, others: States | None, center: bool = True) -> 
         b, known_b = (a, known_a) if right is left else right.directions(columns)
         total, counts = total + a.flatten(1) @ b.flatten(1).mT, counts + known_a @ known_b.mT
     return torch.as_tensor(total / counts).clamp(-1.0, 1.0)
+
+
+def mean_angles(states: States, others: States | None, center: bool = True) -> Tensor:
+    """Return the mean `angular_distance` of every two layers."""
+    left, right = _opened(states, others, center)
+    total: float | Tensor = 0.0
+    counts: float | Tensor = 0.0
+    for rows, columns in in_pairs(left, right):
+        (a, known_a), (b, known_b) = left.directions(rows), right.directions(columns)
+        # A sample without a direction must not add the right angle of its zeros.
+        both = known_a.mT[:, :, None] * known_b.mT[:, None, :]
+        total = total + (half_turns(a.transpose(0, 1) @ b.permute(1, 2, 0)) * both).sum(0)
+        counts = counts + both.sum(0)
+    return torch.as_tensor(total / counts)
 
 
 def _opened(states: States, others: States | None, center: bool) -> tuple[Blocks, Blocks]:
