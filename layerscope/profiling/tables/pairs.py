@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -20,13 +21,14 @@ LEAST = 4
 def pair_rows(source: Source) -> Iterator[Row]:
     """Yield cosine similarity and CKA of all pairs, the final layer among them, and keep each sample's cosine to it."""
     columns = source.run.columns
-    for pooling in (poolings := [*source.run.info["pair_pooling"], *source.poolings]):
+    poolings = [*source.run.info["pair_pooling"], *source.poolings]
+    for pooling, name in source.share(product(poolings, filter(source.wants, ("cosine_similarity", "cka")))):
         states = source.run.states(pooling, columns, source.rows)
-        if source.wants("cosine_similarity"):
+        if name == "cosine_similarity":
             if pooling == poolings[0]:
                 _keep(source, metrics.cosine_to(states), pooling)
             yield from _square(source, "cosine_similarity", "centered", pooling, *metrics.cosine_pairs(states))
-        if source.wants("cka") and len(states) >= LEAST:
+        if name == "cka" and len(states) >= LEAST:
             matrix = metrics.similarity_matrix(states, "cka")
             unknown, all_of_them = torch.full_like(matrix, math.nan), torch.full_like(matrix, len(states))
             yield from _square(source, "cka", "linear,debiased", pooling, matrix, unknown, all_of_them)

@@ -14,16 +14,28 @@ from layerscope.runs.states import Column
 
 def token_rows(source: Source) -> Iterator[Row]:
     """Yield mean and standard error of every per-sample value by layer; undefined ones are left out and counted."""
-    parts: dict[str, list[Tensor]] = {}
-    for shard, fine in source.original_shards():
-        with source.folder.shard(shard) as file:
-            for key in filter(is_scalar, file.keys()):
-                parts.setdefault(key, []).append(file.get_tensor(key)[:, fine])
-    for key, shards in sorted(parts.items()):
+    for key in source.share(_keys(source)):
         name, variant, site = parse_key(key)
-        layers = torch.cat(shards, 1).double()
+        layers = _values(source, key)
         if name == "zero_steps" and not bool(layers.any()):
             continue
         for layer, values in enumerate(layers):
             column = Column(site, layer if site == "raw" else source.run.depth)
-            yield source.row(name, column, *mean(values), variant=variant)
+            yield source.row(name, column, *mean(values.double()), variant=variant)
+
+
+def _keys(source: Source) -> list[str]:
+    """Return the keys of all per-sample values, in order."""
+    for shard, _ in source.original_shards():
+        with source.folder.shard(shard) as file:
+            return sorted(filter(is_scalar, file.keys()))
+    return []
+
+
+def _values(source: Source, key: str) -> Tensor:
+    """Return the values [layers, N] of all finite samples, float32."""
+    shards = []
+    for shard, fine in source.original_shards():
+        with source.folder.shard(shard) as file:
+            shards.append(file.get_tensor(key)[:, fine])
+    return torch.cat(shards, 1)
