@@ -43,9 +43,7 @@ class Team:
             brought = self.exchange((None, value))
         except RuntimeError as error:
             self.together = False
-            raise LayerscopeError(
-                "another process of this run has ended: the same command goes on from here"
-            ) from error
+            raise LayerscopeError("another process has ended: the same command goes on from here") from error
         failed = next((error for error, _ in brought if error is not None), None)
         if failed is not None:
             self.together = False

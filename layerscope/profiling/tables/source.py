@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.parallel import Team
+from layerscope.parallel import Team, alone
 from layerscope.profiling.options import Options
 from layerscope.runs import Run
 from layerscope.runs.states import Column, StoredStates
@@ -29,8 +29,8 @@ class Source:
     share; `block` numbers the one that is made now.
     """
 
-    def __init__(self, run: Run, options: Options, team: Team) -> None:
-        self.run, self.options, self.folder, self.team = run, options, run.folder, team
+    def __init__(self, run: Run, options: Options, team: Team | None = None) -> None:
+        self.run, self.options, self.folder, self.team = run, options, run.folder, team or alone()
         self.block = 0
         self.sample, self.view = (run.folder.plan[name].to_numpy() for name in ("sample", "view"))
         self.fine = self._fine_rows()
