@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -120,9 +121,9 @@ def joined(parts: list[Tensors]) -> Tensors:
 
 def _refuse_hopeless(folder: RunFolder, model: LayeredModel) -> None:
     """Stop where none of the first samples, or none at all, has a finite state at every layer."""
-    originals = folder.plan[folder.plan["view"] == 0]
+    originals = np.flatnonzero(folder.plan["view"].to_numpy() == 0)
     seen, layer = 0, model.stack.depth
-    for shard in originals["shard"].unique():
+    for shard in pd.unique(folder.plan["shard"].to_numpy()[originals]):
         if not folder.is_finished(shard):
             break
         with folder.shard(shard) as file:
@@ -133,5 +134,5 @@ def _refuse_hopeless(folder: RunFolder, model: LayeredModel) -> None:
     if seen >= min(HOPELESS, len(originals)):
         raise LayerscopeError(
             f"layer {layer} of {model.loaded.name} gives NaN or infinity for every sample (first: "
-            f"{originals['name'].iloc[0]}): try --dtype float32, or look at the weights"
+            f"{folder.plan['name'].iloc[originals[0]]}): try --dtype float32, or look at the weights"
         )

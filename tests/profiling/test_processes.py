@@ -20,7 +20,7 @@ from layerscope.runs.place import locked
 
 __all__ = ["one_thread"]
 SAMPLES = 45
-OPTIONS = {"batch_size": 1, "views": 1, "pooling": "mean,last"}
+OPTIONS = {"batch_size": 1, "views": 1}
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
@@ -58,7 +58,7 @@ def alone(given: Path, out: Path) -> layerscope.Run:
 
 def asked(given: Path, out: Path) -> list[str]:
     return ["profile", str(given / "llama"), "--data", str(given / "texts.csv"), "--batch-size", "1", "--views", "1",
-            "--pooling", "mean,last", "--out", str(out), "--json"]  # fmt: skip
+            "--out", str(out), "--json"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -86,13 +86,12 @@ def assert_same(one: layerscope.Run, two: layerscope.Run) -> None:
     pd.testing.assert_frame_equal(one.samples(), two.samples(), check_exact=True)
     for site in ("raw", "normed"):
         for layer in range(one.depth + 1):
-            for pooling in ("mean", "last"):
-                assert np.array_equal(one.pooled(layer, site, pooling), two.pooled(layer, site, pooling))
+            assert np.array_equal(one.pooled(layer, site), two.pooled(layer, site))
 
 
 def test_two_processes_make_the_run_of_one(told, given: Path, single: layerscope.Run):
     (status, out, _), second = told[0]["right"], told[1]["right"]
-    assert (status, json.loads(out)["folder"]) == (0, str(given / "two"))
+    assert (status, json.loads(out)["path"]) == (0, str(given / "two"))
     assert second == [0, "", ""]
     two = layerscope.open_run(given / "two")
     kinds = {"curvature", "dataset_entropy", "infonce", "lidar", "cka", "perplexity", "linear_probe"}
@@ -138,7 +137,7 @@ def kill(launcher: subprocess.Popen[str], rank: int) -> None:
 def killed(given: Path, out: Path, rank: int, shards: int, tables: int = 0) -> None:
     """Start two processes and kill one when so much is there."""
     launcher = started("-m", "layerscope", *asked(given, out))
-    while len(list((out / "shards").glob("*.json"))) < shards or len(list((out / "tables").glob("*.*"))) < tables:
+    while len(list((out / "shards").glob("*.json"))) < shards or len(list((out / "tables").glob("*.parquet"))) < tables:
         assert launcher.poll() is None, ended(launcher)
         time.sleep(0.0005)
     kill(launcher, rank)
