@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from layerscope import parallel
 from layerscope.cli import output, usage
 from layerscope.cli.options import (
     DATA,
@@ -147,4 +148,5 @@ def profile(  # noqa: D417
         blocks=blocks, norm=norm, revision=revision, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle,
         command=shlex.join(["layerscope", *sys.argv[1:]]),
     )  # fmt: skip
-    output.finish(run, figures, as_json)
+    if parallel.team().leads:
+        output.finish(run, figures, as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -48,7 +49,7 @@ class LoadOptions:
     def place(self) -> torch.device:
         """Return the device, or say that it is not there."""
         if self.device in ("auto", "map"):
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            return own_device() if torch.cuda.is_available() else torch.device("cpu")
         try:
             device = torch.device(self.device)
             torch.empty(1, device=device).cpu()
@@ -65,6 +66,12 @@ class LoadOptions:
             return torch.float32 if self.place().type == "cpu" else "auto"
         dtype: torch.dtype = getattr(torch, self.dtype)
         return dtype
+
+
+def own_device() -> torch.device:
+    """Return the GPU of this process: of several that a launcher started, each has its own as far as there are any."""
+    rank = os.environ.get("LOCAL_RANK")
+    return torch.device("cuda" if rank is None else f"cuda:{int(rank) % torch.cuda.device_count()}")
 
 
 def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from layerscope import parallel
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Corpus, draw, open_corpus, pack
 from layerscope.inputs.corpus import folder_name
@@ -13,7 +15,7 @@ from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_
 from layerscope.models.encode import modality_of
 from layerscope.profiling.available import check_available
 from layerscope.profiling.call import spoken
-from layerscope.profiling.identity import Origin, describe
+from layerscope.profiling.identity import Origin, describe, refuse_another
 from layerscope.profiling.job import Job
 from layerscope.profiling.options import Options, options_from
 from layerscope.profiling.passing import run_pass
@@ -29,6 +31,7 @@ PROBE_SAMPLES = 8
 DEFAULT_DATA = {"text": "stdlib-docs", "image": "digits"}
 
 
+@parallel.as_one
 def profile(
     model: Any,
     data: Any = None,
@@ -67,6 +70,9 @@ def profile(
     command: str = "",
 ) -> Run:
     """Measure every layer of a model over a corpus in one pass and return the run.
+
+    Processes that torchrun or accelerate started share the work, each calling this with the same arguments: the run is
+    that of one process, but for the last bits where a process has another number of threads.
 
     Args:
         model: a hub name, a local folder (transformers, sentence-transformers or PEFT adapter), a loaded
@@ -118,7 +124,8 @@ def profile(
         dtype=dtype, seed=seed, exclude_sinks=exclude_sinks, store_dtype=store_dtype, entropy_samples=entropy_samples,
         prompt=prompt, chunk=chunk, part=part, blocks=blocks, norm=norm,
     )  # fmt: skip
-    teller: Teller = Console() if progress else Silent()
+    team = parallel.team()
+    teller: Teller = Console() if progress and team.leads else Silent()
     read = partial(open_corpus, text_column=text_column, label_column=label_column)
     weights = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)
     corpus = None if data is None else read(data)  # wrong data is told before the model is loaded
@@ -141,12 +148,17 @@ def profile(
         teller.say(note)
     path = Path(out) if out is not None else Path("runs") / folder_name(f"{loaded.name}-{corpus.name}")
     manifest = describe(job, Origin(_named(model), _named(data), text_column, label_column, command))
-    with locked(path):
-        folder = open_or_start(path, manifest, job, teller)
-        run_pass(job, folder, teller)
+    with locked(path) if team.leads else nullcontext():
+        if team.leads:
+            open_or_start(path, manifest, job, teller)
+        team.meet()
         run = Run(path)
-        tell_broken(run, teller)
-        write_tables(run, options, teller)
+        refuse_another(path, run.info, manifest)
+        run_pass(job, run.folder, teller, team=team)
+        if team.leads:
+            tell_broken(run, teller)
+        write_tables(run, options, teller, team)
+        team.meet()
     return run
 
 
