@@ -25,7 +25,7 @@ def token_rows(source: Source) -> Iterator[Row]:
 
 
 def _keys(source: Source) -> list[str]:
-    """Return the keys of all per-sample values: of a metric whole samples, which it means by itself, before prefixes."""
+    """Return the keys of all per-sample values: whole samples, which a metric means by itself, before prefixes."""
     for shard, _ in source.original_shards():
         with source.folder.shard(shard) as file:
             return sorted(filter(is_scalar, file.keys()), key=_order)
