@@ -66,9 +66,7 @@ def _tops(
     return torch.cat(ids), torch.cat(logs)
 
 
-def _logits(
-    model: LayeredModel, state: Tensor, inputs: Inputs, positions: Sequence[int] | None
-) -> Iterator[Tensor]:
+def _logits(model: LayeredModel, state: Tensor, inputs: Inputs, positions: Sequence[int] | None) -> Iterator[Tensor]:
     """Yield logits [n, K] in order, a chunk of rows at a time."""
     lens = model.lens
     assert lens is not None

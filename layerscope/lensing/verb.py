@@ -120,7 +120,6 @@ def _corpus(prompt: str | None, data: Any, text_column: str | None, label_column
 def _headless(model: LayeredModel) -> str:
     why = next((note for note in model.notes if "head" in note), "")
     part = f"the {model.stack.part} of {model.loaded.name}" if len(model.parts) > 1 else model.loaded.name
-    return (
-        f"{part} has no head over its layers{f' ({why})' if why else ''}: give a language model or a classifier"
-        + (f", or another --part of {', '.join(model.parts)}" if len(model.parts) > 1 else "")
+    return f"{part} has no head over its layers{f' ({why})' if why else ''}: give a language model or a classifier" + (
+        f", or another --part of {', '.join(model.parts)}" if len(model.parts) > 1 else ""
     )
