@@ -69,13 +69,13 @@ def _lines(sheet: Sheet, width: int, coloured: bool) -> Iterator[Text]:
     """Yield the lines of a sheet, its columns in chunks that fit the width."""
     labels = [sheet.corner, *(head.text for head, _ in sheet.rows), *(name for name, _ in sheet.foot)]
     left = min(WIDEST_HEAD, max(map(cell_len, labels)))
-    tails = [(name, texts, min(WIDEST, max(map(cell_len, (name, *texts))))) for name, texts in sheet.tails]
-    room = width - left - sum(size + 2 for _, _, size in tails)
+    facts = [(name, texts, min(WIDEST, max(map(cell_len, (name, *texts))))) for name, texts in sheet.facts]
+    room = width - left - sum(size + 2 for _, _, size in facts)
     sizes = [_size(sheet, column, coloured) for column in range(len(sheet.columns))]
     for number, columns in enumerate(_chunks(sizes, room)):
         if number:
             yield Text("")
-        yield from _chunk(sheet, columns, sizes, left, tails, coloured)
+        yield from _chunk(sheet, columns, sizes, left, facts, coloured)
 
 
 def _size(sheet: Sheet, column: int, coloured: bool) -> int:
@@ -103,7 +103,7 @@ def _chunk(
     columns: Sequence[int],
     sizes: Sequence[int],
     left: int,
-    tails: Sequence[tuple[str, tuple[str, ...], int]],
+    facts: Sequence[tuple[str, tuple[str, ...], int]],
     coloured: bool,
 ) -> Iterator[Text]:
     """Yield a head, a line for each row, and the feet, of some columns."""
@@ -111,14 +111,14 @@ def _chunk(
     for column in columns:
         style = "bold underline" if sheet.columns[column].marked else "bold"
         head.append(" ").append(_fit(_marked(sheet.columns[column], coloured), sizes[column]), style=style)
-    yield head.append("".join(f"  {set_cell_size(name, size)}" for name, _, size in tails))
+    yield head.append("".join(f"  {set_cell_size(name, size)}" for name, _, size in facts))
     for i, (row, cells) in enumerate(sheet.rows):
         line = Text(_fit(row.text, left), style="")
         for column in columns:
             line.append(" ").append(
                 _fit(_text(cells[column], coloured), sizes[column]), style=_style(cells[column], coloured)
             )
-        yield line.append("".join(f"  {_fit(texts[i], size)}" for _, texts, size in tails))
+        yield line.append("".join(f"  {_fit(texts[i], size)}" for _, texts, size in facts))
     for name, texts in sheet.foot:
         if not any(texts[column] for column in columns):
             continue

@@ -14,6 +14,8 @@ SHOWN = 8
 """Samples whose grids are drawn; the curve is of all."""
 ROWS = 64
 """Samples of a classifier that are shown."""
+LONG = 300
+"""Characters of a sample that name its row."""
 SIGNS = str.maketrans({" ": "␣", "\n": "↵", "\r": "␍", "\t": "⇥", "\u00a0": "⍽"})
 TOLD: dict[Kind, str] = {
     "next": "Each column is a token that is read; below it what each layer would say comes next.",
@@ -49,7 +51,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Rows of cells under columns; `foot` has a line of texts under the columns, `tails` texts behind each row."""
+    """Rows of cells under columns; `foot` has a line of texts under the columns, `facts` a text of each row."""
 
     title: str
     text: str
@@ -58,7 +60,7 @@ class Sheet:
     columns: tuple[Head, ...]
     rows: tuple[tuple[Head, tuple[Cell, ...]], ...]
     foot: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    tails: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    facts: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 def visible(text: str) -> str:
@@ -89,10 +91,8 @@ def _tokens(reading: Reading, i: int) -> Sheet:
     )
     rows = tuple((Head(layer_name(layer, reading.depth)), row) for layer, row in enumerate(cells))
     foot = [("settles", tuple(str(layer) for layer in settled["layer"]))]
-    if reading.kind in ("next", "itself") and settled["truth"].notna().any():
-        word = "next" if reading.kind == "next" else "token"
-        told = tuple(visible(truth) if isinstance(truth, str) else "" for truth in settled["truth"])
-        foot += [(word, told)] if reading.kind == "next" else []
+    if reading.kind == "next" and settled["truth"].notna().any():
+        foot.append(("next", tuple(visible(truth) if isinstance(truth, str) else "" for truth in settled["truth"])))
     new = reading.continuations[i] if reading.continued else ""
     title = plain(name) if reading.data is not None else "prompt"
     return Sheet(title, plain(reading.texts[i]), plain(new), "layer", columns, rows, tuple(foot))
@@ -104,17 +104,16 @@ def _samples(reading: Reading) -> Sheet:
     shown = reading.saturation.iloc[: len(names)]
     per = (reading.depth + 1) * reading.top
     rows = []
-    for i, name in enumerate(names):
+    for i in range(len(names)):
         grid, settled = reading.grid.iloc[i * per : (i + 1) * per], shown.iloc[i : i + 1]
         cells = tuple(row[0] for row in _cells(grid, settled, plain))
-        text = plain(reading.texts[i])
-        rows.append((Head(text, "" if text == plain(name) else plain(name)), cells))
+        rows.append((Head(plain(reading.texts[i][:LONG])), cells))
     columns = tuple(Head(layer_name(layer, reading.depth)) for layer in range(reading.depth + 1))
-    tails: list[tuple[str, tuple[str, ...]]] = [("settles", tuple(str(layer) for layer in shown["layer"]))]
+    facts = [("settles", tuple(str(layer) for layer in shown["layer"]))]
     if shown["truth"].notna().any():
-        tails.append(("label", tuple(plain(str(truth)) for truth in shown["truth"])))
+        facts.insert(0, ("label", tuple(plain(str(truth)) for truth in shown["truth"])))
     more = "" if len(names) == len(reading.samples) else f", the first {len(names)} of {len(reading.samples):,}"
-    return Sheet(f"samples{more}", "", "", "sample", columns, tuple(rows), tails=tuple(tails))
+    return Sheet(f"samples{more}", "", "", "sample", columns, tuple(rows), facts=tuple(facts))
 
 
 def _cells(grid: pd.DataFrame, settled: pd.DataFrame, shown: object) -> list[tuple[Cell, ...]]:

@@ -17,8 +17,8 @@ PALE, STRONG, EDGE = "#ffffff", "#6ca3d7", "#9a5b00"
 COLUMN = 0.52
 """Inches that a token takes."""
 ROW = 0.15
-PANELS = 4
-"""Rows of tokens that a page has room for; the tables hold the rest."""
+TALL = 8.5
+"""Inches that a grid may be high; the tables hold the tokens beyond."""
 SAMPLES = 40
 SIZE = 6
 
@@ -27,7 +27,7 @@ def draw_reading(reading: Reading, folder: str | Path) -> list[Path]:
     """Draw the grid of the first sample and the saturation curve into a folder and return the paths of the files.
 
     `lens` (of a classifier: all its samples) and `lens_saturation` are there as PNG and PDF, 6.3 inches wide and, with
-    `-column` in their name, 3.15. A grid is broken into panels below each other and ends after four of them; of a text
+    `-column` in their name, 3.15. A grid is broken into panels below each other and ends with the page; of a text
     that was continued it shows the new tokens.
 
     Raises `LayerscopeError` where matplotlib is missing or the folder cannot be written.
@@ -55,25 +55,36 @@ def draw_reading(reading: Reading, folder: str | Path) -> list[Path]:
 
 
 def _grid(reading: Reading, width: float) -> Any:
+    from matplotlib.patches import Patch
+
     from layerscope.reports.figures import style
 
     sheet = _shown(reading, sheets(reading)[0])
     wide = 1.3 if reading.kind == "class" else 0.6
     most = max(1, int((width - wide) / COLUMN))
-    chunks = [range(i, min(i + most, len(sheet.columns))) for i in range(0, len(sheet.columns), most)][:PANELS]
     height = ROW * len(sheet.rows) + 0.3
-    figure, axes = style.sheet(width, len(chunks), 1, height, _title(reading))
+    chunks = [range(i, min(i + most, len(sheet.columns))) for i in range(0, len(sheet.columns), most)]
+    chunks = chunks[: max(1, int(TALL / height))]
+    figure, axes = style.sheet(width, len(chunks), 1, height, _title(reading, style.is_narrow(width)))
     for axis, columns in zip(axes, chunks, strict=True):
         _panel(figure, axis, sheet, columns, len(chunks[0]), (width - wide) / width)
-    axes[-1].set_xlabel(
-        "layer" if reading.kind == "class" else "token that is read (above); outlined: the prediction stays from here"
-    )
+    if reading.kind == "class":
+        axes[-1].set_xlabel("layer")
+    style.explain(figure, [
+        Patch(facecolor=PALE, edgecolor="#999999", linewidth=0.4, label="probability 0"),
+        Patch(facecolor=STRONG, label="1"),
+        Patch(fill=False, edgecolor=EDGE, linewidth=0.9, label="the prediction stays"),
+    ])  # fmt: skip
     return style.finish(figure)
 
 
-def _title(reading: Reading) -> str:
+def _title(reading: Reading, narrow: bool) -> str:
     what = {"next": "next token", "masked": "masked token", "itself": "token", "tag": "tag", "class": "class"}
-    return f"{plain(reading.model)}: the {what[reading.kind]} each layer would predict"
+    return (
+        f"{plain(reading.model)}: {what[reading.kind]} by layer"
+        if narrow
+        else (f"{plain(reading.model)}: the {what[reading.kind]} each layer would predict")
+    )
 
 
 def _shown(reading: Reading, sheet: Sheet) -> Sheet:

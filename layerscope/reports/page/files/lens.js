@@ -17,7 +17,7 @@ addEventListener("afterprint", () => setTheme(screenTheme));
 const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 for (const grid of document.querySelectorAll(".grid")) {
   const rows = [...grid.querySelectorAll("tbody tr")].map((row) => [...row.querySelectorAll(".cell")]);
-  const heads = [...grid.querySelectorAll("thead th")].slice(1);
+  const heads = [...grid.querySelectorAll("thead .over")];
   const told = grid.parentElement.querySelector(".picked");
   const place = new Map(rows.flatMap((row, y) => row.map((cell, x) => [cell, [y, x]])));
   let picked = rows[0][0];
