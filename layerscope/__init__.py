@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from layerscope.errors import LayerscopeError
     from layerscope.evaluation import Evaluation, evaluate, open_evaluation
     from layerscope.inspecting import inspect
+    from layerscope.lensing import Reading, lens
     from layerscope.profiling import profile
     from layerscope.reports.page import report
     from layerscope.runs import Run, open_run
@@ -22,11 +23,13 @@ _HOMES = {
     "Evaluation": "layerscope.evaluation",
     "ExitReport": "layerscope.early_exit.exit_report",
     "LayerscopeError": "layerscope.errors",
+    "Reading": "layerscope.lensing",
     "Run": "layerscope.runs",
     "Selection": "layerscope.selecting",
     "evaluate": "layerscope.evaluation",
     "exits": "layerscope.early_exit.verb",
     "inspect": "layerscope.inspecting",
+    "lens": "layerscope.lensing",
     "open_evaluation": "layerscope.evaluation",
     "open_exit_report": "layerscope.early_exit.exit_report",
     "open_run": "layerscope.runs",
@@ -38,8 +41,8 @@ _HOMES = {
 }
 
 __all__ = [
-    "Evaluation", "ExitReport", "LayerscopeError", "Run", "Selection", "evaluate", "exits", "inspect",
-    "open_evaluation", "open_exit_report", "open_run", "profile", "report", "select", "train", "truncate",
+    "Evaluation", "ExitReport", "LayerscopeError", "Reading", "Run", "Selection", "evaluate", "exits", "inspect",
+    "lens", "open_evaluation", "open_exit_report", "open_run", "profile", "report", "select", "train", "truncate",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

@@ -15,6 +15,7 @@ from layerscope.cli import (  # noqa: F401  each adds its command to the app
     evaluate,
     exits,
     inspect,
+    lens,
     profile,
     report,
     select,

@@ -41,6 +41,13 @@ class Lens:
             # each token is a sequence of its own: the head of a language model reads one position at a time
             yield self._run(chunk[:, None], _packed(inputs, len(chunk), chunk))[:, 0]
 
+    def sequence_logits(self, states: Tensor, inputs: Inputs) -> Tensor:
+        """Return the float32 logits [B, T, K] of states [B, T, D], in one go and in the shapes of the model's forward.
+
+        On the last layer's states they are the model's own logits to the bit, and take as much memory as those.
+        """
+        return self._run(states, inputs)
+
     def sample_logits(self, states: Tensor, inputs: Inputs) -> Tensor:
         """Return the float32 logits [B, K] of a classifier on the states [B, T, D] of one layer."""
         config = getattr(self.module, "config", None)

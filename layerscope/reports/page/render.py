@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import math
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
@@ -26,6 +21,7 @@ from layerscope.reports.page.score_tables import score_facts, score_frame
 from layerscope.reports.page.scores import score_section
 from layerscope.reports.page.shown_scores import ShownScores, judged_on, members, overlays, shown_scores
 from layerscope.reports.page.tables import layers_table, long_table
+from layerscope.reports.page.template import environment, own, policy
 from layerscope.reports.page.training import training_sections
 from layerscope.reports.plain import plain
 from layerscope.runs.run import Run
@@ -44,7 +40,7 @@ def render(runs: Sequence[Run], evaluation: Evaluation | None = None, reports: S
     layers = layers_table(known)
     title = page_title(known, scores, exits)
     frame, owners = ([], []) if scores is None else score_frame(scores)
-    scripts = [_own("theme.js"), get_plotlyjs(), "\n".join(_own(name) for name in SCRIPTS)]
+    scripts = [own("theme.js"), get_plotlyjs(), "\n".join(own(name) for name in SCRIPTS)]
     content: Json = {
         "title": title,
         "runs": [*others, *exit_members(exits)],
@@ -59,7 +55,7 @@ def render(runs: Sequence[Run], evaluation: Evaluation | None = None, reports: S
         "scored": owners,
     }
     return (
-        _environment()
+        environment()
         .get_template("page.html")
         .render(
             title=title,
@@ -75,18 +71,9 @@ def render(runs: Sequence[Run], evaluation: Evaluation | None = None, reports: S
             paired=bool(scores and scores.pairings),
             standing_out=standing_out(),
             content=_numbers(content),
-            style=Markup(_own("page.css")),
+            style=Markup(own("page.css")),
             scripts=[Markup(script) for script in scripts],
-            policy="; ".join(
-                (
-                    "default-src 'none'",
-                    f"script-src {' '.join(_hash(script) for script in scripts)}",
-                    "style-src 'unsafe-inline'",
-                    "img-src data: blob:",
-                    "base-uri 'none'",
-                    "form-action 'none'",
-                )
-            ),
+            policy=policy(scripts),
             version=__version__,
         )
     )
@@ -128,25 +115,6 @@ def page_title(runs: Sequence[Shown], scores: ShownScores | None, exits: Sequenc
     return f"{model} on {judged_on(scores)}"
 
 
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("layerscope.reports.page", "files"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["plain"] = plain
-    environment.filters["script_json"] = _script_json
-    return environment
-
-
-def _script_json(value: object) -> Markup:
-    """Return JSON that cannot end the script element it stands in."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
-
-
 def _numbers(value: Any) -> Any:
     """Return a structure with what is not finite as None, and numpy's numbers as Python's."""
     if isinstance(value, dict):
@@ -171,12 +139,3 @@ def standing_out() -> str:
 
 def _title(run: Run) -> str:
     return f"{plain(str(run.info['model']['name']))} on {plain(str(run.info['data']['name']))}"
-
-
-def _own(name: str) -> str:
-    return (files("layerscope.reports.page") / "files" / name).read_text(encoding="utf-8")
-
-
-def _hash(script: str) -> str:
-    digest = hashlib.sha256(script.encode("utf-8")).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
