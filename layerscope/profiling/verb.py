@@ -171,4 +171,4 @@ def _windows(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
     if options.prompt:
         raise LayerscopeError("--prompt goes before texts, and packed windows are none: leave one of the two out")
     window = min(options.chunk or WINDOW, model.max_length or WINDOW)
-    return pack(corpus, model.loaded.processor, window)
+    return pack(corpus, model.loaded.processor_for("text"), window)
