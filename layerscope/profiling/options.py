@@ -52,12 +52,15 @@ class Options:
     entropy_samples: int | None = None
     prompt: str = ""
     chunk: int | None = None
+    repeat_tokens: float | None = None
+    random_tokens: float | None = None
     part: str | None = None
     blocks: str | None = None
     norm: str | None = None
 
     def __post_init__(self) -> None:
         self._check_numbers()
+        self._check_extremes()
         if not self.metrics:
             raise LayerscopeError("no metric is asked for: give names, default, seven or all as --metrics")
         if self.store_dtype not in STORE_DTYPES:
@@ -85,6 +88,14 @@ class Options:
             raise LayerscopeError(f"--view-share {self.view_share!r} is no number: give more than 0 and at most 1")
         if not 0 < self.view_share <= 1:
             raise LayerscopeError(f"--view-share {self.view_share:g} makes no sense: give more than 0 and at most 1")
+
+    def _check_extremes(self) -> None:
+        for name in ("repeat_tokens", "random_tokens"):
+            share = getattr(self, name)
+            if share is not None and not (isinstance(share, (int, float)) and 0 <= share <= 1):
+                raise LayerscopeError(f"{_option(name)} {share!r} makes no sense: give a probability, 0 to 1")
+        if self.repeat_tokens is not None and self.random_tokens is not None:
+            raise LayerscopeError("--repeat-tokens and --random-tokens are two runs: give one of the two")
 
     def wants(self, needs: str) -> bool:
         """Return whether some metric of this kind was asked for."""
