@@ -18,6 +18,7 @@ from layerscope.models.frames import frame_mask
 from layerscope.models.lens import Lens, find_lens, token_read
 from layerscope.models.load import Loaded
 from layerscope.models.pooling import Vectors, parse
+from layerscope.models.projection import Projection, find_projection
 from layerscope.models.stack import Stack, check_norm, choose, find_stacks, module_at
 
 PROBE_TOKENS = 24
@@ -39,7 +40,7 @@ class LayeredModel:
     """A model ready for the pass.
 
     `padding`: whether right padding leaves a sample's states as they are; `batching`: whether batch-mates do.
-    `rank`: of a state, 3 for tokens [B, T, D] and 2 where a sample is one vector; `tokens`: T in the probe.
+    `projection`: on to the space that two towers share; None where there is none. `rank`: of a state, 3 for tokens [B, T, D] and 2 where a sample is one vector; `tokens`: T in the probe.
     """
 
     loaded: Loaded
@@ -55,6 +56,7 @@ class LayeredModel:
     tokens: int
     device: torch.device
     notes: tuple[str, ...]
+    projection: Projection | None = None
 
     @property
     def module(self) -> nn.Module:
@@ -126,6 +128,8 @@ def find_layers(
         lens, note = find_lens(module, stack, inputs, last, final, causal)
         notes = (*model.notes, note) if note else model.notes
         model = replace(model, causal=causal, lens=lens, notes=notes)
+        if lens is None and model.rank == 3:
+            model = replace(model, projection=find_projection(module, stack, modality, inputs, last))
         model = replace(model, pooling=_pooling(model, inputs, last))
         return _batching(model, short, long, alone)
 
@@ -218,11 +222,13 @@ def _causal(model: LayeredModel, sample: Any) -> bool:
 
 
 def _pooling(model: LayeredModel, inputs: Inputs, last: Tensor) -> tuple[str, ...]:
-    """What `auto` means: the SentenceTransformer's own; the token a classifier reads; else the mean."""
+    """What `auto` means: the SentenceTransformer's own; the token a head or projection reads; else mean."""
     if model.loaded.pooling:
         return model.loaded.pooling
     if model.lens is not None and model.lens.kind == "pooled":
-        return (token_read(model.lens, last, inputs),)
+        return (token_read(model.lens.sample_logits, last, inputs),)
+    if model.projection is not None:
+        return (token_read(model.projection.vectors, last, inputs),)
     return ("mean",)
 
 
