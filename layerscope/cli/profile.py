@@ -65,6 +65,14 @@ def profile(  # noqa: D417
         str | None,
         typer.Option(help="Pack running text into windows of N tokens.", metavar=WHOLE, rich_help_panel=DATA),
     ] = None,
+    repeat_tokens: Annotated[
+        str | None,
+        typer.Option(help="Chance of each token to become one that repeats.", metavar="SHARE", rich_help_panel=DATA),
+    ] = None,
+    random_tokens: Annotated[
+        str | None,
+        typer.Option(help="Chance of each token to become a random one.", metavar="SHARE", rich_help_panel=DATA),
+    ] = None,
     prompt: Annotated[str, typer.Option(help="Text put before every text.", rich_help_panel=DATA)] = "",
     max_length: Annotated[
         str | None, typer.Option(help="Tokens per text at most.", metavar=WHOLE, rich_help_panel=DATA)
@@ -143,6 +151,8 @@ def profile(  # noqa: D417
         view_samples=usage.whole(view_samples), view_kinds=usage.names(view_kinds, "--view-kinds"),
         view_share=usage.fraction(view_share), alpha=usage.numbers(alpha, "--alpha"), seed=usage.whole(seed),
         entropy_samples=usage.whole(entropy_samples), chunk=usage.whole(chunk), dtype=dtype, device=device,
+        repeat_tokens=None if repeat_tokens is None else usage.fraction(repeat_tokens),
+        random_tokens=None if random_tokens is None else usage.fraction(random_tokens),
         exclude_sinks=exclude_sinks, prefixes=usage.wholes(prefixes, "--prefixes"), store_dtype=store_dtype,
         lens_tokens=lens_tokens, prompt=prompt, text_column=text_column, label_column=label_column, part=part,
         blocks=blocks, norm=norm, revision=revision, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle,

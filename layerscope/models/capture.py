@@ -26,9 +26,12 @@ def capture(module: nn.Module, stack: Stack, inputs: Inputs, visit: Visit, until
     """
     last = stack.depth if until is None else until
     norm = module.get_submodule(stack.norm) if stack.norm else None
+    # a model may fill a text up to whole windows of its own
+    length = inputs.named["input_ids"].shape[1] if "input_ids" in inputs.named else None
     calls = 0
 
-    def show(layer: int, hidden: Tensor) -> None:
+    def show(layer: int, state: Tensor) -> None:
+        hidden = state[:, :length] if state.ndim == 3 else state
         visit(layer, "raw", hidden)
         if norm is not None:
             visit(layer, "normed", norm(hidden))

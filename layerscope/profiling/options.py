@@ -53,6 +53,8 @@ class Options:
     entropy_samples: int | None = None
     prompt: str = ""
     chunk: int | None = None
+    repeat_tokens: float | None = None
+    random_tokens: float | None = None
     part: str | None = None
     blocks: str | None = None
     norm: str | None = None
@@ -60,6 +62,7 @@ class Options:
     def __post_init__(self) -> None:
         self._check_numbers()
         self._check_prefixes()
+        self._check_extremes()
         if not self.metrics:
             raise LayerscopeError("no metric is asked for: give names, default, seven or all as --metrics")
         if self.store_dtype not in STORE_DTYPES:
@@ -94,6 +97,14 @@ class Options:
                 raise LayerscopeError(f"--prefixes {prefix!r} makes no sense: give numbers of tokens, such as 8,16,32")
         if self.prefixes and "prompt_entropy" not in self.metrics:
             raise LayerscopeError("--prefixes is of prompt_entropy: add it to --metrics, or leave the option out")
+
+    def _check_extremes(self) -> None:
+        for name in ("repeat_tokens", "random_tokens"):
+            share = getattr(self, name)
+            if share is not None and not (isinstance(share, (int, float)) and 0 <= share <= 1):
+                raise LayerscopeError(f"{_option(name)} {share!r} makes no sense: give a probability, 0 to 1")
+        if self.repeat_tokens is not None and self.random_tokens is not None:
+            raise LayerscopeError("--repeat-tokens and --random-tokens are two runs: give one of the two")
 
     def wants(self, needs: str) -> bool:
         """Return whether some metric of this kind was asked for."""

@@ -8,11 +8,12 @@ from typing import Any
 
 from layerscope import parallel
 from layerscope.errors import LayerscopeError
-from layerscope.inputs import Corpus, draw, open_corpus, pack
+from layerscope.inputs import Corpus, draw, make_extreme, open_corpus, pack
 from layerscope.inputs.corpus import folder_name
+from layerscope.inputs.extreme import Extreme
 from layerscope.inputs.views import DEFAULT_SHARE, check_views
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load, vectors_for
-from layerscope.models.encode import modality_of
+from layerscope.models.encode import TextEncoder, modality_of
 from layerscope.profiling.available import check_available
 from layerscope.profiling.call import spoken
 from layerscope.profiling.identity import Origin, describe, refuse_another
@@ -58,6 +59,8 @@ def profile(
     entropy_samples: int | None = None,
     prompt: str = "",
     chunk: int | None = None,
+    repeat_tokens: float | None = None,
+    random_tokens: float | None = None,
     text_column: str | None = None,
     label_column: str | None = None,
     part: str | None = None,
@@ -102,6 +105,8 @@ def profile(
         entropy_samples: samples whose prompt entropy is computed; None is all on a CPU, 256 on a GPU (S₂: all).
         prompt: text put before every text.
         chunk: pack running text into windows of this many tokens (for language models 256 by default).
+        repeat_tokens: the probability with which each token is replaced by one token of its own sample.
+        random_tokens: the probability with which each token is replaced by one drawn from the vocabulary.
         text_column: column of a table that holds the texts.
         label_column: column that holds the labels.
         part: which stack of blocks, where a model has several: encoder, decoder, text, vision.
@@ -122,7 +127,8 @@ def profile(
         metrics, samples, alpha, lens_tokens, view_kinds, prefixes, pooling=pooling, max_length=max_length,
         batch_size=batch_size, views=views, view_samples=view_samples, view_share=view_share,
         dtype=dtype, seed=seed, exclude_sinks=exclude_sinks, store_dtype=store_dtype, entropy_samples=entropy_samples,
-        prompt=prompt, chunk=chunk, part=part, blocks=blocks, norm=norm,
+        prompt=prompt, chunk=chunk, repeat_tokens=repeat_tokens, random_tokens=random_tokens,
+        part=part, blocks=blocks, norm=norm,
     )  # fmt: skip
     team = parallel.team()
     teller: Teller = Console() if progress and team.leads else Silent()
@@ -142,7 +148,7 @@ def profile(
         prompt=prompt,
     )
     vectors = vectors_for(layered, options.pooling, options.wants("pairs"))
-    corpus = draw(_windows(corpus, layered, options), options.samples, options.seed)
+    corpus = _extreme(draw(_windows(corpus, layered, options), options.samples, options.seed), layered, options)
     job = Job(layered, corpus, options, vectors)
     for note in check_available(options, layered, corpus):
         teller.say(note)
@@ -185,4 +191,19 @@ def _windows(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
     if options.prompt:
         raise LayerscopeError("--prompt goes before texts, and packed windows are none: leave one of the two out")
     window = min(options.chunk or WINDOW, model.max_length or WINDOW)
-    return pack(corpus, model.loaded.processor, window)
+    return pack(corpus, model.loaded.processor_for("text"), window)
+
+
+def _extreme(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
+    """Replace tokens where it is asked for."""
+    kind: Extreme = "repeat" if options.repeat_tokens is not None else "random"
+    share = options.repeat_tokens if kind == "repeat" else options.random_tokens
+    if share is None:
+        return corpus
+    if not isinstance(model.encoder, TextEncoder):
+        raise LayerscopeError(f"--{kind}-tokens is of texts, and {corpus.name} holds {corpus.modality} samples")
+    table = model.module.get_input_embeddings()  # type: ignore[operator]
+    return make_extreme(
+        corpus, kind, share, tokenizer=model.encoder.tokenizer, tokenised=model.encoder.ids, rows=table.num_embeddings,
+        seed=options.seed,
+    )  # fmt: skip
