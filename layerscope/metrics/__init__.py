@@ -13,12 +13,12 @@ from layerscope.metrics.layer_accuracy import layer_accuracy
 from layerscope.metrics.lidar import lidar
 from layerscope.metrics.matrix_entropy import matrix_entropy
 from layerscope.metrics.neural_collapse import NeuralCollapse, neural_collapse
+from layerscope.metrics.pairs.cosines import cosine_pairs, cosine_to
+from layerscope.metrics.pairs.matrix import similarity_matrix
 from layerscope.metrics.perplexity import perplexity
 from layerscope.metrics.progression import line_distance, norm_ratio, straightness
 from layerscope.metrics.prompt_entropy import prompt_entropy
 from layerscope.metrics.saturation_layer import saturation_layer
-from layerscope.metrics.pairs.cosines import cosine_pairs, cosine_to
-from layerscope.metrics.pairs.matrix import similarity_matrix
 
 __all__ = [
     "NeuralCollapse",

@@ -13,8 +13,8 @@ from layerscope.errors import LayerscopeError
 from layerscope.evaluation.evaluation import Evaluation
 from layerscope.reports.curves import curves, panels
 from layerscope.reports.figures.member import Key, Member, keys
-from layerscope.reports.names import run_names
 from layerscope.reports.scores import scored
+from layerscope.runs.names import run_names
 from layerscope.runs.run import Run
 
 Drawer = Callable[[float], Any]

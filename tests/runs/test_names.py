@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from layerscope.reports.names import run_names
+from layerscope.runs.names import run_names
 from layerscope.runs import open_run
 
 
