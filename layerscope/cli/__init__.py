@@ -10,6 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from layerscope.cli import (  # noqa: F401  each adds its command to the app
+    compare,
     demo,
     evaluate,
     exits,
