@@ -98,6 +98,12 @@ def partners(a: Side, b: Side, of_a: Measured, of_b: Measured) -> Iterator[tuple
         yield ends
 
 
+def _is_itself(a: Side, b: Side, key: Key, own: Column, other: Column) -> bool:
+    """Return whether both values are the similarity of a last layer to itself."""
+    ends = Column(a.run.final, a.depth), Column(b.run.final, b.depth)
+    return about(key[0]).needs == "pairs" and (own, other) == ends
+
+
 def _last(side: Side, entry: Measured) -> Column:
     final = Column(side.run.final, side.depth)
     return final if final in entry.rows else Column(entry.site, side.depth)
@@ -110,7 +116,7 @@ def difference_rows(
     for key in keys:
         of_a, of_b = known[0][key], known[1][key]
         for own, other in partners(a, b, of_a, of_b):
-            if own not in of_a.rows or other not in of_b.rows:
+            if own not in of_a.rows or other not in of_b.rows or _is_itself(a, b, key, own, other):
                 continue
             values = samples[0].of(of_a, own), samples[1].of(of_b, other)
             if values[0] is not None and values[1] is not None:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from layerscope.comparing.comparison import Comparison, Member, place
 from layerscope.metrics.registry import about, rank
-from layerscope.reports.curves import UNITS, Values, error, number
+from layerscope.reports.curves import NIL, UNITS, Values, error, number
 from layerscope.reports.plain import plain
 
 SURE = 2.0
@@ -73,7 +73,8 @@ def headline(pair: Pair) -> str:
     values = inside.to_numpy(dtype=np.float64)
     if not np.isfinite(values).any():
         return f"No similarity of layers is defined: the states of {plain(pair.b.name)} do not vary."
-    i, j = np.unravel_index(int(np.nanargmax(values)), values.shape)
+    equal = np.argwhere(values >= np.nanmax(values) - NIL)
+    i, j = equal[-1]  # of several the deepest: a truncated model has all its layers in common
     ends = float(square.iloc[-1, -1])
     text = (
         f"Most alike: {layer_name(inside.index[i])} of {plain(pair.a.name)} and {layer_name(inside.columns[j])} of "

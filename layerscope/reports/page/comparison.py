@@ -177,7 +177,8 @@ def _line(at: int, pair: Pair, rows: pd.DataFrame) -> Json | None:
     return {
         "run": at,
         "pooling": None,
-        "named": "paired by sample" if all(row["paired"] for row in points) else "",
+        "named": f"{plain(pair.b.name)} less {plain(pair.a.name)}"
+        + (", paired by sample" if all(row["paired"] for row in points) else ""),
         "counted": f"N: {int(rows['n'].max()):,}",
         "layers": [int(row[short]) for row in points],
         "sites": [str(row[site]) for row in points],
@@ -246,7 +247,9 @@ def _matches(known: Sequence[tuple[int, Pair]]) -> Table:
 def _match(pair: Pair, square: pd.DataFrame, i: int) -> list[Json | None]:
     found, same = best(square)[i], pair.beside(square)[i]
     value = float(square.iloc[i, same])
-    beside_it = None if value != value else {"value": value, "told": f"{shown(value)} (layer {square.columns[same]})"}
+    beside_it = (
+        None if value != value else {"value": value, "told": f"{shown(value)} ({layer_name(square.columns[same])})"}
+    )
     if found is None:
         return [None, None, beside_it]
     layer = square.columns[found[0]]

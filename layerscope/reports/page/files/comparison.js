@@ -19,7 +19,7 @@ PLOTS.rectangle = (figure, choice, _, colors, width) => {
   const axis = { showgrid: false, ticks: "", constrain: "domain" };
   const room = Math.max(12, Math.floor(width / 9));
   const xaxis = { ...axis, title: titled(`layer of ${escaped(cut(names[1], room))}`), range: [-0.5, across.length - 0.5], ...named(across, width / 34) };
-  const yaxis = { ...axis, title: titled(`layer of ${escaped(cut(names[0], 34))}`), range: [-0.5, down.length - 0.5], ...named(down, 11) };
+  const yaxis = { ...axis, title: titled(`layer of ${escaped(cut(names[0], 34))}`), range: [-0.5, down.length - 0.5], ...named(down, 11), scaleanchor: "x" };
   return { data, layout: layout(colors, { xaxis, yaxis }) };
 };
 
