@@ -11,6 +11,7 @@ import typer
 
 from layerscope import parallel
 from layerscope.cli import (  # noqa: F401  each adds its command to the app
+    compare,
     demo,
     evaluate,
     exits,

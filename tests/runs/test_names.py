@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from layerscope.reports.names import run_names
 from layerscope.runs import open_run
+from layerscope.runs.names import run_names
 
 
 @pytest.fixture
