@@ -59,6 +59,7 @@ def profile(
     part: str | None = None,
     blocks: str | None = None,
     norm: str | None = None,
+    sublayers: bool = False,
     revision: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
@@ -99,6 +100,7 @@ def profile(
         part: which stack of blocks, where a model has several: encoder, decoder, text, vision.
         blocks: path of the module that holds the blocks, where the probe is not to decide.
         norm: path of the final norm, or "none".
+        sublayers: measure what comes inside each block too, after norm, attention, MLP and residual addition.
         revision: of a hub model.
         trust_remote_code: let the checkpoint's own code run.
         allow_pickle: load pickled weights, which can run code.
@@ -114,7 +116,7 @@ def profile(
         metrics, samples, alpha, lens_tokens, view_kinds, pooling=pooling, max_length=max_length,
         batch_size=batch_size, views=views, view_samples=view_samples, view_share=view_share,
         dtype=dtype, seed=seed, exclude_sinks=exclude_sinks, store_dtype=store_dtype, entropy_samples=entropy_samples,
-        prompt=prompt, chunk=chunk, part=part, blocks=blocks, norm=norm,
+        prompt=prompt, chunk=chunk, part=part, blocks=blocks, norm=norm, sublayers=sublayers,
     )  # fmt: skip
     teller: Teller = Console() if progress else Silent()
     read = partial(open_corpus, text_column=text_column, label_column=label_column)
@@ -131,6 +133,7 @@ def profile(
         Override(part, blocks, norm),
         max_length=max_length,
         prompt=prompt,
+        sublayers=sublayers,
     )
     vectors = vectors_for(layered, options.pooling, options.wants("pairs"))
     corpus = draw(_windows(corpus, layered, options), options.samples, options.seed)

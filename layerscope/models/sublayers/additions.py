@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from layerscope.models.sublayers.watch import BlockRun, Step
+from layerscope.models.trace import Call, is_norm
 
 LEAST_TOKENS = 4
 """Fewer tokens are too few to tell a scaled sum by."""
@@ -98,8 +99,6 @@ def _normed(states: set[int], norms: list[Step]) -> set[int]:
 
 def normalising(run: BlockRun) -> Iterator[Step]:
     """Yield the calls inside a block that normalise a state."""
-    from layerscope.models.trace import Call, is_norm
-
     for step in run.steps:
         given, returned = run.states[step.given].value, run.states[step.returned].value
         if step.given != step.returned and is_norm(Call(step.place.path, step.module, given, returned, 0)):

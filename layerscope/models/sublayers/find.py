@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -11,35 +10,11 @@ from torch import nn
 from layerscope.models.forward import Inputs
 from layerscope.models.stack import Stack
 from layerscope.models.sublayers.additions import Addition, additions, chain, normalising
+from layerscope.models.sublayers.place import Place, Sublayers, Tap
 from layerscope.models.sublayers.roles import role, serves
-from layerscope.models.sublayers.watch import BlockRun, Place, Step, watch
+from layerscope.models.sublayers.watch import BlockRun, Step, watch
 
 Named = dict[str, Place]
-
-
-@dataclass(frozen=True)
-class Tap:
-    """One sub-layer of the model: its site, the layer whose block it is in, and where it is seen there."""
-
-    site: str
-    layer: int
-    place: Place
-
-
-@dataclass(frozen=True)
-class Sublayers:
-    """Every sub-layer that was found, in the order of a forward, and what could not be told."""
-
-    taps: tuple[Tap, ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def sites(self) -> dict[str, tuple[int, ...]]:
-        """Layers at which each site is found, the sites in the order of the first block that has them."""
-        found: dict[str, list[int]] = {}
-        for tap in self.taps:
-            found.setdefault(tap.site, []).append(tap.layer)
-        return {site: tuple(layers) for site, layers in found.items()}
 
 
 @torch.no_grad()
@@ -99,9 +74,7 @@ def _role(run: BlockRun, addition: Addition, branch: int) -> str | None:
         return None  # a block that cannot be run again by itself is told as one that cannot be told
 
 
-def _norms(
-    run: BlockRun, norms: list[Step], found: list[Addition], roles: dict[int, str]
-) -> Iterator[tuple[str, int]]:
+def _norms(run: BlockRun, norms: list[Step], found: list[Addition], roles: dict[int, str]) -> Iterator[tuple[str, int]]:
     """Yield names and states of the norms: first of those before a branch, then of those after it or its addition."""
     after: list[tuple[str, int]] = []
     post_norm = any(addition.base == 0 for addition in found)  # else the stream itself starts behind a norm

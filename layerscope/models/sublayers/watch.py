@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,15 +11,7 @@ from torch import Tensor, nn
 
 from layerscope.models.forward import Inputs, forward, hidden_of
 from layerscope.models.stack import Stack
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a state is seen in a block: at the n-th call of a module, what it is given or what it returns."""
-
-    path: str
-    call: int
-    given: bool
+from layerscope.models.sublayers.place import Place, as_state
 
 
 @dataclass(frozen=True)
@@ -78,57 +70,54 @@ class BlockRun:
         return at
 
 
-def as_state(hidden: Tensor, shape: torch.Size) -> Tensor | None:
-    """Return what a module gets or gives as a state [B, T, D], from [B·T, D] as well; None where it is none."""
-    if hidden.shape == shape:
-        return hidden
-    flat = hidden.ndim == 2 and len(shape) == 3 and hidden.shape == (shape[0] * shape[1], shape[2])
-    return hidden.view(shape) if flat else None
+class _Watcher:
+    """Hooks that write down what passes inside the block that runs."""
+
+    def __init__(self) -> None:
+        self.runs: list[BlockRun] = []
+        self.calls: dict[str, int] = defaultdict(int)
+        self.entered: list[tuple[Place, int | None]] = []
+
+    def start(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.calls.clear()
+        self.runs.append(BlockRun(block, args, kwargs))
+        self.runs[-1].number((*args, *kwargs.values()), None)
+
+    def before(self, path: str) -> Any:
+        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            place = Place(path, self.calls[path], True)
+            self.calls[path] += 1
+            self.entered.append((place, self.runs[-1].number((*args, *kwargs.values()), place)))
+
+        return hook
+
+    def after(self, child: nn.Module, _: tuple[Any, ...], output: object) -> None:
+        place, given = self.entered.pop()
+        place = replace(place, given=False)
+        returned = self.runs[-1].number(output, place)
+        if given is not None and returned is not None:
+            self.runs[-1].steps.append(Step(child, place, given, returned))
+
+    def end(self, _: nn.Module, __: tuple[Any, ...], output: object) -> None:
+        self.runs[-1].last = self.runs[-1].number(output, None) or 0
 
 
 def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
     """Run `module` once and return what was seen inside every block execution, in order."""
-    runs: list[BlockRun] = []
-    calls: dict[str, int] = defaultdict(int)
-    entered: list[tuple[Place, int | None]] = []
-
-    def start(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        calls.clear()
-        runs.append(BlockRun(block, args, kwargs))
-        runs[-1].number((*args, *kwargs.values()), None)
-
-    def end(_: nn.Module, __: tuple[Any, ...], output: object) -> None:
-        runs[-1].last = runs[-1].number(output, None) or 0
-
-    def before(path: str) -> Any:
-        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            place = Place(path, calls[path], True)
-            calls[path] += 1
-            entered.append((place, runs[-1].number((*args, *kwargs.values()), place)))
-
-        return hook
-
-    def after(child: nn.Module, _: tuple[Any, ...], output: object) -> None:
-        place, given = entered.pop()
-        place = Place(place.path, place.call, False)
-        returned = runs[-1].number(output, place)
-        if given is not None and returned is not None:
-            runs[-1].steps.append(Step(child, place, given, returned))
-
-    handles = []
+    watcher, handles = _Watcher(), []
     for block in (module.get_submodule(path) for path in dict.fromkeys(stack.blocks)):
-        handles.append(block.register_forward_pre_hook(start, with_kwargs=True))
+        handles.append(block.register_forward_pre_hook(watcher.start, with_kwargs=True))
         for name, child in block.named_modules():
             if name:
-                handles.append(child.register_forward_pre_hook(before(name), with_kwargs=True))
-                handles.append(child.register_forward_hook(after))
-        handles.append(block.register_forward_hook(end))
+                handles.append(child.register_forward_pre_hook(watcher.before(name), with_kwargs=True))
+                handles.append(child.register_forward_hook(watcher.after))
+        handles.append(block.register_forward_hook(watcher.end))
     try:
         forward(module.get_submodule(stack.entry), inputs)
     finally:
         for handle in handles:
             handle.remove()
-    return runs
+    return watcher.runs
 
 
 @torch.inference_mode()

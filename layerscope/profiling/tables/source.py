@@ -45,9 +45,9 @@ class Source:
                 yield shard, self.fine[rows.index]
 
     def layers(self) -> Iterator[tuple[str, Column, StoredStates]]:
-        """Yield every pooling and layer (and the final one) with the states of all finite samples."""
+        """Yield every pooling and layer (the final one and sub-layers too) with the states of all finite samples."""
         for pooling in self.poolings:
-            for column in self.run.columns:
+            for column in (*self.run.columns, *self.run.sublayers):
                 yield pooling, column, self.run.states(pooling, (column,), self.rows)
 
     def row(

@@ -24,6 +24,5 @@ def token_rows(source: Source) -> Iterator[Row]:
         layers = torch.cat(shards, 1).double()
         if name == "zero_steps" and not bool(layers.any()):
             continue
-        for layer, values in enumerate(layers):
-            column = Column(site, layer if site == "raw" else source.run.depth)
-            yield source.row(name, column, *mean(values), variant=variant)
+        for layer, values in zip(source.run.layers_at(site), layers, strict=True):
+            yield source.row(name, Column(site, layer), *mean(values), variant=variant)
