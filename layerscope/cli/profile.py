@@ -125,6 +125,12 @@ def profile(  # noqa: D417
             help="Samples of prompt entropy.", metavar=WHOLE, rich_help_panel=METRIC, show_default="all; 256 on a GPU"
         ),
     ] = None,
+    sublayers: Annotated[
+        bool,
+        typer.Option(
+            "--sublayers", help="Measure inside each block too: norm, attention, MLP, residual.", rich_help_panel=METRIC
+        ),
+    ] = False,
     batch_size: Annotated[
         str | None,
         typer.Option(help="Samples per forward.", metavar=WHOLE, rich_help_panel=PASS, show_default="by length"),
@@ -155,7 +161,8 @@ def profile(  # noqa: D417
         random_tokens=None if random_tokens is None else usage.fraction(random_tokens),
         exclude_sinks=exclude_sinks, prefixes=usage.wholes(prefixes, "--prefixes"), store_dtype=store_dtype,
         lens_tokens=lens_tokens, prompt=prompt, text_column=text_column, label_column=label_column, part=part,
-        blocks=blocks, norm=norm, revision=revision, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle,
+        blocks=blocks, norm=norm, sublayers=sublayers, revision=revision, trust_remote_code=trust_remote_code,
+        allow_pickle=allow_pickle,
         command=shlex.join(["layerscope", *sys.argv[1:]]),
     )  # fmt: skip
     if parallel.team().leads:

@@ -20,6 +20,8 @@ from layerscope.models.load import Loaded
 from layerscope.models.pooling import Vectors, parse
 from layerscope.models.projection import Projection, find_projection
 from layerscope.models.stack import Stack, check_norm, choose, find_stacks, module_at
+from layerscope.models.sublayers.find import find_sublayers
+from layerscope.models.sublayers.place import Sublayers
 
 PROBE_TOKENS = 24
 ROUNDING = {2: 4e-3, 4: 1e-5, 8: 1e-5}
@@ -57,6 +59,7 @@ class LayeredModel:
     device: torch.device
     notes: tuple[str, ...]
     projection: Projection | None = None
+    sublayers: Sublayers = Sublayers()
 
     @property
     def module(self) -> nn.Module:
@@ -84,8 +87,8 @@ class LayeredModel:
         return self.sites[-1]
 
     def run(self, inputs: Inputs, visit: Visit, until: int | None = None) -> None:
-        """Run one batch on the model's device and visit every layer."""
-        capture(self.module, self.stack, inputs, visit, until)
+        """Run one batch on the model's device and visit every layer, and the sub-layers that were asked for."""
+        capture(self.module, self.stack, inputs, visit, until, self.sublayers.taps)
 
     def mask(self, inputs: Inputs, tokens: Tensor) -> Tensor | None:
         """Return which states of a batch are real, at the rate of the states."""
@@ -100,8 +103,12 @@ def find_layers(
     *,
     max_length: int | None,
     prompt: str,
+    sublayers: bool = False,
 ) -> LayeredModel:
-    """Find blocks, final norm and head of a model by a probe on a few samples, and test how it may be batched."""
+    """Find blocks, final norm and head of a model by a probe on a few samples, and test how it may be batched.
+
+    With `sublayers` the model's runs visit what comes inside its blocks too; one in which nothing is found is refused.
+    """
     module = loaded.module
     encoder = encoder_for(
         modality,
@@ -131,7 +138,15 @@ def find_layers(
         if lens is None and model.rank == 3:
             model = replace(model, projection=find_projection(module, stack, modality, inputs, last))
         model = replace(model, pooling=_pooling(model, inputs, last))
-        return _batching(model, short, long, alone)
+        model = _batching(model, short, long, alone)
+        return _with_sublayers(model, inputs) if sublayers else model
+
+
+def _with_sublayers(model: LayeredModel, inputs: Inputs) -> LayeredModel:
+    found = find_sublayers(model.module, model.stack, inputs)
+    if not found.taps:
+        raise LayerscopeError(f"no sub-layers are found in the blocks of {model.loaded.name}: leave --sublayers out")
+    return replace(model, sublayers=found, notes=(*model.notes, *found.notes))
 
 
 def _find_stack(module: nn.Module, inputs: Inputs, override: Override) -> tuple[Stack, tuple[str, ...]]:

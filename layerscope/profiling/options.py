@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -58,6 +58,7 @@ class Options:
     part: str | None = None
     blocks: str | None = None
     norm: str | None = None
+    sublayers: bool = False
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -136,6 +137,12 @@ def options_from(
         lens_tokens="auto" if lens_tokens == "auto" else _count(lens_tokens),
         **others,
     )
+
+
+def identity_in(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the `identity` of a run that a manifest tells; what an older run does not tell was as by default."""
+    told = {field.name: field.default for field in fields(Options) if field.default is not MISSING}
+    return {**told, **manifest["options"]}
 
 
 def options_of(info: dict[str, Any]) -> Options:

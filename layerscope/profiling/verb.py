@@ -66,6 +66,7 @@ def profile(
     part: str | None = None,
     blocks: str | None = None,
     norm: str | None = None,
+    sublayers: bool = False,
     revision: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
@@ -112,6 +113,7 @@ def profile(
         part: which stack of blocks, where a model has several: encoder, decoder, text, vision.
         blocks: path of the module that holds the blocks, where the probe is not to decide.
         norm: path of the final norm, or "none".
+        sublayers: measure what comes inside each block too, after norm, attention, MLP and residual addition.
         revision: of a hub model.
         trust_remote_code: let the checkpoint's own code run.
         allow_pickle: load pickled weights, which can run code.
@@ -128,7 +130,7 @@ def profile(
         batch_size=batch_size, views=views, view_samples=view_samples, view_share=view_share,
         dtype=dtype, seed=seed, exclude_sinks=exclude_sinks, store_dtype=store_dtype, entropy_samples=entropy_samples,
         prompt=prompt, chunk=chunk, repeat_tokens=repeat_tokens, random_tokens=random_tokens,
-        part=part, blocks=blocks, norm=norm,
+        part=part, blocks=blocks, norm=norm, sublayers=sublayers,
     )  # fmt: skip
     team = parallel.team()
     teller: Teller = Console() if progress and team.leads else Silent()
@@ -146,6 +148,7 @@ def profile(
         Override(part, blocks, norm),
         max_length=max_length,
         prompt=prompt,
+        sublayers=sublayers,
     )
     vectors = vectors_for(layered, options.pooling, options.wants("pairs"))
     corpus = _extreme(draw(_windows(corpus, layered, options), options.samples, options.seed), layered, options)

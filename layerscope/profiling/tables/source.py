@@ -62,8 +62,8 @@ class Source:
                 yield item
 
     def layers(self) -> Iterator[tuple[str, Column, StoredStates]]:
-        """Yield pooling and layer (and the final one) with the states of all finite samples, this process's share."""
-        for pooling, column in self.share(product(self.poolings, self.run.columns)):
+        """Yield pooling and layer (final and sub-layers too) with the finite samples' states, this process's share."""
+        for pooling, column in self.share(product(self.poolings, (*self.run.columns, *self.run.sublayers))):
             yield pooling, column, self.run.states(pooling, (column,), self.rows)
 
     def row(

@@ -19,9 +19,8 @@ def token_rows(source: Source) -> Iterator[Row]:
         layers = _values(source, key)
         if name == "zero_steps" and not bool(layers.any()):
             continue
-        for layer, values in enumerate(layers):
-            column = Column(site, layer if site == "raw" else source.run.depth)
-            yield source.row(name, column, *mean(values.double()), variant=variant)
+        for layer, values in zip(source.run.layers_at(site), layers, strict=True):
+            yield source.row(name, Column(site, layer), *mean(values.double()), variant=variant)
 
 
 def _keys(source: Source) -> list[str]:
