@@ -40,7 +40,8 @@ class LayeredModel:
     """A model ready for the pass.
 
     `padding`: whether right padding leaves a sample's states as they are; `batching`: whether batch-mates do.
-    `projection`: on to the space that two towers share; None where there is none. `rank`: of a state, 3 for tokens [B, T, D] and 2 where a sample is one vector; `tokens`: T in the probe.
+    `projection`: on to the space that two towers share, if there is one.
+    `rank`: of a state, 3 for tokens [B, T, D] and 2 where a sample is one vector; `tokens`: T in the probe.
     """
 
     loaded: Loaded
