@@ -132,6 +132,8 @@ def find_layers(
         if lens is None and model.rank == 3:
             model = replace(model, projection=find_projection(module, stack, modality, inputs, last))
         model = replace(model, pooling=_pooling(model, inputs, last))
+        if model.projection is not None and not loaded.pooling:
+            model = replace(model, pooling=(_token_projected(model, model.projection, samples),))
         return _batching(model, short, long, alone)
 
 
@@ -223,14 +225,22 @@ def _causal(model: LayeredModel, sample: Any) -> bool:
 
 
 def _pooling(model: LayeredModel, inputs: Inputs, last: Tensor) -> tuple[str, ...]:
-    """What `auto` means: the SentenceTransformer's own; the token a head or projection reads; else mean."""
+    """What `auto` means: the SentenceTransformer's own; the token a classifier reads; else the mean."""
     if model.loaded.pooling:
         return model.loaded.pooling
     if model.lens is not None and model.lens.kind == "pooled":
         return (token_read(model.lens.sample_logits, last, inputs),)
-    if model.projection is not None:
-        return (token_read(model.projection.vectors, last, inputs),)
     return ("mean",)
+
+
+def _token_projected(model: LayeredModel, projection: Projection, samples: Sequence[Any]) -> str:
+    """What a tower pools: seen on a whole text, as it may read the token that ends it."""
+    text = isinstance(model.encoder, TextEncoder)
+    sample = next((s for s in samples if not text or model.encoder.lengths([s])[0] > 1), None)
+    if sample is None:
+        return "mean"
+    inputs = model.encoder.batch([sample]).to(model.device)
+    return token_read(projection.vectors, _states(model, [sample])[f"raw.{model.stack.depth}"], inputs)
 
 
 def _batching(model: LayeredModel, short: Any, long: Any, alone: dict[str, Tensor]) -> LayeredModel:

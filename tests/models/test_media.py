@@ -83,7 +83,8 @@ def test_image_models(name):
 
 
 def clip():
-    return hf.CLIPModel(hf.CLIPConfig(text_config=dict(COMMON), vision_config=VISION, projection_dim=24))
+    ends = dict(COMMON, eos_token_id=98)  # the greatest id ends a text
+    return hf.CLIPModel(hf.CLIPConfig(text_config=ends, vision_config=VISION, projection_dim=24))
 
 
 def siglip():
@@ -116,6 +117,14 @@ def test_each_tower_and_its_projection_at_every_layer(make, width):
 
 def _named(scope, samples):
     return dict(scope.encoder.batch(samples).named)
+
+
+@torch.inference_mode()
+def test_auto_is_the_token_that_a_tower_pools():
+    texts = [text + " w98" for text in TEXTS]
+    assert layered(build(clip), samples=texts, processor=word_tokenizer(size=99)).pooling == ("last",)
+    assert layered(build(siglip)).pooling == ("last",)
+    assert layered(build(siglip), "image", IMAGES).pooling == ("mean",)  # by attention over all
 
 
 @torch.inference_mode()
