@@ -18,10 +18,10 @@ from layerscope.models.frames import frame_mask
 from layerscope.models.lens import Lens, find_lens, token_read
 from layerscope.models.load import Loaded
 from layerscope.models.pooling import Vectors, parse
+from layerscope.models.probe import beginning, beginnings, probe_sample
 from layerscope.models.projection import Projection, find_projection
 from layerscope.models.stack import Stack, check_norm, choose, find_stacks, module_at
 
-PROBE_TOKENS = 24
 ROUNDING = {2: 4e-3, 4: 1e-5, 8: 1e-5}
 """Bytes of a number to the share of a state that rounding may change: some of its last places."""
 
@@ -119,7 +119,7 @@ def find_layers(
         model = LayeredModel(
             loaded, encoder, stack, None, parts, ("mean",), False, True, True, 3, 1, device, tuple(loaded.notes)
         )
-        long, alone = _finite_states(model, [long, *_beginnings(encoder, samples)])
+        long, alone = _finite_states(model, [long, *beginnings(encoder, samples)])
         model = replace(model, notes=(*model.notes, *_broken(model, alone)))
         last, final = alone[f"raw.{stack.depth}"], alone[f"{model.final}.{stack.depth}"]
         model = replace(model, rank=last.ndim, tokens=last.shape[1] if last.ndim == 3 else 1)
@@ -148,32 +148,6 @@ def _find_stack(module: nn.Module, inputs: Inputs, override: Override) -> tuple[
         check_norm(module, stack, override.norm)
         stack = replace(stack, norm=override.norm)
     return stack, tuple(s.part for s in stacks)
-
-
-def probe_sample(encoder: Encoder, samples: Sequence[Any]) -> Any:
-    """Return the sample a model is probed with: the longest, or of texts some tokens."""
-    if isinstance(encoder, TextEncoder):
-        ids = next((row for row in encoder.ids(samples) if len(row) > 1), [0, 0])
-        return Ids(tuple((ids * PROBE_TOKENS)[: min(PROBE_TOKENS, encoder.max_length)]))
-    lengths = encoder.lengths(samples)
-    if max(lengths) == 0:
-        raise LayerscopeError("the sounds are too short for this model to give a single state: give longer ones")
-    return samples[max(range(len(samples)), key=lambda i: lengths[i])]
-
-
-def beginning(sample: Any, share: float) -> Any:
-    """Return the first part of a probe's text or of a sound; of what has one size the whole."""
-    if isinstance(sample, Ids):
-        return Ids(sample.ids[: max(1, int(share * len(sample.ids)))])
-    wave = getattr(sample, "samples", None)
-    return sample if wave is None else replace(sample, samples=wave[: max(1, int(share * len(wave)))])
-
-
-def _beginnings(encoder: Encoder, samples: Sequence[Any]) -> Sequence[Any]:
-    """Return samples, of texts only the first tokens."""
-    if not isinstance(encoder, TextEncoder):
-        return samples
-    return [Ids(tuple(row[:PROBE_TOKENS])) for row in encoder.ids(samples) if row]
 
 
 def _states(model: LayeredModel, samples: list[Any]) -> dict[str, Tensor]:
