@@ -19,8 +19,8 @@ from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, accepts, forward
-from layerscope.models.layered import beginning, probe_sample
 from layerscope.models.lens import Lens
+from layerscope.models.probe import beginning, probe_sample
 
 
 @torch.inference_mode()

@@ -18,12 +18,12 @@ from layerscope.models.frames import frame_mask
 from layerscope.models.lens import Lens, find_lens, token_read
 from layerscope.models.load import Loaded
 from layerscope.models.pooling import Vectors, parse
+from layerscope.models.probe import beginning, beginnings, probe_sample
 from layerscope.models.projection import Projection, find_projection
 from layerscope.models.stack import Stack, check_norm, choose, find_stacks, module_at
 from layerscope.models.sublayers.find import find_sublayers
 from layerscope.models.sublayers.place import Sublayers
 
-PROBE_TOKENS = 24
 ROUNDING = {2: 4e-3, 4: 1e-5, 8: 1e-5}
 """Bytes of a number to the share of a state that rounding may change: some of its last places."""
 
@@ -42,7 +42,8 @@ class LayeredModel:
     """A model ready for the pass.
 
     `padding`: whether right padding leaves a sample's states as they are; `batching`: whether batch-mates do.
-    `projection`: on to the space that two towers share; None where there is none. `rank`: of a state, 3 for tokens [B, T, D] and 2 where a sample is one vector; `tokens`: T in the probe.
+    `projection`: on to the space that two towers share, if there is one.
+    `rank`: of a state, 3 for tokens [B, T, D] and 2 where a sample is one vector; `tokens`: T in the probe.
     """
 
     loaded: Loaded
@@ -125,7 +126,7 @@ def find_layers(
         model = LayeredModel(
             loaded, encoder, stack, None, parts, ("mean",), False, True, True, 3, 1, device, tuple(loaded.notes)
         )
-        long, alone = _finite_states(model, [long, *_beginnings(encoder, samples)])
+        long, alone = _finite_states(model, [long, *beginnings(encoder, samples)])
         model = replace(model, notes=(*model.notes, *_broken(model, alone)))
         last, final = alone[f"raw.{stack.depth}"], alone[f"{model.final}.{stack.depth}"]
         model = replace(model, rank=last.ndim, tokens=last.shape[1] if last.ndim == 3 else 1)
@@ -138,6 +139,8 @@ def find_layers(
         if lens is None and model.rank == 3:
             model = replace(model, projection=find_projection(module, stack, modality, inputs, last))
         model = replace(model, pooling=_pooling(model, inputs, last))
+        if model.projection is not None and not loaded.pooling:
+            model = replace(model, pooling=(_token_projected(model, model.projection, samples),))
         model = _batching(model, short, long, alone)
         return _with_sublayers(model, inputs) if sublayers else model
 
@@ -160,32 +163,6 @@ def _find_stack(module: nn.Module, inputs: Inputs, override: Override) -> tuple[
         check_norm(module, stack, override.norm)
         stack = replace(stack, norm=override.norm)
     return stack, tuple(s.part for s in stacks)
-
-
-def probe_sample(encoder: Encoder, samples: Sequence[Any]) -> Any:
-    """Return the sample a model is probed with: the longest, or of texts some tokens."""
-    if isinstance(encoder, TextEncoder):
-        ids = next((row for row in encoder.ids(samples) if len(row) > 1), [0, 0])
-        return Ids(tuple((ids * PROBE_TOKENS)[: min(PROBE_TOKENS, encoder.max_length)]))
-    lengths = encoder.lengths(samples)
-    if max(lengths) == 0:
-        raise LayerscopeError("the sounds are too short for this model to give a single state: give longer ones")
-    return samples[max(range(len(samples)), key=lambda i: lengths[i])]
-
-
-def beginning(sample: Any, share: float) -> Any:
-    """Return the first part of a probe's text or of a sound; of what has one size the whole."""
-    if isinstance(sample, Ids):
-        return Ids(sample.ids[: max(1, int(share * len(sample.ids)))])
-    wave = getattr(sample, "samples", None)
-    return sample if wave is None else replace(sample, samples=wave[: max(1, int(share * len(wave)))])
-
-
-def _beginnings(encoder: Encoder, samples: Sequence[Any]) -> Sequence[Any]:
-    """Return samples, of texts only the first tokens."""
-    if not isinstance(encoder, TextEncoder):
-        return samples
-    return [Ids(tuple(row[:PROBE_TOKENS])) for row in encoder.ids(samples) if row]
 
 
 def _states(model: LayeredModel, samples: list[Any]) -> dict[str, Tensor]:
@@ -237,14 +214,22 @@ def _causal(model: LayeredModel, sample: Any) -> bool:
 
 
 def _pooling(model: LayeredModel, inputs: Inputs, last: Tensor) -> tuple[str, ...]:
-    """What `auto` means: the SentenceTransformer's own; the token a head or projection reads; else mean."""
+    """What `auto` means: the SentenceTransformer's own; the token a classifier reads; else the mean."""
     if model.loaded.pooling:
         return model.loaded.pooling
     if model.lens is not None and model.lens.kind == "pooled":
         return (token_read(model.lens.sample_logits, last, inputs),)
-    if model.projection is not None:
-        return (token_read(model.projection.vectors, last, inputs),)
     return ("mean",)
+
+
+def _token_projected(model: LayeredModel, projection: Projection, samples: Sequence[Any]) -> str:
+    """What a tower pools: seen on a whole text, as it may read the token that ends it."""
+    text = isinstance(model.encoder, TextEncoder)
+    sample = next((s for s in samples if not text or model.encoder.lengths([s])[0] > 1), None)
+    if sample is None:
+        return "mean"
+    inputs = model.encoder.batch([sample]).to(model.device)
+    return token_read(projection.vectors, _states(model, [sample])[f"raw.{model.stack.depth}"], inputs)
 
 
 def _batching(model: LayeredModel, short: Any, long: Any, alone: dict[str, Tensor]) -> LayeredModel:

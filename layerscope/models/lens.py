@@ -229,7 +229,10 @@ def reads(lens: Lens, last: Tensor, inputs: Inputs) -> bool:
 
 @torch.inference_mode()
 def token_read(read: Callable[[Tensor, Inputs], Tensor], last: Tensor, inputs: Inputs) -> str:
-    """Return which token a classifier (or what else gives a sample one vector) reads, "first", "last" or (several) "mean", by changing one at a time."""
+    """Return which token `read` takes a sample's vector from: "first", "last" or (several) "mean".
+
+    Found by changing one at a time; `read` gives the rows of a classifier, or of a projection.
+    """
     if last.ndim == 2:
         return "mean"
     alone = _row(inputs, 0)

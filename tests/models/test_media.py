@@ -5,6 +5,7 @@ import tiny
 import torch
 import transformers as hf
 from models.test_capture import TEXTS, layered, states
+from models.tokenizer import word_tokenizer
 from models.walks import _run
 from models.zoo import COMMON, D, build
 from PIL import Image
@@ -12,6 +13,7 @@ from PIL import Image
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Waveform
 from layerscope.inspecting import inspect
+from layerscope.models.capture import evaluating
 from layerscope.models.stack import SeveralParts
 
 one_thread = tiny.one_thread
@@ -70,18 +72,19 @@ def test_image_models(name):
     model = build(MODELS[name])
     scope = layered(model, "image", IMAGES)
     inputs = scope.encoder.batch(IMAGES)
-    found = check(scope, IMAGES, WALKS[name](model, inputs.named["pixel_values"]))
-    if scope.lens is None:
+    with evaluating(model):
+        found = check(scope, IMAGES, WALKS[name](model, inputs.named["pixel_values"]))
+        assert found["raw", 0].shape[1] >= 16  # every patch: none is masked
         own = model(**inputs.named)
-        ratio = getattr(model.config, "mask_ratio", None)
-        if ratio is None:  # one that masks at random has no last state to be compared with
-            same(found[scope.final, 3], own.last_hidden_state)
+    if scope.lens is None:
+        same(found[scope.final, 3], own.last_hidden_state)
     else:
-        same(scope.lens.sample_logits(found["raw", 3], inputs), model(**inputs.named).logits)
+        same(scope.lens.sample_logits(found["raw", 3], inputs), own.logits)
 
 
 def clip():
-    return hf.CLIPModel(hf.CLIPConfig(text_config=dict(COMMON), vision_config=VISION, projection_dim=24))
+    ends = dict(COMMON, eos_token_id=98)  # the greatest id ends a text
+    return hf.CLIPModel(hf.CLIPConfig(text_config=ends, vision_config=VISION, projection_dim=24))
 
 
 def siglip():
@@ -106,17 +109,22 @@ def test_each_tower_and_its_projection_at_every_layer(make, width):
         shallow = [getattr(model, f"get_{modality}_features")(**_named(scope, [s])).pooler_output for s in samples]
         tower.encoder.layers = whole
         same(early, torch.cat(shallow))
-    assert [(found.part, found.depth) for found in inspect(model, processor=_words())] == [("text", 3), ("vision", 3)]
+    assert [(found.part, found.depth) for found in inspect(model, processor=word_tokenizer())] == [
+        ("text", 3),
+        ("vision", 3),
+    ]
 
 
 def _named(scope, samples):
-    return {k: v for k, v in scope.encoder.batch(samples).named.items()}
+    return dict(scope.encoder.batch(samples).named)
 
 
-def _words():
-    from models.tokenizer import word_tokenizer
-
-    return word_tokenizer()
+@torch.inference_mode()
+def test_auto_is_the_token_that_a_tower_pools():
+    texts = [text + " w98" for text in TEXTS]
+    assert layered(build(clip), samples=texts, processor=word_tokenizer(size=99)).pooling == ("last",)
+    assert layered(build(siglip)).pooling == ("last",)
+    assert layered(build(siglip), "image", IMAGES).pooling == ("mean",)  # by attention over all
 
 
 @torch.inference_mode()
@@ -152,9 +160,7 @@ def test_speech_models_whose_states_padding_changes(name):
         values = scope.encoder.batch([sound]).named["input_values"]
         state = _first(model.feature_projection(model.feature_extractor(values).transpose(1, 2)))
         state = model.encoder.layer_norm(state + model.encoder.pos_conv_embed(state))
-        twice, norm = [sound, sound], None
-        walk = _run(state.expand(2, -1, -1), model.encoder.layers, norm)
-        found = check(scope, twice, walk)
+        found = check(scope, [sound, sound], _run(state.expand(2, -1, -1), model.encoder.layers, None))
         same(found["raw", 3][:1], model(values).last_hidden_state)
     inputs = scope.encoder.batch(sounds)
     frames = states(scope, sounds)["raw", 0]
