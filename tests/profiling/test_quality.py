@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from test_traps import by_sample, profile, sinking, walk
+from hooked import by_sample, profile, sinking, walk
 
 from layerscope import LayerscopeError, metrics
 from layerscope.metrics.registry import SETS
@@ -38,24 +38,20 @@ def test_pooled_ones_are_the_public_functions(run: Run) -> None:
 
 
 def test_norms_and_prefixes_are_the_public_functions(run: Run) -> None:
-    model = tiny.gpt2()
+    model, samples, table = tiny.gpt2(), run.samples(), run.table()
+    walks = [walk(model, text)[0].double() for text in TEXTS]
     for layer in (0, 2):
-        states = [walk(model, text)[0][layer].double() for text in TEXTS]
+        states = [z[layer] for z in walks]
         for name, part in NORMS.items():
             want = [float(getattr(metrics.norms(z), part)) for z in states]
             np.testing.assert_allclose(by_sample(run, name, layer), want, rtol=1e-5)
-        for alpha in (1.0, 2.0):
-            found = run.samples().query(f"metric == 'prompt_entropy' and layer == {layer} and site == 'raw'")
-            for k in (2, 8, 16):
-                values = found[found["variant"] == f"alpha={alpha:g},prefix={k}"].sort_values("sample")["value"]
-                want = [float(metrics.prompt_entropy(z, alpha=alpha, prefixes=[k])[0]) for z in states]
-                np.testing.assert_allclose(values, want, atol=1e-5)
-                known = np.array(want)[~np.isnan(want)]
-                row = run.table().query(
-                    f"variant == 'alpha={alpha:g},prefix={k}' and layer == {layer} and site == 'raw'"
-                )
-                assert row["value"].item() == pytest.approx(known.mean(), abs=1e-5)
-                assert (row["n"].item(), row["n_skipped"].item()) == (len(known), 40 - len(known))
+        for alpha, k in ((1.0, 2), (1.0, 16), (2.0, 8)):
+            here = f"variant == 'alpha={alpha:g},prefix={k}' and layer == {layer} and site == 'raw'"
+            want = np.array([float(metrics.prompt_entropy(z, alpha=alpha, prefixes=[k])[0]) for z in states])
+            np.testing.assert_allclose(samples.query(here).sort_values("sample")["value"], want, atol=1e-5)
+            row, known = table.query(here).iloc[0], want[~np.isnan(want)]
+            assert row["value"] == pytest.approx(known.mean(), abs=1e-5)
+            assert (row["n"], row["n_skipped"]) == (len(known), 40 - len(known))
 
 
 def test_whole_samples_come_before_prefixes_and_these_by_length(run: Run) -> None:
