@@ -165,6 +165,4 @@ def test_trap_15_layer_0_is_shown_and_never_the_one_that_stands_out(tmp_path: Pa
         assert 0 in curve.layers and curve.stands_out != 0
     best = next(finding for finding in findings(run) if finding.name == "best_layer")
     assert best.numbers["layer"] != 0 and "Layer 0" in best.text
-    chosen = layerscope.select(run, cost=False, progress=False)
-    assert chosen.layer != 0
-    assert layerscope.select(run, cost=False, first_layer=0, progress=False).layer == 0
+    assert layerscope.select(run, cost=False, progress=False).layer != 0
