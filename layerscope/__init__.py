@@ -6,12 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from layerscope.comparing import Comparison, compare, open_comparison
     from layerscope.early_exit import truncate
     from layerscope.early_exit.exit_report import ExitReport, open_exit_report
     from layerscope.early_exit.verb import exits
     from layerscope.errors import LayerscopeError
     from layerscope.evaluation import Evaluation, evaluate, open_evaluation
     from layerscope.inspecting import inspect
+    from layerscope.lensing import Reading, lens
     from layerscope.profiling import profile
     from layerscope.reports.page import report
     from layerscope.runs import Run, open_run
@@ -19,14 +21,19 @@ if TYPE_CHECKING:
     from layerscope.training.verb import train
 
 _HOMES = {
+    "Comparison": "layerscope.comparing",
     "Evaluation": "layerscope.evaluation",
     "ExitReport": "layerscope.early_exit.exit_report",
     "LayerscopeError": "layerscope.errors",
+    "Reading": "layerscope.lensing",
     "Run": "layerscope.runs",
     "Selection": "layerscope.selecting",
+    "compare": "layerscope.comparing",
     "evaluate": "layerscope.evaluation",
     "exits": "layerscope.early_exit.verb",
     "inspect": "layerscope.inspecting",
+    "lens": "layerscope.lensing",
+    "open_comparison": "layerscope.comparing",
     "open_evaluation": "layerscope.evaluation",
     "open_exit_report": "layerscope.early_exit.exit_report",
     "open_run": "layerscope.runs",
@@ -38,8 +45,9 @@ _HOMES = {
 }
 
 __all__ = [
-    "Evaluation", "ExitReport", "LayerscopeError", "Run", "Selection", "evaluate", "exits", "inspect",
-    "open_evaluation", "open_exit_report", "open_run", "profile", "report", "select", "train", "truncate",
+    "Comparison", "Evaluation", "ExitReport", "LayerscopeError", "Reading", "Run", "Selection", "compare", "evaluate",
+    "exits", "inspect", "lens", "open_comparison", "open_evaluation", "open_exit_report", "open_run", "profile",
+    "report", "select", "train", "truncate",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

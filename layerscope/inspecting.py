@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Waveform
-from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
-from layerscope.models.encode import modality_of
+from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
+from layerscope.models.encode import modalities_of, modality_of
 from layerscope.models.stack import SeveralParts
 
 TEXTS = ["A layer hands its state to the next one, and the last one speaks.", "Short."]
@@ -76,23 +76,35 @@ def inspect(
 
     """
     loaded = load(model, LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle), processor)
-    modality, samples = made_up_samples(loaded.module, data)
+    override = Override(part, blocks, norm)
+    if data is not None:
+        return _look(loaded, "tensor", list(data[:2]), override)
+    found: list[Inspection] = []
+    modalities = modalities_of(loaded.module)
+    for modality in modalities:  # a tower reads one of several
+        try:
+            found += _look(loaded, *made_up_samples(loaded.module, modality), override)
+        except LayerscopeError:
+            if modality == modalities[-1] and not found:
+                raise
+    return found
 
-    def look(part: str | None) -> LayeredModel:
-        return find_layers(loaded, modality, samples, Override(part, blocks, norm), max_length=None, prompt="")
+
+def _look(loaded: Loaded, modality: str, samples: list[Any], override: Override) -> list[Inspection]:
+    def find(part: str | None) -> LayeredModel:
+        asked = replace(override, part=part)
+        return find_layers(loaded, modality, samples, asked, max_length=None, prompt="")
 
     try:
-        found = [look(part)]
+        found = [find(override.part)]
     except SeveralParts as several:
-        found = [look(name) for name in several.parts]
+        found = [find(name) for name in several.parts]
     return [_inspection(layered, modality, samples) for layered in found]
 
 
-def made_up_samples(module: torch.nn.Module, data: Any = None) -> tuple[str, list[Any]]:
-    """Return the modality of a model and two samples for it, made up where no data are given."""
-    if data is not None:
-        return "tensor", list(data[:2])
-    modality = modality_of(module)
+def made_up_samples(module: torch.nn.Module, modality: str | None = None) -> tuple[str, list[Any]]:
+    """Return what a model reads, by default its main input, and two samples of it."""
+    modality = modality or modality_of(module)
     if modality == "tensor":
         raise LayerscopeError("a plain module is probed with data: give an array of its inputs as data=")
     if modality == "text":

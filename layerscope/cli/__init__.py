@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Annotated, Any, NoReturn
 
 import typer
 
+from layerscope import parallel
 from layerscope.cli import (  # noqa: F401  each adds its command to the app
+    compare,
     demo,
     evaluate,
     exits,
     inspect,
+    lens,
     profile,
     report,
     select,
@@ -26,11 +29,14 @@ from layerscope.cli.options import app
 INTERRUPTED = 130
 GO_ON = ("demo", "evaluate", "profile", "train")
 """The commands that go on where they were stopped."""
+SHARED = ("profile", "train")
+"""The commands whose work several processes share."""
 UsageError: Any = typer.BadParameter.__base__  # typer may bring a click of its own, whose name is private
 
 
 @app.callback(invoke_without_command=True)
 def version(
+    context: typer.Context,
     show: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
 ) -> None:
     """See what every layer of a model knows, find the layer that serves you best, and use it."""
@@ -39,6 +45,18 @@ def version(
 
         print(f"layerscope {__version__}")
         raise typer.Exit
+    _refuse_many(context.invoked_subcommand)
+
+
+def _refuse_many(command: str | None) -> None:
+    """Refuse a command that several processes would each do on their own."""
+    if command not in (None, *SHARED) and parallel.launched() > 1:
+        from layerscope.errors import LayerscopeError
+
+        raise LayerscopeError(
+            f"{parallel.launched()} processes were started, and layerscope {command} works in one: start it without "
+            f"torchrun or accelerate ({' and '.join(SHARED)} work in several)"
+        )
 
 
 def _quiet() -> None:
@@ -80,6 +98,10 @@ def main() -> NoReturn:
 
 
 def _fail(line: str, status: int) -> NoReturn:
-    with suppress(OSError):  # where nobody reads standard error, the status still tells
-        print(f"layerscope: {usage.printable(line)}", file=sys.stderr)
+    # the processes of a training meet in its Trainer, and interrupted ones nowhere
+    apart = status == INTERRUPTED or sys.argv[1:2] == ["train"]
+    with nullcontext(True) if apart else parallel.one_voice(line) as ours:
+        if ours:
+            with suppress(OSError):  # where nobody reads standard error, the status still tells
+                print(f"layerscope: {usage.printable(line)}", file=sys.stderr)
     sys.exit(status)

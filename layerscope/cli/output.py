@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from layerscope.cli import usage
 
 if TYPE_CHECKING:
+    from layerscope.comparing import Comparison
     from layerscope.early_exit.exit_report import ExitReport
     from layerscope.evaluation import Evaluation
     from layerscope.runs import Run
@@ -57,12 +58,13 @@ def draw(
     folder: Path | None,
     evaluation: Evaluation | None = None,
     exits: Sequence[ExitReport] = (),
+    comparisons: Sequence[Comparison] = (),
 ) -> list[str]:
-    """Draw the figures of runs, scores and exits where a folder is named, tell their number, and return their paths."""
+    """Draw the figures of runs, scores, exits and comparisons where a folder is named; return their paths."""
     if folder is None:
         return []
     from layerscope.reports.figures import draw as verb
 
-    drawn = [str(path) for path in verb(runs, folder, evaluation=evaluation, exits=exits)]
+    drawn = [str(path) for path in verb(runs, folder, evaluation=evaluation, exits=exits, comparisons=comparisons)]
     print(f"figures: {len(drawn)} files in {folder}", file=sys.stderr)
     return drawn

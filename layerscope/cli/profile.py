@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from layerscope import parallel
 from layerscope.cli import output, usage
 from layerscope.cli.options import (
     DATA,
@@ -64,6 +65,14 @@ def profile(  # noqa: D417
         str | None,
         typer.Option(help="Pack running text into windows of N tokens.", metavar=WHOLE, rich_help_panel=DATA),
     ] = None,
+    repeat_tokens: Annotated[
+        str | None,
+        typer.Option(help="Chance of each token to become one that repeats.", metavar="SHARE", rich_help_panel=DATA),
+    ] = None,
+    random_tokens: Annotated[
+        str | None,
+        typer.Option(help="Chance of each token to become a random one.", metavar="SHARE", rich_help_panel=DATA),
+    ] = None,
     prompt: Annotated[str, typer.Option(help="Text put before every text.", rich_help_panel=DATA)] = "",
     max_length: Annotated[
         str | None, typer.Option(help="Tokens per text at most.", metavar=WHOLE, rich_help_panel=DATA)
@@ -116,6 +125,12 @@ def profile(  # noqa: D417
             help="Samples of prompt entropy.", metavar=WHOLE, rich_help_panel=METRIC, show_default="all; 256 on a GPU"
         ),
     ] = None,
+    sublayers: Annotated[
+        bool,
+        typer.Option(
+            "--sublayers", help="Measure inside each block too: norm, attention, MLP, residual.", rich_help_panel=METRIC
+        ),
+    ] = False,
     batch_size: Annotated[
         str | None,
         typer.Option(help="Samples per forward.", metavar=WHOLE, rich_help_panel=PASS, show_default="by length"),
@@ -142,9 +157,13 @@ def profile(  # noqa: D417
         view_samples=usage.whole(view_samples), view_kinds=usage.names(view_kinds, "--view-kinds"),
         view_share=usage.fraction(view_share), alpha=usage.numbers(alpha, "--alpha"), seed=usage.whole(seed),
         entropy_samples=usage.whole(entropy_samples), chunk=usage.whole(chunk), dtype=dtype, device=device,
+        repeat_tokens=None if repeat_tokens is None else usage.fraction(repeat_tokens),
+        random_tokens=None if random_tokens is None else usage.fraction(random_tokens),
         exclude_sinks=exclude_sinks, prefixes=usage.wholes(prefixes, "--prefixes"), store_dtype=store_dtype,
         lens_tokens=lens_tokens, prompt=prompt, text_column=text_column, label_column=label_column, part=part,
-        blocks=blocks, norm=norm, revision=revision, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle,
+        blocks=blocks, norm=norm, sublayers=sublayers, revision=revision, trust_remote_code=trust_remote_code,
+        allow_pickle=allow_pickle,
         command=shlex.join(["layerscope", *sys.argv[1:]]),
     )  # fmt: skip
-    output.finish(run, figures, as_json)
+    if parallel.team().leads:
+        output.finish(run, figures, as_json)

@@ -14,14 +14,16 @@ def report(
     runs: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN|EVALUATION|EXITS",
-            help="Run folders, folders of exits, and scores on tasks: a folder of evaluate, of mteb results, a CSV.",
+            metavar="RUN|EVALUATION|EXITS|COMPARISON",
+            help="Folders of runs, exits and compare; scores: a folder of evaluate or of mteb results, a CSV.",
             show_default=False,
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="The page.", show_default="report.html in the folder of a single run or of exits; else here"),
+        typer.Option(
+            help="The page.", show_default="report.html in the folder of a single run, exits or comparison; else here"
+        ),
     ] = None,
     figures: Figures = None,
     as_json: AsJson = False,
@@ -31,9 +33,9 @@ def report(
     from layerscope.reports.page import report as verb
 
     figures = usage.place("--figures", figures)
-    chosen, evaluation, exits = opened(runs)
-    page = verb([*chosen, *([] if evaluation is None else [evaluation]), *exits], out)
-    drawn = output.draw(chosen, figures, evaluation, exits)
+    chosen, evaluation, exits, compared = opened(runs)
+    page = verb([*chosen, *([] if evaluation is None else [evaluation]), *exits, *compared], out)
+    drawn = output.draw(chosen, figures, evaluation, exits, compared)
     if as_json:
         output.as_json({"page": str(page), "figures": drawn})
         return

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from layerscope.early_exit.calibration import Calibration
     from layerscope.early_exit.exit_model import ExitModel, ExitOutput
     from layerscope.early_exit.exit_report import ExitReport, open_exit_report
-    from layerscope.early_exit.generation import Generated, generate
-    from layerscope.early_exit.scoring import Scores, score
-    from layerscope.early_exit.truncation import Truncated, truncate, truncate_layers
+    from layerscope.early_exit.generation.scoring import Scores, score
+    from layerscope.early_exit.generation.verb import Generated, generate
+    from layerscope.early_exit.truncation.verb import Truncated, truncate, truncate_layers
     from layerscope.early_exit.verb import exits
 
 _HOMES = {
@@ -20,16 +20,16 @@ _HOMES = {
     "ExitModel": "exit_model",
     "ExitOutput": "exit_model",
     "ExitReport": "exit_report",
-    "Generated": "generation",
-    "Scores": "scoring",
-    "Truncated": "truncation",
+    "Generated": "generation.verb",
+    "Scores": "generation.scoring",
+    "Truncated": "truncation.verb",
     "calibrate": "calibrating",
     "exits": "verb",
-    "generate": "generation",
+    "generate": "generation.verb",
     "open_exit_report": "exit_report",
-    "score": "scoring",
-    "truncate": "truncation",
-    "truncate_layers": "truncation",
+    "score": "generation.scoring",
+    "truncate": "truncation.verb",
+    "truncate_layers": "truncation.verb",
 }
 
 __all__ = [

@@ -13,7 +13,7 @@ from layerscope.early_exit.cost_model import Simulation
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.racing import Raced
 from layerscope.early_exit.recorded import Layers, Recorded
-from layerscope.early_exit.speed import parameters
+from layerscope.early_exit.truncation.speed import parameters
 from layerscope.metrics import exit_speedup
 
 SHOWN = 9

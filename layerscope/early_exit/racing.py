@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from layerscope.early_exit.agreement import expected_at
-from layerscope.early_exit.depth import find_depth
 from layerscope.early_exit.exit_model import ExitModel
+from layerscope.early_exit.truncation.agreement import expected_at
+from layerscope.early_exit.truncation.depth import find_depth
 from layerscope.early_exit.validation import Rows, Validation
 from layerscope.errors import LayerscopeError
 from layerscope.inspecting import made_up_samples

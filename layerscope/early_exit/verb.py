@@ -20,8 +20,8 @@ from layerscope.early_exit.exit_tables import curve_table, depths_table, layers_
 from layerscope.early_exit.racing import race_exits
 from layerscope.early_exit.recording import record
 from layerscope.early_exit.saving import FILE
-from layerscope.early_exit.speed import machine
 from layerscope.early_exit.timing import measure_times
+from layerscope.early_exit.truncation.speed import machine
 from layerscope.early_exit.validation import Validation, read_validation
 from layerscope.errors import LayerscopeError
 from layerscope.progress import Console, Silent, Teller

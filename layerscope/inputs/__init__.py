@@ -1,6 +1,7 @@
 from layerscope.inputs.audio import resample
 from layerscope.inputs.chunks import pack
 from layerscope.inputs.corpus import Corpus, draw
+from layerscope.inputs.extreme import make_extreme, random_tokens, repeat_tokens
 from layerscope.inputs.opening import open_corpus
 from layerscope.inputs.samples import Modality, Waveform, Window
 from layerscope.inputs.views import DEFAULT_SHARE, VIEW_KINDS, augment, check_views
@@ -15,7 +16,10 @@ __all__ = [
     "augment",
     "check_views",
     "draw",
+    "make_extreme",
     "open_corpus",
     "pack",
+    "random_tokens",
+    "repeat_tokens",
     "resample",
 ]

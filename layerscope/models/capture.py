@@ -2,42 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from layerscope.models.forward import Inputs, forward, hidden_of
 from layerscope.models.stack import Stack
+from layerscope.models.sublayers.place import Place, Tap, as_state
 
 Visit = Callable[[int, str, Tensor], None]
-"""Called as visit(layer, site, tokens[B, T, D]), layers 0..L in order, site "raw" then, with a norm, "normed"."""
+"""Called as visit(layer, site, tokens[B, T, D]), layers 0..L in order, site "raw" then, with a norm, "normed".
+
+Sub-layers, where they are asked for, come before the layer that their block gives."""
 
 
 class _Enough(Exception):
     """Ends a forward after the layer that was asked for: the head never runs."""
 
 
-def capture(module: nn.Module, stack: Stack, inputs: Inputs, visit: Visit, until: int | None = None) -> None:
+def capture(
+    module: nn.Module,
+    stack: Stack,
+    inputs: Inputs,
+    visit: Visit,
+    until: int | None = None,
+    taps: Sequence[Tap] = (),
+) -> None:
     """Run `module` once and visit every layer's state, raw and (where the model has a final norm) normed.
 
-    Stops after layer `until` (default: the last), so that nothing after it is computed. Hooks are removed whatever
-    happens, and the model is left as it was.
+    `taps` are sub-layers to be visited as well. Stops after layer `until` (default: the last), so that nothing
+    after it is computed. Hooks are removed whatever happens, and the model is left as it was.
     """
     last = stack.depth if until is None else until
     norm = module.get_submodule(stack.norm) if stack.norm else None
+    # a model may fill a text up to whole windows of its own
+    length = inputs.named["input_ids"].shape[1] if "input_ids" in inputs.named else None
     calls = 0
+    inside = _Inside(visit, taps)
 
-    def show(layer: int, hidden: Tensor) -> None:
+    def show(layer: int, state: Tensor) -> None:
+        hidden = state[:, :length] if state.ndim == 3 else state
         visit(layer, "raw", hidden)
         if norm is not None:
             visit(layer, "normed", norm(hidden))
 
     def before(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        state = _state((*args, *kwargs.values()))
         if calls == 0:
-            show(0, _state((*args, *kwargs.values())))
+            show(0, state)
             if last == 0:
                 raise _Enough
+        inside.enter(calls + 1, state.shape)
 
     def after(_: nn.Module, __: object, output: object) -> None:
         nonlocal calls
@@ -46,9 +66,12 @@ def capture(module: nn.Module, stack: Stack, inputs: Inputs, visit: Visit, until
         if calls == last:
             raise _Enough
 
-    handles = [module.get_submodule(stack.blocks[0]).register_forward_pre_hook(before, with_kwargs=True)]
-    handles += [module.get_submodule(path).register_forward_hook(after) for path in dict.fromkeys(stack.blocks)]
+    blocks = {path: module.get_submodule(path) for path in dict.fromkeys(stack.blocks)}
+    first = [*blocks.values()][: None if taps else 1]
+    handles = [block.register_forward_pre_hook(before, with_kwargs=True) for block in first]
+    handles += [block.register_forward_hook(after) for block in blocks.values()]
     try:
+        handles += inside.hooks(blocks, stack)
         forward(module.get_submodule(stack.entry), inputs)
     except _Enough:
         return
@@ -56,6 +79,52 @@ def capture(module: nn.Module, stack: Stack, inputs: Inputs, visit: Visit, until
         for handle in handles:
             handle.remove()
     raise RuntimeError(f"the model ran {calls} blocks where its probe ran {stack.depth}")
+
+
+class _Inside:
+    """Visits the sub-layers of the block that runs: each at its own call of its module."""
+
+    def __init__(self, visit: Visit, taps: Sequence[Tap]) -> None:
+        self.visit = visit
+        self.taps = {(tap.layer, tap.place): tap.site for tap in taps}
+        self.layer, self.shape = 0, torch.Size()
+        self.calls: dict[str, int] = defaultdict(int)
+
+    def enter(self, layer: int, shape: torch.Size) -> None:
+        """Begin a block's execution, which counts its modules' calls anew: a shared block runs several times."""
+        self.layer, self.shape = layer, shape
+        self.calls.clear()
+
+    def hooks(self, blocks: dict[str, nn.Module], stack: Stack) -> Iterator[RemovableHandle]:
+        """Set hooks on the modules that show a sub-layer, and yield them one by one."""
+        wanted = dict.fromkeys((stack.blocks[layer - 1], place.path) for layer, place in self.taps)
+        for block, path in wanted:
+            child = blocks[block].get_submodule(path)
+            yield child.register_forward_pre_hook(self._before(path), with_kwargs=True)
+            yield child.register_forward_hook(self._after(path))
+
+    def _before(self, path: str) -> Any:
+        def hook(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+            call = self.calls[path]
+            self.calls[path] += 1
+            self._show(Place(path, call, True), (*args, *kwargs.values()))
+
+        return hook
+
+    def _after(self, path: str) -> Any:
+        def hook(_: nn.Module, __: object, output: object) -> None:
+            self._show(Place(path, self.calls[path] - 1, False), output)
+
+        return hook
+
+    def _show(self, place: Place, value: object) -> None:
+        site = self.taps.get((self.layer, place))
+        if site is None:
+            return
+        state = as_state(_state(value), self.shape)
+        if state is None:
+            raise RuntimeError(f"{place.path} gave no state where its probe gave one")
+        self.visit(self.layer, site, state)
 
 
 @contextmanager

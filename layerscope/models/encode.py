@@ -111,7 +111,7 @@ class ImageEncoder:
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return pixel values [B, C, H, W]."""
         images = list(samples)
-        grey = getattr(getattr(self.module, "config", None), "num_channels", 3) == 1
+        grey = getattr(self._config(), "num_channels", 3) == 1
         pixels = (
             self.processor([_grey(image) if grey else image for image in images], return_tensors="pt")["pixel_values"]
             if self.processor is not None
@@ -119,9 +119,14 @@ class ImageEncoder:
         )
         return Inputs({"pixel_values": pixels} | self._order(len(images)))
 
+    def _config(self) -> Any:
+        """Return the settings of what reads images: of two towers, those of its own."""
+        config = getattr(self.module, "config", None)
+        return getattr(config, "vision_config", None) or config
+
     def _order(self, n: int) -> dict[str, Tensor]:
         """Return the noise that keeps the patches of a masked autoencoder in their own order."""
-        config = getattr(self.module, "config", None)
+        config = self._config()
         size, patch = getattr(config, "image_size", None), getattr(config, "patch_size", None)
         if not accepts(self.module, "noise") or not isinstance(size, int) or not isinstance(patch, int):
             return {}
@@ -131,7 +136,7 @@ class ImageEncoder:
     def _plain(self, image: Any) -> Tensor:
         import numpy as np
 
-        config = self.module.config
+        config = self._config()
         size, channels = getattr(config, "image_size", 224), getattr(config, "num_channels", 3)
         height, width = size if isinstance(size, (tuple, list)) else (size, size)
         sized = image.convert("L" if channels == 1 else "RGB").resize((width, height))
@@ -223,13 +228,19 @@ def modality_of(module: nn.Module) -> str:
     return "tensor" if main is None else READS.get(str(main), "text")
 
 
+def modalities_of(module: nn.Module) -> list[str]:
+    """Return what a model reads, its main input first: of two towers that of each."""
+    dual = not getattr(getattr(module, "config", None), "is_encoder_decoder", False)
+    towers = {modality_of(child) for child in module.modules() if dual and hasattr(child, "main_input_name")}
+    main = modality_of(module)
+    return [main, *sorted(towers - {main})]
+
+
 def encoder_for(modality: str, processor: Any, module: nn.Module, *, max_length: int | None, prompt: str) -> Encoder:
     """Return the encoder for a corpus of this modality, or say what is missing."""
     kind = modality_of(module)
-    dual = not getattr(getattr(module, "config", None), "is_encoder_decoder", False)
-    towers = {modality_of(child) for child in module.modules() if dual and hasattr(child, "main_input_name")}
     a_plain_module_with_a_processor = kind == "tensor" and processor is not None
-    if modality not in {kind, *towers} and not a_plain_module_with_a_processor:
+    if modality not in modalities_of(module) and not a_plain_module_with_a_processor:
         reads, given = PLURAL.get(kind, kind), PLURAL.get(modality, modality)
         raise LayerscopeError(f"this model reads {reads} and the data are {given}: give {reads}, or a model of {given}")
     if modality == "tensor":

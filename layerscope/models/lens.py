@@ -41,6 +41,13 @@ class Lens:
             # each token is a sequence of its own: the head of a language model reads one position at a time
             yield self._run(chunk[:, None], _packed(inputs, len(chunk), chunk))[:, 0]
 
+    def sequence_logits(self, states: Tensor, inputs: Inputs) -> Tensor:
+        """Return the float32 logits [B, T, K] of states [B, T, D], in one go and in the shapes of the model's forward.
+
+        On the last layer's states they are the model's own logits to the bit, and take as much memory as those.
+        """
+        return self._run(states, inputs)
+
     def sample_logits(self, states: Tensor, inputs: Inputs) -> Tensor:
         """Return the float32 logits [B, K] of a classifier on the states [B, T, D] of one layer."""
         config = getattr(self.module, "config", None)
@@ -221,19 +228,19 @@ def reads(lens: Lens, last: Tensor, inputs: Inputs) -> bool:
 
 
 @torch.inference_mode()
-def token_read(lens: Lens, last: Tensor, inputs: Inputs) -> str:
-    """Return which token a classifier reads, "first", "last" or (several) "mean", by changing one at a time."""
+def token_read(read: Callable[[Tensor, Inputs], Tensor], last: Tensor, inputs: Inputs) -> str:
+    """Return which token a classifier (or what else gives a sample one vector) reads, "first", "last" or (several) "mean", by changing one at a time."""
     if last.ndim == 2:
         return "mean"
     alone = _row(inputs, 0)
     length = last.shape[1] if alone.mask is None else alone.mask.shape[1]
     states = last[:1, :length]
-    own = lens.sample_logits(states, alone)
+    own = read(states, alone)
 
     def changes(position: int) -> bool:
         other = states.clone()
         other[:, position] = other[:, position].flip(-1) + 1.0
-        return not torch.equal(lens.sample_logits(other, alone), own)
+        return not torch.equal(read(other, alone), own)
 
     touched = [position for position in {0, length // 2, length - 1} if changes(position)]
     if touched == [0]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from layerscope.errors import LayerscopeError, choices
 from layerscope.models.checks import check_folder, check_name, clear_errors
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
 from layerscope.models.mean_head import as_told
+from layerscope.models.processor import load_processor
 
 DTYPES = ("auto", "float32", "float16", "bfloat16", "float64")
 
@@ -34,6 +36,12 @@ class Loaded:
     notes: list[str] = field(default_factory=list)
     served: Any = None  # the SentenceTransformer around the module, where there is one
 
+    def processor_for(self, modality: str) -> Any:
+        """Return what turns samples of this modality into inputs: of the processor of two towers, the part for it."""
+        part = {"text": "tokenizer", "image": "image_processor", "audio": "feature_extractor"}.get(modality, "")
+        found = getattr(self.processor, part, self.processor)
+        return None if modality == "image" and hasattr(found, "convert_tokens_to_ids") else found
+
 
 @dataclass(frozen=True)
 class LoadOptions:
@@ -48,7 +56,7 @@ class LoadOptions:
     def place(self) -> torch.device:
         """Return the device, or say that it is not there."""
         if self.device in ("auto", "map"):
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            return own_device() if torch.cuda.is_available() else torch.device("cpu")
         try:
             device = torch.device(self.device)
             torch.empty(1, device=device).cpu()
@@ -65,6 +73,12 @@ class LoadOptions:
             return torch.float32 if self.place().type == "cpu" else "auto"
         dtype: torch.dtype = getattr(torch, self.dtype)
         return dtype
+
+
+def own_device() -> torch.device:
+    """Return the GPU of this process: of several that a launcher started, each has its own as far as there are any."""
+    rank = os.environ.get("LOCAL_RANK")
+    return torch.device("cuda" if rank is None else f"cuda:{int(rank) % torch.cuda.device_count()}")
 
 
 def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
@@ -182,29 +196,6 @@ def _class_of(config: Any, options: LoadOptions) -> Any:
     if options.trust_remote_code:
         return getattr(transformers, next((n for n in heads if n in remote), "AutoModel"))
     return transformers.AutoModel
-
-
-def load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> Any:
-    """Return the tokenizer, image processor (None where there is none) or feature extractor beside a model."""
-    import transformers
-
-    kind = getattr(module, "main_input_name", "input_ids")
-    auto, more = {
-        "input_ids": (transformers.AutoTokenizer, {}),
-        "pixel_values": (transformers.AutoImageProcessor, {"backend": "pil"}),
-    }.get(kind, (transformers.AutoFeatureExtractor, {}))
-    try:
-        processor = auto.from_pretrained(source, **trust, **more)
-        if kind == "input_ids" and len(processor) <= len(set(processor.all_special_ids)):
-            raise ValueError("there is none")  # transformers makes up an empty one
-        return processor
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        if kind == "pixel_values":
-            return None
-        what = "tokenizer" if kind == "input_ids" else "feature extractor"
-        line = (str(error).strip().splitlines() or [""])[0][:120].rstrip()
-        why = "" if not line or line.endswith(":") else f" ({line})"  # the first line of a list tells nothing
-        raise LayerscopeError(f"{source!r} has no {what} that can be loaded{why}: save it beside the model") from error
 
 
 def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:

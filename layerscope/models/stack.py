@@ -9,8 +9,13 @@ import torch
 from torch import nn
 
 from layerscope.errors import LayerscopeError, choices, near
+from layerscope.models.chains import candidates, has_every_token
 from layerscope.models.forward import Inputs, forward, is_out_of_memory
+from layerscope.models.stages import differ_in_width
 from layerscope.models.trace import Call, is_norm, same, trace
+
+STAGE = "stage-{}"
+"""Part names of a hierarchical model, from 1."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +43,14 @@ class Stack:
 class SeveralParts(LayerscopeError):
     """A model with several stacks of blocks, and none of them named."""
 
-    def __init__(self, parts: list[str]) -> None:
-        super().__init__(f"this model has several stacks of blocks: choose one with --part {' or '.join(parts)}")
-        self.parts = parts
+    def __init__(self, stacks: list[Stack]) -> None:
+        self.parts = [stack.part for stack in stacks]
+        if stacks[0].part != STAGE.format(1):
+            told = f"this model has several stacks of blocks: choose one with --part {' or '.join(self.parts)}"
+        else:
+            sizes = ", ".join(f"{s.part} ({s.depth} layers of {s.width})" for s in stacks)
+            told = f"the layers of this model differ in width: choose one of its stages with --part, {sizes}"
+        super().__init__(told)
 
 
 def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) -> list[tuple[Stack, list[Call]]]:
@@ -51,8 +61,8 @@ def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) ->
     """
     found: list[tuple[Stack, list[Call]]] = []
     for prefix, entry in _entries(module, inputs):
-        calls = trace(entry, prefix, inputs)
-        for how, chains in _candidates(entry, prefix, calls, blocks):
+        calls = [call for call in trace(entry, prefix, inputs) if has_every_token(call, inputs)]
+        for how, chains in candidates(entry, prefix, calls, blocks):
             if chains:
                 found += [(_stack(chain, prefix.rstrip("."), how), calls) for chain in chains]
                 break
@@ -71,10 +81,12 @@ def choose(stacks: list[Stack], part: str | None) -> Stack:
     if part is None:
         if len(stacks) == 1:
             return stacks[0]
-        raise SeveralParts(names)
+        raise SeveralParts(stacks)
     for stack in stacks:
         if part == stack.part or stack.blocks[0].startswith(part + "."):
             return stack
+    if len(stacks) == 1 and stacks[0].entry:
+        raise LayerscopeError(f"part {part!r} does not read these data: they go through {names[0]}")
     if len(stacks) == 1:
         raise LayerscopeError(f"part {part!r} does not exist: this model has one stack of blocks, leave --part out")
     raise LayerscopeError(f"part {part!r} does not exist{choices(part, names, 'this model has')}")
@@ -141,91 +153,6 @@ def _runs(module: nn.Module, inputs: Inputs) -> bool:
     return True
 
 
-def _candidates(
-    entry: nn.Module, prefix: str, calls: list[Call], blocks: str | None
-) -> Iterator[tuple[str, list[list[Call]]]]:
-    if blocks is not None:
-        inside = [c for c in calls if c.path == blocks or c.path.rpartition(".")[0] == blocks]
-        kept = [c for c in inside if c.keeps_shape]  # the user knows what stands between them
-        yield "given", [kept] if kept else []
-        return
-    declared = _declared(entry, prefix)
-    yield "the model's own declaration", _outermost(_chains([c for c in calls if c.path in declared]))
-    yield "checkpointing layers", _outermost(_chains([c for c in calls if _is_checkpointing(c.module)]))
-    like = [chain for chain in _chains(calls, same_class=True) if len(chain) > 1]
-    yield "structure", _largest(like)
-    yield "structure", _largest([chain for chain in _chains(calls) if len(chain) > 1])
-
-
-def _declared(entry: nn.Module, prefix: str) -> set[str]:
-    """Paths of the modules whose outputs the model itself declares to be its hidden states."""
-    paths: set[str] = set()
-    for name, owner in entry.named_modules():
-        specs = (getattr(owner, "_can_record_outputs", None) or {}).get("hidden_states", ())
-        specs = specs if isinstance(specs, (list, tuple)) else (specs,)
-        named = [getattr(spec, "target_class", spec) for spec in specs]
-        classes = tuple(kind for kind in named if isinstance(kind, type))
-        base = prefix + name + ("." if name else "")
-        paths |= {base + child for child, module in owner.named_modules() if classes and isinstance(module, classes)}
-    return paths
-
-
-def _is_checkpointing(module: nn.Module) -> bool:
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    return isinstance(module, GradientCheckpointingLayer)
-
-
-def _chains(calls: list[Call], same_class: bool = False) -> list[list[Call]]:
-    """Join calls into chains in which the output of each is the input of the next, of one width."""
-    chains: list[list[Call]] = []
-    for call in calls:
-        if not call.keeps_shape or same(call.given, call.returned):
-            continue  # dropout and identity pass a state on; they are no blocks
-        for chain in reversed(chains):
-            last = chain[-1]
-            if same_class and type(last.module) is not type(call.module):
-                continue
-            if not call.path.startswith(last.path + ".") and same(last.returned, call.given):
-                chain.append(call)
-                break
-        else:
-            chains.append([call])
-    return chains
-
-
-def _outermost(chains: list[list[Call]]) -> list[list[Call]]:
-    """Leave out chains that run inside a block of another chain."""
-    roots = [{c.path + "." for c in chain} for chain in chains]
-    return [
-        chain
-        for i, chain in enumerate(chains)
-        if not any(chain[0].path.startswith(root) for j, other in enumerate(roots) if j != i for root in other)
-    ]
-
-
-def _largest(chains: list[list[Call]]) -> list[list[Call]]:
-    """The chain with the most parameters, without a norm at its end; on a tie the longer, then the outer one."""
-
-    def size(chain: list[Call]) -> tuple[int, int, int]:
-        modules = {id(c.module): c.module for c in chain}
-        weights = sum(p.numel() for m in modules.values() for p in m.parameters())
-        return weights, len(chain), -chain[0].path.count(".")
-
-    chains = [_without_norms(chain) for chain in chains]
-    chains = [chain for chain in chains if len(chain) > 1]
-    return [max(chains, key=size)] if chains else []
-
-
-def _without_norms(chain: list[Call]) -> list[Call]:
-    start, stop = 0, len(chain)
-    while stop > start and is_norm(chain[stop - 1]):
-        stop -= 1
-    while start < stop and is_norm(chain[start]):
-        start += 1
-    return chain[start:stop]
-
-
 def _stack(chain: list[Call], entry: str, how: str) -> Stack:
     paths = tuple(call.path for call in chain)
     return Stack("model", entry, paths, None, chain[-1].returned.shape[-1], how, chain[-1].outputs)
@@ -233,6 +160,10 @@ def _stack(chain: list[Call], entry: str, how: str) -> Stack:
 
 def _with_parts_and_norms(found: list[tuple[Stack, list[Call]]]) -> list[tuple[Stack, list[Call]]]:
     names = part_names([stack.blocks[0] for stack, _ in found])
+    if len(found) == 1 and found[0][0].entry:
+        names = [_short(found[0][0].entry.rpartition(".")[2])]  # a tower goes by its own name
+    if differ_in_width([[call for call in calls if call.path in stack.blocks] for stack, calls in found]):
+        names = [STAGE.format(i + 1) for i in range(len(found))]
     inside = tuple(path + "." for stack, _ in found for path in stack.blocks)
     return [
         (replace(stack, part=name, norm=_final_norm(stack, calls, inside)), calls)
@@ -260,8 +191,12 @@ def part_names(paths: list[str]) -> list[str]:
     split = [path.split(".") for path in paths]
     for level in zip(*split, strict=False):
         if len(set(level)) == len(paths):
-            return [name.removesuffix("_model").removesuffix("_tower") for name in level]
+            return [_short(name) for name in level]
     return paths
+
+
+def _short(name: str) -> str:
+    return name.removesuffix("_model").removesuffix("_tower")
 
 
 def _likely(module: nn.Module) -> str:

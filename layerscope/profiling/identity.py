@@ -18,6 +18,7 @@ from layerscope.inputs.samples import Window
 from layerscope.models import LayeredModel, Loaded
 from layerscope.models.encode import TextEncoder
 from layerscope.profiling.job import Job
+from layerscope.profiling.options import identity_in
 
 EXAMPLES = 3
 EXAMPLE_LENGTH = 240
@@ -120,6 +121,7 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
         "norm": model.stack.norm,
         "found_by": model.stack.found_by,
         "sites": list(model.sites),
+        "sublayers": {site: list(layers) for site, layers in model.sublayers.sites.items()},
         "lens": None if model.lens is None else model.lens.kind,
         "language_model": model.is_language_model,
         "padding": model.padding,
@@ -135,6 +137,7 @@ def versions() -> dict[str, Any]:
 
 def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
     """Raise where a run folder holds another run, naming the first thing that differs."""
+    options = identity_in(there)
     pairs = [
         ("model", there["model"].get("name"), here["model"]["name"]),
         ("model weights", there["model"].get("weights"), here["model"]["weights"]),
@@ -145,7 +148,7 @@ def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> N
         ("norm", there["model"].get("norm"), here["model"]["norm"]),
         ("data", there["data"].get("name"), here["data"]["name"]),
         ("data contents", there["data"].get("fingerprint"), here["data"]["fingerprint"]),
-        *((name.replace("_", "-"), there["options"].get(name), value) for name, value in here["options"].items()),
+        *((name.replace("_", "-"), options.get(name), value) for name, value in here["options"].items()),
         ("tokens", there["data"].get("tokens"), here["data"]["tokens"]),
     ]
     for name, old, new in pairs:

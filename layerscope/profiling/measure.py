@@ -26,13 +26,14 @@ Prompts = tuple[str, int | None]
 class BatchMeasure:
     """Visits every layer of one batch; `tensors` holds the result, keyed as in a shard.
 
-    Keys: `raw.mean` and so on [L+1, B, D]; `prompt_entropy.alpha=1.raw` and other per-sample values [L+1, B];
+    Keys: `raw.mean` and so on [L+1, B, D]; `prompt_entropy.alpha=1.raw` and other per-sample values [L+1, B], where of
+    a sub-layer's site there is a row for each layer that has it;
     `broken` [B], the first layer of a sample that is not finite, or −1.
     """
 
     def __init__(self, job: Job, inputs: Inputs, rows: pd.DataFrame) -> None:
         model, vectors = job.model, job.vectors
-        self.model, self.options, self.inputs, self.rows = model, job.options, inputs, rows
+        self.job, self.model, self.options, self.inputs, self.rows = job, model, job.options, inputs, rows
         self.original = bool((rows["view"] == 0).all())
         self.poolings = (*vectors.poolings, *vectors.pairs) if self.original else vectors.poolings
         self.positions = torch.tensor(rows["position"].to_numpy(), device=model.device) if "position" in rows else None
@@ -42,18 +43,22 @@ class BatchMeasure:
         self.lengths: dict[Prompts, list[Tensor]] = {}
         self.sides: dict[Prompts, str] = {}
         self.means: list[Tensor] = []
+        self.inside: list[tuple[int, Tensor]] = []
         self.lens_states: list[Tensor] = []
         self.masked: tuple[()] | tuple[Tensor | None] = ()
 
     def visit(self, layer: int, site: str, tokens: Tensor) -> None:
         """Take what is asked for from the states of one layer."""
         final = site == "normed" and layer == self.model.stack.depth
+        inside = site not in self.model.sites
         mask = self._real(tokens)
-        kept = self.original and tokens.ndim == 3 and (site == "raw" or final)
+        kept = self.original and tokens.ndim == 3 and (site == "raw" or final or inside)
         used = self._norms(site, tokens, mask, kept) if tokens.ndim == 3 else mask
-        for name in self.poolings:
+        for name in self.job.vectors.poolings if inside else self.poolings:
             self._keep(f"{site}.{name}", pool(tokens, used if name == "mean" else mask, name, self.positions))
-        if "mean" not in self.poolings or self.options.exclude_sinks:
+        if inside:
+            self.inside.append((layer, pool(tokens, mask, "mean")))
+        elif "mean" not in self.poolings or self.options.exclude_sinks:
             self.means.append(pool(tokens, mask, "mean"))  # sees every token, so that no NaN goes unseen
         if kept:
             self._token_metrics(site, tokens, mask, used)
@@ -199,9 +204,12 @@ class BatchMeasure:
 
     def _first_broken(self) -> Tensor:
         """Return for each sample the first layer with a NaN or an infinity, or −1."""
-        depth, seen = self.model.stack.depth, [*self.pooled.values(), self.means]
+        depth, sites = self.model.stack.depth, self.model.sites
+        seen = [self.means, *(v for key, v in self.pooled.items() if key.partition(".")[0] in sites)]
         layers = [_layers_fine(vectors, depth) for vectors in seen if vectors]
         fine = torch.stack(layers).all(0)
+        for layer, means in self.inside:
+            fine[layer] &= torch.isfinite(means).all(-1)
         return torch.where(fine.all(0), -1, (~fine).int().argmax(0)).int()
 
 

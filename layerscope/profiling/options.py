@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -53,13 +53,17 @@ class Options:
     entropy_samples: int | None = None
     prompt: str = ""
     chunk: int | None = None
+    repeat_tokens: float | None = None
+    random_tokens: float | None = None
     part: str | None = None
     blocks: str | None = None
     norm: str | None = None
+    sublayers: bool = False
 
     def __post_init__(self) -> None:
         self._check_numbers()
         self._check_prefixes()
+        self._check_extremes()
         if not self.metrics:
             raise LayerscopeError("no metric is asked for: give names, default, seven or all as --metrics")
         if self.store_dtype not in STORE_DTYPES:
@@ -95,6 +99,14 @@ class Options:
         if self.prefixes and "prompt_entropy" not in self.metrics:
             raise LayerscopeError("--prefixes is of prompt_entropy: add it to --metrics, or leave the option out")
 
+    def _check_extremes(self) -> None:
+        for name in ("repeat_tokens", "random_tokens"):
+            share = getattr(self, name)
+            if share is not None and not (isinstance(share, (int, float)) and 0 <= share <= 1):
+                raise LayerscopeError(f"{_option(name)} {share!r} makes no sense: give a probability, 0 to 1")
+        if self.repeat_tokens is not None and self.random_tokens is not None:
+            raise LayerscopeError("--repeat-tokens and --random-tokens are two runs: give one of the two")
+
     def wants(self, needs: str) -> bool:
         """Return whether some metric of this kind was asked for."""
         return any(METRICS[name].needs == needs for name in self.metrics)
@@ -125,6 +137,12 @@ def options_from(
         lens_tokens="auto" if lens_tokens == "auto" else _count(lens_tokens),
         **others,
     )
+
+
+def identity_in(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the `identity` of a run that a manifest tells; what an older run does not tell was as by default."""
+    told = {field.name: field.default for field in fields(Options) if field.default is not MISSING}
+    return {**told, **manifest["options"]}
 
 
 def options_of(info: dict[str, Any]) -> Options:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from layerscope.errors import LayerscopeError
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, is_out_of_memory
+from layerscope.parallel import Team, alone
 from layerscope.profiling.job import Job
 from layerscope.profiling.measure import BatchMeasure
 from layerscope.profiling.plan import view_of
@@ -38,12 +40,17 @@ class Measure(Protocol):
 Measures = Callable[[Job, Inputs, pd.DataFrame], Measure]
 
 
-def run_pass(job: Job, folder: RunFolder, teller: Teller, measure: Measures = BatchMeasure) -> None:
+def run_pass(
+    job: Job, folder: RunFolder, teller: Teller, measure: Measures = BatchMeasure, team: Team | None = None
+) -> None:
     """Compute every shard that is not finished; a batch that does not fit into memory is computed in halves.
 
-    Raises `LayerscopeError` where a single sample does not fit, or where no sample has finite states.
+    The processes of a team take a shard each and meet after it, so that an error of one ends all; neighbouring shards
+    hold texts of one length, so that none waits for long. Raises `LayerscopeError` where a single sample does not fit,
+    or where no sample has finite states.
     """
-    todo = [shard for shard in folder.shards if not folder.is_finished(shard)]
+    team = team or alone()
+    todo: list[int] = team.meet([shard for shard in folder.shards if not folder.is_finished(shard)])[0]
     _refuse_hopeless(folder, job.model)
 
     def halved(rows: pd.DataFrame) -> None:
@@ -53,13 +60,17 @@ def run_pass(job: Job, folder: RunFolder, teller: Teller, measure: Measures = Ba
 
     with evaluating(job.model.module), teller.bar("forward", len(folder.plan), "samples") as advance:
         advance(len(folder.plan) - sum(len(folder.rows(shard)) for shard in todo))
-        for shard in todo:
-            parts = []
-            for _, rows in folder.rows(shard).groupby("batch", sort=True):
-                parts += list(compute(job, rows, halved, measure))
-                advance(len(rows))
-            folder.write_shard(shard, joined(parts))
-            folder.log("shard", shard=shard, forwards=len(parts), rows=len(folder.rows(shard)))
+        for start in range(0, len(todo), team.size):
+            turn = todo[start : start + team.size]
+            for shard in turn[team.rank : team.rank + 1]:
+                parts = []
+                for _, rows in folder.rows(shard).groupby("batch", sort=True):
+                    parts += list(compute(job, rows, halved, measure))
+                    advance(len(rows))
+                folder.write_shard(shard, joined(parts))
+                folder.log("shard", shard=shard, forwards=len(parts), rows=len(folder.rows(shard)))
+            team.meet()
+            advance(sum(len(folder.rows(shard)) for rank, shard in enumerate(turn) if rank != team.rank))
             _refuse_hopeless(folder, job.model)
 
 
@@ -110,9 +121,9 @@ def joined(parts: list[Tensors]) -> Tensors:
 
 def _refuse_hopeless(folder: RunFolder, model: LayeredModel) -> None:
     """Stop where none of the first samples, or none at all, has a finite state at every layer."""
-    originals = folder.plan[folder.plan["view"] == 0]
+    originals = np.flatnonzero(folder.plan["view"].to_numpy() == 0)
     seen, layer = 0, model.stack.depth
-    for shard in originals["shard"].unique():
+    for shard in pd.unique(folder.plan["shard"].to_numpy()[originals]):
         if not folder.is_finished(shard):
             break
         with folder.shard(shard) as file:
@@ -123,5 +134,5 @@ def _refuse_hopeless(folder: RunFolder, model: LayeredModel) -> None:
     if seen >= min(HOPELESS, len(originals)):
         raise LayerscopeError(
             f"layer {layer} of {model.loaded.name} gives NaN or infinity for every sample (first: "
-            f"{originals['name'].iloc[0]}): try --dtype float32, or look at the weights"
+            f"{folder.plan['name'].iloc[originals[0]]}): try --dtype float32, or look at the weights"
         )

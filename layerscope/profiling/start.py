@@ -81,6 +81,7 @@ def _bytes(plan: pd.DataFrame, job: Job) -> int:
     model, vectors = job.model, job.vectors
     kept = len(plan) * len(vectors.poolings) + int((plan["view"] == 0).sum()) * len(vectors.pairs)
     states = kept * (model.stack.depth + 1) * len(model.sites)
+    states += len(plan) * len(vectors.poolings) * len(model.sublayers.taps)
     return states * (2 * model.stack.width + 4 if job.options.store_dtype == "float16" else 4 * model.stack.width)
 
 

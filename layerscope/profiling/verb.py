@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from layerscope import parallel
 from layerscope.errors import LayerscopeError
-from layerscope.inputs import Corpus, draw, open_corpus, pack
+from layerscope.inputs import Corpus, draw, make_extreme, open_corpus, pack
 from layerscope.inputs.corpus import folder_name
+from layerscope.inputs.extreme import Extreme
 from layerscope.inputs.views import DEFAULT_SHARE, check_views
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load, vectors_for
-from layerscope.models.encode import modality_of
+from layerscope.models.encode import TextEncoder, modality_of
 from layerscope.profiling.available import check_available
 from layerscope.profiling.call import spoken
-from layerscope.profiling.identity import Origin, describe
+from layerscope.profiling.identity import Origin, describe, refuse_another
 from layerscope.profiling.job import Job
 from layerscope.profiling.options import Options, options_from
 from layerscope.profiling.passing import run_pass
@@ -29,6 +32,7 @@ PROBE_SAMPLES = 8
 DEFAULT_DATA = {"text": "stdlib-docs", "image": "digits"}
 
 
+@parallel.as_one
 def profile(
     model: Any,
     data: Any = None,
@@ -55,11 +59,14 @@ def profile(
     entropy_samples: int | None = None,
     prompt: str = "",
     chunk: int | None = None,
+    repeat_tokens: float | None = None,
+    random_tokens: float | None = None,
     text_column: str | None = None,
     label_column: str | None = None,
     part: str | None = None,
     blocks: str | None = None,
     norm: str | None = None,
+    sublayers: bool = False,
     revision: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
@@ -67,6 +74,9 @@ def profile(
     command: str = "",
 ) -> Run:
     """Measure every layer of a model over a corpus in one pass and return the run.
+
+    Processes that torchrun or accelerate started share the work, each calling this with the same arguments: the run is
+    that of one process, but for the last bits where a process has another number of threads.
 
     Args:
         model: a hub name, a local folder (transformers, sentence-transformers or PEFT adapter), a loaded
@@ -96,11 +106,14 @@ def profile(
         entropy_samples: samples whose prompt entropy is computed; None is all on a CPU, 256 on a GPU (S₂: all).
         prompt: text put before every text.
         chunk: pack running text into windows of this many tokens (for language models 256 by default).
+        repeat_tokens: the probability with which each token is replaced by one token of its own sample.
+        random_tokens: the probability with which each token is replaced by one drawn from the vocabulary.
         text_column: column of a table that holds the texts.
         label_column: column that holds the labels.
         part: which stack of blocks, where a model has several: encoder, decoder, text, vision.
         blocks: path of the module that holds the blocks, where the probe is not to decide.
         norm: path of the final norm, or "none".
+        sublayers: measure what comes inside each block too, after norm, attention, MLP and residual addition.
         revision: of a hub model.
         trust_remote_code: let the checkpoint's own code run.
         allow_pickle: load pickled weights, which can run code.
@@ -116,9 +129,11 @@ def profile(
         metrics, samples, alpha, lens_tokens, view_kinds, prefixes, pooling=pooling, max_length=max_length,
         batch_size=batch_size, views=views, view_samples=view_samples, view_share=view_share,
         dtype=dtype, seed=seed, exclude_sinks=exclude_sinks, store_dtype=store_dtype, entropy_samples=entropy_samples,
-        prompt=prompt, chunk=chunk, part=part, blocks=blocks, norm=norm,
+        prompt=prompt, chunk=chunk, repeat_tokens=repeat_tokens, random_tokens=random_tokens,
+        part=part, blocks=blocks, norm=norm, sublayers=sublayers,
     )  # fmt: skip
-    teller: Teller = Console() if progress else Silent()
+    team = parallel.team()
+    teller: Teller = Console() if progress and team.leads else Silent()
     read = partial(open_corpus, text_column=text_column, label_column=label_column)
     weights = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)
     corpus = None if data is None else read(data)  # wrong data is told before the model is loaded
@@ -133,20 +148,26 @@ def profile(
         Override(part, blocks, norm),
         max_length=max_length,
         prompt=prompt,
+        sublayers=sublayers,
     )
     vectors = vectors_for(layered, options.pooling, options.wants("pairs"))
-    corpus = draw(_windows(corpus, layered, options), options.samples, options.seed)
+    corpus = _extreme(draw(_windows(corpus, layered, options), options.samples, options.seed), layered, options)
     job = Job(layered, corpus, options, vectors)
     for note in check_available(options, layered, corpus):
         teller.say(note)
     path = Path(out) if out is not None else Path("runs") / folder_name(f"{loaded.name}-{corpus.name}")
     manifest = describe(job, Origin(_named(model), _named(data), text_column, label_column, command))
-    with locked(path):
-        folder = open_or_start(path, manifest, job, teller)
-        run_pass(job, folder, teller)
+    with locked(path) if team.leads else nullcontext():
+        if team.leads:
+            open_or_start(path, manifest, job, teller)
+        team.meet()
         run = Run(path)
-        tell_broken(run, teller)
-        write_tables(run, options, teller)
+        refuse_another(path, run.info, manifest)
+        run_pass(job, run.folder, teller, team=team)
+        if team.leads:
+            tell_broken(run, teller)
+        write_tables(run, options, teller, team)
+        team.meet()
     return run
 
 
@@ -173,4 +194,19 @@ def _windows(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
     if options.prompt:
         raise LayerscopeError("--prompt goes before texts, and packed windows are none: leave one of the two out")
     window = min(options.chunk or WINDOW, model.max_length or WINDOW)
-    return pack(corpus, model.loaded.processor, window)
+    return pack(corpus, model.loaded.processor_for("text"), window)
+
+
+def _extreme(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
+    """Replace tokens where it is asked for."""
+    kind: Extreme = "repeat" if options.repeat_tokens is not None else "random"
+    share = options.repeat_tokens if kind == "repeat" else options.random_tokens
+    if share is None:
+        return corpus
+    if not isinstance(model.encoder, TextEncoder):
+        raise LayerscopeError(f"--{kind}-tokens is of texts, and {corpus.name} holds {corpus.modality} samples")
+    table = model.module.get_input_embeddings()  # type: ignore[operator]
+    return make_extreme(
+        corpus, kind, share, tokenizer=model.encoder.tokenizer, tokenised=model.encoder.ids, rows=table.num_embeddings,
+        seed=options.seed,
+    )  # fmt: skip

@@ -6,7 +6,8 @@ import errno
 import hashlib
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,15 +64,25 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def write_parquet(path: Path, frame: pd.DataFrame) -> None:
-    """Write a table with a checksum in every page."""
-    frame.to_parquet(path, index=False, write_page_checksum=True)
+def write_parquet(path: Path, frames: pd.DataFrame | Iterable[pd.DataFrame]) -> None:
+    """Write a table, whole or frame by frame, with a checksum in every page."""
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetWriter
+
+    with ExitStack() as stack:
+        writer = None
+        for frame in [frames] if isinstance(frames, pd.DataFrame) else frames:
+            table = pa.Table.from_pandas(frame, preserve_index=False)
+            writer = writer or stack.enter_context(ParquetWriter(path, table.schema, write_page_checksum=True))
+            writer.write_table(table)
+    _give_back()
 
 
 def read_parquet(path: Path, columns: set[str]) -> pd.DataFrame:
     """Return a table of a run folder, which must have these columns."""
     try:
         found = pd.read_parquet(path, page_checksum_verification=True)
+        _give_back()
     except FileNotFoundError:
         raise LayerscopeError(f"{str(path)!r} is missing: start the run again in another folder") from None
     except PermissionError as error:
@@ -83,3 +94,10 @@ def read_parquet(path: Path, columns: set[str]) -> pd.DataFrame:
             f"{str(path)!r} is not what layerscope wrote there: start the run again in another folder"
         )
     return found
+
+
+def _give_back() -> None:
+    """Return to the system what arrow held while it wrote or read: several times the table, and kept for ever."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -130,9 +130,9 @@ class RunFolder:
         """Return a table's name and when it was written, in nanoseconds: another table is told by it."""
         return name, self._table(name).stat().st_mtime_ns
 
-    def write_table(self, name: str, frame: pd.DataFrame) -> None:
-        """Keep a metric's rows."""
-        aside(self._table(name), lambda p: write_parquet(p, frame))
+    def write_table(self, name: str, frames: pd.DataFrame | Iterable[pd.DataFrame]) -> None:
+        """Keep a metric's rows, given whole or in parts."""
+        aside(self._table(name), lambda p: write_parquet(p, frames))
 
     def read_table(self, name: str) -> pd.DataFrame:
         """Return a metric's rows."""

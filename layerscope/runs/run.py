@@ -11,7 +11,7 @@ import pandas as pd
 
 from layerscope.errors import LayerscopeError, near
 from layerscope.runs.folder import RunFolder
-from layerscope.runs.states import Column, StoredStates, gather
+from layerscope.runs.states import Column, StoredStates, gather, sublayers_in
 
 if TYPE_CHECKING:
     import torch
@@ -65,6 +65,16 @@ class Run:
         first = str(self.info["model"]["sites"][0])
         layers = tuple(Column(first, layer) for layer in range(0 if first == "raw" else 1, self.depth + 1))
         return layers if self.final == first else (*layers, Column(self.final, self.depth))
+
+    @property
+    def sublayers(self) -> tuple[Column, ...]:
+        """What is inside the blocks, site by site; empty where the run was made without sub-layers."""
+        return tuple(Column(site, layer) for site, layers in sublayers_in(self.info).items() for layer in layers)
+
+    def layers_at(self, site: str) -> tuple[int, ...]:
+        """Return the layers at which a metric of tokens is measured: all raw ones, the last after the norm."""
+        inside: dict[str, list[int]] = sublayers_in(self.info)
+        return tuple(inside.get(site, range(self.depth if site == "normed" else 0, self.depth + 1)))
 
     @property
     def has_states(self) -> bool:
@@ -155,15 +165,18 @@ class Run:
         self.need_states()
         if site == "final":
             site, layer = self.final, self.depth
-        if site not in sites:
-            raise LayerscopeError(f"site {site!r} is not in this run: it has {', '.join(sites)}")
+        inside, layer = sublayers_in(self.info), layer % (self.depth + 1)
+        if site not in (known := [*sites, *inside]):
+            raise LayerscopeError(f"site {site!r} is not in this run{near(site, known)}: it has {', '.join(known)}")
+        if layer not in inside.get(site, [layer]):
+            raise LayerscopeError(f"layer {layer} has no {site}: layers {', '.join(map(str, inside[site]))} have it")
         pooling = pooling or poolings[0]
-        known = [*poolings, *self.info["pair_pooling"]]
+        known = poolings if site in inside else [*poolings, *self.info["pair_pooling"]]
         if pooling not in known:
             raise LayerscopeError(f"pooling {pooling!r} is not in this run: it has {', '.join(known)}")
         rows = self.original_rows()
         order = rows[np.argsort(self.folder.plan["sample"].to_numpy()[rows])]
-        states = gather(self.folder, pooling, [Column(site, layer % (self.depth + 1))], order)
+        states = gather(self.folder, pooling, [Column(site, layer)], order)
         return states[:, 0].numpy()
 
     def report(self, path: str | Path | None = None) -> Path:
@@ -194,7 +207,7 @@ class Run:
                 continue
             with self.folder.shard(shard) as file:
                 found = {k: file.get_tensor(k) for k in file.keys() if is_scalar(k)}  # noqa: SIM118
-            frames += [_melted(rows[keys], key, values, self.depth) for key, values in found.items()]
+            frames += [_melted(rows[keys], key, values, self) for key, values in found.items()]
         for name in self.folder.tables():
             if name.startswith("samples."):
                 frames.append(plan[plan["view"] == 0][keys].merge(self.folder.read_table(name), on="sample"))
@@ -240,11 +253,11 @@ def _long(frame: pd.DataFrame) -> pd.DataFrame:
     return typed.assign(**{name: typed[name].where(typed[name].notna(), None) for name in texts})
 
 
-def _melted(rows: pd.DataFrame, key: str, values: torch.Tensor, depth: int) -> pd.DataFrame:
+def _melted(rows: pd.DataFrame, key: str, values: torch.Tensor, run: Run) -> pd.DataFrame:
     metric, variant, site = parse_key(key)
     layers, n = values.shape
     frame = rows.loc[rows.index.repeat(layers)].reset_index(drop=True)
-    numbers = np.tile(np.arange(depth + 1 - layers, depth + 1), n)  # after the norm only the last layer is measured
+    numbers = np.tile(run.layers_at(site), n)
     return frame.assign(metric=metric, variant=variant, layer=numbers, site=site, value=values.T.reshape(-1).numpy())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,11 +51,20 @@ class StoredStates:
             yield self[start : start + size]
 
 
+def sublayers_in(manifest: dict[str, Any]) -> dict[str, list[int]]:
+    """Return the sites inside the blocks that a manifest tells, each with its layers; older runs have none."""
+    found: dict[str, list[int]] = manifest["model"].get("sublayers", {})
+    return found
+
+
 def gather(folder: RunFolder, pooling: str, columns: Sequence[Column], rows: object) -> Tensor:
     """Return the states [n, layers, D] of these rows of the plan, in this order, float32."""
     wanted = as_array(rows)
     shards = folder.plan["shard"].to_numpy()
     offset = folder.plan["offset"].to_numpy()
+    inside = sublayers_in(folder.manifest)
+    # a sub-layer's site has a row only for the layers where it is found
+    at = [(f"{c.site}.{pooling}", inside[c.site].index(c.layer) if c.site in inside else c.layer) for c in columns]
     parts: list[Tensor] = []
     order: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
     for shard in np.unique(shards[wanted]):
@@ -62,7 +72,7 @@ def gather(folder: RunFolder, pooling: str, columns: Sequence[Column], rows: obj
         take = torch.from_numpy(offset[wanted[here]])
         with folder.shard(int(shard)) as file:
             keys = set(file.keys())
-            parts.append(torch.stack([unpacked(file, f"{c.site}.{pooling}", c.layer, keys)[take] for c in columns], 1))
+            parts.append(torch.stack([unpacked(file, key, row, keys)[take] for key, row in at], 1))
         order.append(here)
     if not parts:
         return torch.empty(0, len(columns), 0)

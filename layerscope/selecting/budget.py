@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from layerscope.errors import LayerscopeError
 
 if TYPE_CHECKING:
-    from layerscope.early_exit.costs import Cost
+    from layerscope.early_exit.truncation.costs import Cost
 
 UNITS = {"max_ms": "milliseconds", "max_mb": "megabytes"}
 SHORT = {"max_ms": "ms", "max_mb": "MB"}

@@ -16,7 +16,7 @@ from layerscope.selecting.scored import BY_SCORE, SURE, Scored, best_of, within_
 from layerscope.selecting.selection import SHIPPED, Candidate, Refused, Selection
 
 if TYPE_CHECKING:
-    from layerscope.early_exit.costs import Cost, Costs
+    from layerscope.early_exit.truncation.costs import Cost, Costs
     from layerscope.selecting.label_free import Followed
 
 DEFAULT = "one-standard-error"

@@ -27,7 +27,7 @@ from layerscope.selecting.selection import Refused
 from layerscope.selecting.trust import distrust, kind_of
 
 if TYPE_CHECKING:
-    from layerscope.early_exit.source import Source
+    from layerscope.early_exit.truncation.source import Source
     from layerscope.runs import Run
 
 HALF_TEXT = "half-text"

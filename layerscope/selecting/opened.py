@@ -13,8 +13,8 @@ from layerscope.models.hub import EMBEDDED
 from layerscope.progress import Teller
 
 if TYPE_CHECKING:
-    from layerscope.early_exit.costs import Costs
-    from layerscope.early_exit.source import Source
+    from layerscope.early_exit.truncation.costs import Costs
+    from layerscope.early_exit.truncation.source import Source
     from layerscope.evaluation.origins import ModelOrigin
 
 MINILM = "all-MiniLM-L6-v2"
@@ -35,7 +35,7 @@ class Opened:
         if self.given is None:
             raise LayerscopeError("the model itself is not here: name it with --cost-model")
         if self._source is None:
-            from layerscope.early_exit.source import open_source
+            from layerscope.early_exit.truncation.source import open_source
             from layerscope.models import LoadOptions, Override
 
             self._source = open_source(self.given, None, Override(), LoadOptions(dtype="float32", device=self.device))
@@ -44,7 +44,7 @@ class Opened:
 
     def costs(self, layers: Sequence[int]) -> Costs:
         """Return what every depth costs, measured on this machine."""
-        from layerscope.early_exit.costs import costs_by_depth
+        from layerscope.early_exit.truncation.costs import costs_by_depth
 
         source = self.source()
         depth = source.model.stack.depth

@@ -24,7 +24,7 @@ from layerscope.selecting.scores_of import Wanted, has_labels, judged, probed
 from layerscope.selecting.selection import LAST, SHIPPED, Selection
 
 if TYPE_CHECKING:
-    from layerscope.early_exit.costs import Costs
+    from layerscope.early_exit.truncation.costs import Costs
     from layerscope.runs import Run
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from layerscope.early_exit.card import MEAN, READERS, escape
-from layerscope.early_exit.checkpoint import auto_class
+from layerscope.early_exit.truncation.card import MEAN, READERS, escape
+from layerscope.early_exit.truncation.checkpoint import auto_class
 from layerscope.models.mean_head import is_mean_head
 from layerscope.training.data import READS
 from layerscope.training.depths import Line, Trained

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from layerscope.early_exit.agreement import expected_at
-from layerscope.early_exit.costs import Costs, costs_by_depth
-from layerscope.early_exit.depth import find_depth
-from layerscope.early_exit.source import open_source
+from layerscope.early_exit.truncation.agreement import expected_at
+from layerscope.early_exit.truncation.costs import Costs, costs_by_depth
+from layerscope.early_exit.truncation.depth import find_depth
+from layerscope.early_exit.truncation.source import open_source
 from layerscope.errors import LayerscopeError
 from layerscope.inputs.corpus import count
 from layerscope.inspecting import made_up_samples

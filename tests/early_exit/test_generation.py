@@ -18,9 +18,10 @@ from scipy.stats import chisquare
 from torch import Tensor, nn
 
 from layerscope import LayerscopeError, metrics
-from layerscope.early_exit import generate, score, speed, truncate_layers
-from layerscope.early_exit.decoder import open_decoder, open_language_model
-from layerscope.early_exit.decoding import continued, greedy, nucleus
+from layerscope.early_exit import generate, score, truncate_layers
+from layerscope.early_exit.generation.decoder import open_decoder, open_language_model
+from layerscope.early_exit.generation.decoding import continued, greedy, nucleus
+from layerscope.early_exit.truncation import speed
 from layerscope.models import LoadOptions, Override
 
 NEW = 24

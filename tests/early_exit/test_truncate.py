@@ -113,7 +113,7 @@ def test_a_run_of_a_model_in_memory(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_of_a_killed_truncation(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from layerscope.early_exit import truncation
+    from layerscope.early_exit.truncation import verb as truncation
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

@@ -100,11 +100,34 @@ METRICS = {
         lambda n, d: -1.0,
         one,
     ),
+    "angular_distance": Metric(
+        lambda x, y: metrics.angular_distance(x, y).mean(-1),
+        "pair",
+        "rotation scale_each shift_each order swap",
+        zero,
+        one,
+    ),
+    "cca": Metric(metrics.cca, "tall pair", EACH, zero, one),
+    "svcca": Metric(metrics.svcca, "tall pair", EACH, zero, one),
+    "pwcca": Metric(metrics.pwcca, "tall pair", "scale_each shift_each order", zero, one),
+    "procrustes": Metric(metrics.procrustes, "pair", EACH, zero, one),
+    "rsa": Metric(metrics.rsa, "pair", "scale_each order swap", lambda n, d: -1.0, one),
+    "rsa cosine": Metric(
+        lambda x, y: metrics.rsa(x, y, "cosine", "pearson"),
+        "pair",
+        "rotation_each scale_each row_scale order swap",
+        lambda n, d: -1.0,
+        one,
+    ),
+    "pnka": Metric(lambda x, y: metrics.pnka(x, y).mean(-1), "pair", EACH, lambda n, d: -1.0, one),
+    "mutual_knn": Metric(
+        lambda x, y: metrics.mutual_knn(x, y, 3), "pair", "rotation_each scale_each row_scale order swap", zero, one
+    ),
 }
 
 
 def draw(inputs: str, rng: np.random.Generator) -> Arrays:
-    n, d = (9 if inputs == "nine pairs" else int(rng.integers(5, 13))), int(rng.integers(3, 10))
+    n, d = {"nine pairs": 9, "tall pair": 30}.get(inputs, int(rng.integers(5, 13))), int(rng.integers(3, 10))
     spread = rng.uniform(0.2, 3, d)
     if inputs == "views":
         return [rng.standard_normal((n, 1, d)) * spread + 0.3 * rng.standard_normal((n, 3, d))]

@@ -1,9 +1,15 @@
+from importlib import import_module
+
 import numpy as np
 import pytest
 import torch
 
+from layerscope import metrics
 from layerscope.errors import LayerscopeError
-from layerscope.metrics import cka, cosine_pairs, cosine_similarity, cosine_to, similarity, similarity_matrix
+from layerscope.metrics import cka, cosine_pairs, cosine_similarity, cosine_to, similarity_matrix
+from layerscope.metrics.pairs import blocks, linear_cka, prepared
+
+procrustes = import_module("layerscope.metrics.procrustes")
 
 
 class OnDisk:
@@ -20,8 +26,8 @@ class OnDisk:
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(similarity, "_BLOCK_BYTES", 2000)
-    monkeypatch.setattr(similarity, "_TILE_BYTES", 1000)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(blocks, "TILE_BYTES", 1000)
 
 
 @pytest.mark.parametrize("shape", [(40, 4, 3), (40, 5, 60), (6, 3, 7)])
@@ -38,9 +44,37 @@ def test_every_pair_is_its_cka_in_either_form(rng, small_blocks, shape, debiased
 
 
 def test_both_forms_are_reached_and_agree(rng, small_blocks):
-    blocks = similarity._Blocks(rng.standard_normal((50, 4, 6)), True)
-    grams, features = similarity._inner_by_grams(blocks), similarity._inner_by_features(blocks)
-    np.testing.assert_allclose(grams, features, rtol=1e-12)
+    states, others = rng.standard_normal((50, 4, 6)), rng.standard_normal((50, 3, 7))
+    for sides in (blocks.opened(states, None, True), blocks.opened(states, others, True)):
+        pairs = zip(linear_cka.inner_by_grams(*sides), linear_cka.inner_by_features(*sides), strict=True)
+        for grams, features in pairs:
+            np.testing.assert_allclose(grams, features, rtol=1e-12)
+
+
+@pytest.mark.parametrize("shapes", [(40, 4, 3, 5, 6), (12, 3, 60, 2, 40)])
+@pytest.mark.parametrize("debiased", [True, False])
+def test_layers_of_two_models(rng, small_blocks, shapes, debiased):
+    count, layers, width, more_layers, more_width = shapes
+    states = rng.standard_normal((count, layers, width)).cumsum(1) + 3000
+    others = rng.standard_normal((count, more_layers, more_width)).astype(np.float32) + states[:, :1, :1]
+    values = similarity_matrix(OnDisk(states), "cka", others=OnDisk(others), debiased=debiased)
+    want = [[cka(states[:, a], others[:, b], debiased=debiased) for b in range(more_layers)] for a in range(layers)]
+    np.testing.assert_allclose(values, want, atol=1e-8)
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_cosines_of_two_models(rng, small_blocks, center):
+    states, others = rng.standard_normal((30, 4, 8)) + 1, rng.standard_normal((30, 3, 8))
+    others[:, 2] = 0.5 if center else 0.0
+    mean, error, count = cosine_pairs(OnDisk(states), center, OnDisk(others))
+    matrix = similarity_matrix(states, "cosine_similarity", others=others, center=center)
+    np.testing.assert_allclose(matrix, mean, atol=1e-12)
+    assert count.tolist() == [[30, 30, 0]] * 4 and mean[:, 2].isnan().all()
+    for a in range(4):
+        for b in range(2):
+            own = np.asarray(cosine_similarity(states[:, a], others[:, b], center))
+            assert float(mean[a, b]) == pytest.approx(own.mean(), abs=1e-12)
+            assert float(error[a, b]) == pytest.approx(own.std(ddof=1) / 30**0.5, abs=1e-8)
 
 
 @pytest.mark.parametrize("center", [True, False])
@@ -56,6 +90,60 @@ def test_cosines_in_blocks(rng, small_blocks, center):
         for b in range(4):
             want = cosine_similarity(states[:, a], states[:, b], center).mean()
             assert float(means[a, b]) == pytest.approx(float(want), abs=1e-12)
+
+
+MEASURES = [
+    ("cka", {"kernel": "rbf"}),
+    ("cka", {"kernel": "rbf", "debiased": False, "bandwidth": 3.0}),
+    ("cca", {}),
+    ("svcca", {"variance": 0.8}),
+    ("pwcca", {}),
+    ("pwcca", {"weights_from": "second"}),
+    ("procrustes", {"kind": "distance"}),
+    ("rsa", {"rdm": "cosine", "compare": "pearson"}),
+    ("rsa", {}),
+    ("pnka", {}),
+    ("mutual_knn", {"k": 3, "distance": "euclidean"}),
+    ("angular_distance", {"center": False}),
+]
+
+
+@pytest.mark.parametrize(("metric", "options"), MEASURES)
+def test_every_similarity_is_that_of_each_pair(rng, small_blocks, monkeypatch, metric, options):
+    monkeypatch.setattr(prepared, "HELD_BYTES", 3000)  # so that layers are prepared again
+    states = rng.standard_normal((24, 5, 4)).cumsum(1) + 5
+    others = rng.standard_normal((24, 3, 4 if metric == "angular_distance" else 7)).astype(np.float32)
+    others[:, :, :2] += states[:, :3, :2]
+    function = getattr(metrics, metric)
+    for columns in (None, others):
+        values = similarity_matrix(
+            OnDisk(states), metric, others=None if columns is None else OnDisk(columns), **options
+        )
+        sides = states, states if columns is None else columns
+        want = [
+            [np.mean(np.asarray(function(sides[0][:, a], sides[1][:, b], **options))) for b in range(sides[1].shape[1])]
+            for a in range(5)
+        ]
+        np.testing.assert_allclose(values, want, atol=1e-7 if metric == "angular_distance" else 1e-10)
+
+
+@pytest.mark.parametrize(("metric", "options"), MEASURES)
+def test_layers_that_do_not_vary_are_nan_in_every_similarity(rng, metric, options):
+    states = rng.standard_normal((20, 3, 4)).astype(np.float32)
+    states[:, 1] = [0.1, 0.2, 0.3, 0.7] if options.get("center", True) else 0
+    values = similarity_matrix(states, metric, **options)
+    np.testing.assert_array_equal(values.isnan(), [[False, True, False], [True] * 3, [False, True, False]])
+
+
+def test_layers_are_prepared_once_where_they_can_be_held(rng, monkeypatch):
+    prepare, seen = procrustes.Procrustes.prepare, []
+    monkeypatch.setattr(procrustes.Procrustes, "prepare", lambda self, rows: seen.append(1) or prepare(self, rows))
+    states = rng.standard_normal((10, 6, 4))
+    similarity_matrix(states, "procrustes")
+    assert len(seen) == 6
+    monkeypatch.setattr(prepared, "HELD_BYTES", 2 * 10 * 4 * 8 + 100)  # two layers at a time
+    similarity_matrix(states, "procrustes")
+    assert len(seen) == 6 + 6 + 4 + 2
 
 
 def test_a_layer_that_does_not_vary(rng, small_blocks):
@@ -102,6 +190,21 @@ def test_errors(rng):
         cosine_to(states, 3)
     with pytest.raises(LayerscopeError, match="CKA over 3 rows"):
         similarity_matrix(states[:3])
+    with pytest.raises(LayerscopeError, match="states has 6 samples and others has 5"):
+        similarity_matrix(states, others=states[:5])
+    with pytest.raises(LayerscopeError, match=r"others has shape \(6, 3\)"):
+        similarity_matrix(states, others=states[..., 0])
+    for pairs in (cosine_pairs, lambda s, others: similarity_matrix(s, "cosine_similarity", others=others)):
+        with pytest.raises(LayerscopeError, match="states has 4 features and others has 2: cosine needs equal widths"):
+            pairs(states, others=states[..., :2])
+    with pytest.raises(LayerscopeError, match="metric='procrusts'.*did you mean procrustes"):
+        similarity_matrix(states, "procrusts")
+    with pytest.raises(LayerscopeError, match="cka has no option 'debised': it takes .*did you mean debiased"):
+        similarity_matrix(states, debised=False)
+    with pytest.raises(LayerscopeError, match="cca has no option 'debiased': it takes none"):
+        similarity_matrix(states, "cca", debiased=False)
+    with pytest.raises(LayerscopeError, match="k=10 neighbours among 6 rows"):
+        similarity_matrix(states, "mutual_knn")
     states[4, 1, 2] = np.nan
     with pytest.raises(LayerscopeError, match=r"layers \[1\]"):
         similarity_matrix(states)

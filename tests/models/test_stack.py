@@ -24,7 +24,9 @@ def test_final_norms_are_what_reads_the_last_block():
     assert norms == {
         "bert": None, "roberta": None, "albert": None, "modernbert": "model.final_norm", "gpt2": "transformer.ln_f",
         "gpt_neox": "gpt_neox.final_layer_norm", "opt": "model.decoder.final_layer_norm", "llama": "model.norm",
-        "qwen3": "model.norm", "mamba": "backbone.norm_f",
+        "qwen3": "model.norm", "mamba": "backbone.norm_f", "distilbert": None, "electra": None, "qwen2": "model.norm",
+        "mistral": "model.norm", "mixtral": "model.norm", "gemma": "model.norm", "gemma2": "model.norm",
+        "gemma3": "model.norm", "phi": "model.final_layernorm", "phi3": "model.norm", "mamba2": "backbone.norm_f",
     }  # fmt: skip
 
 
@@ -57,7 +59,10 @@ def test_clip_runs_the_tower_that_reads_the_data():
     }
     model = build(lambda: hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=vision)))
     scope = layered(model)
-    assert (scope.stack.entry, scope.stack.depth) == ("text_model", 3)
+    assert (scope.stack.entry, scope.stack.part, scope.stack.depth) == ("text_model", "text", 3)
+    assert layered(model, part="text").stack == scope.stack
+    with pytest.raises(LayerscopeError, match="part 'vision' does not read these data: they go through text$"):
+        layered(model, part="vision")
 
 
 def test_overrides():

@@ -73,6 +73,41 @@ def llama(m: Any, ids: Tensor) -> Walk:
     return _run(state, core.layers, core.norm, attention_mask=None, position_embeddings=rotation)
 
 
+def distilbert(m: Any, ids: Tensor) -> Walk:
+    return _run(m.distilbert.embeddings(ids), m.distilbert.transformer.layer, None)
+
+
+def electra(m: Any, ids: Tensor) -> Walk:
+    core = m.electra
+    return _run(core.embeddings_project(core.embeddings(input_ids=ids)), core.encoder.layer, None)
+
+
+def phi(m: Any, ids: Tensor) -> Walk:
+    core = m.model
+    state = core.embed_tokens(ids)
+    rotation = core.rotary_emb(state, torch.arange(ids.shape[1])[None])
+    return _run(state, core.layers, core.final_layernorm, attention_mask=None, position_embeddings=rotation)
+
+
+def gemma(m: Any, ids: Tensor) -> Walk:
+    core, n = m.model, ids.shape[1]
+    states = [core.embed_tokens.weight[ids] * m.config.hidden_size**0.5]
+    kinds = getattr(m.config, "layer_types", None) or ["full_attention"] * len(core.layers)
+    for layer, kind in zip(core.layers, kinds, strict=True):
+        extra = (kind,) if m.config.model_type == "gemma3_text" else ()
+        rotation = core.rotary_emb(states[-1], torch.arange(n)[None], *extra)
+        mask = _past(n, m.config.sliding_window if kind == "sliding_attention" else n)
+        states.append(first(layer(states[-1], attention_mask=mask, position_embeddings=rotation)))
+    return states, core.norm
+
+
+def _past(n: int, window: int) -> Tensor:
+    """A mask that lets a position see itself and those before it, so many in all."""
+    back = torch.arange(n)[:, None] - torch.arange(n)[None]
+    hidden = (back < 0) | (back >= window)
+    return torch.zeros(n, n).masked_fill(hidden, torch.finfo(torch.float32).min)[None, None]
+
+
 def mamba(m: Any, ids: Tensor) -> Walk:
     return _run(m.backbone.embeddings(ids), m.backbone.layers, m.backbone.norm_f)
 
@@ -126,4 +161,6 @@ def mlp(m: Any, rows: Tensor) -> Walk:
 TEXT: dict[str, Callable[[Any, Tensor], Walk]] = {
     "bert": bert, "roberta": roberta, "modernbert": modernbert, "albert": albert, "gpt2": gpt2, "gpt_neox": gpt_neox,
     "opt": opt, "llama": llama, "qwen3": llama, "mamba": mamba,
+    "distilbert": distilbert, "electra": electra, "qwen2": llama, "mistral": llama, "mixtral": llama, "gemma": gemma,
+    "gemma2": gemma, "gemma3": gemma, "phi": phi, "phi3": llama, "mamba2": mamba,
 }  # fmt: skip

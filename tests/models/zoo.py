@@ -96,6 +96,65 @@ def mamba() -> nn.Module:
     return build(lambda: hf.MambaForCausalLM(config))
 
 
+def distilbert() -> nn.Module:
+    config = COMMON | {"hidden_dim": 64, "max_position_embeddings": 64}
+    return build(lambda: hf.DistilBertForMaskedLM(hf.DistilBertConfig(**config)))
+
+
+def electra() -> nn.Module:
+    config = hf.ElectraConfig(**COMMON, embedding_size=16, max_position_embeddings=64)
+    return build(lambda: hf.ElectraForMaskedLM(config))
+
+
+def qwen2() -> nn.Module:
+    return build(lambda: hf.Qwen2ForCausalLM(hf.Qwen2Config(**COMMON, num_key_value_heads=2)))
+
+
+def mistral() -> nn.Module:
+    return build(lambda: hf.MistralForCausalLM(hf.MistralConfig(**COMMON, num_key_value_heads=2)))
+
+
+def mixtral() -> nn.Module:
+    config = hf.MixtralConfig(**COMMON, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2)
+    return build(lambda: hf.MixtralForCausalLM(config))
+
+
+def gemma() -> nn.Module:
+    return build(lambda: hf.GemmaForCausalLM(hf.GemmaConfig(**COMMON, num_key_value_heads=2, head_dim=8)))
+
+
+def gemma2() -> nn.Module:
+    config = hf.Gemma2Config(
+        **COMMON, num_key_value_heads=2, head_dim=8, sliding_window=5, attn_logit_softcapping=0.5,
+        final_logit_softcapping=0.5, query_pre_attn_scalar=8,
+    )  # fmt: skip
+    return build(lambda: hf.Gemma2ForCausalLM(config))
+
+
+def gemma3() -> nn.Module:
+    config = hf.Gemma3TextConfig(
+        **COMMON, num_key_value_heads=2, head_dim=8, sliding_window=5, query_pre_attn_scalar=8,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+    )  # fmt: skip
+    return build(lambda: hf.Gemma3ForCausalLM(config))
+
+
+def phi() -> nn.Module:
+    return build(lambda: hf.PhiForCausalLM(hf.PhiConfig(**COMMON)))
+
+
+def phi3() -> nn.Module:
+    return build(lambda: hf.Phi3ForCausalLM(hf.Phi3Config(**COMMON, num_key_value_heads=2)))
+
+
+def mamba2() -> nn.Module:
+    config = hf.Mamba2Config(
+        vocab_size=V, hidden_size=D, num_hidden_layers=L, state_size=8, num_heads=8, head_dim=8, n_groups=2,
+        chunk_size=8, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    return build(lambda: hf.Mamba2ForCausalLM(config))
+
+
 def t5() -> nn.Module:
     config = hf.T5Config(
         vocab_size=V, d_model=D, num_layers=L, num_decoder_layers=2, num_heads=HEADS, d_ff=64, d_kv=8, pad_token_id=0,
@@ -167,4 +226,8 @@ TEXT = [
     Case("bert", bert, False), Case("roberta", roberta, False), Case("modernbert", modernbert, False),
     Case("albert", albert, False), Case("gpt2", gpt2, True), Case("gpt_neox", gpt_neox, True), Case("opt", opt, True),
     Case("llama", llama, True), Case("qwen3", qwen3, True), Case("mamba", mamba, True),
+    Case("distilbert", distilbert, False), Case("electra", electra, False), Case("qwen2", qwen2, True),
+    Case("mistral", mistral, True), Case("mixtral", mixtral, True), Case("gemma", gemma, True),
+    Case("gemma2", gemma2, True), Case("gemma3", gemma3, True), Case("phi", phi, True), Case("phi3", phi3, True),
+    Case("mamba2", mamba2, True),
 ]  # fmt: skip

@@ -6,7 +6,7 @@ from tiny import one_thread
 from typed import cli
 
 import layerscope
-from layerscope.early_exit import speed
+from layerscope.early_exit.truncation import speed
 from layerscope.runs import Run
 
 __all__ = ["cli", "one_thread"]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
+from operator import itemgetter
 
 import pandas as pd
 
 from layerscope.metrics.registry import COUNTS, Needs
+from layerscope.parallel import Team
 from layerscope.profiling.options import Options
 from layerscope.profiling.tables.labels import label_rows
 from layerscope.profiling.tables.lens import lens_rows
@@ -28,14 +31,22 @@ STEPS: dict[Needs, Callable[[Source], Iterator[Row]]] = {
 }
 
 
-def write_tables(run: Run, options: Options, teller: Teller) -> None:
+def write_tables(run: Run, options: Options, teller: Teller, team: Team) -> None:
     """Compute every metric asked for that is not yet in the run folder, and keep each kind as soon as it is known."""
-    source = Source(run, options)
-    todo = [kind for kind in STEPS if options.wants(kind) and not run.folder.has_table(kind)]
+    source = Source(run, options, team)
+    todo: list[Needs] = team.meet([kind for kind in STEPS if options.wants(kind) and not run.folder.has_table(kind)])[0]
     with teller.bar("metrics", len(todo)) as advance:
         for kind in todo:
-            rows = [row for row in STEPS[kind](source) if row["metric"] in (*options.metrics, *COUNTS)]
-            frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
-            frame["part"] = run.info["model"]["part"]
-            run.folder.write_table(kind, frame)
+            rows = [row for row in _rows(kind, source) if row["metric"] in (*options.metrics, *COUNTS)]
+            if team.leads:
+                frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+                frame["part"] = run.info["model"]["part"]
+                run.folder.write_table(kind, frame)
             advance(1)
+
+
+def _rows(kind: Needs, source: Source) -> list[Row]:
+    """Return the rows of a kind, every process making its blocks, in the order in which one process makes them."""
+    source.block = 0
+    own = [(source.block, row) for row in STEPS[kind](source) if source.is_ours]
+    return [row for _, row in sorted(chain(*source.team.meet(own)), key=itemgetter(0))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,14 +25,13 @@ def label_rows(source: Source) -> Iterator[Row]:
     if "label" not in plan or not can_be_probed(labels := plan["label"].to_numpy()[rows]):
         return
     total = len(rows) + left_out
-    for pooling in source.poolings:
-        for layer in range(source.run.depth + 1):
-            column = Column(source.run.final, layer)
-            states = source.run.states(pooling, (column,), rows)[:][:, 0]
-            for name, probe in (("linear_probe", linear_probe), ("knn_probe", knn_probe)):
-                if source.wants(name):
-                    score = probe(states, labels, folds=FOLDS, seed=source.options.seed)
-                    yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
+    for pooling, layer in source.share(product(source.poolings, range(source.run.depth + 1))):
+        column = Column(source.run.final, layer)
+        states = source.run.states(pooling, (column,), rows)[:][:, 0]
+        for name, probe in (("linear_probe", linear_probe), ("knn_probe", knn_probe)):
+            if source.wants(name):
+                score = probe(states, labels, folds=FOLDS, seed=source.options.seed)
+                yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
 
 
 def probed_rows(source: Source) -> Numbers:

@@ -15,6 +15,8 @@ from layerscope.runs.states import Column
 
 def lens_rows(source: Source) -> Iterator[Row]:
     """Yield accuracy and perplexity by layer where the answers are known, and where predictions stop changing."""
+    if not source.is_ours:  # one block
+        return
     found = _lens_columns(source)
     if "prediction" not in found or not found["prediction"].shape[1]:
         return

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -11,22 +12,26 @@ import torch
 from torch import Tensor
 
 from layerscope import metrics
-from layerscope.profiling.tables.source import Row, Source
+from layerscope.profiling.tables.source import Numbers, Row, Source
+from layerscope.runs.states import Column
 
 LEAST = 4
 """Debiased CKA is defined from this many samples on."""
+PART = 2048
+"""A frame of per-sample values holds this many samples: text columns take many times what the numbers do."""
 
 
 def pair_rows(source: Source) -> Iterator[Row]:
     """Yield cosine similarity and CKA of all pairs, the final layer among them, and keep each sample's cosine to it."""
     columns = source.run.columns
-    for pooling in (poolings := [*source.run.info["pair_pooling"], *source.poolings]):
+    poolings = [*source.run.info["pair_pooling"], *source.poolings]
+    for pooling, name in source.share(product(poolings, filter(source.wants, ("cosine_similarity", "cka")))):
         states = source.run.states(pooling, columns, source.rows)
-        if source.wants("cosine_similarity"):
+        if name == "cosine_similarity":
             if pooling == poolings[0]:
                 _keep(source, metrics.cosine_to(states), pooling)
             yield from _square(source, "cosine_similarity", "centered", pooling, *metrics.cosine_pairs(states))
-        if source.wants("cka") and len(states) >= LEAST:
+        if name == "cka" and len(states) >= LEAST:
             matrix = metrics.similarity_matrix(states, "cka")
             unknown, all_of_them = torch.full_like(matrix, math.nan), torch.full_like(matrix, len(states))
             yield from _square(source, "cka", "linear,debiased", pooling, matrix, unknown, all_of_them)
@@ -43,10 +48,16 @@ def _square(
 
 
 def _keep(source: Source, values: Tensor, pooling: str) -> None:
-    columns, n = source.run.columns, len(source.rows)
-    frame = pd.DataFrame(
+    sample, parts = source.sample[source.rows], (slice(i, i + PART) for i in range(0, len(values), PART))
+    frames = (_cosines(source.run.columns, pooling, sample[part], values[part]) for part in parts)
+    source.folder.write_table("samples.cosine_to_last", frames)
+
+
+def _cosines(columns: Sequence[Column], pooling: str, sample: Numbers, values: Tensor) -> pd.DataFrame:
+    n = len(sample)
+    return pd.DataFrame(
         {
-            "sample": np.repeat(source.sample[source.rows], len(columns)),
+            "sample": np.repeat(sample, len(columns)),
             "metric": "cosine_to_last",
             "variant": "centered",
             "pooling": pooling,
@@ -55,4 +66,3 @@ def _keep(source: Source, values: Tensor, pooling: str) -> None:
             "value": values.reshape(-1).numpy(),
         }
     )
-    source.folder.write_table("samples.cosine_to_last", frame)

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from layerscope.parallel import Team, alone
 from layerscope.profiling.options import Options
 from layerscope.runs import Run
 from layerscope.runs.states import Column, StoredStates
 
 Row = dict[str, Any]
 Numbers = np.ndarray[Any, Any]
+T = TypeVar("T")
 
 
 class Source:
     """A run folder as the tables read it: no model, and of the states one block at a time.
 
     `rows` are the plan's rows of finite samples, in plan order; `total` counts the samples that were drawn, so that
-    what is left out is counted (NaN, infinity, no token).
+    what is left out is counted (NaN, infinity, no token). A table is made in blocks that the processes of a team
+    share; `block` numbers the one that is made now.
     """
 
-    def __init__(self, run: Run, options: Options) -> None:
-        self.run, self.options, self.folder = run, options, run.folder
+    def __init__(self, run: Run, options: Options, team: Team | None = None) -> None:
+        self.run, self.options, self.folder, self.team = run, options, run.folder, team or alone()
+        self.block = 0
         self.sample, self.view = (run.folder.plan[name].to_numpy() for name in ("sample", "view"))
         self.fine = self._fine_rows()
         self.rows = np.flatnonzero((self.view == 0) & self.fine)
@@ -44,11 +49,22 @@ class Source:
             if (rows["view"] == 0).all():
                 yield shard, self.fine[rows.index]
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether the present block is this process's."""
+        return self.block % self.team.size == self.team.rank
+
+    def share(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield those of the items, a block each, that are this process's."""
+        for item in items:
+            self.block += 1
+            if self.is_ours:
+                yield item
+
     def layers(self) -> Iterator[tuple[str, Column, StoredStates]]:
-        """Yield every pooling and layer (and the final one) with the states of all finite samples."""
-        for pooling in self.poolings:
-            for column in self.run.columns:
-                yield pooling, column, self.run.states(pooling, (column,), self.rows)
+        """Yield pooling and layer (final and sub-layers too) with the finite samples' states, this process's share."""
+        for pooling, column in self.share(product(self.poolings, (*self.run.columns, *self.run.sublayers))):
+            yield pooling, column, self.run.states(pooling, (column,), self.rows)
 
     def row(
         self, name: str, column: Column, value: float, stderr: float = math.nan, n: int | None = None, **more: Any

@@ -12,25 +12,35 @@ from layerscope.runs.run import is_scalar, parse_key
 from layerscope.runs.states import Column
 
 
-def _order(part: tuple[str, list[Tensor]]) -> tuple[str, int, str]:
-    """Put whole samples, which are what a metric means by itself, before prefixes, and those by length."""
-    name, variant, site = parse_key(part[0])
+def token_rows(source: Source) -> Iterator[Row]:
+    """Yield mean and standard error of every per-sample value by layer; undefined ones are left out and counted."""
+    for key in source.share(_keys(source)):
+        name, variant, site = parse_key(key)
+        layers = _values(source, key)
+        if name == "zero_steps" and not bool(layers.any()):
+            continue
+        for layer, values in zip(source.run.layers_at(site), layers, strict=True):
+            yield source.row(name, Column(site, layer), *mean(values.double()), variant=variant)
+
+
+def _keys(source: Source) -> list[str]:
+    """Return the keys of all per-sample values: whole samples, which a metric means by itself, before prefixes."""
+    for shard, _ in source.original_shards():
+        with source.folder.shard(shard) as file:
+            return sorted(filter(is_scalar, file.keys()), key=_order)
+    return []
+
+
+def _order(key: str) -> tuple[str, int, str]:
+    name, variant, site = parse_key(key)
     whole, _, prefix = (variant or "").partition(",prefix=")
     return name, int(prefix or 0), f"{whole}.{site}"
 
 
-def token_rows(source: Source) -> Iterator[Row]:
-    """Yield mean and standard error of every per-sample value by layer; undefined ones are left out and counted."""
-    parts: dict[str, list[Tensor]] = {}
+def _values(source: Source, key: str) -> Tensor:
+    """Return the values [layers, N] of all finite samples, float32."""
+    shards = []
     for shard, fine in source.original_shards():
         with source.folder.shard(shard) as file:
-            for key in filter(is_scalar, file.keys()):
-                parts.setdefault(key, []).append(file.get_tensor(key)[:, fine])
-    for key, shards in sorted(parts.items(), key=_order):
-        name, variant, site = parse_key(key)
-        layers = torch.cat(shards, 1).double()
-        if name == "zero_steps" and not bool(layers.any()):
-            continue
-        for layer, values in enumerate(layers):
-            column = Column(site, layer if site == "raw" else source.run.depth)
-            yield source.row(name, column, *mean(values), variant=variant)
+            shards.append(file.get_tensor(key)[:, fine])
+    return torch.cat(shards, 1)

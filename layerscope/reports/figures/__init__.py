@@ -8,13 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from layerscope.comparing.comparison import Comparison
 from layerscope.early_exit.exit_report import ExitReport
 from layerscope.errors import LayerscopeError
 from layerscope.evaluation.evaluation import Evaluation
 from layerscope.reports.curves import curves, panels
 from layerscope.reports.figures.member import Key, Member, keys
-from layerscope.reports.names import run_names
 from layerscope.reports.scores import scored
+from layerscope.runs.names import run_names
 from layerscope.runs.run import Run
 
 Drawer = Callable[[float], Any]
@@ -27,6 +28,7 @@ def draw(
     names: Sequence[str] | None = None,
     evaluation: Evaluation | None = None,
     exits: Sequence[ExitReport] = (),
+    comparisons: Sequence[Comparison] = (),
 ) -> list[Path]:
     """Draw the figures of one run, or of several over each other, into a folder and return the paths of the files.
 
@@ -38,7 +40,9 @@ def draw(
     Several runs lie over each other by depth in percent, told apart by colour, dash and marker, and are called `names`,
     or what tells them apart; maps, boxes and saturation have a panel for each run. An evaluation, with runs or without,
     adds `scores` (the average by depth), `scores_by_task`, and `correlations` where a run is of the same model; exits
-    add `exits` (accuracy against measured speed, truncated models beside it) and `exits_leaving`.
+    add `exits` (accuracy against measured speed, truncated models beside it) and `exits_leaving`;
+    comparisons add `compared_METRIC` for each similarity of layers across runs, `differences`, and for a series of
+    checkpoints `checkpoints`.
 
     Raises `LayerscopeError` where matplotlib is missing, the folder cannot be written, or there is nothing to draw.
     """
@@ -49,13 +53,15 @@ def draw(
     given = [runs] if isinstance(runs, Run) else list(runs)
     drawers: list[tuple[str, Drawer]] = []
     single: list[tuple[str, Drawer]] = []
-    if given or (evaluation is None and not exits):
+    if given or (evaluation is None and not exits and not comparisons):
         members = _members(given, names)
         drawers, single = list(_drawers(members)), list(_single(members))
     if evaluation is not None:
         drawers += _of_scores(given, evaluation)
     if exits:
         drawers += _of_exits(exits)
+    if comparisons:
+        drawers += _of_comparisons(comparisons)
     target = Path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -125,6 +131,19 @@ def _of_exits(reports: Sequence[ExitReport]) -> Iterator[tuple[str, Drawer]]:
 
     yield "exits", partial(draw_pareto, reports)
     yield "exits_leaving", partial(draw_leaving, reports)
+
+
+def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[tuple[str, Drawer]]:
+    """Yield the figures of comparisons: a panel for each pair, a line for each pair, and maps of each series."""
+    from layerscope.reports.figures.comparison import draw_checkpoints, draw_differences, draw_rectangles
+
+    for metric in dict.fromkeys(name for comparison in comparisons for name in comparison.similarities):
+        yield f"compared_{metric}", partial(draw_rectangles, comparisons, metric)
+    if any((comparison.frame["kind"] == "difference").any() for comparison in comparisons):
+        yield "differences", partial(draw_differences, comparisons)
+    series = [comparison for comparison in comparisons if comparison.series]
+    for number, comparison in enumerate(series):
+        yield f"checkpoints{f'-{number + 1}' if len(series) > 1 else ''}", partial(draw_checkpoints, comparison)
 
 
 def _single(members: list[Member]) -> Iterator[tuple[str, Drawer]]:

@@ -15,8 +15,8 @@ from layerscope.metrics.registry import Metric, about, rank
 from layerscope.reports.boxes import WHISKERS, Box, boxes, boxes_pooling
 from layerscope.reports.curves import Curve, curves, number, panels, told
 from layerscope.reports.findings import Finding, findings
-from layerscope.reports.names import run_names
 from layerscope.reports.plain import plain, pooling_name
+from layerscope.runs.names import run_names
 from layerscope.runs.run import Run
 
 Json = dict[str, Any]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from layerscope.comparing.matching import OPTIONS
 from layerscope.metrics.registry import METRICS
 from layerscope.reports.plain import plain
 from layerscope.runs.run import Run
@@ -15,16 +16,8 @@ MOST_LABELS = 12
 DECISIVE = {
     "data.fingerprint": "their data",
     "data.samples": "the number of samples",
-    "options.max_length": "the maximum length",
-    "options.prompt": "the prompt",
-    "options.chunk": "the windows",
-    "options.views": "the number of views",
-    "options.view_kinds": "the kinds of views",
-    "options.view_share": "the share of words a view changes",
     "options.pooling": "pooling",
-    "options.alpha": "the order of the entropies",
-    "options.exclude_sinks": "what is done with sinks",
-    "options.seed": "the seed",
+    **{f"options.{name}": told for name, told in OPTIONS.items()},
 }
 """Facts that move a metric without the model."""
 HASHES = ("fingerprint", "weights", "tokens")

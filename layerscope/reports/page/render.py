@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import math
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from layerscope import __version__
+from layerscope.comparing.comparison import Comparison
 from layerscope.early_exit.exit_report import ExitReport
 from layerscope.evaluation.evaluation import Evaluation
 from layerscope.metrics.registry import about
 from layerscope.reports.curves import LOWEST, SIMILAR
+from layerscope.reports.page.comparison import (
+    ShownComparison,
+    comparison_members,
+    comparison_section,
+    shown_comparisons,
+)
 from layerscope.reports.page.content import Json, Shown, sections, shown
 from layerscope.reports.page.exits import ShownExits, exit_members, exit_section, shown_exits
 from layerscope.reports.page.facts import differences, facts, unlike
@@ -26,28 +28,36 @@ from layerscope.reports.page.score_tables import score_facts, score_frame
 from layerscope.reports.page.scores import score_section
 from layerscope.reports.page.shown_scores import ShownScores, judged_on, members, overlays, shown_scores
 from layerscope.reports.page.tables import layers_table, long_table
+from layerscope.reports.page.template import environment, own, policy
 from layerscope.reports.page.training import training_sections
 from layerscope.reports.plain import plain
 from layerscope.runs.run import Run
 
-SCRIPTS = ("values.js", "table.js", "plots.js", "training.js", "exits.js", "page.js")
+SCRIPTS = ("values.js", "table.js", "plots.js", "training.js", "exits.js", "comparison.js", "page.js")
 
 
-def render(runs: Sequence[Run], evaluation: Evaluation | None = None, reports: Sequence[ExitReport] = ()) -> str:
-    """Return the page of runs, of an evaluation and of reports of exits as HTML, UTF-8, complete in itself."""
+def render(
+    runs: Sequence[Run],
+    evaluation: Evaluation | None = None,
+    reports: Sequence[ExitReport] = (),
+    comparisons: Sequence[Comparison] = (),
+) -> str:
+    """Return the page of runs, an evaluation, reports of exits and comparisons as HTML, UTF-8, complete in itself."""
     known = shown(runs)
     scores = None if evaluation is None else shown_scores(evaluation, known)
     others = _members(known, scores)
     exits = shown_exits(reports, len(others))
-    parts = [exit_section(exits)] if exits else []
+    compared = shown_comparisons(comparisons, len(others) + len(exits))
+    parts = [comparison_section(compared)] if compared else []
+    parts += [exit_section(exits)] if exits else []
     parts += [*([] if scores is None else [score_section(scores)]), *training_sections(known), *sections(known)]
     layers = layers_table(known)
-    title = page_title(known, scores, exits)
+    title = page_title(known, scores, exits, compared)
     frame, owners = ([], []) if scores is None else score_frame(scores)
-    scripts = [_own("theme.js"), get_plotlyjs(), "\n".join(_own(name) for name in SCRIPTS)]
+    scripts = [own("theme.js"), get_plotlyjs(), "\n".join(own(name) for name in SCRIPTS)]
     content: Json = {
         "title": title,
-        "runs": [*others, *exit_members(exits)],
+        "runs": [*others, *exit_members(exits), *comparison_members(compared)],
         "figures": [
             {"kind": f.kind, "title": f.title, "file": f.file, "unit": f.unit, **f.drawn}
             for part in parts
@@ -59,7 +69,7 @@ def render(runs: Sequence[Run], evaluation: Evaluation | None = None, reports: S
         "scored": owners,
     }
     return (
-        _environment()
+        environment()
         .get_template("page.html")
         .render(
             title=title,
@@ -67,6 +77,7 @@ def render(runs: Sequence[Run], evaluation: Evaluation | None = None, reports: S
             scores=[] if scores is None else score_facts(scores),
             evaluation=evaluation,
             exits=exits,
+            compared=compared,
             differences=differences(runs),
             unlike=unlike(runs),
             sections=parts,
@@ -75,18 +86,9 @@ def render(runs: Sequence[Run], evaluation: Evaluation | None = None, reports: S
             paired=bool(scores and scores.pairings),
             standing_out=standing_out(),
             content=_numbers(content),
-            style=Markup(_own("page.css")),
+            style=Markup(own("page.css")),
             scripts=[Markup(script) for script in scripts],
-            policy="; ".join(
-                (
-                    "default-src 'none'",
-                    f"script-src {' '.join(_hash(script) for script in scripts)}",
-                    "style-src 'unsafe-inline'",
-                    "img-src data: blob:",
-                    "base-uri 'none'",
-                    "form-action 'none'",
-                )
-            ),
+            policy=policy(scripts),
             version=__version__,
         )
     )
@@ -115,36 +117,24 @@ def _by_percent(known: Sequence[Json], runs: Sequence[Shown]) -> bool:
     return len(runs) > 1 or len({entry["depth"] for entry in known}) > 1
 
 
-def page_title(runs: Sequence[Shown], scores: ShownScores | None, exits: Sequence[ShownExits] = ()) -> str:
+def page_title(
+    runs: Sequence[Shown],
+    scores: ShownScores | None,
+    exits: Sequence[ShownExits] = (),
+    compared: Sequence[ShownComparison] = (),
+) -> str:
     """Return what the page is about, in one line."""
     if len(runs) > 1:
         return f"{len(runs)} runs compared"
     if runs:
         return _title(runs[0].run)
+    if scores is None and compared:
+        return compared[0].name if len(compared) == 1 else f"{len(compared)} comparisons"
     if scores is None:
         return exits[0].name if len(exits) == 1 else f"{len(exits)} reports of early exit"
     models = list(dict.fromkeys(str(entry.grid.about["model"]) for entry in scores.entries))
     model = plain(models[0]) if len(models) == 1 else f"{len(models):,} models"
     return f"{model} on {judged_on(scores)}"
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("layerscope.reports.page", "files"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["plain"] = plain
-    environment.filters["script_json"] = _script_json
-    return environment
-
-
-def _script_json(value: object) -> Markup:
-    """Return JSON that cannot end the script element it stands in."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def _numbers(value: Any) -> Any:
@@ -171,12 +161,3 @@ def standing_out() -> str:
 
 def _title(run: Run) -> str:
     return f"{plain(str(run.info['model']['name']))} on {plain(str(run.info['data']['name']))}"
-
-
-def _own(name: str) -> str:
-    return (files("layerscope.reports.page") / "files" / name).read_text(encoding="utf-8")
-
-
-def _hash(script: str) -> str:
-    digest = hashlib.sha256(script.encode("utf-8")).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -1,0 +1,1 @@
+"""Language models that read and write at any depth."""

@@ -1,0 +1,143 @@
+"""What truncated models cost and score beside the full one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from layerscope.early_exit.truncation.checkpoint import auto_class
+from layerscope.early_exit.truncation.depth import Depth
+from layerscope.early_exit.truncation.onnx_file import onnx_run, weights_in
+from layerscope.early_exit.truncation.source import Source
+from layerscope.early_exit.truncation.speed import (
+    Workload,
+    machine,
+    milliseconds,
+    operations,
+    parameters,
+    plain_run,
+    workload,
+)
+from layerscope.models.capture import evaluating
+
+SCORE = "linear_probe"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A depth that was written: its last layer, how the config holds it, and its folder."""
+
+    layer: int
+    depth: Depth
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Truncated:
+    """A truncated model with its figures, those of the full model beside them.
+
+    `megabytes` are those of its weights on disk (of the full model: what they would be), `milliseconds` a sample's
+    share of a forward, `speedup` that of the full model over its own, `ideal` the same of their operations; `score` and
+    `stderr` the linear probe of the run at that layer, None where there is none.
+    """
+
+    model: str
+    layer: int
+    depth: int
+    path: str
+    format: str
+    site: str
+    auto: str
+    parameters: int
+    megabytes: float
+    milliseconds: float
+    speedup: float
+    ideal: float
+    full_parameters: int
+    full_megabytes: float
+    full_milliseconds: float
+    measured: str
+    score: float | None = None
+    stderr: float | None = None
+    full_score: float | None = None
+
+    def at(self, path: Path) -> Truncated:
+        """Return the same at its final place."""
+        return replace(self, path=str(path))
+
+
+def measure(source: Source, made: Sequence[Made], format: str, site: str) -> list[Truncated]:  # noqa: A002
+    """Return the figures of every depth that was written; their speeds are measured in turns with the full model's."""
+    module, deepest = source.module, source.model.stack.depth
+    work = workload(source)
+    full = made[0].depth.build(module, deepest)
+    cuts = [entry.depth.build(module, entry.layer) for entry in made]
+    for model in (full, *cuts):  # the counter of operations hooks into gradients; the weights are shared, this is not
+        model.requires_grad_(False)
+    onnx = format == "onnx"
+    run_whole, *runs = [plain_run(called(model, source), work) for model in (full, *cuts)]
+    if onnx:
+        runs = [onnx_run(source, entry.folder, work) for entry in made]
+    with evaluating(module):
+        whole, *times = milliseconds([run_whole, *runs], work.samples, source.model.device)
+    most = operations(called(full, source), work)
+    beside: dict[str, Any] = {
+        "full_parameters": parameters(full),
+        "full_megabytes": megabytes(full, torch.float32 if onnx else source.dtype),
+        "full_milliseconds": whole,
+        "full_score": _score(source, deepest)[0],
+        "measured": told(source, work, onnx),
+    }
+    figures = []
+    for entry, cut, took in zip(made, cuts, times, strict=True):
+        score, stderr = _score(source, entry.layer)
+        figures.append(
+            Truncated(
+                model=source.name, layer=entry.layer, depth=deepest, path=str(entry.folder), format=format,
+                site=site if source.model.stack.norm is not None else "raw", auto=auto_class(cut),
+                parameters=parameters(cut), megabytes=_on_disk(entry.folder, onnx), milliseconds=took,
+                speedup=whole / took, ideal=most / max(1, operations(called(cut, source), work)), score=score,
+                stderr=stderr, **beside,
+            )
+        )  # fmt: skip
+    return figures
+
+
+def called(model: nn.Module, source: Source) -> nn.Module:
+    """Return the model, or the one of its towers that reads these inputs."""
+    return model.get_submodule(source.model.stack.entry)
+
+
+def told(source: Source, work: Workload, onnx: bool = False) -> str:
+    """Return in words what milliseconds are of, and what they were measured on."""
+    engine = ", this model by onnxruntime and the full one by torch" if onnx else ""
+    return f"medians over forwards of {work.told}, in turns{engine}, on {machine(source.model.device)}"
+
+
+def _on_disk(folder: Path, onnx: bool) -> float:
+    files = weights_in(folder) if onnx else folder.rglob("*.safetensors")
+    return sum(path.stat().st_size for path in files) / 1e6
+
+
+def megabytes(module: nn.Module, dtype: torch.dtype) -> float:
+    """Return how large a model's weights are in a checkpoint of this dtype."""
+    return parameters(module) * torch.empty(0, dtype=dtype).element_size() / 1e6
+
+
+def _score(source: Source, layer: int) -> tuple[float | None, float | None]:
+    """The linear probe of the run at a layer, with its standard error, at the site that a truncated model yields."""
+    if source.run is None:
+        return None, None
+    table = source.run.table()
+    rows = table[
+        (table["metric"] == SCORE)
+        & (table["layer"] == layer)
+        & (table["site"] == source.run.final)
+        & (table["pooling"] == source.run.info["pooling"][0])
+    ]
+    return (None, None) if rows.empty else (float(rows["value"].iloc[0]), float(rows["stderr"].iloc[0]))

@@ -1,0 +1,234 @@
+"""A truncated model as one ONNX file: exported, run by onnxruntime on several lengths, and compared."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from layerscope.early_exit.truncation.agreement import base_of
+from layerscope.early_exit.truncation.checkpoint import save_processors
+from layerscope.early_exit.truncation.depth import Depth, shallower
+from layerscope.early_exit.truncation.source import Source
+from layerscope.early_exit.truncation.speed import Workload
+from layerscope.errors import LayerscopeError
+
+FILE = "model.onnx"
+CLOSE = 1e-4
+"""Tolerance between onnxruntime and torch in float32."""
+LENGTHS = (1, 3, 2)
+"""Batches of this many samples are compared, of texts each of another length."""
+
+
+class Exported(nn.Module):
+    """A model as a function of positional tensors: what the tokenizer gives, in its order."""
+
+    def __init__(self, run: nn.Module, inputs: tuple[str, ...], outputs: tuple[str, ...], as_features: bool) -> None:
+        super().__init__()
+        self.run, self.inputs, self.outputs, self.as_features = run, inputs, outputs, as_features
+        plain = not as_features and "use_cache" in inspect.signature(type(run).forward).parameters
+        self.options: dict[str, Any] = {"use_cache": False} if plain else {}
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return the named outputs."""
+        named = dict(zip(self.inputs, tensors, strict=True))
+        found: Mapping[str, Tensor] = self.run(named) if self.as_features else self.run(**named, **self.options)
+        return tuple(found[name] for name in self.outputs)
+
+
+def write_onnx(source: Source, depth: Depth, layer: int, site: str, folder: Path) -> None:
+    """Export a truncated model with its tokenizer; `site` raw leaves the final norm out (and the head with it).
+
+    Raises:
+        LayerscopeError: where the model cannot be exported, or onnxruntime gives other numbers than torch.
+
+    """
+    onnxruntime = _needed()
+    built = depth.build(source.module, layer)
+    if getattr(built.config, "is_encoder_decoder", False):
+        raise LayerscopeError(
+            f"{source.name} runs encoder and decoder in turns, which one ONNX file cannot: --format transformers "
+            "writes it"
+        )
+    if site == "raw" and source.model.stack.norm is not None:
+        built.set_submodule(source.model.stack.norm, nn.Identity())
+        module = base_of(built, shallower(source.model.stack, layer))
+    else:
+        module = built.get_submodule(source.model.stack.entry)
+    module = module.to(torch.float32)
+    exported, batch = _exported(source, module, built)
+    _export(exported, batch, folder / FILE, source.name)
+    save_processors(source, folder)
+    _check(onnxruntime, exported, source, folder)
+
+
+def onnx_run(source: Source, folder: Path, work: Workload) -> Callable[[], Any]:
+    """Return a call that runs the file once on the workload."""
+    session = _session(_needed(), folder)
+    given = _as_numpy(session, work.inputs.named)
+    return lambda: session.run(None, given)
+
+
+def weights_in(folder: Path) -> Iterator[Path]:
+    """Yield the files that hold an exported model: large ones keep their weights beside it."""
+    yield from folder.glob(f"{FILE}*")
+
+
+def _exported(source: Source, module: nn.Module, built: nn.Module) -> tuple[Exported, dict[str, Tensor]]:
+    """The function to export, with a batch to follow it through."""
+    batch = _batch(source, 2)
+    served = source.model.loaded.served
+    if served is None:
+        taken = inspect.signature(type(module).forward).parameters
+        batch = {name: tensor for name, tensor in batch.items() if name in taken}
+        with torch.inference_mode():
+            output: Any = module(**batch)
+        name = next(name for name, value in output.items() if isinstance(value, Tensor))
+        return Exported(module, tuple(batch), (name,), False).eval(), batch
+    pipeline = nn.Sequential(_Inner(built), *list(served)[1:])
+    taken = inspect.signature(type(built).forward).parameters
+    batch = {name: tensor for name, tensor in batch.items() if name in taken}
+    return Exported(pipeline, tuple(batch), ("token_embeddings", "sentence_embedding"), True).eval(), batch
+
+
+class _Inner(nn.Module):
+    """The first module of a SentenceTransformer as its others see it: states under the name they look for."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {**features, "token_embeddings": self.model(**features)[0]}
+
+
+def _batch(source: Source, samples: int, start: int = 0) -> dict[str, Tensor]:
+    """A batch as the tokenizer or processor itself gives it, of texts of different lengths."""
+    encoder, processor = source.model.encoder, source.model.loaded.processor
+    if encoder.modality != "text":
+        named = encoder.batch([source.samples[0]] * samples).named
+        return {name: tensor.cpu() for name, tensor in named.items()}
+    texts = [" ".join([str(source.samples[(start + i) % len(source.samples)])] * (1 + start)) for i in range(samples)]
+    pads = getattr(processor, "pad_token", None) is not None
+    given = processor(
+        texts if pads else texts[:1] * samples,  # without a pad token a batch is of one length
+        padding=pads,
+        truncation=True,
+        max_length=getattr(encoder, "max_length", None),
+        return_tensors="pt",
+    )
+    return {name: tensor for name, tensor in given.items() if isinstance(tensor, Tensor)}
+
+
+def _export(exported: Exported, batch: dict[str, Tensor], path: Path, name: str) -> None:
+    """Export with any batch size and length: what was told to be of any length is checked by running it."""
+    free = torch.export.Dim.DYNAMIC
+    shapes = tuple(
+        dict.fromkeys(range(tensor.ndim if tensor.dtype == torch.long else 1), free) for tensor in batch.values()
+    )
+    device = next(exported.parameters()).device
+    given = tuple(tensor.to(device) for tensor in batch.values())
+    try:
+        with _silent(), torch.no_grad():
+            torch.onnx.export(
+                exported,
+                given,
+                path,
+                input_names=list(exported.inputs),
+                output_names=list(exported.outputs),
+                dynamic_shapes=(shapes,),
+                dynamo=True,
+                verbose=False,
+                external_data=sum(p.numel() * p.element_size() for p in exported.parameters()) > 1 << 30,
+            )
+    except Exception as error:  # the exporter fails in many ways, each in pages
+        raise LayerscopeError(
+            f"{name} cannot be exported to ONNX (torch.onnx: {type(error).__name__}): --format transformers writes it"
+        ) from error
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep the exporter's reports, warnings and log lines off the screen; its errors come through."""
+    if os.environ.get("LAYERSCOPE_DEBUG"):
+        yield
+        return
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    nowhere = io.StringIO()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _check(onnxruntime: Any, exported: Exported, source: Source, folder: Path) -> None:
+    """Raise where onnxruntime and torch differ on any of several batches and lengths."""
+    session = _session(onnxruntime, folder)
+    device = next(exported.parameters()).device
+    for start, samples in enumerate(LENGTHS):
+        batch = {name: tensor for name, tensor in _batch(source, samples, start).items() if name in exported.inputs}
+        try:
+            found = session.run(None, _as_numpy(session, batch))
+        except Exception as error:
+            shape = "×".join(map(str, next(iter(batch.values())).shape))
+            raise LayerscopeError(
+                f"the ONNX file of {source.name} does not run on a batch of {shape} ({type(error).__name__}): "
+                "nothing was written"
+            ) from error
+        with torch.inference_mode():
+            wanted = exported(*(batch[name].to(device) for name in exported.inputs))
+        mask = batch.get("attention_mask")
+        for one, two in zip(found, wanted, strict=True):
+            by = _apart(one, two.cpu().numpy(), mask)
+            if by > CLOSE:
+                raise LayerscopeError(
+                    f"onnxruntime gives other numbers than torch for {source.name} (by {by:.1e}): nothing was written"
+                )
+
+
+def _apart(one: Any, two: Any, mask: Tensor | None) -> float:
+    """The largest difference at real positions, of a value or relative to it."""
+    if one.shape != two.shape:
+        return float("inf")
+    apart = np.abs(one - two) / np.maximum(1.0, np.abs(two))
+    if mask is not None and apart.ndim == 3 and apart.shape[:2] == tuple(mask.shape):
+        apart = apart[mask.bool().cpu().numpy()]
+    largest = float(apart.max(initial=0.0))
+    return largest if np.isfinite(largest) else float("inf")
+
+
+def _as_numpy(session: Any, named: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The inputs of a session; segments that the encoder does not give are all the first."""
+    wanted = [entry.name for entry in session.get_inputs()]
+    first = next(iter(named.values()))
+    return {name: named.get(name, torch.zeros_like(first)).cpu().numpy() for name in wanted}
+
+
+def _session(onnxruntime: Any, folder: Path) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(folder / FILE), options, providers=["CPUExecutionProvider"])
+
+
+def _needed() -> Any:
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise LayerscopeError(f'the format onnx needs {error.name}: pip install "layerscope[onnx]"') from None
+    return onnxruntime

@@ -1,0 +1,1 @@
+"""Similarities of every two layers at once, read in blocks."""

@@ -1,0 +1,102 @@
+"""Reading states of many layers by blocks of samples."""
+
+import math
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+from layerscope.errors import LayerscopeError
+from layerscope.metrics.arrays import Array, directions
+
+
+class RowBlocks(Protocol):
+    """States `[N, L, D]` that may lie on disk: a shape, and `states[i:j]` giving the rows `[j - i, L, D]`."""
+
+    @property
+    def shape(self) -> Any:
+        """The sizes (N, L, D)."""
+
+    def __getitem__(self, rows: slice, /) -> Any:
+        """Rows as an array or tensor."""
+
+
+States: TypeAlias = Array | RowBlocks
+
+BLOCK_BYTES = 192 * 2**20
+TILE_BYTES = 256 * 2**20
+
+
+class Blocks:
+    """Float64 blocks `[L, rows, D]` of states, each layer around its mean over all samples if `center`."""
+
+    def __init__(self, states: States, center: bool, step: int, name: str = "states") -> None:
+        self.count, self.layers, self.width = sizes(states, name)
+        self.spans = [slice(i, min(i + step, self.count)) for i in range(0, self.count, step)]
+        self._states = states
+        self._offset = torch.zeros(self.layers, 1, self.width, dtype=torch.float64)
+        first = self.read(self.spans[0])[:, :1].clone()
+        total, squares = torch.zeros_like(first), torch.zeros_like(first[..., :1])
+        for span in self.spans:
+            rows = self.read(span)
+            # Sums around the first sample are exact where a layer does not vary.
+            total = total + (rows - first).sum(1, keepdim=True)
+            squares = squares + torch.linalg.vector_norm(rows, dim=(1, 2), keepdim=True).square()
+        offset = first + total / self.count
+        self.scale = (squares / self.count).sqrt()
+        if not bool(torch.isfinite(offset).all()):
+            bad = (~torch.isfinite(offset)).any(-1).flatten().nonzero().flatten().tolist()
+            raise LayerscopeError(f"{name} holds NaN or infinite values at layers {bad}: drop those samples first")
+        if center:
+            self._offset = offset
+
+    def read(self, span: slice, into: Tensor | None = None) -> Tensor:
+        """Return one block, laid in the memory of `into` where that is given."""
+        rows = torch.as_tensor(self._states[span]).transpose(0, 1)
+        offset = self._offset.to(rows.device)
+        if into is None:
+            into = torch.empty(rows.shape, dtype=offset.dtype, device=rows.device)
+        # One pass turns to float64, centres and lays out by layer.
+        return torch.sub(rows, offset, out=into[:, : rows.shape[1]])
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self.read(span) for span in self.spans)
+
+    def directions(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a block's unit rows, zero where they have no direction, and `[L, rows]` 1 where they have one."""
+        unit = directions(rows, self.scale.to(rows.device))
+        return unit.nan_to_num(0.0), 1.0 - unit[..., 0].isnan().to(unit.dtype)
+
+
+def opened(states: States, others: States | None, center: bool) -> tuple[Blocks, Blocks]:
+    """Return the blocks of both sides over the same spans of samples; twice the same where there are no others.
+
+    Raises `LayerscopeError` for non-finite states, shapes, and sides of unequal numbers of samples.
+    """
+    shapes = [sizes(states, "states")] + ([] if others is None else [sizes(others, "others")])
+    if shapes[0][0] != shapes[-1][0]:
+        raise LayerscopeError(
+            f"states has {shapes[0][0]} samples and others has {shapes[-1][0]}: "
+            "give both the same samples in the same order"
+        )
+    layers, elements = sum(s[1] for s in shapes), sum(s[1] * s[2] for s in shapes)
+    # A block must fit, and a Gram tile of it for every layer.
+    step = max(1, min(BLOCK_BYTES // (8 * elements), math.isqrt(TILE_BYTES // (8 * layers))))
+    left = Blocks(states, center, step)
+    return left, left if others is None else Blocks(others, center, step, "others")
+
+
+def in_pairs(left: Blocks, right: Blocks) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the blocks of both sides, each read once."""
+    for span in left.spans:
+        rows = left.read(span)
+        yield rows, rows if right is left else right.read(span).to(rows.device)
+
+
+def sizes(states: States, name: str) -> tuple[int, int, int]:
+    """Return N, L and D of states; anything else is an error."""
+    shape = tuple(int(size) for size in states.shape)
+    if len(shape) != 3 or 0 in shape:
+        raise LayerscopeError(f"{name} has shape {shape}: give [samples, layers, features], none of them 0")
+    return shape

@@ -1,0 +1,80 @@
+"""Cosines of every two layers, in one reading of the states."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from layerscope.errors import LayerscopeError
+from layerscope.metrics.angular_distance import half_turns
+from layerscope.metrics.arrays import directions
+from layerscope.metrics.pairs.blocks import Blocks, States, in_pairs, opened
+
+
+def cosine_to(states: States, layer: int = -1, center: bool = True) -> Tensor:
+    """Return each sample's cosine between every layer and one of them, `[N, L]` in float64, read in blocks.
+
+    `states` as in `similarity_matrix`; `layer` counts from the end where negative. Column l equals
+    `cosine_similarity(states[:, l], states[:, layer], center)`: -1 ... 1, NaN for zero vectors. Raises
+    `LayerscopeError` for non-finite states and a layer that does not exist.
+    """
+    blocks, _ = opened(states, None, center)
+    if not -blocks.layers <= layer < blocks.layers:
+        raise LayerscopeError(f"layer {layer} does not exist: these states have layers 0..{blocks.layers - 1}")
+    unit_blocks = (directions(rows, blocks.scale) for rows in blocks)
+    return torch.cat([torch.linalg.vecdot(unit, unit[layer]).mT for unit in unit_blocks]).clamp(-1.0, 1.0)
+
+
+def cosine_pairs(states: States, center: bool = True, others: States | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return mean, standard error and number `[L, L']` of the per-sample cosines of every two layers, read in blocks.
+
+    `states` and `others` as in `similarity_matrix`, whose cosine matrix is the first of the three. Samples without a
+    cosine (`cosine_to`) are not among the number; the mean of none and the error of one are NaN. Raises
+    `LayerscopeError` for non-finite states, and others of another number of samples or another width.
+    """
+    left, right = _opened(states, others, center)
+    total = squares = counts = torch.zeros(left.layers, right.layers, dtype=torch.float64)
+    for rows, columns in in_pairs(left, right):
+        (a, known_a), (b, known_b) = left.directions(rows), right.directions(columns)
+        cosines = a.transpose(0, 1) @ b.permute(1, 2, 0)
+        total, squares = total + cosines.sum(0), squares + cosines.square().sum(0)
+        counts = counts + known_a @ known_b.mT
+    mean = (total / counts).clamp(-1.0, 1.0)
+    spread = (squares / counts - mean.square()).clamp(min=0.0)
+    return mean, torch.where(counts > 1, spread / (counts - 1), torch.nan).sqrt(), counts.long()
+
+
+def mean_cosines(states: States, others: States | None, center: bool = True) -> Tensor:
+    """Return the mean cosine of every two layers alone, by one product a block."""
+    left, right = _opened(states, others, center)
+    total: float | Tensor = 0.0
+    counts: float | Tensor = 0.0
+    for rows, columns in in_pairs(left, right):
+        a, known_a = left.directions(rows)
+        b, known_b = (a, known_a) if right is left else right.directions(columns)
+        total, counts = total + a.flatten(1) @ b.flatten(1).mT, counts + known_a @ known_b.mT
+    return torch.as_tensor(total / counts).clamp(-1.0, 1.0)
+
+
+def mean_angles(states: States, others: States | None, center: bool = True) -> Tensor:
+    """Return the mean `angular_distance` of every two layers."""
+    left, right = _opened(states, others, center)
+    total: float | Tensor = 0.0
+    counts: float | Tensor = 0.0
+    for rows, columns in in_pairs(left, right):
+        (a, known_a), (b, known_b) = left.directions(rows), right.directions(columns)
+        # A sample without a direction must not add the right angle of its zeros.
+        both = known_a.mT[:, :, None] * known_b.mT[:, None, :]
+        total = total + (half_turns(a.transpose(0, 1) @ b.permute(1, 2, 0)) * both).sum(0)
+        counts = counts + both.sum(0)
+    return torch.as_tensor(total / counts)
+
+
+def _opened(states: States, others: States | None, center: bool) -> tuple[Blocks, Blocks]:
+    left, right = opened(states, others, center)
+    if left.width != right.width:
+        raise LayerscopeError(
+            f"states has {left.width} features and others has {right.width}: cosine needs equal widths, "
+            "cka compares any two"
+        )
+    return left, right

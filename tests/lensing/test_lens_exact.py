@@ -1,0 +1,98 @@
+"""At the last layer the lens is the model itself, of every architecture that has a head."""
+
+import pytest
+import tiny
+import torch
+import transformers as hf
+from models.test_capture import IDS, TEXTS, layered
+from models.tokenizer import word_tokenizer, words
+from models.zoo import COMMON, MLP, TEXT, Case, build, t5, vit
+from tiny import one_thread  # noqa: F401
+
+from layerscope import lens
+from layerscope.lensing import layers
+from layerscope.lensing.layers import read_layers
+from layerscope.models.forward import forward
+from layerscope.models.lens import logits_of
+
+
+def check(model, inputs, positions=None):
+    """Every probability of the last layer is bit for bit that of the model's own logits."""
+    own = logits_of(forward(model.module, inputs)).float().reshape(-1, model.lens.classes)
+    own = own if positions is None else own[positions]
+    tops = read_layers(model, inputs, positions, model.lens.classes)
+    assert tops.ids.shape == (model.stack.depth + 1, len(own), model.lens.classes)
+    best, logs = own.topk(own.shape[-1]), own.logsumexp(-1, keepdim=True)
+    assert torch.equal(torch.from_numpy(tops.ids[-1]), best.indices)
+    assert torch.equal(torch.from_numpy(tops.probabilities[-1]), (best.values - logs).exp())
+    assert abs(tops.probabilities.sum(-1) - 1).max() < 1e-5  # every layer's are probabilities
+    assert (tops.probabilities[0] != tops.probabilities[-1]).any()
+    return own
+
+
+@pytest.mark.parametrize("case", TEXT, ids=lambda case: case.name)
+def test_a_language_model(case: Case):
+    model = layered(case.make())
+    check(model, model.encoder.batch(TEXTS[:1]))
+    check(model, model.encoder.batch(TEXTS[:1]), [2, 7])
+
+
+@pytest.mark.parametrize("make", [
+    lambda: hf.BertForSequenceClassification(hf.BertConfig(**COMMON, num_labels=4)),
+    lambda: hf.LlamaForSequenceClassification(hf.LlamaConfig(**COMMON | {"pad_token_id": None}, num_labels=4)),
+    lambda: hf.BertForTokenClassification(hf.BertConfig(**COMMON, num_labels=5)),
+], ids=["bert", "llama", "tags"])  # fmt: skip
+def test_a_classifier_of_texts_or_of_their_tokens(make):
+    model = layered(build(make))
+    for text in TEXTS:
+        check(model, model.encoder.batch([text]))
+
+
+def test_images_rows_and_the_decoder_of_two_stacks():
+    from PIL import Image
+
+    images = [Image.effect_noise((16, 16), 60).convert("RGB")]
+    model = layered(vit(), "image", images)
+    check(model, model.encoder.batch(images))
+    rows = list(torch.randn(4, 8, generator=torch.Generator().manual_seed(0)))
+    model = layered(build(lambda: MLP(True, True)), "tensor", rows)
+    check(model, model.encoder.batch(rows[:1]))
+    model = layered(t5(), part="decoder")
+    check(model, model.encoder.batch(TEXTS[:1]))
+
+
+def test_a_text_with_more_logits_than_are_held_at_once_is_read_in_chunks(monkeypatch):
+    model = layered(next(case for case in TEXT if case.name == "llama").make())
+    inputs = model.encoder.batch(TEXTS[:1])
+    whole = read_layers(model, inputs, None, 3)
+    monkeypatch.setattr(layers, "WHOLE", 99)
+    chunked = read_layers(model, inputs, None, 3)
+    assert (chunked.ids == whole.ids).all()
+    torch.testing.assert_close(torch.tensor(chunked.probabilities), torch.tensor(whole.probabilities))
+
+
+@pytest.mark.parametrize("case", [case for case in TEXT if case.causal], ids=lambda case: case.name)
+def test_a_continuation_is_the_models_own_and_its_tokens_are_the_last_layers_predictions(case: Case):
+    model, ids = case.make(), torch.tensor(IDS[:1])
+    own = model.generate(ids, do_sample=False, max_new_tokens=5, pad_token_id=0)[0, ids.shape[1] :].tolist()
+    reading = lens(model, words(IDS[0]), processor=word_tokenizer(), tokens=5, progress=False)
+    new = reading.saturation[reading.saturation["generated"]]
+    assert new["id"].tolist() == own and reading.kind == "next"
+    assert reading.counted.equals(new) and len(reading.saturation) == len(IDS[0]) + len(own) - 1
+    assert reading.saturation["token"].tolist()[: len(IDS[0])] == [f"w{i}" for i in IDS[0]]
+
+
+def test_a_continuation_without_a_generate_of_its_own_is_the_same():
+    model = tiny.llama()
+    told = lens(model, "w1 w2 w3", processor=tiny.tokenizer(special=False), tokens=6, progress=False)
+    model.generation_config = None
+    plain = lens(model, "w1 w2 w3", processor=tiny.tokenizer(special=False), tokens=6, progress=False)
+    assert told.grid.equals(plain.grid) and told.continuations == plain.continuations
+
+
+def test_the_decoder_of_two_stacks_goes_on_from_its_start_token():
+    model, ids = t5(), torch.tensor(IDS[:1])
+    own = model.generate(ids, do_sample=False, max_new_tokens=4)[0, 1:].tolist()
+    reading = lens(model, words(IDS[0]), processor=word_tokenizer(), tokens=4, part="decoder", progress=False)
+    assert reading.saturation["id"].tolist() == own and reading.saturation["generated"].all()
+    assert reading.part == "decoder" and reading.depth == 2

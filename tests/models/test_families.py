@@ -1,0 +1,84 @@
+"""Families that nobody listed: the same finder, without a line about any of them."""
+
+import pytest
+import tiny
+import torch
+import transformers as hf
+from models.test_capture import IDS, TEXTS, layered, states
+from models.zoo import HEADS, D, L, V, build
+
+from layerscope.errors import LayerscopeError
+
+one_thread = tiny.one_thread
+
+COMMON = {
+    "vocab_size": V, "hidden_size": D, "num_hidden_layers": L, "num_attention_heads": HEADS, "intermediate_size": 64,
+    "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "num_key_value_heads": 2,
+    "head_dim": 8, "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "n_routed_experts": 4,
+    "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32, "embedding_size": D, "ffn_dim": 64,
+    "attention_heads": HEADS, "num_layers": L, "rotary_dim": 8, "state_size": 8, "sliding_window": 8,
+}  # fmt: skip
+CAUSAL = {
+    "Falcon": {}, "GPTJ": {}, "Bloom": {}, "StableLm": {}, "Olmo": {}, "Olmo2": {}, "Cohere": {}, "Granite": {},
+    "Starcoder2": {}, "Persimmon": {}, "XGLM": {}, "BioGpt": {}, "CodeGen": {}, "Mpt": {}, "Rwkv": {},
+    "GPTBigCode": {}, "Nemotron": {}, "Glm": {}, "SmolLM3": {}, "FalconMamba": {}, "Qwen3Moe": {}, "GraniteMoe": {},
+    "Olmoe": {}, "MiniMax": {},
+    "Qwen3Next": {"layer_types": ["linear_attention", "full_attention", "linear_attention"]},
+    "GPTNeo": {"attention_types": [[["global", "local", "global"], 1]]},
+}  # fmt: skip
+MASKED = [
+    "MegatronBert", "Deberta", "DebertaV2", "MPNet", "XLMRoberta", "Camembert", "Nystromformer", "FNet", "RoFormer",
+    "ConvBert", "LayoutLM", "Data2VecText", "RemBert", "IBert", "Esm", "NomicBert", "EuroBert", "BigBird",
+]  # fmt: skip
+
+
+def config(family, more=None):
+    kind = getattr(hf, f"{family}Config")
+    known = kind()
+    derived = {name for name in COMMON if getattr(getattr(kind, name, None), "fset", 0) is None}
+    own = {name: value for name, value in COMMON.items() if hasattr(known, name) and name not in derived}
+    return kind(**own | (more or {}))
+
+
+def check(model, causal):
+    scope = layered(model)
+    assert scope.stack.depth == model.config.num_hidden_layers == L
+    assert scope.causal == scope.is_language_model == causal
+    ids = torch.tensor([IDS[0]])
+    found = states(scope, TEXTS[:1])
+    own = getattr(model, model.base_model_prefix)(input_ids=ids).last_hidden_state
+    torch.testing.assert_close(found[scope.final, L], own, rtol=1e-5, atol=1e-5)
+    inputs = scope.encoder.batch(TEXTS[:1])
+    mine = torch.cat(list(scope.lens.token_logits(found["raw", L][0], inputs)))
+    torch.testing.assert_close(mine, model(**inputs.named).logits[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", CAUSAL)
+@torch.inference_mode()
+def test_language_models(family):
+    check(build(lambda: getattr(hf, f"{family}ForCausalLM")(config(family, CAUSAL[family]))), True)
+
+
+@pytest.mark.parametrize("family", MASKED)
+@torch.inference_mode()
+def test_masked_language_models(family):
+    check(build(lambda: getattr(hf, f"{family}ForMaskedLM")(config(family))), False)
+
+
+@torch.inference_mode()
+def test_what_a_model_fills_a_text_up_with_is_no_token():
+    # Longformer pads a text to whole attention windows
+    model = build(lambda: hf.LongformerModel(config("Longformer", {"attention_window": 16})))
+    scope = layered(model)
+    found = states(scope, TEXTS[:1])
+    assert {state.shape for state in found.values()} == {(1, len(IDS[0]), D)}
+    own = model(input_ids=torch.tensor([IDS[0]])).last_hidden_state
+    torch.testing.assert_close(found[scope.final, L], own, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["SqueezeBert", "XLM"])
+def test_a_model_without_states_of_tokens_between_its_blocks_is_told(family):
+    # one keeps channels before tokens, the other has no module that is a block
+    model = build(lambda: getattr(hf, f"{family}Model")(config(family)))
+    with pytest.raises(LayerscopeError, match="no stack of blocks was found in this model: name the module"):
+        layered(model)

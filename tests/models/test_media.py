@@ -1,0 +1,209 @@
+"""Images, sounds and two towers: states against a walk by hand, and the model's own vectors and logits."""
+
+import pytest
+import tiny
+import torch
+import transformers as hf
+from models.test_capture import TEXTS, layered, states
+from models.walks import _run
+from models.zoo import COMMON, D, build
+from PIL import Image
+
+from layerscope.errors import LayerscopeError
+from layerscope.inputs import Waveform
+from layerscope.inspecting import inspect
+from layerscope.models.stack import SeveralParts
+
+one_thread = tiny.one_thread
+
+VISION = {
+    "hidden_size": D, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64, "image_size": 16,
+    "patch_size": 4,
+}  # fmt: skip
+IMAGES = [Image.effect_noise((20, 20), 60).convert("RGB") for _ in range(3)]
+MODELS = {
+    "deit": lambda: hf.DeiTForImageClassification(hf.DeiTConfig(**VISION)),
+    "dinov2": lambda: hf.Dinov2Model(hf.Dinov2Config(**VISION, layerscale_value=0.3)),
+    "beit": lambda: hf.BeitForImageClassification(hf.BeitConfig(**VISION, layer_scale_init_value=0.3)),
+    "vitmae": lambda: hf.ViTMAEModel(hf.ViTMAEConfig(**VISION)),
+}
+WALKS = {
+    "deit": lambda m, x: _run(m.deit.embeddings(x), m.deit.layers, m.deit.layernorm),
+    "dinov2": lambda m, x: _run(m.embeddings(x), m.encoder.layer, m.layernorm),
+    "beit": lambda m, x: _run(_first(m.beit.embeddings(x)), m.beit.layers, None),
+    "vitmae": lambda m, x: _run(_all_patches(m, x), m.layers, m.layernorm),
+}
+
+
+def _first(value):
+    return value[0] if isinstance(value, tuple) else value
+
+
+def _all_patches(m, x):
+    """Every patch in its place: nothing masked, nothing shuffled."""
+    e = m.embeddings
+    patches = e.patch_embeddings(x) + e.position_embeddings[:, 1:]
+    return torch.cat([(e.cls_token + e.position_embeddings[:, :1]).expand(len(x), -1, -1), patches], 1)
+
+
+def same(a, b):
+    torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+def check(scope, samples, walk):
+    """States of a batch, of a batch in another order and of each sample alone are those of the walk."""
+    expected, norm = walk
+    together, turned = states(scope, samples), states(scope, samples[::-1])
+    alone = [states(scope, [sample]) for sample in samples]
+    assert scope.stack.depth == len(expected) - 1 and (norm is None) == (scope.stack.norm is None)
+    for layer, state in enumerate(expected):
+        for site, wanted in (("raw", state), *([("normed", norm(state))] if norm else [])):
+            same(together[site, layer], wanted)
+            same(turned[site, layer].flip(0), wanted)
+            same(torch.cat([one[site, layer] for one in alone]), wanted)
+    return together
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.inference_mode()
+def test_image_models(name):
+    model = build(MODELS[name])
+    scope = layered(model, "image", IMAGES)
+    inputs = scope.encoder.batch(IMAGES)
+    found = check(scope, IMAGES, WALKS[name](model, inputs.named["pixel_values"]))
+    if scope.lens is None:
+        own = model(**inputs.named)
+        ratio = getattr(model.config, "mask_ratio", None)
+        if ratio is None:  # one that masks at random has no last state to be compared with
+            same(found[scope.final, 3], own.last_hidden_state)
+    else:
+        same(scope.lens.sample_logits(found["raw", 3], inputs), model(**inputs.named).logits)
+
+
+def clip():
+    return hf.CLIPModel(hf.CLIPConfig(text_config=dict(COMMON), vision_config=VISION, projection_dim=24))
+
+
+def siglip():
+    return hf.SiglipModel(hf.SiglipConfig(text_config=dict(COMMON, projection_size=D), vision_config=VISION))
+
+
+@pytest.mark.parametrize(("make", "width"), [(clip, 24), (siglip, D)])
+@torch.inference_mode()
+def test_each_tower_and_its_projection_at_every_layer(make, width):
+    model = build(make)
+    for modality, samples, part in (("text", TEXTS, "text"), ("image", IMAGES, "vision")):
+        scope = layered(model, modality, samples)
+        assert (scope.stack.part, scope.stack.depth) == (part, 3)
+        inputs = scope.encoder.batch(samples)
+        found, tower = states(scope, samples), getattr(model, f"{part}_model")
+        own = [getattr(model, f"get_{modality}_features")(**_named(scope, [s])).pooler_output for s in samples]
+        same(scope.projection.vectors(found["raw", 3], inputs), torch.cat(own))
+        assert scope.projection.width == width == own[0].shape[-1]
+        # at an earlier layer: the tower of that depth
+        early = scope.projection.vectors(found["raw", 1], inputs)
+        whole, tower.encoder.layers = tower.encoder.layers, tower.encoder.layers[:1]
+        shallow = [getattr(model, f"get_{modality}_features")(**_named(scope, [s])).pooler_output for s in samples]
+        tower.encoder.layers = whole
+        same(early, torch.cat(shallow))
+    assert [(found.part, found.depth) for found in inspect(model, processor=_words())] == [("text", 3), ("vision", 3)]
+
+
+def _named(scope, samples):
+    return {k: v for k, v in scope.encoder.batch(samples).named.items()}
+
+
+def _words():
+    from models.tokenizer import word_tokenizer
+
+    return word_tokenizer()
+
+
+@torch.inference_mode()
+def test_a_tower_alone_has_its_projection_too():
+    model = build(lambda: hf.CLIPVisionModelWithProjection(hf.CLIPVisionConfig(**VISION, projection_dim=24)))
+    scope = layered(model, "image", IMAGES)
+    inputs = scope.encoder.batch(IMAGES)
+    same(
+        scope.projection.vectors(states(scope, IMAGES)["raw", 3], inputs),
+        model(**inputs.named).image_embeds,
+    )
+    assert scope.pooling == ("first",)  # the token that it reads
+    assert layered(build(MODELS["dinov2"]), "image", IMAGES).projection is None
+
+
+SPEECH = {
+    "vocab_size": 32, "hidden_size": D, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64,
+    "conv_dim": (16, 16, 16), "conv_kernel": (10, 3, 3), "conv_stride": (5, 4, 4), "num_feat_extract_layers": 3,
+    "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["Wav2Vec2", "Hubert"])
+@torch.inference_mode()
+def test_speech_models_whose_states_padding_changes(name):
+    model = build(lambda: getattr(hf, f"{name}Model")(getattr(hf, f"{name}Config")(**SPEECH)))
+    generator = torch.Generator().manual_seed(1)
+    sounds = [Waveform(torch.randn(n, generator=generator).numpy(), 16000) for n in (3000, 8000)]
+    scope = layered(model, "audio", sounds, hf.Wav2Vec2FeatureExtractor())
+    assert scope.batching and not scope.padding
+    assert any("batches hold samples of one length only" in note for note in scope.notes)
+    for sound in sounds:
+        values = scope.encoder.batch([sound]).named["input_values"]
+        state = _first(model.feature_projection(model.feature_extractor(values).transpose(1, 2)))
+        state = model.encoder.layer_norm(state + model.encoder.pos_conv_embed(state))
+        twice, norm = [sound, sound], None
+        walk = _run(state.expand(2, -1, -1), model.encoder.layers, norm)
+        found = check(scope, twice, walk)
+        same(found["raw", 3][:1], model(values).last_hidden_state)
+    inputs = scope.encoder.batch(sounds)
+    frames = states(scope, sounds)["raw", 0]
+    real = model._get_feat_extract_output_lengths(torch.tensor([3000, 8000]))
+    assert scope.mask(inputs, frames).sum(1).tolist() == real.tolist()
+
+
+@torch.inference_mode()
+def test_both_parts_of_detr():
+    backbone = hf.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 8, 8, 8], depths=[1, 1, 1, 1], layer_type="basic", out_features=["stage4"]
+    )
+    sizes = {f"{part}_{name}": n for part in ("encoder", "decoder") for name, n in (("ffn_dim", 64), ("layers", 3))}
+    config = hf.DetrConfig(backbone_config=backbone, backbone=None, use_timm_backbone=False,
+        use_pretrained_backbone=False, d_model=D, encoder_attention_heads=4, decoder_attention_heads=4, num_queries=7,
+        **sizes)  # fmt: skip
+    model = build(lambda: hf.DetrForObjectDetection(config))
+    for part in ("encoder", "decoder"):
+        scope = layered(model, "image", IMAGES, part=part)
+        assert scope.parts == ("encoder", "decoder") and scope.stack.depth == 3
+        found = states(scope, IMAGES)
+        own = model.model(**scope.encoder.batch(IMAGES).named)
+        same(found[scope.final, 3], own.encoder_last_hidden_state if part == "encoder" else own.last_hidden_state)
+        alone = states(scope, IMAGES[1:2])
+        for key, state in found.items():
+            same(state[1:2], alone[key])
+
+
+@torch.inference_mode()
+def test_stages_of_a_hierarchical_model():
+    config = hf.SwinConfig(image_size=32, patch_size=4, embed_dim=8, depths=[2, 3], num_heads=[2, 4], window_size=4)
+    model = build(lambda: hf.SwinForImageClassification(config))
+    with pytest.raises(SeveralParts, match="differ in width: .* stages with --part, stage-1 .2 layers of 8., stage-2"):
+        layered(model, "image", IMAGES)
+    with pytest.raises(LayerscopeError, match="part 'stage-3' does not exist"):
+        layered(model, "image", IMAGES, part="stage-3")
+    state, size = model.swin.embeddings(torch.stack([layered_pixels(model, image) for image in IMAGES]))
+    for number, stage in enumerate(model.swin.encoder.layers, start=1):
+        scope = layered(model, "image", IMAGES, part=f"stage-{number}")
+        norm = model.swin.layernorm if number == 2 else None
+        found = check(scope, IMAGES, _run(state, stage.blocks, norm, input_dimensions=size))
+        if number == 1:
+            state, size = stage.downsample(found["raw", 2], size), (size[0] // 2, size[1] // 2)
+    same(scope.lens.sample_logits(found["raw", 3], scope.encoder.batch(IMAGES)), model(
+        **scope.encoder.batch(IMAGES).named).logits)  # fmt: skip
+    assert [(found.part, found.width) for found in inspect(model)] == [("stage-1", 8), ("stage-2", 16)]
+
+
+def layered_pixels(model, image):
+    from layerscope.models.encode import ImageEncoder
+
+    return ImageEncoder(None, model).batch([image]).named["pixel_values"][0]

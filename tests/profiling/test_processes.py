@@ -1,0 +1,167 @@
+"""`profile` in two real processes by torchrun: the run of one process, whichever of them dies on the way."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+from tiny import one_thread
+
+import layerscope
+from layerscope.runs.place import locked
+
+__all__ = ["one_thread"]
+SAMPLES = 45
+OPTIONS = {"batch_size": 1, "views": 1}
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+def started(*command: str) -> subprocess.Popen[str]:
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), str(here.parent), *sys.path])
+    return subprocess.Popen([*TORCHRUN, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"})  # fmt: skip
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a language model and labelled texts."""
+    folder = tmp_path_factory.mktemp("given")
+    tiny.saved(tiny.llama(), folder / "llama", special=False)
+    rows = [f"{text},{'ab'[len(text) % 2]}" for text in tiny.texts(SAMPLES, longest=12)]
+    (folder / "texts.csv").write_text("\n".join(["text,label", *rows]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def single(given: Path, one_thread) -> layerscope.Run:
+    """The run of one process."""
+    return alone(given, given / "single")
+
+
+def alone(given: Path, out: Path) -> layerscope.Run:
+    return layerscope.profile(str(given / "llama"), given / "texts.csv", out=out, progress=False, **OPTIONS)
+
+
+def asked(given: Path, out: Path) -> list[str]:
+    return ["profile", str(given / "llama"), "--data", str(given / "texts.csv"), "--batch-size", "1", "--views", "1",
+            "--out", str(out), "--json"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def told(given: Path, single: layerscope.Run) -> list[dict[str, tuple[int, str, str]]]:
+    """What two processes answer to wrong commands, and then to a right one: a dict for each process."""
+    right = asked(given, given / "two")
+    commands = {
+        "option": [*right, "--vievs", "2"],
+        "command": ["inspect", str(given / "llama")],
+        "data": ["profile", str(given / "llama"), "--data", str(given / "missing.csv")],
+        "held": asked(given, given / "held"),
+        "only one": [right, [*right, "--samples", "20"]],
+        "fault": right,
+        "right": right,
+    }
+    (given / "commands.json").write_text(json.dumps(commands))
+    with locked(given / "held"):
+        status, _, err = ended(started(str(Path(__file__).parent / "together.py"), str(given)))
+    assert status == 0, err
+    return [json.loads((given / f"told-{rank}.json").read_text()) for rank in range(2)]
+
+
+def assert_same(one: layerscope.Run, two: layerscope.Run) -> None:
+    pd.testing.assert_frame_equal(one.table(), two.table(), check_exact=True)
+    pd.testing.assert_frame_equal(one.samples(), two.samples(), check_exact=True)
+    for site in ("raw", "normed"):
+        for layer in range(one.depth + 1):
+            assert np.array_equal(one.pooled(layer, site), two.pooled(layer, site))
+
+
+def test_two_processes_make_the_run_of_one(told, given: Path, single: layerscope.Run):
+    (status, out, _), second = told[0]["right"], told[1]["right"]
+    assert (status, json.loads(out)["path"]) == (0, str(given / "two"))
+    assert second == [0, "", ""]
+    two = layerscope.open_run(given / "two")
+    kinds = {"curvature", "dataset_entropy", "infonce", "lidar", "cka", "perplexity", "linear_probe"}
+    assert kinds <= set(two.table()["metric"])
+    assert_same(single, two)
+    assert two.folder.plan.equals(single.folder.plan)
+    lines = (two.path / "log.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line).get("shard", -1) for line in lines if '"shard"' in line) == two.folder.shards
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "line"),
+    [
+        ("option", 2, "option --vievs does not exist, did you mean --views?"),
+        ("command", 2, "layerscope inspect works in one"),
+        ("data", 2, "missing.csv does not exist"),
+        ("held", 2, "another process is writing to"),
+        ("only one", 2, "holds another run (data contents"),
+        ("fault", 1, "ValueError: a fault of process 1"),
+    ],
+)
+def test_an_error_is_told_once_and_ends_both(told, name: str, status: int, line: str):
+    (first, _, err), second = told[0][name], told[1][name]
+    assert (first, err.count("layerscope: ")) == (status, 1) and line in err
+    assert second == [status, "", ""]
+
+
+def test_torchrun_ends_with_the_one_line_in_front_of_its_own(given: Path, tmp_path: Path):
+    status, out, err = ended(started("-m", "layerscope", *asked(given, tmp_path / "run"), "--samples", "none"))
+    assert (status, out, err.count("layerscope: ")) == (1, "", 1)  # the status is torchrun's own
+    assert "exitcode  : 2" in err and "Traceback" not in err.partition("layerscope: ")[0]
+    assert not (tmp_path / "run").exists()
+
+
+def kill(launcher: subprocess.Popen[str], rank: int) -> None:
+    """SIGKILL the process of one rank; torchrun then ends the others."""
+    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+    ranks = {f"RANK={rank}".encode(): int(pid) for pid in children for rank in (0, 1)
+             if f"\0RANK={rank}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes()}  # fmt: skip
+    os.kill(ranks[f"RANK={rank}".encode()], signal.SIGKILL)
+
+
+def killed(given: Path, out: Path, rank: int, shards: int, tables: int = 0) -> None:
+    """Start two processes and kill one when so much is there."""
+    launcher = started("-m", "layerscope", *asked(given, out))
+    while len(list((out / "shards").glob("*.json"))) < shards or len(list((out / "tables").glob("*.parquet"))) < tables:
+        assert launcher.poll() is None, ended(launcher)
+        time.sleep(0.0005)
+    kill(launcher, rank)
+    status, printed, _ = ended(launcher)
+    assert (status, printed) == (1, "")
+
+
+def test_one_of_two_is_killed_in_the_pass_and_one_or_two_go_on(given: Path, single: layerscope.Run, tmp_path: Path):
+    out, copy = tmp_path / "run", tmp_path / "copy"
+    killed(given, out, rank=1, shards=6)
+    finished = len(list((out / "shards").glob("*.json")))
+    assert 6 <= finished < len(single.folder.shards)
+    shutil.copytree(out, copy)
+    assert_same(single, alone(given, copy))
+    status, printed, err = ended(started("-m", "layerscope", *asked(given, out)))
+    assert status == 0 and json.loads(printed), err
+    assert f"{finished} of {len(single.folder.shards)} shards are there" in " ".join(err.split())
+    assert_same(single, layerscope.open_run(out))
+
+
+def test_the_first_of_two_is_killed_in_the_tables_and_one_goes_on(given: Path, single: layerscope.Run, tmp_path: Path):
+    out = shutil.copytree(single.path, tmp_path / "run")
+    for table in (out / "tables").iterdir():
+        table.unlink()
+    killed(given, out, rank=0, shards=0, tables=2)
+    assert 2 <= len(list((out / "tables").glob("*.parquet"))) < len(single.folder.tables())
+    assert_same(single, alone(given, out))

@@ -1,0 +1,43 @@
+"""Several commands one after another in each of the processes that torchrun starts; what each told is written down."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+from layerscope.cli import main
+from layerscope.profiling import passing
+
+RANK = int(os.environ["RANK"])
+
+
+def call(arguments: list[str]) -> tuple[int, str, str]:
+    """Return status, standard output and standard error of a command line."""
+    sys.argv = ["layerscope", *arguments]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            return int(end.code or 0), out.getvalue(), err.getvalue()
+
+
+def broken_second(*_: object) -> None:
+    raise ValueError("a fault of process 1")
+
+
+if __name__ == "__main__":
+    folder, told = Path(sys.argv[1]), {}
+    commands = json.loads((folder / "commands.json").read_text())
+    for name, arguments in commands.items():
+        arguments = arguments[RANK] if isinstance(arguments[0], list) else arguments
+        whole = passing.joined
+        if name == "fault" and RANK == 1:
+            passing.joined = broken_second
+        told[name] = call(arguments)
+        passing.joined = whole
+    (folder / f"told-{RANK}.json").write_text(json.dumps(told))
