@@ -50,8 +50,9 @@ def matrix_entropy(
     Neumann entropy, 2 needs no eigenvalues. Float64 throughout. Raises `LayerscopeError` for non-finite
     input and unknown options.
 
-    exp(S_1 of raw rows) <= `effective_rank` <= min(N, D), because squaring concentrates a spectrum; Theorem
-    1 of the paper prints the first inequality the other way round.
+    exp(S_1 of raw rows) <= `effective_rank` <= min(N, D): S_1 is the entropy of squared singular values, the
+    effective rank that of the singular values themselves, and squaring concentrates a spectrum. Theorem 1 of
+    the paper prints the first inequality the other way round, which holds for flat spectra alone.
 
     Source: Skean et al. 2025, Layer by Layer, section 3; Giraldo, Rao and Principe 2014.
     """

@@ -9,6 +9,7 @@ import numpy as np
 
 from layerscope.reports.curves import SIMILAR, Curve, apart, curves, error, number, told
 from layerscope.reports.plain import pooling_name
+from layerscope.reports.sink_findings import sink_tokens
 from layerscope.runs.run import Run
 
 INTERVAL = 1.96
@@ -44,6 +45,8 @@ def findings(run: Run, known: list[Curve] | None = None) -> list[Finding]:
         family = [c for c in known if c.metric == name]
         if family and np.isfinite(family[0].values).any():
             found += tell(family[0], _which(family))
+    sinks = sink_tokens(run, known)
+    found += [Finding("sinks", *sinks)] if sinks else []
     return [*found, *_decisions(run, {c.metric: c for c in known if c.group == "decisions"})]
 
 

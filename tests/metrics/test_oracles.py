@@ -1,12 +1,19 @@
 """Every stored reference value whose metric lives here, at the tolerance its row of the README asks for."""
 
+import math
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
+import references
+import torch
 
 from layerscope import metrics
 from layerscope.evaluation import statistics
 from layerscope.metrics.arrays import as_finite64, centred
 from layerscope.metrics.cka import hsic
+from layerscope.metrics.spectrum import entropy_of_spectrum
 
 ROWS = {"raw": "raw", "unit": "unit", "centred_unit": "centered"}
 ALPHAS = {"alpha0_5": 0.5, "alpha1": 1.0, "alpha1_5": 1.5, "alpha2": 2.0}
@@ -32,10 +39,20 @@ def test_effective_rank(oracle):
         assert value == pytest.approx(float(oracle[key]), rel=1e-9), key
 
 
+def test_rankme(oracle):
+    for key in keys(oracle, "rankme"):
+        _, eps, name = key.split(".")
+        value = metrics.rankme(oracle[name], eps={"eps1e-7": 1e-7, "eps1e-5": 1e-5}[eps])
+        assert value == pytest.approx(float(oracle[key]), rel=1e-9), key
+
+
 def test_prompt_entropy(oracle):
-    for key in [k for k in keys(oracle, "prompt_entropy") if k.endswith("per_prompt")]:
-        _, rows, _, name, _ = key.split(".")
+    for key in keys(oracle, "prompt_entropy"):
+        _, rows, _, name, *_ = key.split(".")
         value = metrics.prompt_entropy(oracle[name].astype(np.float64), rows=ROWS[rows])
+        if not key.endswith("per_prompt"):
+            assert float(value.mean()) == pytest.approx(float(oracle[key]), rel=1e-8), key
+            continue
         np.testing.assert_allclose(value, oracle[key], rtol=1e-8, err_msg=key)
         single = metrics.prompt_entropy(oracle[name], rows=ROWS[rows])
         np.testing.assert_allclose(single, oracle[key], rtol=1e-5, atol=1e-5, err_msg=key)
@@ -48,13 +65,19 @@ def test_dataset_entropy(oracle):
         pooled = docs.mean(1) if ".mean_pool." in key else masked
         value = metrics.dataset_entropy(pooled, rows=ROWS[key.split(".")[2]])
         assert value == pytest.approx(float(oracle[key]), rel=1e-9), key
+    for key in keys(oracle, "dataset_entropy.tokens_centred_unit_then_mean_pool"):
+        tokens = np.stack([references.rows_as(doc, "centered") for doc in docs])
+        assert metrics.dataset_entropy(tokens.mean(1), rows="raw") == pytest.approx(float(oracle[key]), rel=1e-9), key
 
 
 def test_curvature(oracle):
-    for key in [k for k in keys(oracle, "curvature") if k.endswith("per_prompt")]:
-        name = key.split(".")[-2]
+    for key in keys(oracle, "curvature"):
+        name = key.removesuffix(".per_prompt").split(".")[-1]
         mask = oracle["docs_mask_20x8"] if ".masked." in key else None
         value = metrics.curvature(oracle[name].astype(np.float64), mask)
+        if not key.endswith("per_prompt"):
+            assert float(value.mean()) == pytest.approx(float(oracle[key]), rel=1e-8), key
+            continue
         np.testing.assert_allclose(value, oracle[key], rtol=1e-8, err_msg=key)
         np.testing.assert_allclose(metrics.curvature(oracle[name], mask), oracle[key], rtol=1e-4, err_msg=key)
 
@@ -83,6 +106,29 @@ def test_lidar(oracle):
         # The published epsilon is added to the eigenvalues before they are scaled.
         value = metrics.lidar(oracle[name], eps=1e-8 if eps == "eps1e-8" else 0.0)
         assert value == pytest.approx(float(oracle[key]), rel=1e-9), key
+
+
+def test_parts_of_dime(oracle):
+    """The joint entropies are `matrix_entropy` of rows whose products are those of both views: a Kronecker product."""
+    for key in keys(oracle, "dime_joint_entropy", "dime_permuted_entropy"):
+        family, alpha, first, second = key.split(".")
+        a, b = (references.rows_as(oracle[name], "unit") for name in (first, second))
+        orders = oracle[f"dime_permutations_5x{len(a)}"] if family == "dime_permuted_entropy" else [np.arange(len(a))]
+        joint = np.stack([np.einsum("nd,ne->nde", a, b[order]).reshape(len(a), -1) for order in orders])
+        values = metrics.matrix_entropy(joint, ALPHAS[alpha], rows="raw")
+        np.testing.assert_allclose(values, np.atleast_1d(oracle[key]), rtol=1e-9, err_msg=key)
+
+
+def test_parts_of_lidar(oracle):
+    for key in keys(oracle, "lidar_entropy"):
+        _, _, eps, name = key.split(".")
+        value = metrics.lidar(oracle[name], eps=1e-8 if eps == "eps1e-8" else 0.0)
+        assert math.log(value) == pytest.approx(float(oracle[key]), rel=1e-9), key
+    for key in keys(oracle, "lidar_eigenvalues"):
+        spectrum = torch.from_numpy(oracle[key]).clamp(min=0)
+        rank = min(len(spectrum), len(oracle[key.split(".")[-1]]) - 1)
+        value = float(metrics.lidar(oracle[key.split(".")[-1]]))
+        assert value == pytest.approx(float(entropy_of_spectrum(spectrum[:rank]).exp()), rel=1e-9), key
 
 
 def test_linear_cka(oracle):
@@ -220,3 +266,34 @@ def test_hard_inputs_as_layers(oracle, metric, function, options):
 def test_saturation_layer(oracle):
     layers = metrics.saturation_layer(oracle["pred_table_30x8"], first_layer=0)
     np.testing.assert_array_equal(layers, oracle["saturation_layer.per_sample.pred_table_30x8"])
+    assert float(layers.double().mean()) == pytest.approx(float(oracle["saturation_layer.mean.pred_table_30x8"]))
+
+
+def test_correlations(oracle):
+    names = {"spearman": "spearman", "kendall_tau_b": "kendall", "pearson": "pearson"}
+    found = [k for k in keys(oracle, *names) if ".vec_" in k]
+    assert len(found) == 6
+    for key in found:
+        family, first, second = key.split(".")
+        value = statistics.STATISTICS[names[family]](
+            oracle[first].astype(np.float64), oracle[second].astype(np.float64)
+        )
+        assert float(value) == pytest.approx(float(oracle[key]), rel=1e-9), key
+
+
+IMPLIED = {
+    "cka_rbf_sigma2": "the bandwidths inside cka_rbf, which no wrong one would give to 1e-9",
+}
+NO_METRIC = {
+    "nc1_trace_ratio": "another definition of NC1, beside the one that is ours",
+    "distance_correlation_u_squared": "another estimator of what distance_correlation is",
+    "first_match_layer": "what saturation_layer is not: the first layer that agrees, whatever follows",
+}
+
+
+def test_every_family_of_reference_values_is_tested_somewhere(oracle):
+    tests = "".join(path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py"))
+    tests = tests.split("IMPLIED = {")[0] + tests.split("NO_METRIC = {")[-1].partition("}")[2]
+    mentioned = set(re.findall(r"""["']([a-z0-9_]+)[."']""", tests))
+    families = {key.split(".")[0] for key in oracle if "." in key}
+    assert families - mentioned - IMPLIED.keys() - NO_METRIC.keys() == set()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from hooked import by_sample, profile, sinking, walk
 from tokenizers import normalizers
 from torch import Tensor, nn
 
@@ -16,55 +17,9 @@ from layerscope import metrics
 from layerscope.profiling.tables import views as view_tables
 from layerscope.reports.curves import curves
 from layerscope.reports.findings import findings
-from layerscope.runs import Run
 
 L = 3
 MANY = tiny.texts(24, seed=2)
-
-
-def profile(model: nn.Module, data: Any, out: Path, **options: Any) -> Run:
-    special = "bert" in type(model).__name__.lower()
-    defaults = {"processor": tiny.tokenizer(special=special), "views": 0, "progress": False}
-    return layerscope.profile(model, data, out=out, **defaults | options)
-
-
-@torch.no_grad()
-def walk(model: nn.Module, text: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs of every block [L+1, T, D] of one text alone, seen by this test's own hooks, last state and logits."""
-    bert = "bert" in type(model).__name__.lower()
-    blocks = model.bert.encoder.layer if bert else model.transformer.h
-    seen: list[Tensor] = []
-    handles = [blocks[0].register_forward_pre_hook(lambda _, args: seen.append(args[0][0].clone()))]
-
-    def see(_: nn.Module, __: Any, out: Any) -> None:
-        seen.append((out if isinstance(out, Tensor) else out[0])[0])
-
-    handles += [block.register_forward_hook(see) for block in blocks]
-    ids = torch.tensor([tiny.tokenizer(special=bert)(text)["input_ids"]])
-    out = model(input_ids=ids, output_hidden_states=True)
-    for handle in handles:
-        handle.remove()
-    states = torch.stack([x.reshape(-1, x.shape[-1]) for x in seen]).float()
-    return states, out.hidden_states[-1][0].float(), out.logits[0]
-
-
-def sinking(model: nn.Module) -> nn.Module:
-    """Give the first token of a GPT-2 a massive activation in its first block."""
-
-    def add(_: nn.Module, __: Any, out: Any) -> Any:
-        hidden = (out if isinstance(out, Tensor) else out[0]).clone()
-        hidden[:, 0, 3] += 1e5
-        return hidden if isinstance(out, Tensor) else (hidden, *out[1:])
-
-    model.transformer.h[0].register_forward_hook(add)
-    return model
-
-
-def by_sample(run: Run, metric: str, layer: int, site: str = "raw") -> np.ndarray:
-    frame = run.samples()
-    frame = frame[(frame["metric"] == metric) & (frame["layer"] == layer) & (frame["site"] == site)]
-    frame = frame[~frame["variant"].fillna("").str.contains("prefix")]
-    return frame.sort_values("sample")["value"].to_numpy()
 
 
 def test_trap_04_a_massive_token_does_not_rule_the_default_entropy_and_can_be_left_out(tmp_path: Path) -> None:
@@ -210,6 +165,4 @@ def test_trap_15_layer_0_is_shown_and_never_the_one_that_stands_out(tmp_path: Pa
         assert 0 in curve.layers and curve.stands_out != 0
     best = next(finding for finding in findings(run) if finding.name == "best_layer")
     assert best.numbers["layer"] != 0 and "Layer 0" in best.text
-    chosen = layerscope.select(run, cost=False, progress=False)
-    assert chosen.layer != 0
-    assert layerscope.select(run, cost=False, first_layer=0, progress=False).layer == 0
+    assert layerscope.select(run, cost=False, progress=False).layer != 0

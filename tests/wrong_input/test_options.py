@@ -69,6 +69,7 @@ OPTIONS: list[tuple[str, str, str]] = [
     ("--metrics", "CKA", f"metric 'CKA' does not exist, did you mean cka? ({METRIC_NAMES})"),
     ("--metrics", "defualt", f"metric 'defualt' does not exist, did you mean default? ({METRIC_NAMES})"),
     ("--metrics", "x", f"metric 'x' does not exist: {METRIC_NAMES}"),
+    ("--prefixes", "8,x", "--prefixes 'x' makes no sense: give numbers of tokens, such as 8,16,32"),
     ("--metrics", "", "no metric is asked for: give names, default, seven or all as --metrics"),
     ("--metrics", ",", "no metric is asked for: give names, default, seven or all as --metrics"),
     (
