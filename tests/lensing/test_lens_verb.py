@@ -104,7 +104,7 @@ def test_samples_of_a_classifier_in_their_order_with_their_labels():
         progress=False,
     )  # fmt: skip
     assert reading.kind == "class" and reading.texts == tuple(texts[:4])
-    assert reading.saturation["truth"].tolist() == ["0", "1", "2", "0"]
+    assert reading.saturation["truth"].tolist() == [f"LABEL_{i}" for i in (0, 1, 2, 0)]
     assert any("first 4 samples of 6" in note for note in reading.notes)
     model = layered(tiny.classifier(), processor=tiny.tokenizer(special=True), samples=texts)
     for i, text in enumerate(texts[:4]):
@@ -147,6 +147,7 @@ def bare():
     (tiny.gpt2, {"prompt": "w1", "tokens": "many"}, "tokens 'many'"),
     (tiny.gpt2, {"prompt": "w1 " * 60, "tokens": 6}, "give --tokens 5 or fewer"),
     (tiny.gpt2, {"prompt": "w1 " * 65}, "the prompt has 65 tokens, and the model 64 positions"),
+    (tiny.bert, {"prompt": "w1 [MASK]"}, "has no mask token"),
     (tiny.bert, {"prompt": "w1", "tokens": 2}, "predicts no next token"),
     (tiny.classifier, {"prompt": "w1", "tokens": 2}, "predicts no next token"),
     (bare, {"prompt": "w1"}, "has no head over its layers"),
