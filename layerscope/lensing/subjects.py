@@ -18,6 +18,7 @@ from layerscope.lensing.reading import Kind
 from layerscope.models import LayeredModel
 from layerscope.models.encode import TextEncoder, positions
 from layerscope.models.forward import Inputs
+from layerscope.models.layered import class_numbers
 
 MASK = "[MASK]"
 
@@ -119,6 +120,8 @@ class Subjects:
 
     def _with_mask(self, text: str) -> str:
         mask = getattr(self._tokenizer, "mask_token", None)
+        if self.whole and self.kind == "itself" and mask is None and MASK in text:
+            raise LayerscopeError(f"{self.model.loaded.name} has no mask token: leave {MASK} out of the prompt")
         return text.replace(MASK, mask) if mask and self.kind == "itself" else text
 
     def _masks(self, sample: Ids) -> list[int]:
@@ -128,8 +131,13 @@ class Subjects:
     def _sample(self, i: int) -> Subject:
         labels = self.corpus.labels
         inputs = self.model.encoder.batch([self.samples[i]]).to(self.model.device)
-        truth = None if labels is None else str(labels[i])
+        truth = None if labels is None else self._class(labels[i])
         return Subject(self.corpus.names[i], self._shown(i), inputs, None, (None,), (truth,))
+
+    def _class(self, label: str | int) -> str:
+        """Return the model's name of a label, where it is one of its classes."""
+        number = class_numbers([label], self.model)[0]
+        return str(label) if number is None else (class_names(self.model) or {})[number]
 
     def _text(self, i: int, ids: tuple[int, ...]) -> Subject:
         inputs = self._batch(ids)

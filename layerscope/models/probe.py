@@ -16,7 +16,10 @@ PROBE_TOKENS = 24
 def probe_sample(encoder: Encoder, samples: Sequence[Any]) -> Any:
     """Return the sample a model is probed with: the longest, or of texts some tokens."""
     if isinstance(encoder, TextEncoder):
-        ids = next((row for row in encoder.ids(samples) if len(row) > 1), [0, 0])
+        rows = encoder.ids(samples)
+        one = next((row[0] for row in rows if row), 0)
+        # two tokens at least: among like ones attention, causal or not, and every head would look alike
+        ids = next((row for row in rows if len(set(row)) > 1), [one, 0 if one else 1])
         return Ids(tuple((ids * PROBE_TOKENS)[: min(PROBE_TOKENS, encoder.max_length)]))
     lengths = encoder.lengths(samples)
     if max(lengths) == 0:

@@ -13,9 +13,8 @@ from layerscope.reports.exits import bar
 from layerscope.reports.plain import plain
 from layerscope.reports.sheets import SHOWN, TOLD, Cell, Head, Sheet, sheets
 
-WIDEST = 12
+WIDEST = 10
 """Columns a token takes at most."""
-WIDEST_HEAD = 28
 TEXT = 300
 """Characters of a sample that are shown above its grid."""
 PALE, STRONG = (244, 247, 251), (108, 163, 215)
@@ -68,7 +67,7 @@ def _title(console: Console, sheet: Sheet) -> None:
 def _lines(sheet: Sheet, width: int, coloured: bool) -> Iterator[Text]:
     """Yield the lines of a sheet, its columns in chunks that fit the width."""
     labels = [sheet.corner, *(head.text for head, _ in sheet.rows), *(name for name, _ in sheet.foot)]
-    left = min(WIDEST_HEAD, max(map(cell_len, labels)))
+    left = min(max(12, width // 4), max(map(cell_len, labels)))
     facts = [(name, texts, min(WIDEST, max(map(cell_len, (name, *texts))))) for name, texts in sheet.facts]
     room = width - left - sum(size + 2 for _, _, size in facts)
     sizes = [_size(sheet, column, coloured) for column in range(len(sheet.columns))]
@@ -80,9 +79,8 @@ def _lines(sheet: Sheet, width: int, coloured: bool) -> Iterator[Text]:
 
 def _size(sheet: Sheet, column: int, coloured: bool) -> int:
     texts = [_marked(sheet.columns[column], coloured), *(texts[column] for _, texts in sheet.foot)]
-    texts = [text if cell_len(text) <= WIDEST else text[:WIDEST] for text in texts]
-    inside = (cells[column] for _, cells in sheet.rows)
-    return max([*map(cell_len, texts), *(cell_len(_text(cell, coloured)) for cell in inside)])
+    inside = (cell_len(_text(cells[column], coloured)) for _, cells in sheet.rows)
+    return max([*(min(WIDEST, cell_len(text)) for text in texts), *inside])
 
 
 def _chunks(sizes: Sequence[int], room: int) -> Iterator[list[int]]:

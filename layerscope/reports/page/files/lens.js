@@ -31,7 +31,7 @@ for (const grid of document.querySelectorAll(".grid")) {
   grid.addEventListener("focusin", (event) => {
     const cell = cellOf(event);
     if (!cell) return;
-    picked.removeAttribute("tabindex");
+    if (cell !== picked) picked.tabIndex = -1;
     picked = cell;
     picked.tabIndex = 0;
     tell(cell);

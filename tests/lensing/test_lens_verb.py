@@ -1,0 +1,204 @@
+"""What the verb tells of texts, masks, tags and samples, and the one line that tells a wrong input."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+import torch
+import transformers as hf
+from models.test_capture import layered, states
+from models.tokenizer import word_tokenizer
+from models.zoo import t5, vit
+from tiny import one_thread  # noqa: F401
+from typed import cli  # noqa: F401
+
+import layerscope
+from layerscope import LayerscopeError, lens
+
+
+def masked_tokenizer():
+    """Return the tokenizer of whole words with a mask, which is the last of its words."""
+    own = tiny.tokenizer(special=True)
+    own.mask_token = "w89"
+    return own
+
+
+@pytest.fixture(scope="module")
+def written():
+    """Return a text that a tiny language model has gone on with."""
+    return lens(tiny.llama(), "w1 w2 w3", processor=tiny.tokenizer(special=False), tokens=4, top=3, progress=False)
+
+
+def test_the_tables_are_what_every_layers_states_give_through_norm_and_head(written):
+    model = tiny.llama()
+    ids = [5, 6, 7, *written.saturation["id"][written.saturation["generated"]][:-1]]
+    with torch.inference_mode():
+        hidden = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
+        # all but the last of them are before the final norm
+        logits = [model.lm_head(model.model.norm(state)) for state in hidden[:-1]] + [model.lm_head(hidden[-1])]
+    chances = torch.stack(logits)[:, 0].softmax(-1)
+    best = chances.topk(3)
+    grid = written.grid.sort_values(["layer", "position", "rank"])
+    assert grid["id"].tolist() == best.indices.ravel().tolist()
+    np.testing.assert_allclose(grid["probability"], best.values.ravel(), rtol=1e-4, atol=1e-6)
+    tops = best.indices[..., 0].numpy()
+    for row in written.saturation.itertuples():
+        column = tops[:, row.position]
+        assert row.layer == min(k for k in range(1, 4) if (column[k:] == column[3]).all())
+        assert row.prediction == written.grid.query(f"position == {row.position} and layer == 3 and rank == 1")[
+            "prediction"].item()  # fmt: skip
+    assert written.saturation["truth"].tolist() == ["w2", "w3", None, None, None, None]
+    assert written.saturation["generated"].tolist() == [False] * 2 + [True] * 4
+
+
+def test_the_answer_and_the_curve_count_the_new_tokens_alone(written):
+    layers = written.saturation["layer"][2:]
+    table = written.cumulative
+    assert table["layer"].tolist() == [1, 2, 3] and table["settled"].tolist()[-1] == 4
+    assert table["share"].tolist() == [(layers <= k).mean() for k in (1, 2, 3)]
+    early = int((layers < 3).sum())
+    assert written.summary.startswith(f"{early} of 4 new tokens settle")
+    assert f"layer {layers.mean():.1f}".removesuffix(".0") in written.summary
+
+
+def test_what_is_saved_is_what_was_read(written, tmp_path):
+    written.save(tmp_path / "new" / "lens")
+    told = json.loads((tmp_path / "new" / "lens" / "lens.json").read_text())
+    assert told["summary"] == written.summary and told["continuations"] == list(written.continuations)
+    pd.testing.assert_frame_equal(
+        pd.read_csv(tmp_path / "new" / "lens" / "grid.csv", float_precision="round_trip"),
+        written.grid,
+        check_dtype=False,
+    )
+    assert len(written.as_dict()["grid"]) == len(written.grid)
+    json.dumps(written.as_dict(), allow_nan=False)
+
+
+def test_a_mask_is_read_where_it_stands_and_without_one_every_token_as_itself():
+    gap = lens(tiny.bert(), "w1 [MASK] w3 [MASK]", processor=masked_tokenizer(), progress=False)
+    assert gap.kind == "masked" and gap.saturation["position"].tolist() == [2, 4]
+    assert gap.saturation["truth"].isna().all() and "2 masked tokens" in gap.summary
+    bare = hf.PreTrainedTokenizerFast(tokenizer_object=word_tokenizer().backend_tokenizer)
+    assert lens(tiny.bert(), "w5", processor=bare, progress=False).kind == "itself"  # one token tells nothing by itself
+    whole = lens(tiny.bert(), "w1 w2", processor=tiny.tokenizer(special=True), progress=False)
+    assert whole.kind == "itself" and whole.saturation["truth"].tolist() == ["[CLS]", "w1", "w2", "[SEP]"]
+    data = lens(tiny.bert(), data=["w1 w2", "w3 w89"], processor=masked_tokenizer(), progress=False)
+    assert data.samples == ("1",) or data.texts == ("w3 w89",)
+    assert "1 sample of 2 have no mask: left out" in data.notes
+
+
+def test_tags_have_the_names_of_the_model():
+    config = hf.BertConfig(**tiny.COMMON, num_labels=3, id2label={0: "O", 1: "PER", 2: "LOC"})
+    model = tiny.seeded(hf.BertForTokenClassification, config)
+    tags = lens(model, "w1 w2", processor=tiny.tokenizer(special=True), progress=False)
+    assert tags.kind == "tag" and tags.top == 3
+    assert set(tags.grid["prediction"]) == {"O", "PER", "LOC"}
+
+
+def test_samples_of_a_classifier_in_their_order_with_their_labels():
+    texts = tiny.texts(6)
+    reading = lens(
+        tiny.classifier(), data=(texts, [0, 1, 2, 0, 1, 2]), samples=4, processor=tiny.tokenizer(special=True),
+        progress=False,
+    )  # fmt: skip
+    assert reading.kind == "class" and reading.texts == tuple(texts[:4])
+    assert reading.saturation["truth"].tolist() == [f"LABEL_{i}" for i in (0, 1, 2, 0)]
+    assert any("first 4 samples of 6" in note for note in reading.notes)
+    model = layered(tiny.classifier(), processor=tiny.tokenizer(special=True), samples=texts)
+    for i, text in enumerate(texts[:4]):
+        state = states(model, [text])["raw", 1]
+        own = model.lens.sample_logits(state, model.encoder.batch([text])).softmax(-1).max()
+        rows = reading.grid[reading.grid["sample"] == reading.samples[i]]
+        assert rows.query("layer == 1 and rank == 1")["probability"].item() == pytest.approx(float(own), rel=1e-5)
+
+
+def test_pictures_are_named_by_their_files(tmp_path):
+    from PIL import Image
+
+    for name in ("a", "b"):
+        Image.effect_noise((16, 16), 60).convert("RGB").save(tmp_path / f"{name}.png")
+    reading = lens(vit(), data=str(tmp_path), progress=False)
+    assert [name.rpartition("/")[2] for name in reading.samples] == ["a.png", "b.png"]
+    assert len(reading.saturation) == 2
+
+
+def test_long_samples_are_cut_and_empty_ones_left_out():
+    reading = lens(
+        tiny.gpt2(), data=["w1 " * 90, "", "w2 w3"], tokens=3, processor=tiny.tokenizer(special=False), progress=False
+    )
+    assert len(reading.samples) == 2 and len(reading.continuations) == 2
+    assert reading.saturation.groupby("sample").size().max() == 64  # 62 read, 2 of 3 new ones behind them
+    assert any("cut at 62 tokens" in note for note in reading.notes)
+
+
+def bare():
+    return hf.BertModel(hf.BertConfig(**tiny.COMMON)).eval()
+
+
+@pytest.mark.parametrize(("make", "how", "line"), [
+    (tiny.gpt2, {}, "give --prompt"),
+    (tiny.gpt2, {"prompt": "w1", "data": ["w1"]}, "either --prompt or --data"),
+    (tiny.gpt2, {"prompt": " "}, "--prompt is empty"),
+    (tiny.gpt2, {"prompt": "w1", "top": 0}, "top 0"),
+    (tiny.gpt2, {"prompt": "w1", "tokens": -1}, "tokens -1"),
+    (tiny.gpt2, {"data": ["w1"], "samples": 0}, "samples 0"),
+    (tiny.gpt2, {"prompt": "w1", "tokens": "many"}, "tokens 'many'"),
+    (tiny.gpt2, {"prompt": "w1 " * 60, "tokens": 6}, "give --tokens 5 or fewer"),
+    (tiny.gpt2, {"prompt": "w1 " * 65}, "the prompt has 65 tokens, and the model 64 positions"),
+    (tiny.bert, {"prompt": "w1 [MASK]"}, "has no mask token"),
+    (tiny.bert, {"prompt": "w1", "tokens": 2}, "predicts no next token"),
+    (tiny.classifier, {"prompt": "w1", "tokens": 2}, "predicts no next token"),
+    (bare, {"prompt": "w1"}, "has no head over its layers"),
+    (t5, {"prompt": "w1"}, "--part encoder or decoder"),
+    (t5, {"prompt": "w1", "part": "encoder"}, "the encoder of"),
+    (vit, {"prompt": "w1"}, "reads images"),
+])  # fmt: skip
+def test_a_wrong_input_is_one_line(make, how, line):
+    processor = word_tokenizer() if make in (t5, bare) else tiny.tokenizer(special=make is not tiny.gpt2)
+    with pytest.raises(LayerscopeError, match=line) as told:
+        lens(make(), processor=None if make is vit else processor, progress=False, **how)
+    assert "\n" not in str(told.value)
+
+
+def test_a_head_that_breaks_is_told_with_its_layer():
+    model = tiny.llama()
+    with torch.no_grad():
+        model.model.layers[1].mlp.down_proj.weight.fill_(torch.nan)
+    with pytest.raises(LayerscopeError, match="head|NaN"):
+        lens(model, "w1 w2", processor=tiny.tokenizer(special=False), progress=False)
+
+
+def test_the_verb_stands_at_the_top():
+    assert layerscope.lens is lens and "lens" in dir(layerscope) and "Reading" in layerscope.__all__
+
+
+def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # noqa: F811
+    model = shared / "models" / "stories260K"
+    page, out = tmp_path / "grid.html", tmp_path / "out"
+    done = cli("lens", model, "--prompt", "Once upon a time", "--tokens", 24, "--page", page, "--out", out)
+    assert done.status == 0
+    assert done.out.splitlines()[0] == (
+        "14 of 24 new tokens settle before the last layer; on average at layer 4.2 of 5"
+    )
+    assert "there was a little girl named Lily" in done.out and "5 final" in done.out and "\x1b" not in done.out
+    assert max(map(len, done.out.splitlines()[:-4])) <= 80
+    assert page.is_file() and {p.name for p in out.iterdir()} == {
+        "grid.csv", "saturation.csv", "cumulative.csv", "lens.json", "lens.html",
+    }  # fmt: skip
+    done = cli("lens", model, "--prompt", "Once upon a time", "--json")
+    told = json.loads(done.out)
+    assert told["kind"] == "next" and len(told["saturation"]) == 5 and told["pages"] == []
+
+
+@pytest.mark.parametrize(("options", "line"), [
+    (["--prompt", "x", "--page", "grid.txt"], "let it end in .html"),
+    (["--prompt", "x", "--top", "few"], "top 'few'"),
+    (["--data", "nowhere.csv"], "does not exist"),
+    ([], "give --prompt"),
+])  # fmt: skip
+def test_a_wrong_command_is_one_line(cli, tmp_path, options, line):  # noqa: F811
+    folder = tiny.saved(tiny.gpt2(), tmp_path / "model", special=False)
+    done = cli("lens", folder, *options)
+    assert done.status == 2 and line in done.line

@@ -1,0 +1,72 @@
+"""The lens in a terminal and on paper: colours by probability, wide characters, lines that fit."""
+
+import pytest
+import tiny
+from rich.cells import cell_len
+from rich.console import Console
+from tiny import one_thread  # noqa: F401
+
+from layerscope import lens
+from layerscope.reports.figures.lens import draw_reading
+from layerscope.reports.lens import show
+from layerscope.reports.sheets import percent, sheets, visible
+
+
+@pytest.fixture(scope="module")
+def reading():
+    found = lens(
+        tiny.llama(), "w1 w2 w3", tokens=20, processor=tiny.tokenizer(special=False), progress=False, top=2
+    )  # fmt: skip
+    found.saturation["token"] = ["日本語の長い言葉です", " x\n", *found.saturation["token"][2:]]
+    return found
+
+
+def printed(reading, width, **how):
+    console = Console(width=width, record=True, file=open("/dev/null", "w"), **how)  # noqa: SIM115
+    show(reading, console)
+    return console.export_text(styles="color_system" in how)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_every_line_fits_and_every_token_is_there_once(reading, width):
+    text = printed(reading, width)
+    assert text.startswith(reading.summary[: width // 2])
+    assert all(cell_len(line) <= width for line in text.splitlines())
+    heads = [line for line in text.splitlines() if line.startswith("layer")]
+    assert sum(line.count("»") for line in heads) == reading.saturation["generated"].sum()
+    assert sum(line.count("*") for line in text.splitlines() if line[:1] in "123") == len(reading.saturation)
+    assert "␣x↵" in text and (len(heads) > 1) == (width < 200)
+    first = reading.grid[(reading.grid["rank"] == 1) & (reading.grid["layer"] == 0)].iloc[0]
+    assert f"{first['prediction']} {100 * first['probability']:.0f}" in text
+
+
+def test_colours_stand_for_probabilities_in_a_terminal_alone(reading):
+    coloured = printed(reading, 120, force_terminal=True, color_system="truecolor")
+    shades = {part for part in coloured.split("\x1b[") if "48;2;" in part}
+    assert len(shades) > 10 and "»" not in coloured
+    assert "\x1b" not in printed(reading, 120)
+
+
+def test_cells_of_a_sheet_settle_where_the_table_says(reading):
+    (sheet,) = sheets(reading)
+    for x, row in enumerate(reading.saturation.itertuples()):
+        column = [cells[x] for _, cells in sheet.rows]
+        assert [cell.settles for cell in column].index(True) == row.layer
+        assert {cell.text for cell in column[row.layer :]} == {row.prediction}
+    assert sheet.continuation == reading.continuations[0]
+
+
+@pytest.mark.parametrize(("text", "seen"), [(" the", "␣the"), ("\n", "↵"), ("\x1b[31m", "\\x1b[31m"), ("日本", "日本")])
+def test_what_cannot_be_seen_is_made_visible(text, seen):
+    assert visible(text) == seen
+
+
+@pytest.mark.parametrize(("share", "told"), [(1.0, "100%"), (0.42, "42%"), (0.042, "4.2%"), (0.0, "0%")])
+def test_percent(share, told):
+    assert percent(share) == told
+
+
+def test_figures_for_a_paper(reading, tmp_path):
+    drawn = draw_reading(reading, tmp_path / "figures")
+    assert len(drawn) == 8 and all(path.stat().st_size > 5_000 for path in drawn)
+    assert {path.stem for path in drawn} == {"lens", "lens-column", "lens_saturation", "lens_saturation-column"}
