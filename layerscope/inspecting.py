@@ -13,6 +13,7 @@ from layerscope.inputs import Waveform
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
 from layerscope.models.encode import modalities_of, modality_of
 from layerscope.models.stack import SeveralParts
+from layerscope.models.sublayers.find import find_sublayers
 
 TEXTS = ["A layer hands its state to the next one, and the last one speaks.", "Short."]
 
@@ -40,6 +41,8 @@ class Inspection:
     bytes_per_sample: int
     seconds_per_sample: float
     notes: tuple[str, ...]
+    sublayers: tuple[str, ...] = ()
+    """Sites inside the blocks that `profile` can measure."""
 
 
 def inspect(
@@ -119,6 +122,7 @@ def made_up_samples(module: torch.nn.Module, modality: str | None = None) -> tup
 
 def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspection:
     inputs = model.encoder.batch(samples).to(model.device)
+    inside = find_sublayers(model.module, model.stack, model.encoder.batch(samples[:1]).to(model.device))
     model.run(inputs, lambda *_: None)
     start = time.perf_counter()
     model.run(inputs, lambda *_: None)
@@ -147,5 +151,6 @@ def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspe
         dtype=str(parameter.dtype).removeprefix("torch."),
         bytes_per_sample=4 * (model.stack.depth + 1) * model.stack.width * len(model.sites) * len(model.pooling),
         seconds_per_sample=seconds,
-        notes=model.notes,
+        notes=(*model.notes, *(inside.notes if inside.taps else ())),
+        sublayers=tuple(inside.sites),
     )

@@ -95,6 +95,7 @@ def curves(run: Run) -> list[Curve]:
     One curve for each metric, variant and pooling, in the order of the registry; what was never measured is absent.
     """
     table = run.at()
+    table = table[~table["site"].isin({column.site for column in run.sublayers})]
     pairs = table["layer_b"].notna()
     to_last = (table["layer_b"] == run.depth) & (table["site_b"] == run.final)
     by_layer = table[(~pairs | to_last.fillna(False).astype(bool)) & ~table["metric"].isin(NO_CURVE)]
@@ -103,6 +104,24 @@ def curves(run: Run) -> list[Curve]:
         for _, rows in by_layer.groupby(["metric", "variant", "pooling"], sort=False, dropna=False)
     ]
     return sorted(found, key=lambda c: rank(c.metric))
+
+
+def inside(run: Run) -> list[Curve]:
+    """Return the curves of a run's sub-layers, one for each metric, variant, pooling and site; none without them.
+
+    With them stands `raw`, the blocks' output, and the sites are in the order in which a block shows them.
+    """
+    sites = [*dict.fromkeys(column.site for column in run.sublayers)]
+    table = run.at()
+    measured = table.loc[table["site"].isin(sites), "metric"].unique()
+    rows = table[table["metric"].isin(measured) & table["site"].isin([*sites, "raw"]) & table["layer_b"].isna()]
+    kept = rows[~rows["metric"].isin(NO_CURVE)]
+    found = [
+        _curve(part.sort_values("layer"), run)
+        for _, part in kept.groupby(["metric", "variant", "pooling", "site"], sort=False, dropna=False)
+    ]
+    order = [*sites, "raw"]
+    return sorted(found, key=lambda c: (rank(c.metric), c.variant or "", c.pooling or "", order.index(c.site)))
 
 
 def panels(curves: Iterable[Curve]) -> dict[tuple[str, str | None], list[Curve]]:

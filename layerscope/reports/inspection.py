@@ -23,6 +23,7 @@ def show(found: Inspection, console: Console | None = None) -> None:
         "part": found.part + (f" of {', '.join(found.parts)}" if len(found.parts) > 1 else ""),
         "layers": f"0 (what the first block reads) to {found.depth}, {found.width} wide",
         "blocks": f"{found.blocks[0]} … {found.blocks[-1]}{shared}, found by {found.found_by}",
+        "sub-layers": ", ".join(found.sublayers) or "none found in the blocks",
         "final norm": found.norm or "none: states are taken as the blocks give them",
         "head": found.head or "none that reads this part",
         "attention": "causal: no token sees the next" if found.causal else "not causal",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from layerscope.metrics.registry import about
 from layerscope.reports.curves import LOWEST, NIL, SIMILAR, Curve, Group, curves, error, number
 from layerscope.reports.findings import findings
 from layerscope.reports.plain import plain, pooling_name
+from layerscope.reports.sublayers import first_panel, site_name, told_steps
 from layerscope.runs.run import Run
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -46,6 +48,8 @@ def show(run: Run, console: Console | None = None) -> None:
             for title, columns in _by_pooling(group, members):
                 _print_tables(title, columns, console, run)
             console.print(Padding(_legend(group, members, run), (0, 0, 0, 2), expand=False), style="dim")
+    if panel := first_panel(run):
+        _print_inside(panel, run, console)
     said = findings(run, known)
     if said:
         console.print(Text("\nWhat stands out", style="bold"))
@@ -117,6 +121,14 @@ def _heading(run: Run) -> Text:
         (plain(str(data["name"])), "bold"),
         " · " + " · ".join(facts),
     )
+
+
+def _print_inside(panel: list[Curve], run: Run, console: Console) -> None:
+    """Print one metric at every site of the blocks, and by how much each addition changes it."""
+    columns = [replace(curve, title=site_name(curve.site), final=None, stands_out=None) for curve in panel]
+    _print_tables(f"Inside the blocks · {panel[0].title}", columns, console, run)
+    lines = [told_steps(panel), "Every other metric has these sites in the run's table and on its page."]
+    console.print(Padding(Text("\n".join(filter(None, lines))), (0, 0, 0, 2), expand=False), style="dim")
 
 
 def _by_pooling(group: Group, members: list[Curve]) -> Iterator[tuple[str, list[Curve]]]:

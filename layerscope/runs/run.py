@@ -167,7 +167,7 @@ class Run:
             site, layer = self.final, self.depth
         inside, layer = sublayers_in(self.info), layer % (self.depth + 1)
         if site not in (known := [*sites, *inside]):
-            raise LayerscopeError(f"site {site!r} is not in this run{near(site, known)}: it has {', '.join(known)}")
+            raise LayerscopeError(f"site {site!r} is not in this run: it has {', '.join(known)}")
         if layer not in inside.get(site, [layer]):
             raise LayerscopeError(f"layer {layer} has no {site}: layers {', '.join(map(str, inside[site]))} have it")
         pooling = pooling or poolings[0]

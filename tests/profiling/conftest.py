@@ -1,3 +1,4 @@
 from tiny import one_thread
+from typed import cli
 
-__all__ = ["one_thread"]
+__all__ = ["cli", "one_thread"]

@@ -28,8 +28,8 @@ class State:
 
     @property
     def place(self) -> Place:
-        """Where it is taken: at the outermost module that returns it, else where it is first given to one."""
-        returned = [place for place in self.seen if not place.given]
+        """Where it is taken: at the last of the outermost modules that return it, else where one is first given it."""
+        returned = [place for place in reversed(self.seen) if not place.given]
         return min(returned, key=lambda place: place.path.count(".")) if returned else self.seen[0]
 
 

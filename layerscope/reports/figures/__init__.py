@@ -34,7 +34,8 @@ def draw(
 
     Every figure is there as `NAME.png` and `NAME.pdf`, 6.3 inches wide, and laid out anew for a column of 3.15 inches
     as `NAME-column.png` and `NAME-column.pdf`: `curves`; `cosine_similarity`, `cosine_to_last` and `cka` where pairs of
-    layers were compared; `saturation` where a model has a head. Beside them each metric alone, as wide as a column:
+    layers were compared; `sublayers` of one run that has them; `saturation` where a model has a head. Beside them each
+    metric alone, as wide as a column:
     `curve-METRIC.png` and `curve-METRIC.pdf`.
 
     Several runs lie over each other by depth in percent, told apart by colour, dash and marker, and are called `names`,
@@ -99,6 +100,7 @@ def _drawers(members: list[Member]) -> Iterator[tuple[str, Drawer]]:
     from layerscope.reports.figures.lines import draw_curves
     from layerscope.reports.figures.pairs import draw_pairs
     from layerscope.reports.figures.saturation import draw_saturation
+    from layerscope.reports.figures.sublayers import draw_sublayers
 
     found = keys(members)
     there = {metric for metric, _ in found}
@@ -108,6 +110,8 @@ def _drawers(members: list[Member]) -> Iterator[tuple[str, Drawer]]:
             yield metric, partial(draw_pairs, members, metric)
     if any(member.boxes for member in members):
         yield "cosine_to_last", partial(draw_boxes, members)
+    if members[0].alone and members[0].run.sublayers:
+        yield "sublayers", partial(draw_sublayers, members[0])
     if "saturated" in there:
         yield "saturation", partial(draw_saturation, members)
 

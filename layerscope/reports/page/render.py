@@ -27,6 +27,7 @@ from layerscope.reports.page.facts import differences, facts, unlike
 from layerscope.reports.page.score_tables import score_facts, score_frame
 from layerscope.reports.page.scores import score_section
 from layerscope.reports.page.shown_scores import ShownScores, judged_on, members, overlays, shown_scores
+from layerscope.reports.page.sublayers import sublayer_sections
 from layerscope.reports.page.tables import layers_table, long_table
 from layerscope.reports.page.template import environment, own, policy
 from layerscope.reports.page.training import training_sections
@@ -51,6 +52,7 @@ def render(
     parts = [comparison_section(compared)] if compared else []
     parts += [exit_section(exits)] if exits else []
     parts += [*([] if scores is None else [score_section(scores)]), *training_sections(known), *sections(known)]
+    parts += sublayer_sections(known)
     layers = layers_table(known)
     title = page_title(known, scores, exits, compared)
     frame, owners = ([], []) if scores is None else score_frame(scores)

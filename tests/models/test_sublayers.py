@@ -1,0 +1,296 @@
+"""Sub-layers of every kind of block, each held to the block's own formula written out by hand."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from models.test_capture import IDS, TEXTS
+from models.tokenizer import word_tokenizer
+from models.zoo import COMMON, HEADS, MLP, D, L, V, albert, bert, build, gpt2, llama, mamba, t5, vit
+from torch import Tensor, nn
+
+from layerscope import LayerscopeError
+from layerscope.models import LoadOptions, Override, find_layers, load
+
+
+def layered(model: nn.Module, modality: str = "text", samples: Any = TEXTS, **override: Any):
+    processor = word_tokenizer() if modality == "text" else None
+    loaded = load(model, LoadOptions(), processor)
+    return find_layers(
+        loaded, modality, samples, Override(**override), max_length=None, prompt="", sublayers=True
+    )  # fmt: skip
+
+
+def states(scope, samples) -> dict[tuple[str, int], Tensor]:
+    found: dict[tuple[str, int], Tensor] = {}
+    scope.run(scope.encoder.batch(samples), lambda layer, site, x: found.__setitem__((site, layer), x.clone()))
+    return found
+
+
+def gpt_neox(parallel: bool) -> nn.Module:
+    config = hf.GPTNeoXConfig(**COMMON, max_position_embeddings=64, use_parallel_residual=parallel)
+    return build(lambda: hf.GPTNeoXForCausalLM(config))
+
+
+def mixtral() -> nn.Module:
+    config = hf.MixtralConfig(**COMMON, num_key_value_heads=2, num_local_experts=4)
+    return build(lambda: hf.MixtralForCausalLM(config))
+
+
+def gemma2() -> nn.Module:
+    return build(lambda: hf.Gemma2ForCausalLM(hf.Gemma2Config(**COMMON, num_key_value_heads=2, head_dim=8)))
+
+
+def granite() -> nn.Module:
+    config = hf.GraniteConfig(**COMMON, num_key_value_heads=2, residual_multiplier=0.22)
+    return build(lambda: hf.GraniteForCausalLM(config))
+
+
+def opt() -> nn.Module:
+    config = hf.OPTConfig(
+        vocab_size=V, hidden_size=D, num_hidden_layers=L, num_attention_heads=HEADS, ffn_dim=64,
+        word_embed_proj_dim=D, max_position_embeddings=64, pad_token_id=1, bos_token_id=2, eos_token_id=2,
+    )  # fmt: skip
+    return build(lambda: hf.OPTForCausalLM(config))
+
+
+# Each formula takes a block, its input x and `mix`, which runs its attention on what it reads; it names every site.
+
+
+def pre_norm(names: tuple[str, str, str], scale: float = 1.0):
+    first, second, mlp = names
+
+    def formula(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
+        attn_norm = b.get_submodule(first)(x)
+        attn = mix(attn_norm)
+        residual = x + scale * attn
+        mlp_norm = b.get_submodule(second)(residual)
+        out = b.get_submodule(mlp)(mlp_norm)
+        return {
+            "attn_norm": attn_norm, "attn": attn, "attn_residual": residual, "mlp_norm": mlp_norm, "mlp": out,
+            "raw": residual + scale * out,
+        }  # fmt: skip
+
+    return formula
+
+
+def of_bert(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
+    attn = b.attention.output.dense(mix(x))
+    norm = b.attention.output.LayerNorm(x + attn)
+    mlp = b.output.dense(b.intermediate(norm))
+    return {
+        "attn": attn, "attn_residual": x + attn, "attn_norm": norm, "mlp": mlp, "mlp_residual": norm + mlp,
+        "raw": b.output.LayerNorm(norm + mlp),
+    }  # fmt: skip
+
+
+def of_albert(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
+    norm = mix(x)  # its attention holds the addition and the norm
+    mlp = b.ffn_output(b.activation(b.ffn(norm)))
+    return {"attn_norm": norm, "mlp": mlp, "mlp_residual": norm + mlp, "raw": b.full_layer_layer_norm(norm + mlp)}
+
+
+def of_parallel(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
+    attn_norm, mlp_norm = b.input_layernorm(x), b.post_attention_layernorm(x)
+    attn, mlp = mix(attn_norm), b.mlp(mlp_norm)
+    return {"attn_norm": attn_norm, "attn": attn, "mlp_norm": mlp_norm, "mlp": mlp, "raw": x + attn + mlp}
+
+
+def of_mamba(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
+    norm = b.norm(x)
+    return {"attn_norm": norm, "attn": mix(norm), "raw": x + mix(norm)}
+
+
+def of_t5(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
+    attn_norm = b.layer[0].layer_norm(x)
+    attn = mix(attn_norm)
+    mlp_norm = b.layer[1].layer_norm(x + attn)
+    mlp = b.layer[1].DenseReluDense(mlp_norm)
+    return {
+        "attn_norm": attn_norm, "attn": attn, "attn_residual": x + attn, "mlp_norm": mlp_norm, "mlp": mlp,
+        "raw": x + attn + mlp,
+    }  # fmt: skip
+
+
+def of_gemma2(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
+    attn_norm = b.input_layernorm(x)
+    attn = mix(attn_norm)
+    attn_post = b.post_attention_layernorm(attn)
+    mlp_norm = b.pre_feedforward_layernorm(x + attn_post)
+    mlp = b.mlp(mlp_norm)
+    mlp_post = b.post_feedforward_layernorm(mlp)
+    return {
+        "attn_norm": attn_norm, "attn": attn, "attn_post_norm": attn_post, "attn_residual": x + attn_post,
+        "mlp_norm": mlp_norm, "mlp": mlp, "mlp_post_norm": mlp_post, "raw": x + attn_post + mlp_post,
+    }  # fmt: skip
+
+
+LLAMA = ("input_layernorm", "post_attention_layernorm", "mlp")
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    make: Any
+    mixer: str
+    formula: Any
+    untold: tuple[str, ...] = ()
+    """Sites that the formula cannot name, as they are inside of what it runs as a whole."""
+
+
+CASES = [
+    Case("gpt2", gpt2, "attn", pre_norm(("ln_1", "ln_2", "mlp"))),
+    Case("llama", llama, "self_attn", pre_norm(LLAMA)),
+    Case("mixtral", mixtral, "self_attn", pre_norm(LLAMA)),
+    Case("granite", granite, "self_attn", pre_norm(LLAMA, 0.22)),
+    Case("gemma2", gemma2, "self_attn", of_gemma2),
+    Case("bert", bert, "attention.self", of_bert),
+    Case("albert", albert, "attention", of_albert, ("attn", "attn_residual")),
+    Case("neox-parallel", lambda: gpt_neox(True), "attention", of_parallel),
+    Case("neox-sequential", lambda: gpt_neox(False), "attention", pre_norm(LLAMA)),
+    Case("mamba", mamba, "mixer", of_mamba),
+    Case("t5", t5, "layer.0.SelfAttention", of_t5),
+]
+
+
+def by_hand(scope, samples, case: Case, raw: dict[int, Tensor]) -> dict[tuple[str, int], Tensor]:
+    """Apply a block's formula to each layer's input; only its attention is asked with the arguments it was given."""
+    given: list[tuple[nn.Module, dict[str, Any]]] = []
+    handles = []
+    for path in dict.fromkeys(scope.stack.blocks):
+        mixer = scope.module.get_submodule(path).get_submodule(case.mixer)
+        keep = lambda m, args, kwargs: given.append((m, {k: v for k, v in kwargs.items() if k != "hidden_states"}))  # noqa: E731
+        handles.append(mixer.register_forward_pre_hook(keep, with_kwargs=True))
+    scope.run(scope.encoder.batch(samples), lambda *_: None)
+    for handle in handles:
+        handle.remove()
+    expected = {}
+    for layer, (path, (mixer, kwargs)) in enumerate(zip(scope.stack.blocks, list(given), strict=True), 1):
+
+        def mix(x: Tensor, mixer=mixer, kwargs=kwargs) -> Tensor:
+            out = mixer(x, **kwargs)
+            return out[0] if isinstance(out, tuple) else out
+
+        block = scope.module.get_submodule(path)
+        for site, value in case.formula(block, raw[layer - 1].clone(), mix).items():
+            expected[site, layer] = value
+    return expected
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@torch.no_grad()
+def test_every_site_equals_the_blocks_formula(case: Case) -> None:
+    scope = layered(case.make(), **({"part": "encoder"} if case.name == "t5" else {}))
+    found = states(scope, [TEXTS[0]])
+    expected = by_hand(scope, [TEXTS[0]], case, {layer: x for (site, layer), x in found.items() if site == "raw"})
+    inside = {key for key in found if key[0] not in scope.sites and key[0] not in case.untold}
+    assert inside == {key for key in expected if key[0] != "raw"}
+    for key, value in expected.items():
+        torch.testing.assert_close(found[key], value, rtol=1e-5, atol=1e-5, msg=lambda m, key=key: f"{key}: {m}")
+    assert scope.sublayers.notes == ()
+
+
+@torch.no_grad()
+def test_albert_tells_the_runs_of_its_one_block_apart() -> None:
+    model = albert()
+    scope = layered(model)
+    found = states(scope, [TEXTS[0]])
+    attention = model.albert.encoder.albert_layer_groups[0].albert_layers[0].attention
+    for layer in range(1, L + 1):
+        x = found["raw", layer - 1]
+        torch.testing.assert_close(found["attn_residual", layer], x + found["attn", layer])
+        torch.testing.assert_close(found["attn_norm", layer], attention.LayerNorm(found["attn_residual", layer]))
+    assert not torch.allclose(found["attn", 1], found["attn", 2], atol=1e-3)
+
+
+@torch.no_grad()
+def test_a_vit_and_the_cross_attention_of_a_decoder() -> None:
+    from PIL import Image
+
+    images = [Image.effect_noise((20, 20), 60).convert("RGB") for _ in range(2)]
+    model = vit()
+    scope = layered(model, "image", images)
+    found = states(scope, images)
+    for layer, block in enumerate(model.vit.layers, 1):
+        x = found["raw", layer - 1]
+        torch.testing.assert_close(found["attn_norm", layer], block.layernorm_before(x))
+        torch.testing.assert_close(found["attn_residual", layer], x + found["attn", layer])
+        torch.testing.assert_close(found["mlp_norm", layer], block.layernorm_after(found["attn_residual", layer]))
+        torch.testing.assert_close(found["raw", layer], found["attn_residual", layer] + found["mlp", layer])
+    kinds = ("attn", "cross_attn", "mlp")
+    decoder = [f"{kind}{end}" for kind in kinds for end in ("_norm", "", "_residual")][:-1]
+    assert list(layered(t5(), part="decoder").sublayers.sites) == decoder
+
+
+@pytest.mark.parametrize("make", [opt, mixtral, mamba], ids=["opt", "mixtral", "mamba"])
+@torch.no_grad()
+def test_batch_mates_change_no_sub_layer(make: Any) -> None:
+    scope = layered(make())
+    together = states(scope, TEXTS)
+    assert len(together) > len(scope.sites) * (L + 1)
+    for row, text in enumerate(TEXTS):
+        for key, single in states(scope, [text]).items():
+            torch.testing.assert_close(together[key][row, : len(IDS[row])], single[0], rtol=1e-5, atol=1e-5)
+
+
+class Odd(nn.Module):
+    """A block whose branch is multiplied to the stream: no addition to be found."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.LayerNorm(D), nn.Linear(D, D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.linear(self.norm(x)).sigmoid()
+
+
+class Stacked(nn.Module):
+    def __init__(self, *blocks: nn.Module) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def test_what_has_no_addition_or_no_tokens_is_refused_in_one_line() -> None:
+    for model, rows in ((Stacked(Odd(), Odd()), torch.randn(3, 9, D)), (MLP(True, False), torch.randn(5, 8))):
+        with pytest.raises(
+            LayerscopeError, match="^no sub-layers are found in the blocks of .*: leave --sublayers out$"
+        ):
+            layered(model.eval(), "tensor", list(rows))
+
+
+class Plain(nn.Module):
+    """A block of one position-wise branch, after a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.inner = nn.LayerNorm(D), nn.Sequential(nn.Linear(D, D), nn.Tanh())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.inner(self.norm(x))
+
+
+def test_a_block_that_cannot_be_told_is_named_and_the_others_are_kept() -> None:
+    scope = layered(Stacked(Plain(), Odd(), Plain()).eval(), "tensor", list(torch.randn(3, 9, D)), blocks="blocks")
+    assert scope.sublayers.sites == {"mlp_norm": (1, 3), "mlp": (1, 3)}
+    note = "sub-layers of block 2: no chain of residual additions leads to the block's output"
+    assert scope.sublayers.notes == (note,) and note in scope.notes
+
+
+def test_hooks_are_removed_even_after_an_error() -> None:
+    model = gpt2()
+    scope = layered(model)
+
+    def fail(layer: int, site: str, x: Tensor) -> None:
+        if site == "mlp":
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        scope.run(scope.encoder.batch(TEXTS), fail)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
