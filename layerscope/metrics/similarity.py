@@ -65,8 +65,12 @@ def cosine_to(states: States, layer: int = -1, center: bool = True) -> Tensor:
     blocks = _Blocks(states, center)
     if not -blocks.layers <= layer < blocks.layers:
         raise LayerscopeError(f"layer {layer} does not exist: these states have layers 0..{blocks.layers - 1}")
-    unit_blocks = (directions(rows, blocks.scale) for rows in blocks)
-    return torch.cat([torch.linalg.vecdot(unit, unit[layer]).mT for unit in unit_blocks]).clamp(-1.0, 1.0)
+    cosines = torch.empty(blocks.count, blocks.layers, dtype=torch.float64, device=blocks.scale.device)
+    for span, rows in zip(blocks.spans, blocks, strict=True):
+        unit = directions(rows, blocks.scale)
+        # Laid down at once: small results among large blocks would keep their memory from being used again.
+        cosines[span] = torch.linalg.vecdot(unit, unit[layer]).mT
+    return cosines.clamp_(-1.0, 1.0)
 
 
 def cosine_pairs(states: States, center: bool = True) -> tuple[Tensor, Tensor, Tensor]:
@@ -147,8 +151,12 @@ def _mean_cosines(blocks: _Blocks) -> Tensor:
 
 def _row_norm_sums(blocks: _Blocks) -> tuple[Tensor, Tensor]:
     """Return sum_i |x_i|^2 |y_i|^2 of all pairs of layers `[L, L]`, and sum_i |x_i|^2 of each `[L]`."""
-    norms = torch.cat([rows.square().sum(-1) for rows in blocks], 1)
-    return norms @ norms.mT, norms.sum(1)
+    products: float | Tensor = 0.0
+    sums: float | Tensor = 0.0
+    for rows in blocks:
+        norms = rows.square().sum(-1)
+        products, sums = products + norms @ norms.mT, sums + norms.sum(1)
+    return torch.as_tensor(products), torch.as_tensor(sums)
 
 
 def _inner_by_grams(blocks: _Blocks) -> Tensor:
