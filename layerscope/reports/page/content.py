@@ -228,7 +228,7 @@ def _squares(index: int, entry: Shown, name: str) -> Iterator[Json]:
     rows = entry.tables[(entry.tables["metric"] == name) & entry.tables["layer_b"].notna()]
     if not entry.run.has_states:
         return  # a history knows of each layer and the last one only
-    for pooling in rows["pooling"].unique():
+    for pooling in rows.loc[rows["value"].notna(), "pooling"].unique():
         yield {"run": index, "choice": pooling_name(pooling), "metric": name, "pooling": pooling}
 
 
