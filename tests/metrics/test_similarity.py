@@ -3,11 +3,14 @@ from importlib import import_module
 import numpy as np
 import pytest
 import torch
+from tiny import one_thread
 
 from layerscope import metrics
 from layerscope.errors import LayerscopeError
 from layerscope.metrics import cka, cosine_pairs, cosine_similarity, cosine_to, similarity_matrix
 from layerscope.metrics.pairs import blocks, linear_cka, prepared
+
+__all__ = ["one_thread"]
 
 procrustes = import_module("layerscope.metrics.procrustes")
 

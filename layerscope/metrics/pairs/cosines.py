@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -21,8 +23,12 @@ def cosine_to(states: States, layer: int = -1, center: bool = True) -> Tensor:
     blocks, _ = opened(states, None, center)
     if not -blocks.layers <= layer < blocks.layers:
         raise LayerscopeError(f"layer {layer} does not exist: these states have layers 0..{blocks.layers - 1}")
-    unit_blocks = (directions(rows, blocks.scale) for rows in blocks)
-    return torch.cat([torch.linalg.vecdot(unit, unit[layer]).mT for unit in unit_blocks]).clamp(-1.0, 1.0)
+    cosines = torch.empty(blocks.count, blocks.layers, dtype=torch.float64, device=blocks.scale.device)
+    for span, rows in zip(blocks.spans, blocks, strict=True):
+        unit = directions(rows, blocks.scale)
+        # Laid down at once: small results among large blocks would keep their memory from being used again.
+        cosines[span] = torch.linalg.vecdot(unit, unit[layer]).mT
+    return cosines.clamp_(-1.0, 1.0)
 
 
 def cosine_pairs(states: States, center: bool = True, others: States | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -32,14 +38,25 @@ def cosine_pairs(states: States, center: bool = True, others: States | None = No
     cosine (`cosine_to`) are not among the number; the mean of none and the error of one are NaN. Raises
     `LayerscopeError` for non-finite states, and others of another number of samples or another width.
     """
-    left, right = _opened(states, others, center)
+    mean, error, counts = _moments(*_opened(states, others, center), lambda cosines: cosines)
+    return mean.clamp(-1.0, 1.0), error, counts
+
+
+def angle_pairs(states: States, center: bool = True, others: States | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the same as `cosine_pairs` of the per-sample `angular_distance`."""
+    return _moments(*_opened(states, others, center), half_turns)
+
+
+def _moments(left: Blocks, right: Blocks, seen: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return mean, standard error and number of what is seen of each sample's cosine."""
     total = squares = counts = torch.zeros(left.layers, right.layers, dtype=torch.float64)
     for rows, columns in in_pairs(left, right):
         (a, known_a), (b, known_b) = left.directions(rows), right.directions(columns)
-        cosines = a.transpose(0, 1) @ b.permute(1, 2, 0)
-        total, squares = total + cosines.sum(0), squares + cosines.square().sum(0)
-        counts = counts + known_a @ known_b.mT
-    mean = (total / counts).clamp(-1.0, 1.0)
+        # A sample without a direction must not add what its zeros give.
+        both = known_a.mT[:, :, None] * known_b.mT[:, None, :]
+        values = seen(a.transpose(0, 1) @ b.permute(1, 2, 0)) * both
+        total, squares, counts = total + values.sum(0), squares + values.square().sum(0), counts + both.sum(0)
+    mean = total / counts
     spread = (squares / counts - mean.square()).clamp(min=0.0)
     return mean, torch.where(counts > 1, spread / (counts - 1), torch.nan).sqrt(), counts.long()
 
@@ -58,16 +75,7 @@ def mean_cosines(states: States, others: States | None, center: bool = True) -> 
 
 def mean_angles(states: States, others: States | None, center: bool = True) -> Tensor:
     """Return the mean `angular_distance` of every two layers."""
-    left, right = _opened(states, others, center)
-    total: float | Tensor = 0.0
-    counts: float | Tensor = 0.0
-    for rows, columns in in_pairs(left, right):
-        (a, known_a), (b, known_b) = left.directions(rows), right.directions(columns)
-        # A sample without a direction must not add the right angle of its zeros.
-        both = known_a.mT[:, :, None] * known_b.mT[:, None, :]
-        total = total + (half_turns(a.transpose(0, 1) @ b.permute(1, 2, 0)) * both).sum(0)
-        counts = counts + both.sum(0)
-    return torch.as_tensor(total / counts)
+    return angle_pairs(states, center, others)[0]
 
 
 def _opened(states: States, others: States | None, center: bool) -> tuple[Blocks, Blocks]:

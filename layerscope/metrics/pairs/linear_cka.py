@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -37,8 +38,14 @@ def linear_cka(states: States, others: States | None, debiased: bool = True) -> 
 
 def _row_norms(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor]:
     """Return |x_i|^2 of every layer and sample `[L, N]`, of both sides."""
-    pairs = [(rows.square().sum(-1), columns.square().sum(-1)) for rows, columns in in_pairs(left, right)]
-    return torch.cat([a for a, _ in pairs], 1), torch.cat([b for _, b in pairs], 1)
+    norms = [
+        torch.empty(side.layers, side.count, dtype=torch.float64, device=side.scale.device) for side in (left, right)
+    ]
+    for span, sides in zip(left.spans, in_pairs(left, right), strict=True):
+        for kept, rows in zip(norms, sides, strict=True):
+            # Laid down at once: small results among large blocks would keep their memory from being used again.
+            kept[:, span] = torch.linalg.vector_norm(rows, dim=-1).square()
+    return norms[0], norms[1]
 
 
 class _GramTiles:
@@ -56,13 +63,21 @@ class _GramTiles:
         self._current: Tensor = self._rows
 
     def turn_to(self, rows: slice) -> None:
+        """Take the rows of the tiles to come."""
         self._current = self._blocks.read(rows, self._rows)
 
-    def tile(self, rows: slice, columns: slice) -> Tensor:
-        others = self._current if columns == rows else self._blocks.read(columns, self._columns)
-        shape = (self._blocks.layers, self._current.shape[1], others.shape[1])
+    def against(self, columns: slice) -> Tensor:
+        """Return the tiles of the current rows against those of another block."""
+        return self._product(self._current, self._blocks.read(columns, self._columns))
+
+    def within(self, rows: slice, columns: slice) -> Tensor:
+        """Return the tiles of some of the current rows against others of them."""
+        return self._product(self._current[:, rows], self._current[:, columns])
+
+    def _product(self, rows: Tensor, columns: Tensor) -> Tensor:
+        shape = (len(rows), rows.shape[1], columns.shape[1])
         tiles = self._memory[: math.prod(shape)].view(shape)
-        torch.matmul(self._current, others.mT, out=tiles)
+        torch.matmul(rows, columns.mT, out=tiles)
         return tiles.flatten(1)
 
 
@@ -71,16 +86,30 @@ def inner_by_grams(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]
     sides = (_GramTiles(left),) if right is left else (_GramTiles(left), _GramTiles(right))
     cross = torch.zeros(left.layers, right.layers, dtype=torch.float64)
     owns = [torch.zeros(side.layers, dtype=torch.float64) for side in (left, right)]
-    for i, rows in enumerate(left.spans):
+
+    def add(tiles: list[Tensor], weight: float) -> None:
+        nonlocal cross, owns
+        cross = cross.to(tiles[0].device) + weight * (tiles[0] @ tiles[-1].mT)
+        if right is not left:
+            owns = [own.to(t.device) + weight * torch.linalg.vecdot(t, t) for own, t in zip(owns, tiles, strict=True)]
+
+    for i, span in enumerate(left.spans):
         for side in sides:
-            side.turn_to(rows)
-        for columns in left.spans[i:]:
-            weight = 1.0 if columns == rows else 2.0
-            tiles = [side.tile(rows, columns) for side in sides]
-            cross = cross.to(tiles[0].device) + weight * (tiles[0] @ tiles[-1].mT)
-            if right is not left:
-                owns = [own + weight * torch.linalg.vecdot(t, t) for own, t in zip(owns, tiles, strict=True)]
+            side.turn_to(span)
+        for rows, columns in _upper(span.stop - span.start):
+            add([side.within(rows, columns) for side in sides], 1.0 if rows == columns else 2.0)
+        for other in left.spans[i + 1 :]:
+            add([side.against(other) for side in sides], 2.0)
     return (cross, cross.diagonal(), cross.diagonal()) if right is left else (cross, owns[0], owns[1])
+
+
+def _upper(count: int) -> Iterator[tuple[slice, slice]]:
+    """Yield rows and columns of the pieces on and above a diagonal, cut in four."""
+    cuts = sorted({count * i // 4 for i in range(5)})
+    for low, high in zip(cuts, cuts[1:], strict=False):
+        yield slice(low, high), slice(low, high)
+        if low:
+            yield slice(0, low), slice(low, high)
 
 
 def inner_by_features(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]:

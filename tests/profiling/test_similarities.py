@@ -1,0 +1,68 @@
+"""Similarities of layers in a run's table, its figures and its page, against the functions of each pair."""
+
+import math
+
+import numpy as np
+import pytest
+from models import zoo
+from models.tokenizer import word_tokenizer, words
+from tiny import one_thread
+
+from layerscope import metrics, profile
+from layerscope.metrics.registry import METRICS
+from layerscope.profiling.tables import pairs
+from layerscope.reports.curves import _stands_out, curves
+from layerscope.reports.page.content import sections, shown
+
+__all__ = ["one_thread"]
+
+N = 24
+NAMES = [m.name for m in METRICS.values() if m.needs == "pairs"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    rng = np.random.default_rng(3)
+    texts = [words(rng.integers(3, 80, size=int(n)).tolist()) for n in rng.integers(4, 30, size=N)]
+    how = {"processor": word_tokenizer(), "metrics": NAMES, "views": 0, "progress": False}
+    return profile(zoo.bert(), texts, out=tmp_path_factory.mktemp("similarities") / "run", **how)
+
+
+def test_every_pair_is_the_function_of_its_states(run) -> None:
+    for name in NAMES:
+        square = run.metric(name)
+        function = getattr(metrics, pairs.ASKED[name].metric if name in pairs.ASKED else name)
+        options = pairs.ASKED[name].options if name in pairs.ASKED else {}
+        for a in range(zoo.L + 1):
+            for b in range(zoo.L + 1):
+                value = np.mean(np.asarray(function(run.pooled(a), run.pooled(b), **options)))
+                want = math.nan if name in ("cca", "pwcca") else value
+                assert square.loc[a, b] == pytest.approx(want, abs=1e-7, nan_ok=True), name
+    assert run.pooled(0).shape[1] >= N - 1, "so that CCA is 1 by construction"
+
+
+def test_the_table_tells_variants_and_numbers(run) -> None:
+    table = run.table()
+    found = dict(zip(table["metric"], table["variant"], strict=True))
+    assert found["mutual_knn"] == "cosine,k=10" and found["cka_rbf"].startswith("rbf,debiased,median")
+    assert set(table["n"]) == {N}
+
+
+def test_more_samples_than_are_held_are_counted() -> None:
+    rows = pairs.ASKED["rsa"].rows(np.arange(10_000) + 5)
+    assert len(rows) == len(set(rows)) == pairs.MOST and rows[0] == 5 and rows[-1] > 10_000
+    assert len(pairs.ASKED["cka"].rows(np.arange(10_000))) == 10_000
+
+
+def test_a_distance_stands_out_where_it_stays_low(run) -> None:
+    values = np.array([0.5, 0.05, 0.3, 0.08, 0.0])
+    assert _stands_out("angular_distance", tuple(range(5)), values, None) == 3
+    assert _stands_out("cka", tuple(range(5)), 1 - values, None) == 3
+    angle = next(c for c in curves(run) if c.metric == "angular_distance")
+    assert angle.values[-1] == 0 and angle.stands_out != 1
+
+
+def test_the_page_has_a_map_of_every_similarity_that_has_values(run) -> None:
+    section = next(s for s in sections(shown([run])) if s.id == "similarity")
+    maps = [figure.metric.name for figure in section.figures if figure.kind == "heat"]
+    assert maps == [name for name in NAMES if name not in ("cca", "pwcca")]
