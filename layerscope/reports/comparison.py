@@ -34,7 +34,7 @@ from layerscope.reports.plain import plain
 from layerscope.reports.terminal import MARK, spark
 
 SHADES = " ·░▒▓█"
-CELL = 5
+CELL = 6
 """Characters of a value and the space before it."""
 MOST_PAIRS = 3
 """Of more pairs than this only the answers are printed: the page has the rest."""
