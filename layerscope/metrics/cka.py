@@ -1,8 +1,11 @@
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from layerscope.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64, as_result, centred, check_choice
+from layerscope.metrics.measure import Measure, Prepared, of_pair
 
 BANDWIDTHS = ("median_sq_offdiag", "median_sq_all", "median_distance")
 
@@ -21,19 +24,19 @@ def cka(
     slightly negative and is not clamped. NaN where one side does not vary. The "rbf" kernel is exp(-|x -
     x'|^2 / (2 sigma^2)), with sigma^2 the median squared distance of distinct samples
     ("median_sq_offdiag"), the same with each sample to itself ("median_sq_all"), or the squared median
-    distance ("median_distance"); a number is sigma itself. Columns are centred first, in float64. Raises
-    `LayerscopeError` for non-finite input, unequal or small N.
+    distance ("median_distance"), each side having its own; a number is sigma itself, and a median of 0
+    gives NaN. Columns are centred first, in float64. Raises `LayerscopeError` for non-finite input,
+    unequal or small N.
 
     Source: Kornblith et al. 2019 (biased; Tracing Representation Progression, equation 3); HSIC_1 of Song et
     al. 2012 as in Nguyen et al. 2021, equation 3.
     """
     check_choice(kernel, "kernel", ("linear", "rbf"))
+    if kernel == "rbf":
+        return as_result(of_pair(RbfCka(debiased, bandwidth), X, Y))
     first, second = as_pair64(X, Y, ("X", "Y"))
     check_rows(first.shape[-2])
     first, second = centred(first), centred(second)
-    if kernel == "rbf":
-        grams = _rbf_gram(first, bandwidth), _rbf_gram(second, bandwidth)
-        return as_result(_ratio(*(_gram_hsic(k, m, debiased) for k, m in _pairs(*grams))))
     return as_result(_ratio(*(_linear_hsic(k, m, debiased) for k, m in _pairs(first, second))))
 
 
@@ -60,6 +63,32 @@ def cka_minibatch(X: Array, Y: Array, batch_size: int) -> float | Tensor:
         pairs = _pairs(centred(first[..., batch, :]), centred(second[..., batch, :]))
         sums = [total + _linear_hsic(k, m, True) for total, (k, m) in zip(sums, pairs, strict=True)]
     return as_result(_ratio(*sums))
+
+
+@dataclass(frozen=True)
+class RbfCka(Measure):
+    """Double-centred Grams of the Gaussian kernel."""
+
+    debiased: bool = True
+    bandwidth: str | float = "median_sq_offdiag"
+
+    def __post_init__(self) -> None:
+        """Check the bandwidth."""
+        if isinstance(self.bandwidth, str):
+            check_choice(self.bandwidth, "bandwidth", BANDWIDTHS)
+        elif not self.bandwidth > 0:
+            raise LayerscopeError(f"bandwidth={self.bandwidth} is not above 0: give sigma, or one of {BANDWIDTHS}")
+
+    def prepare(self, rows: Tensor) -> Prepared:
+        """Return the Gram with row sums of zero, and its HSIC with itself."""
+        check_rows(rows.shape[-2])
+        gram = _double_centred(_rbf_gram(centred(rows), self.bandwidth))
+        return gram, _centred_gram_hsic(gram, gram, self.debiased)
+
+    def between(self, first: Prepared, second: Prepared) -> Tensor:
+        """Return the ratio of HSIC."""
+        (k, own_k), (m, own_m) = first, second
+        return _ratio(_centred_gram_hsic(k, m, self.debiased), own_k, own_m)
 
 
 def check_rows(count: int) -> None:
@@ -102,15 +131,11 @@ def _linear_hsic(x: Tensor, y: Tensor, debiased: bool) -> Tensor:
 
 
 def _centred_gram_hsic(k: Tensor, m: Tensor, debiased: bool) -> Tensor:
-    inner = (k * m).sum((-2, -1))
+    inner: Tensor = torch.linalg.vecdot(k.flatten(-2), m.flatten(-2))
     if not debiased:
         return inner
     own_k, own_m = k.diagonal(dim1=-2, dim2=-1), m.diagonal(dim1=-2, dim2=-1)
     return hsic(inner, torch.linalg.vecdot(own_k, own_m), own_k.sum(-1), own_m.sum(-1), k.shape[-1])
-
-
-def _gram_hsic(k: Tensor, m: Tensor, debiased: bool) -> Tensor:
-    return _centred_gram_hsic(_double_centred(k), _double_centred(m), debiased)
 
 
 def _double_centred(gram: Tensor) -> Tensor:
@@ -127,10 +152,7 @@ def _rbf_gram(rows: Tensor, bandwidth: str | float) -> Tensor:
 
 def _sigma_squared(squared: Tensor, bandwidth: str | float) -> Tensor:
     if not isinstance(bandwidth, str):
-        if not bandwidth > 0:
-            raise LayerscopeError(f"bandwidth={bandwidth} is not above 0: give sigma, or one of {BANDWIDTHS}")
         return squared.new_full(squared.shape[:-2], float(bandwidth) ** 2)
-    check_choice(bandwidth, "bandwidth", BANDWIDTHS)
     if bandwidth == "median_sq_all":
         return _median(squared.flatten(-2))
     above = torch.ones(squared.shape[-2:], dtype=torch.bool, device=squared.device).triu(1)

@@ -24,7 +24,7 @@ UNITS = {
     "saturated": "%", "label_probability": "%", "cross_entropy": "nats", "linear_probe": "%", "knn_probe": "%",
     "sinks": "tokens",
 }  # fmt: skip
-LOWEST = ("prompt_entropy", "curvature", "infonce", "perplexity", "cross_entropy", "nc1")
+LOWEST = ("prompt_entropy", "curvature", "infonce", "perplexity", "cross_entropy", "nc1", "angular_distance")
 """What stands out in these is their minimum, in the others their maximum: a convention, not a verdict."""
 NO_CURVE = ("saturation_layer", "effective_depth", "zero_steps")
 """One number for all layers, and a count that explains the curvature's n: they stand in the table alone."""
@@ -148,7 +148,9 @@ def _text(value: object) -> str | None:
 def _stands_out(metric: str, layers: tuple[int, ...], values: Values, reference: int | None) -> int | None:
     candidates = {layer: float(v) for layer, v in zip(layers, values, strict=True) if layer >= 1}
     if about(metric).needs == "pairs":
-        start = _holds_from(candidates, SIMILAR)
+        # of a distance, what it falls short of 1
+        alike = {layer: 1.0 - v for layer, v in candidates.items()} if metric in LOWEST else candidates
+        start = _holds_from(alike, SIMILAR)
         return None if start == reference else start
     if metric == "saturated":
         return _holds_from(candidates, HALF)

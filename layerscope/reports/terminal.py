@@ -214,6 +214,8 @@ def _legend(group: Group, members: list[Curve], run: Run) -> Text:
         readings.setdefault(f"{curve.title}{variant}", reading)
     lines = [" · ".join(f"{title}: {reading}" for title, reading in readings.items())]
     lines.append(f"N: {_counted(members, run)}." + (" ± is one standard error." if _has_error(members) else ""))
+    if group == "similarity" and any(not np.isfinite(c.values).all() for c in members):
+        lines.append("– where samples are too few for a measure, or a layer does not vary.")
     if group == "decisions" and run.final == "normed":
         lines.append(f"Every layer is read after the final norm; layer {run.depth} is the model as it is.")
     if any(c.stands_out is not None for c in members):
@@ -224,7 +226,9 @@ def _legend(group: Group, members: list[Curve], run: Run) -> Text:
 def _marked(group: Group, members: list[Curve]) -> str:
     """Say which layers of a group are marked."""
     if group == "similarity":
-        return f"the layer from which on the value stays above {SIMILAR}"
+        far = list(dict.fromkeys(c.title for c in members if c.metric in LOWEST))
+        below = f" ({', '.join(far)}: below {1 - SIMILAR:.1f})" if far else ""
+        return f"the layer from which on the value stays above {SIMILAR}{below}"
     low = list(dict.fromkeys(c.title for c in members if c.metric in LOWEST))
     rest = any(c.metric not in LOWEST for c in members)
     ends = f"the highest ({', '.join(low)}: the lowest)" if low and rest else "the lowest" if low else "the highest"

@@ -106,3 +106,45 @@ def cosines(X, Y, center=True):
 
 def saturation(row, first_layer=1):
     return next(i for i in range(len(row)) if all(r == row[-1] for r in row[i:])) + first_layer
+
+
+def centred(X):
+    X = np.asarray(X, dtype=np.float64)
+    return X - X.mean(0)
+
+
+def canonical(X, Y):
+    """Canonical correlations, descending, and the directions of X they belong to, from covariances."""
+    X, Y = centred(X), centred(Y)
+    product = np.linalg.inv(X.T @ X) @ (X.T @ Y) @ np.linalg.inv(Y.T @ Y) @ (Y.T @ X)
+    values, vectors = np.linalg.eig(product)
+    order = np.argsort(-values.real)[: min(X.shape[1], Y.shape[1])]
+    return np.sqrt(values.real[order].clip(0, 1)), vectors.real[:, order]
+
+
+def leading(X, variance):
+    """The fewest principal components that explain a share of the variance."""
+    X = centred(X)
+    values, vectors = np.linalg.eigh(X.T @ X)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    keep = next(k for k in range(1, len(values) + 1) if values[:k].sum() >= variance * values.sum() * (1 - 1e-12))
+    return X @ vectors[:, :keep]
+
+
+def pwcca(X, Y):
+    correlations, directions = canonical(X, Y)
+    variates = [centred(X) @ a / np.linalg.norm(centred(X) @ a) for a in directions.T]
+    weights = np.array([sum(abs(h @ x) for x in centred(X).T) for h in variates])
+    return float(weights @ correlations / weights.sum())
+
+
+def neighbours(X, k, distance):
+    """Indices of the k nearest rows of each, of equally near ones (to 1e-12) the first."""
+    X = np.asarray(X, dtype=np.float64)
+    if distance == "cosine":
+        X = rows_as(X, "unit")
+    near = []
+    for i in range(len(X)):
+        far = {j: round(float(((X[i] - X[j]) ** 2).sum()), 11) for j in range(len(X)) if j != i}
+        near.append(set(sorted(far, key=lambda j: (far[j], j))[:k]))
+    return near

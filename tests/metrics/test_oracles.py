@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from layerscope import metrics
+from layerscope.evaluation import statistics
+from layerscope.metrics.arrays import as_finite64, centred
+from layerscope.metrics.cka import hsic
 
 ROWS = {"raw": "raw", "unit": "unit", "centred_unit": "centered"}
 ALPHAS = {"alpha0_5": 0.5, "alpha1": 1.0, "alpha1_5": 1.5, "alpha2": 2.0}
@@ -114,6 +117,104 @@ def test_cosine_similarity(oracle):
         _, kind, first, second = key.split(".")
         value = metrics.cosine_similarity(oracle[first], oracle[second], center=kind == "centred")
         assert float(value.mean()) == pytest.approx(float(oracle[key]), rel=1e-9), key
+
+
+def holds(value, oracle, key, **tolerance):
+    """Stored arrays are float32, and 64-bit copies of them must give the same."""
+    np.testing.assert_allclose(value, oracle[key], err_msg=key, **tolerance)
+
+
+def test_unbiased_hsic(oracle):
+    for key in keys(oracle, "hsic_unbiased"):
+        *_, first, second = key.split(".")
+        x, y = (centred(as_finite64(oracle[name], name)) for name in (first, second))
+        norms_x, norms_y = x.square().sum(-1), y.square().sum(-1)
+        inner = (x.mT @ y).square().sum()
+        value = hsic(inner, norms_x @ norms_y, norms_x.sum(), norms_y.sum(), len(x))
+        holds(value, oracle, key, rtol=1e-8)
+
+
+def test_cca(oracle):
+    for key in keys(oracle, "cca"):
+        _, kind, first, second = key.split(".")
+        function = metrics.cca if kind == "mean" else metrics.canonical_correlations
+        for kept in (np.float32, np.float64):
+            value = function(oracle[first].astype(kept), oracle[second].astype(kept))
+            holds(value, oracle, key, rtol=1e-8)
+
+
+def test_svcca(oracle):
+    for key in keys(oracle, "svcca"):
+        *_, first, second = key.split(".")
+        if key.startswith("svcca.kept_dimensions"):
+            kept = [metrics.kept_dimensions(oracle[name]) for name in (first, second)]
+            np.testing.assert_array_equal(kept, oracle[key], err_msg=key)
+        else:
+            holds(metrics.svcca(oracle[first], oracle[second]), oracle, key, rtol=1e-8)
+
+
+def test_pwcca(oracle):
+    for key in keys(oracle, "pwcca"):
+        _, side, first, second = key.split(".")
+        value = metrics.pwcca(oracle[first], oracle[second], side.removeprefix("from_"))
+        holds(value, oracle, key, rtol=1e-7)
+
+
+def test_procrustes(oracle):
+    for key in keys(oracle, "procrustes"):
+        _, kind, first, second = key.split(".")
+        value = metrics.procrustes(oracle[first], oracle[second], kind.replace("normalized_", ""))
+        holds(value, oracle, key, rtol=1e-9)
+
+
+def test_rsa(oracle):
+    for key in keys(oracle, "rsa"):
+        _, rdm, compare, first, second = key.split(".")
+        holds(metrics.rsa(oracle[first], oracle[second], rdm, compare), oracle, key, rtol=1e-8)
+
+
+def test_pnka(oracle):
+    for key in keys(oracle, "pnka"):
+        value = metrics.pnka(*(oracle[name] for name in key.split(".")[1:3]))
+        holds(value if key.endswith("per_point") else value.mean(), oracle, key, rtol=1e-9)
+
+
+def test_mutual_knn(oracle):
+    for key in keys(oracle, "mutual_knn"):
+        _, distance, _, first, second = key.split(".")
+        value = metrics.mutual_knn(oracle[first], oracle[second], 10, distance)
+        holds(value, oracle, key, rtol=1e-15)
+
+
+def test_distance_correlation(oracle):
+    for key in [key for key in keys(oracle, "distance_correlation") if ".vec_" in key]:
+        _, first, second = key.split(".")
+        value = statistics.distance_correlation(oracle[first].astype(float)[None], oracle[second].astype(float)[None])
+        holds(value[0], oracle, key, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("metric", "function", "options"),
+    [
+        ("cka", metrics.cka, {}),
+        ("cka", metrics.cka, {"kernel": "rbf", "debiased": False}),
+        ("cca", metrics.cca, {}),
+        ("svcca", metrics.svcca, {}),
+        ("pwcca", metrics.pwcca, {}),
+        ("procrustes", metrics.procrustes, {}),
+        ("rsa", metrics.rsa, {}),
+        ("pnka", metrics.pnka, {}),
+        ("mutual_knn", metrics.mutual_knn, {}),
+        ("angular_distance", metrics.angular_distance, {}),
+        ("cosine_similarity", metrics.cosine_similarity, {}),
+    ],
+)
+def test_hard_inputs_as_layers(oracle, metric, function, options):
+    names = ["x_60x24", "y_60x24", "hard_offset_60x24", "hard_sink_60x24", "hard_constant_60x24"]
+    states = np.stack([oracle[name] for name in names], 1)
+    values = metrics.similarity_matrix(states, metric, **options)
+    want = [[np.mean(np.asarray(function(oracle[a], oracle[b], **options))) for b in names] for a in names]
+    np.testing.assert_allclose(values, want, atol=1e-8)
 
 
 def test_saturation_layer(oracle):

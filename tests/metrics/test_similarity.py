@@ -1,10 +1,15 @@
+from importlib import import_module
+
 import numpy as np
 import pytest
 import torch
 
+from layerscope import metrics
 from layerscope.errors import LayerscopeError
 from layerscope.metrics import cka, cosine_pairs, cosine_similarity, cosine_to, similarity_matrix
-from layerscope.metrics.pairs import blocks, linear_cka
+from layerscope.metrics.pairs import blocks, linear_cka, prepared
+
+procrustes = import_module("layerscope.metrics.procrustes")
 
 
 class OnDisk:
@@ -87,6 +92,60 @@ def test_cosines_in_blocks(rng, small_blocks, center):
             assert float(means[a, b]) == pytest.approx(float(want), abs=1e-12)
 
 
+MEASURES = [
+    ("cka", {"kernel": "rbf"}),
+    ("cka", {"kernel": "rbf", "debiased": False, "bandwidth": 3.0}),
+    ("cca", {}),
+    ("svcca", {"variance": 0.8}),
+    ("pwcca", {}),
+    ("pwcca", {"weights_from": "second"}),
+    ("procrustes", {"kind": "distance"}),
+    ("rsa", {"rdm": "cosine", "compare": "pearson"}),
+    ("rsa", {}),
+    ("pnka", {}),
+    ("mutual_knn", {"k": 3, "distance": "euclidean"}),
+    ("angular_distance", {"center": False}),
+]
+
+
+@pytest.mark.parametrize(("metric", "options"), MEASURES)
+def test_every_similarity_is_that_of_each_pair(rng, small_blocks, monkeypatch, metric, options):
+    monkeypatch.setattr(prepared, "HELD_BYTES", 3000)  # so that layers are prepared again
+    states = rng.standard_normal((24, 5, 4)).cumsum(1) + 5
+    others = rng.standard_normal((24, 3, 4 if metric == "angular_distance" else 7)).astype(np.float32)
+    others[:, :, :2] += states[:, :3, :2]
+    function = getattr(metrics, metric)
+    for columns in (None, others):
+        values = similarity_matrix(
+            OnDisk(states), metric, others=None if columns is None else OnDisk(columns), **options
+        )
+        sides = states, states if columns is None else columns
+        want = [
+            [np.mean(np.asarray(function(sides[0][:, a], sides[1][:, b], **options))) for b in range(sides[1].shape[1])]
+            for a in range(5)
+        ]
+        np.testing.assert_allclose(values, want, atol=1e-7 if metric == "angular_distance" else 1e-10)
+
+
+@pytest.mark.parametrize(("metric", "options"), MEASURES)
+def test_layers_that_do_not_vary_are_nan_in_every_similarity(rng, metric, options):
+    states = rng.standard_normal((20, 3, 4)).astype(np.float32)
+    states[:, 1] = [0.1, 0.2, 0.3, 0.7] if options.get("center", True) else 0
+    values = similarity_matrix(states, metric, **options)
+    np.testing.assert_array_equal(values.isnan(), [[False, True, False], [True] * 3, [False, True, False]])
+
+
+def test_layers_are_prepared_once_where_they_can_be_held(rng, monkeypatch):
+    prepare, seen = procrustes.Procrustes.prepare, []
+    monkeypatch.setattr(procrustes.Procrustes, "prepare", lambda self, rows: seen.append(1) or prepare(self, rows))
+    states = rng.standard_normal((10, 6, 4))
+    similarity_matrix(states, "procrustes")
+    assert len(seen) == 6
+    monkeypatch.setattr(prepared, "HELD_BYTES", 2 * 10 * 4 * 8 + 100)  # two layers at a time
+    similarity_matrix(states, "procrustes")
+    assert len(seen) == 6 + 6 + 4 + 2
+
+
 def test_a_layer_that_does_not_vary(rng, small_blocks):
     states = rng.standard_normal((30, 3, 4)).astype(np.float32)
     states[:, 0] = 0.1
@@ -138,6 +197,14 @@ def test_errors(rng):
     for pairs in (cosine_pairs, lambda s, others: similarity_matrix(s, "cosine_similarity", others=others)):
         with pytest.raises(LayerscopeError, match="states has 4 features and others has 2: cosine needs equal widths"):
             pairs(states, others=states[..., :2])
+    with pytest.raises(LayerscopeError, match="metric='procrusts'.*did you mean procrustes"):
+        similarity_matrix(states, "procrusts")
+    with pytest.raises(LayerscopeError, match="cka has no option 'debised': it takes .*did you mean debiased"):
+        similarity_matrix(states, debised=False)
+    with pytest.raises(LayerscopeError, match="cca has no option 'debiased': it takes none"):
+        similarity_matrix(states, "cca", debiased=False)
+    with pytest.raises(LayerscopeError, match="k=10 neighbours among 6 rows"):
+        similarity_matrix(states, "mutual_knn")
     states[4, 1, 2] = np.nan
     with pytest.raises(LayerscopeError, match=r"layers \[1\]"):
         similarity_matrix(states)

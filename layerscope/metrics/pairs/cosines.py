@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from layerscope.errors import LayerscopeError
+from layerscope.metrics.angular_distance import half_turns
 from layerscope.metrics.arrays import directions
 from layerscope.metrics.pairs.blocks import Blocks, States, in_pairs, opened
 
@@ -31,14 +34,25 @@ def cosine_pairs(states: States, center: bool = True, others: States | None = No
     cosine (`cosine_to`) are not among the number; the mean of none and the error of one are NaN. Raises
     `LayerscopeError` for non-finite states, and others of another number of samples or another width.
     """
-    left, right = _opened(states, others, center)
+    mean, error, counts = _moments(*_opened(states, others, center), lambda cosines: cosines)
+    return mean.clamp(-1.0, 1.0), error, counts
+
+
+def angle_pairs(states: States, center: bool = True, others: States | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the same as `cosine_pairs` of the per-sample `angular_distance`."""
+    return _moments(*_opened(states, others, center), half_turns)
+
+
+def _moments(left: Blocks, right: Blocks, seen: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return mean, standard error and number of what is seen of each sample's cosine."""
     total = squares = counts = torch.zeros(left.layers, right.layers, dtype=torch.float64)
     for rows, columns in in_pairs(left, right):
         (a, known_a), (b, known_b) = left.directions(rows), right.directions(columns)
-        cosines = a.transpose(0, 1) @ b.permute(1, 2, 0)
-        total, squares = total + cosines.sum(0), squares + cosines.square().sum(0)
-        counts = counts + known_a @ known_b.mT
-    mean = (total / counts).clamp(-1.0, 1.0)
+        # A sample without a direction must not add what its zeros give.
+        both = known_a.mT[:, :, None] * known_b.mT[:, None, :]
+        values = seen(a.transpose(0, 1) @ b.permute(1, 2, 0)) * both
+        total, squares, counts = total + values.sum(0), squares + values.square().sum(0), counts + both.sum(0)
+    mean = total / counts
     spread = (squares / counts - mean.square()).clamp(min=0.0)
     return mean, torch.where(counts > 1, spread / (counts - 1), torch.nan).sqrt(), counts.long()
 
@@ -53,6 +67,11 @@ def mean_cosines(states: States, others: States | None, center: bool = True) -> 
         b, known_b = (a, known_a) if right is left else right.directions(columns)
         total, counts = total + a.flatten(1) @ b.flatten(1).mT, counts + known_a @ known_b.mT
     return torch.as_tensor(total / counts).clamp(-1.0, 1.0)
+
+
+def mean_angles(states: States, others: States | None, center: bool = True) -> Tensor:
+    """Return the mean `angular_distance` of every two layers."""
+    return angle_pairs(states, center, others)[0]
 
 
 def _opened(states: States, others: States | None, center: bool) -> tuple[Blocks, Blocks]:

@@ -12,6 +12,7 @@ from layerscope.comparing.comparison import Comparison
 from layerscope.early_exit.exit_report import ExitReport
 from layerscope.errors import LayerscopeError
 from layerscope.evaluation.evaluation import Evaluation
+from layerscope.metrics.registry import METRICS
 from layerscope.reports.curves import curves, panels
 from layerscope.reports.figures.member import Key, Member, keys
 from layerscope.reports.scores import scored
@@ -33,9 +34,9 @@ def draw(
     """Draw the figures of one run, or of several over each other, into a folder and return the paths of the files.
 
     Every figure is there as `NAME.png` and `NAME.pdf`, 6.3 inches wide, and laid out anew for a column of 3.15 inches
-    as `NAME-column.png` and `NAME-column.pdf`: `curves`; `cosine_similarity`, `cosine_to_last` and `cka` where pairs of
-    layers were compared; `saturation` where a model has a head. Beside them each metric alone, as wide as a column:
-    `curve-METRIC.png` and `curve-METRIC.pdf`.
+    as `NAME-column.png` and `NAME-column.pdf`: `curves`; where pairs of layers were compared, a map for each similarity
+    by its name, as `cka`, and `cosine_to_last`; `saturation` where a model has a head. Beside them each metric alone,
+    as wide as a column: `curve-METRIC.png` and `curve-METRIC.pdf`.
 
     Several runs lie over each other by depth in percent, told apart by colour, dash and marker, and are called `names`,
     or what tells them apart; maps, boxes and saturation have a panel for each run. An evaluation, with runs or without,
@@ -103,7 +104,7 @@ def _drawers(members: list[Member]) -> Iterator[tuple[str, Drawer]]:
     found = keys(members)
     there = {metric for metric, _ in found}
     yield "curves", partial(draw_curves, members, found)
-    for metric in ("cosine_similarity", "cka"):
+    for metric in (m.name for m in METRICS.values() if m.needs == "pairs"):
         if metric in there and any(member.run.has_states for member in members):
             yield metric, partial(draw_pairs, members, metric)
     if any(member.boxes for member in members):

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.inputs.corpus import folder_name
-from layerscope.metrics.registry import Metric, about, rank
+from layerscope.metrics.registry import METRICS, Metric, about, rank
 from layerscope.reports.boxes import WHISKERS, Box, boxes, boxes_pooling
 from layerscope.reports.curves import Curve, curves, number, panels, told
 from layerscope.reports.findings import Finding, findings
@@ -206,7 +206,7 @@ def _summary(name: str, curve: Curve) -> str:
 
 def pair_figures(runs: Sequence[Shown]) -> Iterator[Figure]:
     """Yield a heat map of every two layers for each similarity, and boxes of each sample's cosine to the last."""
-    for name in ("cosine_similarity", "cka"):
+    for name in (m.name for m in METRICS.values() if m.needs == "pairs"):
         if choices := [choice for i, entry in enumerate(runs) for choice in _squares(i, entry, name)]:
             title = f"{_capital(about(name).title)} of every two layers"
             text = f"A heat map: {about(name).meaning}"
@@ -228,7 +228,7 @@ def _squares(index: int, entry: Shown, name: str) -> Iterator[Json]:
     rows = entry.tables[(entry.tables["metric"] == name) & entry.tables["layer_b"].notna()]
     if not entry.run.has_states:
         return  # a history knows of each layer and the last one only
-    for pooling in rows["pooling"].unique():
+    for pooling in rows.loc[rows["value"].notna(), "pooling"].unique():
         yield {"run": index, "choice": pooling_name(pooling), "metric": name, "pooling": pooling}
 
 

@@ -1,0 +1,81 @@
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscope.errors import LayerscopeError
+from layerscope.metrics.arrays import Array, as_result, centred, check_choice, typical_norm, unit_rows
+from layerscope.metrics.measure import Measure, Prepared, of_pair
+
+_GRID = 2.0**40
+"""Closeness comes in multiples of 1 over this, so that equal samples tie whatever the rounding."""
+_TILE_BYTES = 128 * 2**20
+
+
+def mutual_knn(X: Array, Y: Array, k: int = 10, distance: str = "cosine") -> float | Tensor:
+    """Return the share of a sample's k nearest neighbours that two descriptions have in common, averaged over samples.
+
+    `X` is `[..., N, D]`, `Y` `[..., N, D']`; nearest by "cosine" or "euclidean" distance of rows as they are, the
+    sample itself left out. Of equally near samples (to 1e-12) the first ones count. 0 ... 1; chance gives k / (N - 1);
+    NaN where all rows of one side are equal. Float64. Raises `LayerscopeError` for non-finite input, unequal N, k
+    outside 1 ... N - 1 and other distances.
+
+    Source: Huh et al. 2024, The platonic representation hypothesis, section 2 and appendix A.
+    """
+    return as_result(of_pair(MutualKnn(k, distance), X, Y))
+
+
+@dataclass(frozen=True)
+class MutualKnn(Measure):
+    """Lists of neighbours, and how many two lists share."""
+
+    k: int = 10
+    distance: str = "cosine"
+
+    def __post_init__(self) -> None:
+        """Check the distance."""
+        check_choice(self.distance, "distance", ("cosine", "euclidean"))
+
+    def prepare(self, rows: Tensor) -> Prepared:
+        """Return the neighbours of each row `[..., N, k]` by index, -1 where all rows are equal."""
+        count = rows.shape[-2]
+        if not 1 <= self.k < count:
+            raise LayerscopeError(
+                f"k={self.k} neighbours among {count} rows do not exist: give k from 1 to {count - 1}"
+            )
+        if self.distance == "cosine":
+            points = unit_rows(rows)
+        else:
+            around = centred(rows)
+            scale = typical_norm(around)
+            points = around / scale.masked_fill(scale == 0, 1.0)
+        step = max(1, _TILE_BYTES // (8 * count * max(1, rows[..., 0, 0].numel())))
+        found = torch.cat([self._nearest(points, low, low + step) for low in range(0, count, step)], -2)
+        equal = (rows == rows[..., :1, :]).all((-2, -1))
+        return (found.masked_fill(equal[..., None, None], -1),)
+
+    def between(self, first: Prepared, second: Prepared) -> Tensor:
+        """Return the mean share of common neighbours."""
+        (ours,), (theirs,) = first, second
+        shape = np.broadcast_shapes(ours.shape, theirs.shape)
+        ours, theirs = ours.expand(shape).contiguous(), theirs.expand(shape).contiguous()
+        places = torch.searchsorted(theirs, ours).clamp(max=self.k - 1)
+        shared: Tensor = (theirs.gather(-1, places) == ours).double().mean((-2, -1))
+        return shared.masked_fill((ours[..., 0, 0] < 0) | (theirs[..., 0, 0] < 0), torch.nan)
+
+    def _nearest(self, points: Tensor, low: int, high: int) -> Tensor:
+        part = points[..., low:high, :]
+        closeness = part @ points.mT
+        if self.distance == "euclidean":
+            # |x - y|^2 without |x|^2, which is the same for all y.
+            closeness = closeness - points.square().sum(-1)[..., None, :] / 2
+        closeness = closeness.mul_(_GRID).round_()
+        places = torch.arange(low, low + part.shape[-2], device=points.device)
+        closeness[..., torch.arange(len(places)), places] = -torch.inf
+        least = closeness.topk(self.k, dim=-1).values[..., -1:]
+        nearer, level = closeness > least, closeness == least
+        # Those at the same distance as the last neighbour fill up in order.
+        free = self.k - nearer.sum(-1, keepdim=True)
+        chosen = nearer | (level & (level.cumsum(-1) <= free))
+        return chosen.nonzero()[:, -1].reshape(*part.shape[:-1], self.k)

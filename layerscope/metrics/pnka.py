@@ -1,0 +1,44 @@
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from layerscope.metrics.arrays import Array, centred, typical_norm
+from layerscope.metrics.measure import Measure, Prepared, check_count, narrow, of_pair
+
+
+def pnka(X: Array, Y: Array) -> Tensor:
+    """Return how alike two descriptions place each sample among the others, one value `[..., N]` a sample.
+
+    `X` is `[..., N, D]`, `Y` `[..., N, D']`. With K = X X^T and L = Y Y^T of centred columns, it is the cosine between
+    row i of K and row i of L, itself included: -1 ... 1, near 1 where sample i has the same neighbours, and NaN for a
+    sample at the mean of all (up to float32's rounding of the vectors' typical norm). Float64. Raises
+    `LayerscopeError` for non-finite input, unequal N and N < 2.
+
+    Source: Kolling et al. 2023, Pointwise representational similarity.
+    """
+    return of_pair(Pnka(), X, Y)
+
+
+@dataclass(frozen=True)
+class Pnka(Measure):
+    """Rows scaled so that each row of their Gram has unit norm, beside the rows themselves: no Gram is needed."""
+
+    def prepare(self, rows: Tensor) -> Prepared:
+        """Return rows centred, and the same divided by the norms of their Gram's rows."""
+        check_count("PNKA", rows.shape[-2], 2)
+        around = centred(rows)
+        still = torch.linalg.vector_norm(around, dim=-1) <= (
+            torch.finfo(torch.float32).eps * typical_norm(rows)[..., 0]
+        )
+        around = narrow(around)
+        # |X x_i| = |R x_i| for X = Q R, which loses nothing to squaring.
+        factor = torch.linalg.qr(around, mode="r").R
+        norms = torch.linalg.vector_norm(around @ factor.mT, dim=-1).masked_fill(still, torch.nan)
+        return around, around / norms[..., None]
+
+    def between(self, first: Prepared, second: Prepared) -> Tensor:
+        """Return each sample's cosine."""
+        (a, unit_a), (b, unit_b) = first, second
+        cosines: Tensor = torch.linalg.vecdot(unit_a @ (a.mT @ b), unit_b)
+        return cosines.clamp(-1.0, 1.0)

@@ -1,0 +1,53 @@
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from layerscope.metrics.arrays import Array, as_result, centred, check_choice
+from layerscope.metrics.measure import Measure, Prepared, check_count, narrow, of_pair
+
+KINDS = ("similarity", "distance", "squared_distance", "angular")
+
+
+def procrustes(X: Array, Y: Array, kind: str = "similarity") -> float | Tensor:
+    """Return how well a rotation lays one description of the samples over the other, both centred and of unit size.
+
+    `X` is `[..., N, D]`, `Y` `[..., N, D']` (the narrower one stands for itself with columns of zeros). With c =
+    |X^T Y|_* / (|X|_F |Y|_F), the nuclear norm over the sizes, "similarity" is c, 0 ... 1; "distance" sqrt(2 - 2 c) and
+    "squared_distance" its square, 0 at best; "angular" arccos c in radians. Reflections are allowed. NaN where
+    one side does not vary. Float64. Raises `LayerscopeError` for non-finite input, unequal N, N < 2 and other kinds.
+
+    Source: Schönemann 1966; Williams et al. 2021, Generalized shape metrics; Ding et al. 2021.
+    """
+    return as_result(of_pair(Procrustes(kind), X, Y))
+
+
+@dataclass(frozen=True)
+class Procrustes(Measure):
+    """Rows of unit size, and the nuclear norm of their product."""
+
+    kind: str = "similarity"
+
+    def __post_init__(self) -> None:
+        """Check the kind."""
+        check_choice(self.kind, "kind", KINDS)
+
+    def prepare(self, rows: Tensor) -> Prepared:
+        """Return the rows centred and of unit size, and NaN for what has no size, 1 for the rest."""
+        check_count("Procrustes", rows.shape[-2], 2)
+        around = narrow(centred(rows))
+        size = torch.linalg.matrix_norm(around)
+        none = size == 0
+        scaled = around / size.masked_fill(none, 1.0)[..., None, None]
+        return scaled, torch.ones_like(size).masked_fill(none, torch.nan)
+
+    def between(self, first: Prepared, second: Prepared) -> Tensor:
+        """Return the nuclear norm in the form asked for."""
+        (a, known_a), (b, known_b) = first, second
+        found: Tensor = torch.linalg.svdvals(a.mT @ b).sum(-1).clamp(max=1.0) * known_a * known_b
+        if self.kind == "similarity":
+            return found
+        if self.kind == "angular":
+            return found.arccos()
+        squared: Tensor = 2.0 - 2.0 * found
+        return squared if self.kind == "squared_distance" else squared.sqrt()

@@ -1,0 +1,65 @@
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from layerscope.metrics.arrays import Array, as_result, check_choice, unit_rows
+from layerscope.metrics.measure import Measure, Prepared, check_count, of_pair
+
+_GRID = 2.0**44
+"""Dissimilarities are whole multiples of 1 over this, so that equal samples give equal ones whatever the rounding."""
+
+
+def rsa(X: Array, Y: Array, rdm: str = "correlation", compare: str = "spearman") -> float | Tensor:
+    """Return the correlation between the dissimilarities of every two samples in two descriptions.
+
+    `X` is `[..., N, D]`, `Y` `[..., N, D']`. The dissimilarity of two samples is 1 minus the Pearson correlation of
+    their rows ("correlation") or 1 minus the cosine of them ("cosine"), columns not centred; a row without a direction
+    is 1 from every other. The N (N - 1) / 2 of each are compared by "spearman", ties sharing their mean rank, or
+    "pearson": -1 ... 1, NaN where all are equal. Float64. Raises `LayerscopeError` for non-finite input, unequal N,
+    N < 3 and other options.
+
+    Source: Kriegeskorte et al. 2008, Representational similarity analysis.
+    """
+    return as_result(of_pair(Rsa(rdm, compare), X, Y))
+
+
+@dataclass(frozen=True)
+class Rsa(Measure):
+    """The upper half of a dissimilarity matrix as a vector, its ranks if asked for, centred and of unit size."""
+
+    rdm: str = "correlation"
+    compare: str = "spearman"
+
+    def __post_init__(self) -> None:
+        """Check both choices."""
+        check_choice(self.rdm, "rdm", ("correlation", "cosine"))
+        check_choice(self.compare, "compare", ("spearman", "pearson"))
+
+    def prepare(self, rows: Tensor) -> Prepared:
+        """Return the vector that a dot product compares."""
+        count = rows.shape[-2]
+        check_count("RSA", count, 3)
+        unit = unit_rows(rows - rows.mean(-1, keepdim=True) if self.rdm == "correlation" else rows)
+        above = torch.ones(count, count, dtype=torch.bool, device=rows.device).triu(1)
+        distances = (1.0 - (unit @ unit.mT)[..., above]).mul_(_GRID).round_()
+        if self.compare == "spearman":
+            flat = distances.flatten(0, -2) if distances.ndim > 1 else distances[None]
+            distances = torch.stack([_mean_ranks(values) for values in flat]).reshape(distances.shape)
+        around = distances - distances.mean(-1, keepdim=True)
+        return (around / torch.linalg.vector_norm(around, dim=-1, keepdim=True),)
+
+    def between(self, first: Prepared, second: Prepared) -> Tensor:
+        """Return the correlation."""
+        correlation: Tensor = torch.linalg.vecdot(first[0], second[0])
+        return correlation.clamp(-1.0, 1.0)
+
+
+def _mean_ranks(values: Tensor) -> Tensor:
+    """Return the ranks of a vector, equal values sharing the mean of theirs."""
+    ordered, order = values.sort()
+    steps = (ordered.diff() > 0).nonzero().flatten() + 1
+    starts = torch.nn.functional.pad(steps, (1, 0))
+    counts = torch.nn.functional.pad(steps, (0, 1), value=len(values)) - starts
+    ranks = (starts + (counts + 1) / 2).to(values.dtype).repeat_interleave(counts)
+    return torch.empty_like(values).scatter_(0, order, ranks)
