@@ -9,6 +9,7 @@ import tiny
 
 import layerscope
 from layerscope import LayerscopeError, metrics
+from layerscope.reports.comparison_findings import best, headline, pairs
 
 
 def test_similarity_is_that_of_every_two_layers(three, deep):
@@ -29,6 +30,21 @@ def test_cosine_where_the_widths_are_equal(three):
     assert found.similarities == ("cosine_similarity",)
     values = metrics.cosine_similarity(three[0].pooled(2), three[1].pooled(1))
     assert found.similarity().loc[2, 1] == pytest.approx(float(np.mean(values.tolist())), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["cka_rbf", "svcca", "procrustes", "rsa", "pnka", "mutual_knn"])
+def test_any_similarity_of_the_family(three, deep, name):
+    found = layerscope.compare([three[0], deep], similarity=name, metrics="effective_rank", progress=False)
+    a, b = three[0].pooled(1), deep.pooled(4)
+    wanted = metrics.cka(a, b, kernel="rbf") if name == "cka_rbf" else getattr(metrics, name)(a, b)
+    assert found.similarity(metric=name).loc[1, 4] == pytest.approx(float(np.mean(wanted.tolist())), abs=1e-6)
+
+
+def test_the_smallest_distance_is_the_most_alike(three):
+    found = layerscope.compare(three[:2], similarity="angular_distance", metrics="effective_rank", progress=False)
+    square = found.similarity()
+    assert best(square, "angular_distance")[1] == (int(np.argmin(square.loc[1])), pytest.approx(square.loc[1].min()))
+    assert f"angular distance {square.loc[1:, 1:].min(axis=None):.2f};" in headline(pairs(found)[0])
 
 
 def test_differences_by_sample_are_paired(spoken):
