@@ -37,7 +37,7 @@ def test_any_similarity_of_the_family(three, deep, name):
     found = layerscope.compare([three[0], deep], similarity=name, metrics="effective_rank", progress=False)
     a, b = three[0].pooled(1), deep.pooled(4)
     wanted = metrics.cka(a, b, kernel="rbf") if name == "cka_rbf" else getattr(metrics, name)(a, b)
-    assert found.similarity(metric=name).loc[1, 4] == pytest.approx(float(np.mean(wanted.tolist())), abs=1e-6)
+    assert found.similarity(metric=name).loc[1, 4] == pytest.approx(float(np.mean(np.asarray(wanted))), abs=1e-6)
 
 
 def test_the_smallest_distance_is_the_most_alike(three):
