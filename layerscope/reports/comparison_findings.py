@@ -70,7 +70,7 @@ def best(square: pd.DataFrame, metric: str) -> list[tuple[int, float] | None]:
 
 def _alike(square: pd.DataFrame, metric: str) -> Values:
     """Return numbers that are the larger the more alike two layers are: distances turned around."""
-    values = square.to_numpy(dtype=np.float64)
+    values: Values = square.to_numpy(dtype=np.float64)
     return -values if metric in LOWEST else values
 
 
@@ -228,4 +228,5 @@ def _map(comparison: Comparison, rows: pd.DataFrame) -> pd.DataFrame:
 
 def as_values(square: pd.DataFrame) -> Values:
     """Return a map's numbers."""
-    return square.to_numpy(dtype=np.float64)
+    values: Values = square.to_numpy(dtype=np.float64)
+    return values
