@@ -27,7 +27,7 @@ def chosen_metrics(
     """Return the metrics that every run has in the same variant, in the order of the registry, and what is left out.
 
     Raises `LayerscopeError` for a metric that was asked for and is not in every run, for InfoNCE and DiME of blocks of
-    other sizes (LiDAR of another number of views), and for nothing left.
+    other sizes, and for LiDAR of another number of views.
     """
     names = [list(dict.fromkeys(metric for metric, _ in found)) for found in known]
     shared = sorted((name for name in names[0] if all(name in others for others in names)), key=rank)
@@ -40,7 +40,7 @@ def chosen_metrics(
     for name in wanted:
         own = [_variants(found, name) for found in known]
         same = [variant for variant in own[0] if all(variant in others for others in own)]
-        if about(name).needs == "views" and len(same) < max(map(len, own)):
+        if about(name).needs == "views" and len({frozenset(map(_block, variants)) for variants in own}) > 1:
             raise _other_blocks(sides, name, own, [other for other in shared if about(other).needs != "views"])
         if name in told or not same:
             notes.append(f"{about(name).title} is not compared: {told.get(name) or _other_variants(sides, own)}")
@@ -54,6 +54,11 @@ def chosen_metrics(
 
 def _variants(found: dict[Key, Measured], name: str) -> list[str | None]:
     return [variant for metric, variant in found if metric == name]
+
+
+def _block(variant: str | None) -> str:
+    """Return the size of the blocks (or number of views) that a variant begins with: "N=256" of "N=256,alpha=2"."""
+    return (variant or "").partition(",")[0]
 
 
 def _other_tokens(sides: Sides) -> dict[str, str]:

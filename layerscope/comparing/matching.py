@@ -152,7 +152,8 @@ def _refuse_other_samples(first: Run, other: Run) -> None:
 
 def _fine(run: Run) -> dict[int, int]:
     """Return the row of the plan of every sample that is finite at every layer, by its number, in plan order."""
-    plan, found = run.folder.plan, {}
+    plan = run.folder.plan
+    found: dict[int, int] = {}
     samples, views = plan["sample"].to_numpy(), plan["view"].to_numpy()
     for shard in run.folder.shards:
         rows = run.folder.rows(shard).index.to_numpy()

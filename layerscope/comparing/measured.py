@@ -89,7 +89,8 @@ class PerSample:
         return values[place].double().numpy() if 0 <= place < len(values) else None
 
     def _read(self) -> dict[tuple[str, str | None, str], Tensor]:
-        folder, parts = self.side.run.folder, {}
+        folder = self.side.run.folder
+        parts: dict[str, Tensor] = {}
         place = np.full(len(folder.plan), -1)
         place[self.side.rows] = np.arange(len(self.side.rows))
         for shard in folder.shards:

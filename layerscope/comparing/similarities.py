@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,12 +13,12 @@ from layerscope.comparing.matching import Side, Sides
 from layerscope.errors import LayerscopeError, choices
 from layerscope.metrics import similarity_matrix
 from layerscope.metrics.registry import METRICS
+from layerscope.profiling.tables.pairs import ASKED, Asked
 from layerscope.runs.states import Column, StoredStates
 
 Row = dict[str, Any]
 SIMILARITIES = tuple(name for name, metric in METRICS.items() if metric.needs == "pairs")
-VARIANTS = {"cka": "linear,debiased", "cosine_similarity": "centered"}
-SAME_WIDTH = ("cosine_similarity",)
+SAME_WIDTH = ("cosine_similarity", "angular_distance")
 """Similarities of vectors, not of geometries: they need states of one width."""
 
 
@@ -41,28 +41,45 @@ def chosen_similarities(sides: Sides, asked: Sequence[str] | None) -> tuple[str,
 
 def pair_rows(a: Side, b: Side, name: str) -> Iterator[Row]:
     """Yield the similarity of every layer of one run with every layer of the other."""
-    matrix = similarity_matrix(a.states, name, others=b.states)
+    asked = _asked(name)
+    a, b = (replace(side, rows=asked.rows(side.rows)) for side in (a, b))
+    if not asked.defined(len(a.rows), max(a.width, b.width)):
+        raise _too_few(name, len(a.rows))
+    matrix = similarity_matrix(a.states, asked.metric, others=b.states, **asked.options)
     for own, line in zip(a.columns, matrix.tolist(), strict=True):
         for other, value in zip(b.columns, line, strict=True):
             yield {
-                "metric": name, "variant": VARIANTS.get(name), "layer": own.layer, "site": own.site,
+                "metric": name, "variant": asked.variant, "layer": own.layer, "site": own.site,
                 "layer_b": other.layer, "site_b": other.site, "pooling": a.pooling, "pooling_b": b.pooling,
-                "value": value,
+                "value": value, "n": len(a.rows),
             }  # fmt: skip
 
 
 def layer_rows(sides: Sides, name: str, column: Column) -> Iterator[tuple[int, int, Row]]:
     """Yield the similarity of one layer of every checkpoint with itself in the last one, and in the one before."""
-    states = Checkpoints(tuple(side.layer(column) for side in sides))
-    matrix = similarity_matrix(states, name)
+    asked = _asked(name)
+    taken = [replace(side, rows=asked.rows(side.rows)) for side in sides]
+    states = Checkpoints(tuple(side.layer(column) for side in taken))
+    matrix = similarity_matrix(states, asked.metric, **asked.options)
     last = len(sides) - 1
-    for place, side in enumerate(sides):
+    for place, side in enumerate(taken):
         for other in dict.fromkeys((last, max(0, place - 1))):
             yield place, other, {
-                "metric": name, "variant": VARIANTS.get(name), "layer": column.layer, "site": column.site,
+                "metric": name, "variant": asked.variant, "layer": column.layer, "site": column.site,
                 "layer_b": column.layer, "site_b": column.site, "pooling": side.pooling,
-                "pooling_b": sides[other].pooling, "value": float(matrix[place, other]),
+                "pooling_b": sides[other].pooling, "value": float(matrix[place, other]), "n": len(side.rows),
             }  # fmt: skip
+
+
+def _asked(name: str) -> Asked:
+    """Return how a similarity is taken: as a run of `profile` takes it of its own layers."""
+    return ASKED.get(name) or Asked(name, "centered", all_samples=True)
+
+
+def _too_few(name: str, n: int) -> LayerscopeError:
+    return LayerscopeError(
+        f"{name} is not defined for {n:,} samples of this width: profile more, or take another with --similarity"
+    )
 
 
 @dataclass(frozen=True)

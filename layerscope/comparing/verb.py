@@ -88,16 +88,28 @@ def compare(
 def _similarities(sides: Sides, names: list[str], chosen: tuple[str, ...], teller: Teller) -> Iterator[Row]:
     """Yield the rows of every run against the first, and in a series those of each layer through the checkpoints."""
     layers = sides[0].columns if sides.is_series else ()
-    counted = {"n": sides.n, "n_skipped": sides.left_out}
+    total = sides.n + sides.left_out
     with teller.bar("similarity", len(chosen) * (len(sides) - 1 + len(layers))) as advance:
         for name in chosen:
             for i in range(1, len(sides)):
                 for row in pair_rows(sides[0], sides[i], name):
-                    yield {"kind": "similarity", "run": names[0], "run_b": names[i], **row, **counted}
+                    yield {
+                        "kind": "similarity",
+                        "run": names[0],
+                        "run_b": names[i],
+                        **row,
+                        "n_skipped": total - row["n"],
+                    }
                 advance(1)
             for column in layers:
                 for i, j, row in layer_rows(sides, name, column):
-                    yield {"kind": "counterpart", "run": names[i], "run_b": names[j], **row, **counted}
+                    yield {
+                        "kind": "counterpart",
+                        "run": names[i],
+                        "run_b": names[j],
+                        **row,
+                        "n_skipped": total - row["n"],
+                    }
                 advance(1)
 
 

@@ -34,7 +34,7 @@ from layerscope.reports.plain import plain
 from layerscope.reports.terminal import MARK, spark
 
 SHADES = " ·░▒▓█"
-CELL = 5
+CELL = 6
 """Characters of a value and the space before it."""
 MOST_PAIRS = 3
 """Of more pairs than this only the answers are printed: the page has the rest."""
@@ -56,7 +56,7 @@ def show(comparison: Comparison, console: Console | None = None) -> None:
         square = pair.square(comparison.similarities[0])
         title = f"{similarity_name(comparison.similarities[0])}: layers of {plain(pair.a.name)} down, of "
         console.print(Text(f"\n{title}{plain(pair.b.name)} across", style="bold"))
-        console.print(_square(square, console.width))
+        console.print(_square(square, comparison.similarities[0], console.width))
         _differences(pair, console)
     if len(known) > len(detailed):
         console.print(
@@ -72,9 +72,9 @@ def _facts(comparison: Comparison) -> str:
     return " · ".join(told)
 
 
-def _square(square: pd.DataFrame, width: int) -> Text:
+def _square(square: pd.DataFrame, metric: str, width: int) -> Text:
     """Return a map with values where the window is wide enough, else with a shade for each, and each row's best."""
-    values, marked = as_values(square), best(square)
+    values, marked = as_values(square), best(square, metric)
     fits = 8 + CELL * len(square.columns) + 16 <= width
     columns = [str(name) if name != "final" else "fin" for name in square.columns]
     lines = []

@@ -11,7 +11,7 @@ import pandas as pd
 
 from layerscope.comparing.comparison import Comparison, Member, place
 from layerscope.metrics.registry import about, rank
-from layerscope.reports.curves import NIL, UNITS, Values, error, number
+from layerscope.reports.curves import LOWEST, NIL, UNITS, Values, error, number
 from layerscope.reports.plain import plain
 
 SURE = 2.0
@@ -59,10 +59,19 @@ def similarity_name(metric: str) -> str:
     return about(metric).title
 
 
-def best(square: pd.DataFrame) -> list[tuple[int, float] | None]:
+def best(square: pd.DataFrame, metric: str) -> list[tuple[int, float] | None]:
     """Return for each layer of A the place of the most similar layer of B, and how similar; None where none is."""
-    values = square.to_numpy(dtype=np.float64)
-    return [(int(np.nanargmax(line)), float(np.nanmax(line))) if np.isfinite(line).any() else None for line in values]
+    values, found = square.to_numpy(dtype=np.float64), []
+    for line, alike in zip(values, _alike(square, metric), strict=True):
+        at = int(np.nanargmax(alike)) if np.isfinite(alike).any() else None
+        found.append(None if at is None else (at, float(line[at])))
+    return found
+
+
+def _alike(square: pd.DataFrame, metric: str) -> Values:
+    """Return numbers that are the larger the more alike two layers are: distances turned around."""
+    values: Values = square.to_numpy(dtype=np.float64)
+    return -values if metric in LOWEST else values
 
 
 def headline(pair: Pair) -> str:
@@ -70,7 +79,7 @@ def headline(pair: Pair) -> str:
     metric = pair.comparison.similarities[0]
     square = pair.square(metric)
     inside = square.loc[[x for x in square.index if x != 0], [x for x in square.columns if x != 0]]
-    values = inside.to_numpy(dtype=np.float64)
+    values = _alike(inside, metric)
     if not np.isfinite(values).any():
         return f"No similarity of layers is defined: the states of {plain(pair.b.name)} do not vary."
     equal = np.argwhere(values >= np.nanmax(values) - NIL)
@@ -78,7 +87,7 @@ def headline(pair: Pair) -> str:
     ends = float(square.iloc[-1, -1])
     text = (
         f"Most alike: {layer_name(inside.index[i])} of {plain(pair.a.name)} and {layer_name(inside.columns[j])} of "
-        f"{plain(pair.b.name)}, {similarity_name(metric)} {shown(values[i, j])}"
+        f"{plain(pair.b.name)}, {similarity_name(metric)} {shown(float(inside.iloc[i, j]))}"
     )
     return f"{text}; the last layers {shown(ends)}."
 
@@ -94,7 +103,7 @@ def _diagonal(pair: Pair, metric: str) -> str:
     along = [values[i, j] for i, j in enumerate(same) if math.isfinite(values[i, j])]
     far = [
         abs(pair.depth_of(square.columns[found[0]], pair.b) - pair.depth_of(layer, pair.a))
-        for layer, found in zip(square.index, best(square), strict=True)
+        for layer, found in zip(square.index, best(square, metric), strict=True)
         if found is not None
     ]
     if not along or not far:
@@ -219,4 +228,5 @@ def _map(comparison: Comparison, rows: pd.DataFrame) -> pd.DataFrame:
 
 def as_values(square: pd.DataFrame) -> Values:
     """Return a map's numbers."""
-    return square.to_numpy(dtype=np.float64)
+    values: Values = square.to_numpy(dtype=np.float64)
+    return values

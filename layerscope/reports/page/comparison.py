@@ -137,7 +137,7 @@ def _rectangle(at: int, pair: Pair, metric: str) -> Json:
         "across": [str(layer) for layer in square.columns],
         "names": [plain(pair.a.name), plain(pair.b.name)],
         "values": [[round(value, DIGITS) for value in line] for line in as_values(square).tolist()],
-        "best": [None if found is None else found[0] for found in best(square)],
+        "best": [None if found is None else found[0] for found in best(square, metric)],
     }
 
 
@@ -236,7 +236,7 @@ def _matches(known: Sequence[tuple[int, Pair]]) -> Table:
         for i, layer in enumerate(next(iter(squares.values())).index):
             cells: list[Json | None] = []
             for metric in metrics:
-                cells += _match(pair, squares[metric], i) if metric in squares else [None] * 3
+                cells += _match(pair, squares[metric], metric, i) if metric in squares else [None] * 3
             order = pair.a.depth + 0.5 if layer == "final" else layer
             rows.append({"run": at, "name": str(layer), "place": order, "cells": cells})
     lead = "For each layer of the first run the most similar one of the other, and the one at the same depth."
@@ -244,8 +244,8 @@ def _matches(known: Sequence[tuple[int, Pair]]) -> Table:
     return Table("matches", "Layers that match", lead, "layer", told, rows)
 
 
-def _match(pair: Pair, square: pd.DataFrame, i: int) -> list[Json | None]:
-    found, same = best(square)[i], pair.beside(square)[i]
+def _match(pair: Pair, square: pd.DataFrame, metric: str, i: int) -> list[Json | None]:
+    found, same = best(square, metric)[i], pair.beside(square)[i]
     value = float(square.iloc[i, same])
     beside_it = (
         None if value != value else {"value": value, "told": f"{shown(value)} ({layer_name(square.columns[same])})"}

@@ -41,7 +41,8 @@ def report(shown: Given | Sequence[Given], out: str | Path | None = None) -> Pat
 
     """
     runs, evaluation, exits, compared = opened(shown)
-    places = [*(run.path for run in runs), *(entry.folder or Path() for entry in (*exits, *compared))]
+    kept: list[ExitReport | Comparison] = [*exits, *compared]
+    places = [*(run.path for run in runs), *(entry.folder or Path() for entry in kept)]
     own = places[0] if len(places) == 1 and evaluation is None else Path()
     target = ending(own / DEFAULT if out is None else Path(out), "page", "--out", SUFFIXES)
     try:

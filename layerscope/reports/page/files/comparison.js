@@ -1,6 +1,8 @@
 "use strict";
 // Plots of comparisons: layers of one run by layers of another, layers by checkpoints.
 
+const RING = "#ff3d7f"; // seen on both ends of the scale, in both themes
+
 PLOTS.rectangle = (figure, choice, _, colors, width) => {
   const { down, across, names, values, best } = choice;
   const printed = across.length <= MOST_PRINTED && width / across.length > 30;
@@ -14,7 +16,7 @@ PLOTS.rectangle = (figure, choice, _, colors, width) => {
     colorbar: { thickness: 12, outlinewidth: 0, tickfont: { size: 11 } },
   }, {
     type: "scatter", mode: "markers", x: best, y: down.map((_, i) => i), hoverinfo: "skip",
-    marker: { symbol: "circle-open", size: printed ? 26 : 8, color: "#ffffff", line: { width: 1.6, color: "#ffffff" } },
+    marker: { symbol: "circle-open", size: printed ? 26 : 8, color: RING, line: { width: 2, color: RING } },
   }];
   const axis = { showgrid: false, ticks: "", constrain: "domain" };
   const room = Math.max(12, Math.floor(width / 9));

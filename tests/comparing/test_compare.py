@@ -1,0 +1,149 @@
+"""What `compare` returns: held to the functions of each metric and to sums of the test's own."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+
+import layerscope
+from layerscope import LayerscopeError, metrics
+from layerscope.reports.comparison_findings import best, headline, pairs
+
+
+def test_similarity_is_that_of_every_two_layers(three, deep):
+    found = layerscope.compare([three[0], deep], progress=False)
+    square = found.similarity(metric="cka")
+    assert list(square.index) == [0, 1, 2, 3] and list(square.columns) == list(range(7))
+    for a in square.index:
+        for b in square.columns:
+            wanted = float(metrics.cka(three[0].pooled(a), deep.pooled(b)))
+            assert square.loc[a, b] == pytest.approx(wanted, abs=1e-9)
+    assert found.similarities == ("cka",), "the widths differ: no cosine"
+    turned = found.similarity(1, 0)
+    assert turned.loc[5, 2] == square.loc[2, 5]
+
+
+def test_cosine_where_the_widths_are_equal(three):
+    found = layerscope.compare(three[:2], similarity="cosine_similarity", progress=False)
+    assert found.similarities == ("cosine_similarity",)
+    values = metrics.cosine_similarity(three[0].pooled(2), three[1].pooled(1))
+    assert found.similarity().loc[2, 1] == pytest.approx(float(np.mean(values.tolist())), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["cka_rbf", "svcca", "procrustes", "rsa", "pnka", "mutual_knn"])
+def test_any_similarity_of_the_family(three, deep, name):
+    found = layerscope.compare([three[0], deep], similarity=name, metrics="effective_rank", progress=False)
+    a, b = three[0].pooled(1), deep.pooled(4)
+    wanted = metrics.cka(a, b, kernel="rbf") if name == "cka_rbf" else getattr(metrics, name)(a, b)
+    assert found.similarity(metric=name).loc[1, 4] == pytest.approx(float(np.mean(np.asarray(wanted))), abs=1e-6)
+
+
+def test_the_smallest_distance_is_the_most_alike(three):
+    found = layerscope.compare(three[:2], similarity="angular_distance", metrics="effective_rank", progress=False)
+    square = found.similarity()
+    assert best(square, "angular_distance")[1] == (int(np.argmin(square.loc[1])), pytest.approx(square.loc[1].min()))
+    assert f"angular distance {square.loc[1:, 1:].min(axis=None):.2f};" in headline(pairs(found)[0])
+
+
+def test_differences_by_sample_are_paired(spoken):
+    found = layerscope.compare(spoken, progress=False)
+    runs = [layerscope.open_run(path) for path in spoken]
+    tables = [run.samples() for run in runs]
+    rows = found.table("difference")
+    for metric in ("prompt_entropy", "curvature"):
+        for layer in (0, 2):
+            a, b = (
+                t[(t["metric"] == metric) & (t["layer"] == layer) & (t["site"] == "raw")].set_index("sample")["value"]
+                for t in tables
+            )
+            gap = (b - a).dropna()
+            row = rows[(rows["metric"] == metric) & (rows["layer"] == layer) & (rows["site"] == "raw")].iloc[0]
+            assert row["value"] == pytest.approx(gap.mean(), abs=1e-6)
+            assert row["stderr"] == pytest.approx(gap.std() / math.sqrt(len(gap)), rel=1e-5)
+            assert (row["n"], row["n_skipped"], row["paired"]) == (len(gap), 40 - len(gap), True)
+            assert row["value"] == pytest.approx(row["value_b"] - row["value_a"])
+    assert found.table("difference")["metric"].eq("curvature").any() and len(gap) < 40, "some have no curvature"
+
+
+def test_differences_of_tables_combine_standard_errors(spoken):
+    found = layerscope.compare(spoken, metrics="saturated", progress=False)
+    row = found.table("difference").iloc[1]
+    a, b = (layerscope.open_run(path).table().query("metric == 'saturated'").set_index("layer") for path in spoken)
+    layer = row["layer"]
+    assert row["value"] == pytest.approx(b.loc[layer, "value"] - a.loc[layer, "value"])
+    assert row["stderr"] == pytest.approx(math.hypot(a.loc[layer, "stderr"], b.loc[layer, "stderr"]))
+    assert not row["paired"]
+
+
+def test_other_depths_stand_beside_each_other_by_percent(three, deep):
+    rows = layerscope.compare([three[0], deep], metrics="effective_rank", progress=False).table("difference")
+    assert list(zip(rows["layer"], rows["layer_b"], strict=True)) == [(0, 0), (1, 2), (2, 4), (3, 6)]
+    back = layerscope.compare([deep, three[0]], metrics="effective_rank", progress=False).table("difference")
+    assert list(zip(back["layer_b"], back["layer"], strict=True)) == [(0, 0), (1, 2), (2, 4), (3, 6)]
+    assert list(back["value"]) == pytest.approx([-value for value in rows["value"]])
+
+
+def test_a_sample_that_breaks_in_one_run_is_left_out_of_all(make, tmp_path):
+    data = tiny.rows(60, seed=4)
+    data[[7, 30], 0] = 1.0  # marks that make a block give NaN
+    whole, broken = make(tmp_path / "a", data), make(tmp_path / "b", data, breaks=2, seed=1)
+    with pytest.raises(LayerscopeError, match=r"N=60 in .* N=58 in"):
+        layerscope.compare([whole, broken], progress=False)
+    found = layerscope.compare([whole, broken], metrics="effective_rank", progress=False)
+    assert (found.n, found.left_out) == (58, 2) and "2 samples are broken" in found.notes[0]
+    kept = [i for i in range(60) if i not in (7, 30)]
+    wanted = float(metrics.cka(whole.pooled(3)[kept], broken.pooled(3)[kept]))
+    assert found.similarity(metric="cka").loc[3, 3] == pytest.approx(wanted, abs=1e-9)
+    assert set(found.table("similarity")["n_skipped"]) == {2}
+
+
+def test_a_series_is_put_in_the_order_of_its_steps(three):
+    found = layerscope.compare(three, progress=False)
+    assert found.series and [member.step for member in found.runs] == [3, 20, 100]
+    assert "the checkpoints are in the order of their steps" in found.notes
+    counterparts = found.table("counterpart")
+    rows = counterparts[(counterparts["metric"] == "cka") & (counterparts["layer"] == 2)]
+    by_pair = {(row["run"], row["run_b"]): row["value"] for row in rows.to_dict("records")}
+    low, middle, high = (found.runs[i].name for i in range(3))
+    of = {low: three[2], middle: three[1], high: three[0]}
+    assert set(by_pair) == {(low, high), (low, low), (middle, high), (middle, low), (high, high), (high, middle)}
+    for (a, b), value in by_pair.items():
+        assert value == pytest.approx(float(metrics.cka(of[a].pooled(2), of[b].pooled(2))), abs=1e-9)
+
+
+def test_runs_of_other_models_are_no_series(three, deep):
+    found = layerscope.compare([three[2], three[1], deep], progress=False)
+    assert not found.series and [member.step for member in found.runs] == [None] * 3
+    assert set(found.table("similarity")["run_b"]) == {member.name for member in found.runs[1:]}
+    with pytest.raises(LayerscopeError, match="every run is compared with the first"):
+        found.similarity(1, 2)
+
+
+def test_what_was_saved_is_what_is_opened(three, tmp_path):
+    found = layerscope.compare(three, out=tmp_path / "kept", progress=False)
+    again = layerscope.open_comparison(tmp_path / "kept")
+    pd.testing.assert_frame_equal(again.frame, found.frame)
+    assert (again.runs, again.n, again.notes, again.series) == (found.runs, found.n, found.notes, found.series)
+    (tmp_path / "kept" / "comparison.parquet").write_bytes(b"damaged")
+    with pytest.raises(LayerscopeError, match=r"comparison.parquet' is not what was written there: run layerscope"):
+        layerscope.open_comparison(tmp_path / "kept")
+    with pytest.raises(LayerscopeError, match="holds no comparison"):
+        layerscope.open_comparison(tmp_path)
+
+
+def test_poolings_that_no_two_runs_share_are_told(make, three, spoken, tmp_path):
+    found = layerscope.compare(spoken, pooling="last", metrics="dataset_entropy", progress=False)
+    assert set(found.table("difference")["pooling"]) == {"last"} == set(found.table("similarity")["pooling_b"])
+    assert found.similarity().loc[1, 1] == pytest.approx(
+        float(metrics.cka(*(layerscope.open_run(path).pooled(1, pooling="last") for path in spoken))), abs=1e-9
+    )
+
+
+def test_the_site_is_that_of_both(spoken):
+    found = layerscope.compare(spoken, site="normed", metrics="prompt_entropy", progress=False)
+    square = found.similarity()
+    a, b = (layerscope.open_run(path).pooled(1, "normed") for path in spoken)
+    assert list(square.index) == [0, 1, 2, "final"]
+    assert square.loc[1, 1] == pytest.approx(float(metrics.cka(a, b)), abs=1e-9)

@@ -1,0 +1,108 @@
+"""The verb as a person types it, on real runs of language models, and what becomes of its answer."""
+
+import json
+import re
+
+import pandas as pd
+import pytest
+from rich.console import Console
+from typed import cli  # noqa: F401
+
+import layerscope
+from layerscope.reports import comparison as terminal
+from layerscope.reports.figures import draw
+from layerscope.reports.page import report
+
+
+def printed(found, width=120):
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    terminal.show(found, console)
+    return console.export_text()
+
+
+def content(page):
+    text = page.read_text("utf-8")
+    found = re.search(r'<script type="application/json" id="content">(.*?)</script>', text, re.S)
+    return json.loads(found.group(1)), text
+
+
+def test_the_answer_is_printed_first_and_kept(cli, spoken, tmp_path):  # noqa: F811
+    done = cli("compare", *spoken, "--out", tmp_path / "both", "--csv", tmp_path / "all.csv")
+    assert done.status == 0, done.err
+    assert re.match(r"Most alike: (layer \d|the final layer) of \S+ and .* CKA \d\.\d\d; the last layers", done.out)
+    square = layerscope.open_comparison(tmp_path / "both").similarity()
+    best = square.loc[1].astype(float).idxmax()
+    row = next((line for line in done.out.splitlines() if re.match(r" {5}1 ", line)), done.out)
+    assert row.endswith(f"{best} ({square.loc[1, best]:.2f})")
+    assert len(pd.read_csv(tmp_path / "all.csv")) == len(layerscope.open_comparison(tmp_path / "both").frame)
+    assert (tmp_path / "both/report.html").is_file() and f"page: {tmp_path / 'both/report.html'}" in done.out
+
+
+def test_json_has_every_row(cli, spoken):  # noqa: F811
+    done = cli("compare", *spoken, "--metrics", "prompt_entropy,saturated", "--json")
+    told = json.loads(done.out)
+    assert {row["kind"] for row in told["rows"]} == {"similarity", "difference", "value"}
+    assert [run["depth"] for run in told["runs"]] == [3, 3] and told["n"] == 40
+    final = [row for row in told["rows"] if row["kind"] == "difference" and row["metric"] == "saturated"]
+    assert final and all(row["value"] is not None and row["paired"] is False for row in final)
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (("--similarity", "nonsense"), "--similarity 'nonsense' does not exist: choose "),
+        (("--csv", "numbers.txt"), "--csv 'numbers.txt' is no name of a table: let it end in .csv"),
+    ],
+)
+def test_a_mistake_is_one_line(cli, spoken, given, line):  # noqa: F811
+    done = cli("compare", *spoken, *given)
+    assert done.status == 2 and done.line.startswith(line)
+    assert cli("compare", spoken[0]).line == "compare needs two runs or more: layerscope compare RUN_A RUN_B"
+
+
+def test_a_narrow_window_shades_what_it_cannot_print(three, deep):
+    found = layerscope.compare([three[0], deep], progress=False)
+    wide, narrow = printed(found), printed(found, 40)
+    assert f"{found.similarity().loc[2, 3]:.2f}" in wide and "from 0 to 1" not in wide
+    assert "from 0 to 1" in narrow
+
+
+def test_a_series_tells_what_changes_most(three):
+    found = layerscope.compare(three, progress=False)
+    text = printed(found)
+    rows = found.table("counterpart").query("metric == 'cka' and run == @found.runs[0].name")
+    rows = rows[rows["run_b"] == found.runs[-1].name]
+    least = rows.loc[rows["value"].idxmin()]
+    assert text.startswith(f"From the first to the last checkpoint layer {least['layer']} changes most: CKA ")
+    assert "CKA to the last checkpoint" in text and re.search(r"layer +3 +20 +100", text)
+
+
+def test_the_page_holds_maps_differences_and_checkpoints(three, tmp_path):
+    found = layerscope.compare(three, out=tmp_path / "kept", progress=False)
+    page = report(tmp_path / "kept")
+    assert page == tmp_path / "kept/report.html"
+    told, text = content(page)
+    by_title = {figure["title"]: figure for figure in told["figures"]}
+    rectangle = by_title["CKA of layers across runs"]
+    assert [choice["run"] for choice in rectangle["choices"]] == [0, 1]
+    square = found.similarity(0, 1)
+    assert rectangle["choices"][0]["values"][2] == pytest.approx(list(square.loc[2]), abs=1e-5)
+    assert rectangle["choices"][0]["best"][2] == list(square.columns).index(square.loc[2].idxmax())
+    line = by_title["Effective rank: difference"]["lines"][1]
+    rows = found.table("difference").query("metric == 'effective_rank' and run_b == @found.runs[2].name")
+    assert line["raw"] == pytest.approx(list(rows["value"])) and line["stderr"] == [None] * 4
+    course = by_title["Effective rank by checkpoint"]["choices"][0]
+    assert course["steps"] == ["3", "20", "100"]
+    values = found.table("value").query("metric == 'effective_rank' and layer == 1")
+    assert course["values"][1] == pytest.approx(list(values["value"]), rel=1e-4)
+    assert by_title["CKA to the checkpoint before"]["choices"][0]["steps"] == ["20", "100"]
+    assert "<h2>Compared</h2>" in text and "3 checkpoints compared" in text
+
+
+def test_figures_are_drawn(three, tmp_path):
+    found = layerscope.compare(three, metrics="effective_rank", similarity="cka", progress=False)
+    names = {path.stem for path in draw([], tmp_path, comparisons=[found])}
+    assert names == {
+        f"{name}{size}" for name in ("compared_cka", "differences", "checkpoints") for size in ("", "-column")
+    }
+    assert all(path.stat().st_size > 1000 for path in tmp_path.iterdir())
