@@ -41,8 +41,8 @@ def _row_norms(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor]:
     norms = [
         torch.empty(side.layers, side.count, dtype=torch.float64, device=side.scale.device) for side in (left, right)
     ]
-    for span, sides in zip(left.spans, in_pairs(left, right), strict=True):
-        for kept, rows in zip(norms, sides, strict=True):
+    for span, blocks in zip(left.spans, in_pairs(left, right), strict=True):
+        for kept, rows in zip(norms, blocks, strict=True):
             # Laid down at once: small results among large blocks would keep their memory from being used again.
             kept[:, span] = torch.linalg.vector_norm(rows, dim=-1).square()
     return norms[0], norms[1]
