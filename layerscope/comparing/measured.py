@@ -85,8 +85,8 @@ class PerSample:
         values = self._scalars.get((*entry.key, column.site))
         if values is None:
             return None
-        place = column.layer - (self.side.depth + 1 - len(values))  # after the norm only the last layer is there
-        return values[place].double().numpy() if 0 <= place < len(values) else None
+        layers = self.side.run.layers_at(column.site)
+        return values[layers.index(column.layer)].double().numpy() if column.layer in layers else None
 
     def _read(self) -> dict[tuple[str, str | None, str], Tensor]:
         folder = self.side.run.folder

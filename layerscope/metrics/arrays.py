@@ -23,14 +23,14 @@ def as_tensor(values: Array, name: str, dims: int = 0) -> Tensor:
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
-def as_finite64(values: Array, name: str, dims: int = 2) -> Tensor:
-    """Return `values` as a finite float64 tensor, for statistics over a whole data set.
+def as_finite(values: Array, name: str, dims: int = 2) -> Tensor:
+    """Return `values` as a finite float32 or float64 tensor, whichever holds them.
 
     Raises `LayerscopeError` where `values` has too few dimensions, no element, or a NaN or infinity.
     """
     tensor = _read(values)
-    # At once to float64: integers above 2^24 do not survive float32.
-    tensor = as_tensor(tensor.double(), name, dims)
+    # Integers above 2^24 do not survive float32.
+    tensor = as_tensor(tensor if tensor.is_floating_point() else tensor.double(), name, dims)
     if tensor.numel() == 0:
         raise LayerscopeError(f"{name} is empty (shape {tuple(tensor.shape)}): give at least one row")
     # The sum of all is one fast reading, and not finite where any of them is not.
@@ -38,6 +38,11 @@ def as_finite64(values: Array, name: str, dims: int = 2) -> Tensor:
         bad = int((~torch.isfinite(tensor)).sum())
         raise LayerscopeError(f"{name} holds {bad} NaN or infinite values: drop or repair those rows first")
     return tensor
+
+
+def as_finite64(values: Array, name: str, dims: int = 2) -> Tensor:
+    """Return `values` as a finite float64 tensor, for statistics over a whole data set; errors are those above."""
+    return as_finite(values, name, dims).double()
 
 
 def as_pair64(a: Array, b: Array, names: tuple[str, str], dims: int = 2) -> tuple[Tensor, Tensor]:

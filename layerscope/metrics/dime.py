@@ -34,7 +34,6 @@ def dime(
             f"a has shape {tuple(first.shape)} and b {tuple(second.shape)}: give equal leading dimensions"
         )
     pairs = zip(_items(first), _items(second), strict=True)
-    # One item at a time: P + 1 joint Grams of N x N are enough to hold.
     return as_result(torch.stack([_difference(x, y, alpha, orders) for x, y in pairs]).reshape(lead))
 
 
@@ -45,12 +44,16 @@ def _items(rows: Tensor) -> Tensor:
 def _difference(a: Tensor, b: Tensor, alpha: float, orders: Tensor) -> Tensor:
     rows_a, rows_b = unit_rows(a), unit_rows(b)
     gram_a, gram_b = rows_a @ rows_a.mT, rows_b @ rows_b.mT
-    joint = [gram_a * gram_b] + [gram_a * gram_b[order][:, order] for order in orders]
-    if alpha == 2.0:
-        entropies = torch.stack([collision_entropy(k) for k in joint])
-    else:
-        entropies = torch.stack([entropy_of_spectrum(s, alpha) for s in eigenvalues(joint)])
-    return entropies[1:].mean() - entropies[0]
+    paired = torch.arange(len(gram_b), device=gram_b.device)
+    entropies = []
+    # As many joint Grams at a time as there are threads for their eigenvalues: all of them would take N x N each.
+    for some in torch.split(torch.cat([paired[None], orders]), torch.get_num_threads()):
+        joint = [gram_a * gram_b[order][:, order] for order in some]
+        if alpha == 2.0:
+            entropies += [collision_entropy(k) for k in joint]
+        else:
+            entropies += [entropy_of_spectrum(s, alpha) for s in eigenvalues(joint)]
+    return torch.stack(entropies[1:]).mean() - entropies[0]
 
 
 def _orders(permutations: int | npt.NDArray[np.integer] | Tensor, count: int, seed: int) -> Tensor:

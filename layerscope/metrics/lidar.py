@@ -2,8 +2,11 @@ import torch
 from torch import Tensor
 
 from layerscope.errors import LayerscopeError
-from layerscope.metrics.arrays import Array, as_finite64, as_result
-from layerscope.metrics.spectrum import eigenvalues, entropy_of_spectrum, small_gram, symmetric_product
+from layerscope.metrics.arrays import Array, as_finite, as_result, centred
+from layerscope.metrics.spectrum import add_product, eigenvalues, entropy_of_spectrum, mirrored, small_gram
+
+_ROWS = 512
+"""Views taken at a time: their float64 copies stay in the cache, and memory in bounds."""
 
 
 def lidar(views: Array, delta: float = 1e-4, eps: float = 0.0) -> float | Tensor:
@@ -17,7 +20,7 @@ def lidar(views: Array, delta: float = 1e-4, eps: float = 0.0) -> float | Tensor
 
     Source: Thilak et al. 2024, LiDAR: sensing linear probing performance.
     """
-    states = as_finite64(views, "views", 3)
+    states = as_finite(views, "views", 3)
     samples, copies, width = states.shape[-3:]
     if samples < 2 or copies < 2:
         raise LayerscopeError(
@@ -25,20 +28,29 @@ def lidar(views: Array, delta: float = 1e-4, eps: float = 0.0) -> float | Tensor
         )
     if not delta > 0 or eps < 0:
         raise LayerscopeError(f"delta={delta}, eps={eps}: give delta above 0 and eps of at least 0")
-    spread = _discriminant_eigenvalues(states, delta)
+    items = states.reshape(-1, samples, copies, width)
+    spread = torch.stack([_discriminant_eigenvalues(item, delta) for item in items]).reshape(*states.shape[:-3], -1)
     rank = min(width, samples - 1)
     spread = torch.nn.functional.pad(spread[..., -rank:], (width - rank, 0)) + eps
     return as_result(entropy_of_spectrum(spread).exp())
 
 
 def _discriminant_eigenvalues(states: Tensor, delta: float) -> Tensor:
-    """Return the eigenvalues of L^-1 S_b L^-T, S_w = L L^T, which are those of S_w^-1/2 S_b S_w^-1/2."""
-    samples, copies, width = states.shape[-3:]
-    means = states.mean(-2)
-    residuals = (states - means[..., None, :]).flatten(-3, -2)
-    within = symmetric_product(residuals) / (samples * (copies - 1))
-    within.diagonal(dim1=-2, dim2=-1).add_(delta)
-    between = (means - means.mean(-2, keepdim=True)).mT / (samples - 1) ** 0.5
+    """Return the eigenvalues of L^-1 S_b L^-T, S_w = L L^T, which are those of S_w^-1/2 S_b S_w^-1/2.
+
+    `states` is `[N, q, D]`.
+    """
+    samples, copies, width = states.shape
+    means = torch.empty(samples, width, dtype=torch.float64, device=states.device)
+    within = torch.zeros(width, width, dtype=torch.float64, device=states.device)
+    step = max(1, _ROWS // copies)
+    for low in range(0, samples, step):
+        block = states[low : low + step].double()
+        means[low : low + step] = block.mean(1)
+        add_product(within, (block - means[low : low + step, None]).flatten(0, 1))
+    within = mirrored(within) / (samples * (copies - 1))
+    within.diagonal().add_(delta)
+    between = centred(means).mT / (samples - 1) ** 0.5
     factor = torch.linalg.cholesky(within)
     whitened = torch.linalg.solve_triangular(factor, between, upper=False)
     return eigenvalues([small_gram(whitened)])[0]

@@ -10,6 +10,8 @@ from layerscope.metrics.arrays import check_choice
 
 # Below this many multiplications an eigenvalue call is over before a thread has started.
 _WORTH_THREADS = 4e6
+# From this width on, half of a symmetric product is worth leaving out.
+_WIDE = 512
 # Matrices this large keep one worker busy each; smaller ones travel in batches.
 _LARGE = 256
 
@@ -70,16 +72,34 @@ def entropy_limit(normalization: str | None, rows: int | Tensor, columns: int) -
 def symmetric_product(rows: Tensor) -> Tensor:
     """Return `rows.T @ rows` `[..., D, D]` of `[..., N, D]`, by upper blocks and mirror images where wide."""
     width = rows.shape[-1]
-    if width < 512:
+    if width < _WIDE:
         return rows.mT @ rows
-    # BLAS has a rank-k update that torch does not expose; four strips save 3/8 of the multiplications.
     product = rows.new_empty(*rows.shape[:-2], width, width)
-    cuts = [width * i // 4 for i in range(5)]
-    for low, high in zip(cuts, cuts[1:], strict=False):
-        strip = rows[..., low:high].mT @ rows[..., low:]
-        product[..., low:high, low:] = strip
-        product[..., low:, low:high] = strip.mT
-    return product
+    for strip in _strips(width):
+        product[..., strip, strip.start :] = rows[..., strip].mT @ rows[..., strip.start :]
+    return mirrored(product)
+
+
+def add_product(total: Tensor, rows: Tensor) -> None:
+    """Add `rows.T @ rows` of `[N, D]` to `total` `[D, D]` in place, on and above its diagonal; see `mirrored`."""
+    for strip in _strips(rows.shape[-1]):
+        total[strip, strip.start :].addmm_(rows[:, strip].mT, rows[:, strip.start :])
+
+
+def mirrored(total: Tensor) -> Tensor:
+    """Return matrices `[..., D, D]`, in place, with what stands above the diagonal below it too."""
+    for strip in _strips(total.shape[-1]):
+        total[..., strip.stop :, strip] = total[..., strip, strip.stop :].mT
+    return total
+
+
+def _strips(width: int) -> list[slice]:
+    """Return the strips of columns by which a symmetric product is made.
+
+    BLAS has a rank-k update that torch does not expose; four strips save 3/8 of the multiplications.
+    """
+    cuts = [width * i // 4 for i in range(5)] if width >= _WIDE else [0, width]
+    return [slice(low, high) for low, high in zip(cuts, cuts[1:], strict=False)]
 
 
 def small_gram(rows: Tensor) -> Tensor:

@@ -102,7 +102,7 @@ def test_a_sample_has_the_same_views_whatever_else_is_drawn(tmp_path) -> None:
     model = find_layers(loaded, "text", corpus.samples[:3], Override(), max_length=None, prompt="")
 
     def views(corpus, seed: int = 0) -> dict[str, str]:
-        options = options_from("default", "all", 1.0, "auto", None, seed=seed)
+        options = options_from("default", "all", 1.0, "auto", None, None, seed=seed)
         job = Job(model, corpus, options, vectors_for(model, "auto"))
         return {corpus.names[i]: view_of(job, i, 1) for i in range(len(corpus))}
 
