@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from layerscope.errors import LayerscopeError, choices, near
+from layerscope.inputs.corpus import count
 from layerscope.models.chains import candidates, has_every_token
 from layerscope.models.forward import Inputs, forward, is_out_of_memory
 from layerscope.models.stages import differ_in_width
@@ -43,14 +44,21 @@ class Stack:
 class SeveralParts(LayerscopeError):
     """A model with several stacks of blocks, and none of them named."""
 
+    def __init__(self, parts: list[str], told: str = "") -> None:
+        super().__init__(
+            told or f"this model has several stacks of blocks: choose one with --part {' or '.join(parts)}"
+        )
+        self.parts = parts
+
+
+class SeveralWidths(SeveralParts):
+    """A hierarchical model, whose stages differ in width, and none of them named."""
+
     def __init__(self, stacks: list[Stack]) -> None:
-        self.parts = [stack.part for stack in stacks]
-        if stacks[0].part != STAGE.format(1):
-            told = f"this model has several stacks of blocks: choose one with --part {' or '.join(self.parts)}"
-        else:
-            sizes = ", ".join(f"{s.part} ({s.depth} layers of {s.width})" for s in stacks)
-            told = f"the layers of this model differ in width: choose one of its stages with --part, {sizes}"
-        super().__init__(told)
+        sizes = ", ".join(f"{s.part} ({count(s.depth, 'layer')} of {s.width})" for s in stacks)
+        self.differ = f"the layers of this model differ in width, {sizes}"
+        told = f"{self.differ.replace(', ', ': choose one of its stages with --part, ', 1)}"
+        super().__init__([stack.part for stack in stacks], told)
 
 
 def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) -> list[tuple[Stack, list[Call]]]:
@@ -81,7 +89,7 @@ def choose(stacks: list[Stack], part: str | None) -> Stack:
     if part is None:
         if len(stacks) == 1:
             return stacks[0]
-        raise SeveralParts(stacks)
+        raise SeveralWidths(stacks) if stacks[0].part == STAGE.format(1) else SeveralParts(names)
     for stack in stacks:
         if part == stack.part or stack.blocks[0].startswith(part + "."):
             return stack

@@ -11,8 +11,10 @@ from torch import Tensor
 from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from layerscope.errors import LayerscopeError
 from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
+from layerscope.models.stack import SeveralWidths
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
 from layerscope.training.guard import Guard, check_options
@@ -139,7 +141,10 @@ def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
     """Return a model with its layers found by samples that are made up."""
     modality, samples = made_up_samples(model)
     loaded = load(model, LoadOptions(), processor)
-    return find_layers(loaded, modality, samples, Override(part), max_length=None, prompt="")
+    try:
+        return find_layers(loaded, modality, samples, Override(part), max_length=None, prompt="")
+    except SeveralWidths as several:
+        raise LayerscopeError(f"{several.differ}: one head reads layers of one width") from several
 
 
 @torch.no_grad()

@@ -128,7 +128,7 @@ class Mine(hf.BertModel):
                     hf.SwinConfig(image_size=32, patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 2])
                 )
             ),
-            "SwinModel cannot be cut at layer 1 as a standard checkpoint: no number in its config sets how many blocks",
+            "the layers of this model differ in width: choose one of its stages with --part, stage-1",
         ),
     ],
     ids=["plain", "own class", "hierarchical"],

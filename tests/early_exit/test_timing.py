@@ -68,8 +68,8 @@ def test_every_stage_is_measured_at_every_size() -> None:
     assert times.tokens[-1] == lengths.max()
     assert len(times.tokens) == 3
     for stage in STAGES:
-        # what checks and leaving add to blocks as tiny as these is noise, and may be less than nothing
-        assert (times.seconds[stage] > 0).mean() > (0.5 if stage in ("check", "leave") else 0.999), stage
+        # what checks and leaving add to blocks as tiny as these is noise, and may be nothing
+        assert (times.seconds[stage] >= 0).all() and (stage in ("check", "leave") or times.seconds[stage].all()), stage
     assert times.seconds["block"][-1, -1] > times.seconds["block"][0, 0]
     assert Times.from_dict(times.as_dict()).as_dict() == times.as_dict()
     assert {title: done == total for title, (done, total) in bars.steps.items()} == {

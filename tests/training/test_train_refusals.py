@@ -114,10 +114,11 @@ CASES = [
      "--max-length 1 has no room for text beside the tokenizer's 2 special tokens: give 3 or more"),
     (["gpt2", "--train", "line.txt"], "line has one sample: nothing can be held out, give --eval"),
     (["swin.json", "--train", "photos", "--from-config"],
-     "layers differ in width: swin.encoder.layers.0 turns 8 features into 16, swin.encoder.layers.1 gives 16; one head "
-     "reads layers of one width"),
-    (["swin.json", "--train", "photos", "--from-config", "--baseline-depths", "1"],
-     "--baseline-depths: this model has one layer, and no model is shallower"),
+     "the layers of this model differ in width, stage-1 (1 layer of 8), stage-2 (1 layer of 16): one head reads layers "
+     "of one width"),
+    (["swin.json", "--train", "photos", "--from-config", "--part", "stage-2"],
+     "layers differ in width: swin.encoder.layers.0.blocks.0 turns 8 features into 8, swin.encoder.layers.1.blocks.0 "
+     "gives 16; one head reads layers of one width"),
     (["bare.json", "--train", "novel.txt", "--from-config"],
      "'{place}' has no tokenizer that can be loaded: save it beside the model, or name one with --processor"),
     (["three", "--train", "numbers.csv"],
