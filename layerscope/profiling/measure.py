@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import torch
@@ -15,6 +17,7 @@ from layerscope.models.forward import Inputs
 from layerscope.models.pooling import pool
 from layerscope.profiling.job import Job
 from layerscope.runs.folder import packed
+from layerscope.runs.states import OWN, PROJECTED
 
 NORMS = {"norm_mean": "mean", "norm_median": "median", "norm_max": "maximum", "sink_share": "sink_share"}
 """Metrics of token norms, and what each is called where they are computed."""
@@ -26,7 +29,8 @@ Prompts = tuple[str, int | None]
 class BatchMeasure:
     """Visits every layer of one batch; `tensors` holds the result, keyed as in a shard.
 
-    Keys: `raw.mean` and so on [L+1, B, D]; `prompt_entropy.alpha=1.raw` and other per-sample values [L+1, B], where of
+    Keys: `raw.mean` and so on [L+1, B, D]; `projected.own` [L+1, B, P] where there is a shared space;
+    `prompt_entropy.alpha=1.raw` and other per-sample values [L+1, B], where of
     a sub-layer's site there is a row for each layer that has it;
     `broken` [B], the first layer of a sample that is not finite, or −1.
     """
@@ -62,6 +66,10 @@ class BatchMeasure:
             self.means.append(pool(tokens, mask, "mean"))  # sees every token, so that no NaN goes unseen
         if kept:
             self._token_metrics(site, tokens, mask, used)
+        if site == "raw" and self.model.projection is not None:
+            vectors = self.model.projection.vectors(tokens, replace(self.inputs, mask=mask))
+            self._keep(f"{PROJECTED}.{OWN}", vectors)
+            self.inside.append((layer, vectors))
         if self.original and site == "raw" and self._reads():
             self.lens_states.append(self._lens_rows(tokens))
 
