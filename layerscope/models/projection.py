@@ -30,17 +30,22 @@ class Projection:
     blind: bool = False
 
     def vectors(self, states: Tensor, inputs: Inputs) -> Tensor:
-        """Return the float32 vectors [B, P] of the states [B, T, D] of one layer.
+        """Return the float32 vectors [B, P] of the states [B, T, D] of one layer."""
+        return self.layers(states[None], inputs)[0]
 
-        Samples of one length go together, without padding: some towers pool the last position, whatever stands there.
+    def layers(self, states: Tensor, inputs: Inputs) -> Tensor:
+        """Return the float32 vectors [K, B, P] of the states [K, B, T, D] of some layers.
+
+        Samples of one length go together, at all these layers, without padding: some towers pool the last position,
+        whatever stands there.
         """
-        if inputs.mask is None or bool(inputs.mask.all()):
-            return self._run(states, inputs)
-        lengths = inputs.mask.sum(1)
-        found = torch.empty(len(states), self.width, device=states.device)
-        for length in sorted(set(lengths.tolist())):
-            rows = (lengths == length).nonzero()[:, 0]
-            found[rows] = self._run(states[rows, :length], rows_of(inputs, rows))
+        layers, samples, most = states.shape[:3]
+        lengths = [most] * samples if inputs.mask is None else inputs.mask.sum(1).tolist()
+        found = torch.empty(layers, samples, self.width, device=states.device)
+        for length in sorted(set(lengths)):
+            rows = torch.tensor([i for i in range(samples) if lengths[i] == length], device=states.device)
+            run = self._run(states[:, rows, :length].flatten(0, 1), rows_of(inputs, rows.repeat(layers)))
+            found[:, rows] = run.view(layers, len(rows), -1)
         return found
 
     def _run(self, states: Tensor, inputs: Inputs) -> Tensor:

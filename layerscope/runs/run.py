@@ -139,7 +139,7 @@ class Run:
         if rows.empty:
             known = list(table["metric"].unique())
             raise LayerscopeError(f"metric {name!r} is not in this run{near(name, known)}: it has {', '.join(known)}")
-        if site == PROJECTED and pooling is None:
+        if site == PROJECTED and pooling is None and self.projected:
             pooling = OWN
         for column, wanted in (("variant", variant), ("pooling", pooling)):
             rows = _chosen(rows, column, wanted)
@@ -174,7 +174,7 @@ class Run:
         if site == "final":
             site, layer = self.final, self.depth
         inside, layer = sublayers_in(self.info), layer % (self.depth + 1)
-        if site not in (known := [*self.info["model"]["sites"], *inside, *[PROJECTED][: len(self.projected)]]):
+        if site not in (known := [*self.info["model"]["sites"], *inside, *{c.site for c in self.projected}]):
             raise LayerscopeError(f"site {site!r} is not in this run: it has {', '.join(known)}")
         if layer not in inside.get(site, [layer]):
             raise LayerscopeError(f"layer {layer} has no {site}: layers {', '.join(map(str, inside[site]))} have it")
