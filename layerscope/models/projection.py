@@ -44,12 +44,12 @@ class Projection:
         found = torch.empty(layers, samples, self.width, device=states.device)
         for length in sorted(set(lengths)):
             rows = torch.tensor([i for i in range(samples) if lengths[i] == length], device=states.device)
-            run = self._run(states[:, rows, :length].flatten(0, 1), rows_of(inputs, rows.repeat(layers)))
+            own = rows_of(inputs, rows[:1] if self.blind else rows.repeat(layers))
+            run = self._run(states[:, rows, :length].flatten(0, 1), own)
             found[:, rows] = run.view(layers, len(rows), -1)
         return found
 
     def _run(self, states: Tensor, inputs: Inputs) -> Tensor:
-        inputs = rows_of(inputs, slice(1)) if self.blind else inputs
         with bypassed(self.module, self.stack, states):
             found = embedded(self.module, self.modality, inputs)
         if found is None:
