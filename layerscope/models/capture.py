@@ -18,7 +18,8 @@ from layerscope.models.sublayers.place import Place, Tap, as_state
 Visit = Callable[[int, str, Tensor], None]
 """Called as visit(layer, site, tokens[B, T, D]), layers 0..L in order, site "raw" then, with a norm, "normed".
 
-Sub-layers, where they are asked for, come before the layer that their block gives."""
+Sub-layers, where they are asked for, come before the layer that their block gives. A visit may run the model itself
+with its blocks bypassed: of that nothing is visited."""
 
 
 class _Enough(Exception):
@@ -43,26 +44,24 @@ def capture(
     # a model may fill a text up to whole windows of its own
     length = inputs.named["input_ids"].shape[1] if "input_ids" in inputs.named else None
     calls = 0
-    inside = _Inside(visit, taps)
-
-    def show(layer: int, state: Tensor) -> None:
-        hidden = state[:, :length] if state.ndim == 3 else state
-        visit(layer, "raw", hidden)
-        if norm is not None:
-            visit(layer, "normed", norm(hidden))
+    layers, inside = _Layers(visit, norm, length), _Inside(visit, taps)
 
     def before(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        if layers.visited:
+            return
         state = _state((*args, *kwargs.values()))
         if calls == 0:
-            show(0, state)
+            layers.show(0, state)
             if last == 0:
                 raise _Enough
         inside.enter(calls + 1, state.shape)
 
     def after(_: nn.Module, __: object, output: object) -> None:
         nonlocal calls
+        if layers.visited:
+            return
         calls += 1
-        show(calls, _state(output))
+        layers.show(calls, _state(output))
         if calls == last:
             raise _Enough
 
@@ -79,6 +78,21 @@ def capture(
         for handle in handles:
             handle.remove()
     raise RuntimeError(f"the model ran {calls} blocks where its probe ran {stack.depth}")
+
+
+class _Layers:
+    """Visits the layers, raw and normed; `visited` while one is, when the model may run in the visit itself."""
+
+    def __init__(self, visit: Visit, norm: nn.Module | None, length: int | None) -> None:
+        self.visit, self.norm, self.length, self.visited = visit, norm, length, False
+
+    def show(self, layer: int, state: Tensor) -> None:
+        self.visited = True
+        hidden = state[:, : self.length] if state.ndim == 3 else state
+        self.visit(layer, "raw", hidden)
+        if self.norm is not None:
+            self.visit(layer, "normed", self.norm(hidden))
+        self.visited = False
 
 
 class _Inside:

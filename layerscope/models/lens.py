@@ -55,7 +55,7 @@ class Lens:
         if not padless or len(states) == 1:
             return self._run(states, inputs)
         # without a pad token a classifier on a decoder takes one sample at a time
-        rows = [_row(inputs, i) for i in range(len(states))]
+        rows = [rows_of(inputs, slice(i, i + 1)) for i in range(len(states))]
         cut = [s[: r.mask.shape[1]] if r.mask is not None else s for s, r in zip(states, rows, strict=True)]
         return torch.cat([self._run(s[None], r) for s, r in zip(cut, rows, strict=True)])
 
@@ -141,16 +141,14 @@ def _packed(inputs: Inputs, n: int, states: Tensor) -> Inputs:
     return Inputs(named)
 
 
-def _row(inputs: Inputs, i: int) -> Inputs:
-    """Return sample `i` alone, without its padding."""
-    length = None if inputs.mask is None else int(inputs.mask[i].sum())
-    width = None if inputs.mask is None else inputs.mask.shape[1]  # raw sound is longer than its mask of frames
-    named = {
-        k: v[i : i + 1, :length] if v.ndim == 2 and v.shape[1] == width else v[i : i + 1]
-        for k, v in inputs.named.items()
-    }
-    mask = None if inputs.mask is None else inputs.mask[i : i + 1, :length]
-    return Inputs(named, None if inputs.positional is None else inputs.positional[i : i + 1], mask)
+def rows_of(inputs: Inputs, rows: slice | Tensor) -> Inputs:
+    """Return samples of one length without the others, and without padding."""
+    real = None if inputs.mask is None else inputs.mask[rows]
+    length = None if real is None else int(real[0].sum())
+    width = None if real is None else real.shape[1]  # raw sound is longer than its mask of frames
+    named = {k: v[rows, :length] if v.ndim == 2 and v.shape[1] == width else v[rows] for k, v in inputs.named.items()}
+    mask = None if real is None else real[:, :length]
+    return Inputs(named, None if inputs.positional is None else inputs.positional[rows], mask)
 
 
 @torch.inference_mode()
@@ -170,7 +168,7 @@ def find_lens(
     """
     if stack.entry:
         return None, None
-    batch, inputs = inputs, _row(inputs, 0)
+    batch, inputs = inputs, rows_of(inputs, slice(1))
     cut = any(inputs.named[name].shape[1:] != value.shape[1:] for name, value in batch.named.items())
     length = inputs.mask.shape[1] if cut and inputs.mask is not None and last.ndim == 3 else last.shape[1]
     last, final = last[:1, :length], final[:1, :length]
@@ -235,7 +233,7 @@ def token_read(read: Callable[[Tensor, Inputs], Tensor], last: Tensor, inputs: I
     """
     if last.ndim == 2:
         return "mean"
-    alone = _row(inputs, 0)
+    alone = rows_of(inputs, slice(1))
     length = last.shape[1] if alone.mask is None else alone.mask.shape[1]
     states = last[:1, :length]
     own = read(states, alone)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import torch
@@ -13,11 +15,16 @@ from layerscope.metrics.norms import is_sink, summary
 from layerscope.metrics.prompt_entropy import entropy_of_grams, gram_side, token_gram
 from layerscope.models.forward import Inputs
 from layerscope.models.pooling import pool
+from layerscope.models.projection import Projection
 from layerscope.profiling.job import Job
 from layerscope.runs.folder import packed
+from layerscope.runs.states import OWN, PROJECTED
 
 NORMS = {"norm_mean": "mean", "norm_median": "median", "norm_max": "maximum", "sink_share": "sink_share"}
 """Metrics of token norms, and what each is called where they are computed."""
+
+HELD = 1 << 24
+"""Numbers of the states that wait for their projection, unless one layer alone has more."""
 
 Prompts = tuple[str, int | None]
 """A site, and how many of each sample's first tokens are meant; None is all."""
@@ -26,7 +33,8 @@ Prompts = tuple[str, int | None]
 class BatchMeasure:
     """Visits every layer of one batch; `tensors` holds the result, keyed as in a shard.
 
-    Keys: `raw.mean` and so on [L+1, B, D]; `prompt_entropy.alpha=1.raw` and other per-sample values [L+1, B], where of
+    Keys: `raw.mean` and so on [L+1, B, D]; `projected.own` [L+1, B, P] where there is a shared space;
+    `prompt_entropy.alpha=1.raw` and other per-sample values [L+1, B], where of
     a sub-layer's site there is a row for each layer that has it;
     `broken` [B], the first layer of a sample that is not finite, or −1.
     """
@@ -44,6 +52,7 @@ class BatchMeasure:
         self.sides: dict[Prompts, str] = {}
         self.means: list[Tensor] = []
         self.inside: list[tuple[int, Tensor]] = []
+        self.unprojected: list[Tensor] = []
         self.lens_states: list[Tensor] = []
         self.masked: tuple[()] | tuple[Tensor | None] = ()
 
@@ -62,6 +71,8 @@ class BatchMeasure:
             self.means.append(pool(tokens, mask, "mean"))  # sees every token, so that no NaN goes unseen
         if kept:
             self._token_metrics(site, tokens, mask, used)
+        if site == "raw" and self.model.projection is not None:
+            self._project(self.model.projection, layer, tokens, mask)
         if self.original and site == "raw" and self._reads():
             self.lens_states.append(self._lens_rows(tokens))
 
@@ -87,6 +98,17 @@ class BatchMeasure:
 
     def _keep(self, key: str, vectors: Tensor) -> None:
         self.pooled.setdefault(key, []).append(vectors)
+
+    def _project(self, projection: Projection, layer: int, tokens: Tensor, mask: Tensor | None) -> None:
+        """Hold some layers back, as many as take little memory: each run through the model's end has its price."""
+        self.unprojected.append(tokens.clone())  # a block may change its input in place
+        if layer < self.model.stack.depth and (len(self.unprojected) + 1) * tokens.numel() <= HELD:
+            return
+        vectors = projection.layers(torch.stack(self.unprojected), replace(self.inputs, mask=mask))
+        first = layer + 1 - len(self.unprojected)
+        self.inside += [(first + i, found) for i, found in enumerate(vectors)]
+        self.pooled.setdefault(f"{PROJECTED}.{OWN}", []).extend(vectors)
+        self.unprojected.clear()
 
     def _token_metrics(self, site: str, tokens: Tensor, mask: Tensor | None, used: Tensor | None) -> None:
         """`mask` marks the real tokens, `used` those of them that are no sinks left out."""

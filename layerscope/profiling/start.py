@@ -82,7 +82,12 @@ def _bytes(plan: pd.DataFrame, job: Job) -> int:
     kept = len(plan) * len(vectors.poolings) + int((plan["view"] == 0).sum()) * len(vectors.pairs)
     states = kept * (model.stack.depth + 1) * len(model.sites)
     states += len(plan) * len(vectors.poolings) * len(model.sublayers.taps)
-    return states * (2 * model.stack.width + 4 if job.options.store_dtype == "float16" else 4 * model.stack.width)
+    numbers = states * model.stack.width
+    if model.projection is not None:
+        projected = len(plan) * (model.stack.depth + 1)
+        states, numbers = states + projected, numbers + projected * model.projection.width
+    # in half precision each vector has its norm beside it
+    return 2 * numbers + 4 * states if job.options.store_dtype == "float16" else 4 * numbers
 
 
 def _cost(plan: pd.DataFrame, size: int, path: Path, job: Job) -> str:

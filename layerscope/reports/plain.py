@@ -19,7 +19,8 @@ def pooling_name(pooling: str | None) -> str:
     """Return in words what one vector of a sample is."""
     if pooling is None:
         return "by token"
-    return "one token of each sample" if pooling == "position" else f"{pooling} pooling"
+    words = {"position": "one token of each sample", "own": "the model's projection"}
+    return words.get(pooling, f"{pooling} pooling")
 
 
 def _spelt(character: str) -> str:

@@ -20,6 +20,7 @@ from layerscope.reports.findings import findings
 from layerscope.reports.plain import plain, pooling_name
 from layerscope.reports.sublayers import first_panel, site_name, told_steps
 from layerscope.runs.run import Run
+from layerscope.runs.states import PROJECTED
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH = 16
@@ -132,7 +133,11 @@ def _print_inside(panel: list[Curve], run: Run, console: Console) -> None:
 
 
 def _by_pooling(group: Group, members: list[Curve]) -> Iterator[tuple[str, list[Curve]]]:
-    """Yield titles and columns: one table where there is one pooling, else one for each."""
+    """Yield titles and columns: one table where there is one pooling, else one for each; projected states last."""
+    projected = [c for c in members if c.site == PROJECTED]
+    if projected and len(projected) < len(members):
+        yield from _by_pooling(group, [c for c in members if c.site != PROJECTED])
+        members = projected
     poolings = list(dict.fromkeys(c.pooling for c in members))
     named = [p for p in poolings if p is not None]
     if len(named) <= 1:

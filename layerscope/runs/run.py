@@ -11,7 +11,7 @@ import pandas as pd
 
 from layerscope.errors import LayerscopeError, near
 from layerscope.runs.folder import RunFolder
-from layerscope.runs.states import Column, StoredStates, gather, sublayers_in
+from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, projected_width, sublayers_in
 
 if TYPE_CHECKING:
     import torch
@@ -70,6 +70,12 @@ class Run:
     def sublayers(self) -> tuple[Column, ...]:
         """What is inside the blocks, site by site; empty where the run was made without sub-layers."""
         return tuple(Column(site, layer) for site, layers in sublayers_in(self.info).items() for layer in layers)
+
+    @property
+    def projected(self) -> tuple[Column, ...]:
+        """Layers 0..L in the space that two towers share; empty where the model has none."""
+        there = projected_width(self.info) is not None
+        return tuple(Column(PROJECTED, layer) for layer in range(self.depth + 1)) if there else ()
 
     def layers_at(self, site: str) -> tuple[int, ...]:
         """Return the layers at which a metric of tokens is measured: all raw ones, the last after the norm."""
@@ -133,6 +139,8 @@ class Run:
         if rows.empty:
             known = list(table["metric"].unique())
             raise LayerscopeError(f"metric {name!r} is not in this run{near(name, known)}: it has {', '.join(known)}")
+        if site == PROJECTED and pooling is None and self.projected:
+            pooling = OWN
         for column, wanted in (("variant", variant), ("pooling", pooling)):
             rows = _chosen(rows, column, wanted)
         if rows["layer_b"].notna().any():
@@ -157,21 +165,22 @@ class Run:
     ) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Return the pooled states [N, D] of one layer in the order of the samples, float32.
 
-        A sample that gave NaN or infinity keeps its row as it is; one without a token has none.
+        At the site "projected" they are [N, P], the model's own vectors, whatever the pooling. A sample that gave NaN
+        or infinity keeps its row as it is; one without a token has none.
         """
         if not -self.depth - 1 <= layer <= self.depth:
             raise LayerscopeError(f"layer {layer} does not exist: this model has layers 0..{self.depth}")
-        sites, poolings = self.info["model"]["sites"], self.info["pooling"]
         self.need_states()
         if site == "final":
             site, layer = self.final, self.depth
         inside, layer = sublayers_in(self.info), layer % (self.depth + 1)
-        if site not in (known := [*sites, *inside]):
+        if site not in (known := [*self.info["model"]["sites"], *inside, *{c.site for c in self.projected}]):
             raise LayerscopeError(f"site {site!r} is not in this run: it has {', '.join(known)}")
         if layer not in inside.get(site, [layer]):
             raise LayerscopeError(f"layer {layer} has no {site}: layers {', '.join(map(str, inside[site]))} have it")
-        pooling = pooling or poolings[0]
-        known = poolings if site in inside else [*poolings, *self.info["pair_pooling"]]
+        known = [OWN] if site == PROJECTED else self.info["pooling"]
+        pooling = pooling or known[0]
+        known = [*known, *self.info["pair_pooling"]] if site in self.info["model"]["sites"] else known
         if pooling not in known:
             raise LayerscopeError(f"pooling {pooling!r} is not in this run: it has {', '.join(known)}")
         rows = self.original_rows()
@@ -186,8 +195,9 @@ class Run:
         return report(self, path)
 
     def states(self, pooling: str, columns: tuple[Column, ...], rows: np.ndarray[Any, Any]) -> StoredStates:
-        """Return rows of the plan as a lazy array [N, layers, D]."""
-        return StoredStates(self.folder, pooling, columns, rows, int(self.info["model"]["width"]))
+        """Return rows of the plan as a lazy array [N, layers, D], of the projected site [N, layers, P]."""
+        projected = projected_width(self.info) if columns[0].site == PROJECTED else None
+        return StoredStates(self.folder, pooling, columns, rows, projected or int(self.info["model"]["width"]))
 
     def original_rows(self) -> np.ndarray[Any, Any]:
         """Rows of the plan that are samples themselves, in plan order."""

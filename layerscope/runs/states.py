@@ -12,6 +12,11 @@ from torch import Tensor
 
 from layerscope.runs.folder import RunFolder, as_array, unpacked
 
+PROJECTED = "projected"
+"""The site in the space that two towers share, at every layer by the model's own code after its last block."""
+OWN = "own"
+"""What the pooling of that site is called: the model's own, whatever else is asked for."""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -55,6 +60,12 @@ def sublayers_in(manifest: dict[str, Any]) -> dict[str, list[int]]:
     """Return the sites inside the blocks that a manifest tells, each with its layers; older runs have none."""
     found: dict[str, list[int]] = manifest["model"].get("sublayers", {})
     return found
+
+
+def projected_width(manifest: dict[str, Any]) -> int | None:
+    """Return P of the projected states that a manifest tells, None where there are none, as in older runs."""
+    found: dict[str, int] | None = manifest["model"].get("projected")
+    return None if found is None else found["width"]
 
 
 def gather(folder: RunFolder, pooling: str, columns: Sequence[Column], rows: object) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from itertools import product
+from itertools import chain, product
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 from layerscope.parallel import Team, alone
 from layerscope.profiling.options import Options
 from layerscope.runs import Run
-from layerscope.runs.states import Column, StoredStates
+from layerscope.runs.states import OWN, Column, StoredStates
 
 Row = dict[str, Any]
 Numbers = np.ndarray[Any, Any]
@@ -62,8 +62,12 @@ class Source:
                 yield item
 
     def layers(self) -> Iterator[tuple[str, Column, StoredStates]]:
-        """Yield pooling and layer (final and sub-layers too) with the finite samples' states, this process's share."""
-        for pooling, column in self.share(product(self.poolings, (*self.run.columns, *self.run.sublayers))):
+        """Yield pooling and layer with the finite samples' states, this process's share.
+
+        After layers 0..L come the final one, the sub-layers and the projected ones.
+        """
+        every = product(self.poolings, (*self.run.columns, *self.run.sublayers))
+        for pooling, column in self.share(chain(every, product([OWN], self.run.projected))):
             yield pooling, column, self.run.states(pooling, (column,), self.rows)
 
     def row(
