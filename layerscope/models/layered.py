@@ -201,7 +201,7 @@ def _causal(model: LayeredModel, sample: Any) -> bool:
     Experts round a token by how many others they are given, so that no exact equality can be asked for.
     """
     ids: tuple[int, ...] = getattr(sample, "ids", ())
-    if len(ids) < 3:
+    if len(ids) < 2:
         return False
     middle = len(ids) // 2
     other = next(i for i in ids if i != ids[middle]) if len(set(ids)) > 1 else max(0, ids[middle] - 1)
