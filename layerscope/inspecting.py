@@ -83,13 +83,14 @@ def inspect(
     if data is not None:
         return _look(loaded, "tensor", list(data[:2]), override)
     found: list[Inspection] = []
-    modalities = modalities_of(loaded.module)
-    for modality in modalities:  # a tower reads one of several
+    errors: list[LayerscopeError] = []
+    for modality in modalities_of(loaded.module):  # a tower reads one of several
         try:
             found += _look(loaded, *made_up_samples(loaded.module, modality), override)
-        except LayerscopeError:
-            if modality == modalities[-1] and not found:
-                raise
+        except LayerscopeError as error:
+            errors.append(error)
+    if not found:
+        raise errors[0]
     return found
 
 

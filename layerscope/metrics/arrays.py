@@ -120,8 +120,10 @@ def real_first(tokens: Tensor, mask: Array | None) -> tuple[Tensor, Tensor]:
     """Return tokens `[..., T, D]` with the real ones moved to the front in order, and their number `[...]`.
 
     `mask` `[..., T]` (True or non-zero = real) broadcasts over the leading dimensions. What stands after
-    the real tokens is unspecified. Raises `LayerscopeError` where the mask does not fit the tokens.
+    the real tokens is unspecified. Raises `LayerscopeError` where the mask does not fit the tokens, or there is none.
     """
+    if 0 in tokens.shape:
+        raise LayerscopeError(f"tokens is empty (shape {tuple(tokens.shape)}): give at least one token of one sample")
     if mask is None:
         return tokens, torch.full(tokens.shape[:-2], tokens.shape[-2], device=tokens.device)
     real = real_mask(tokens, mask)

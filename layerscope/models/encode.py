@@ -233,6 +233,8 @@ def modalities_of(module: nn.Module) -> list[str]:
     dual = not getattr(getattr(module, "config", None), "is_encoder_decoder", False)
     towers = {modality_of(child) for child in module.modules() if dual and hasattr(child, "main_input_name")}
     main = modality_of(module)
+    if not any(isinstance(child, nn.Embedding) for child in module.modules()):
+        towers -= {"text"}  # what transformers calls the input of a part that names none
     return [main, *sorted(towers - {main})]
 
 

@@ -103,6 +103,8 @@ def in_pairs(left: Blocks, right: Blocks) -> Iterator[tuple[Tensor, Tensor]]:
 
 def sizes(states: States, name: str) -> tuple[int, int, int]:
     """Return N, L and D of states; anything else is an error."""
+    if not hasattr(states, "shape"):
+        raise LayerscopeError(f"{name} is a {type(states).__name__}: give one array [samples, layers, features]")
     shape = tuple(int(size) for size in states.shape)
     if len(shape) != 3 or 0 in shape:
         raise LayerscopeError(f"{name} has shape {shape}: give [samples, layers, features], none of them 0")
