@@ -65,6 +65,8 @@ def _sum(run: BlockRun, number: int, stream: list[int], several: bool) -> Additi
 
 def _is_sum(run: BlockRun, number: int, base: int, branches: tuple[int, ...], scaled: str | None) -> bool:
     state, start = run.states[number].value, run.states[base].value
+    if not bool(start.any()):
+        return False  # to nothing (DETR's first queries) anything is added
     rounding = torch.finfo(state.dtype).eps
     added = state.double() - start.double()
     branch = torch.stack([run.states[i].value.double() for i in branches]).sum(0)
@@ -83,18 +85,20 @@ def _scale(added: Tensor, branch: Tensor, scaled: str | None) -> Tensor | float:
     return (added * branch).sum(over) / (branch * branch).sum(over).clamp_min(1e-30)
 
 
-def chain(run: BlockRun, found: list[Addition], norms: list[Step]) -> bool:
-    """Return whether additions lead without a gap from a block's input to its output."""
-    reached = {0}
-    for addition in found:
-        reached |= _normed(reached, norms)
-        if addition.base in reached:
-            reached.add(addition.total)
-    return bool(found) and run.last in reached | _normed(reached, norms)
+def leading(run: BlockRun, found: list[Addition], norms: list[Step]) -> list[Addition]:
+    """Return the additions on the way from a block's input to its output, in order.
 
-
-def _normed(states: set[int], norms: list[Step]) -> set[int]:
-    return {norm.returned for norm in norms if norm.given in states}
+    None where the way has a gap, or takes one branch twice: such sums only look like additions.
+    """
+    wanted, way = {run.last}, list[Addition]()
+    for addition in reversed(found):
+        wanted |= {norm.given for norm in norms if norm.returned in wanted}
+        if addition.total in wanted:
+            way.insert(0, addition)
+            wanted.add(addition.base)
+    wanted |= {norm.given for norm in norms if norm.returned in wanted}
+    branches = [branch for addition in way for branch in addition.branches]
+    return way if 0 in wanted and len(set(branches)) == len(branches) else []
 
 
 def normalising(run: BlockRun) -> Iterator[Step]:

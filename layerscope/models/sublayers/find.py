@@ -9,7 +9,7 @@ from torch import nn
 
 from layerscope.models.forward import Inputs
 from layerscope.models.stack import Stack
-from layerscope.models.sublayers.additions import Addition, additions, chain, normalising
+from layerscope.models.sublayers.additions import Addition, additions, leading, normalising
 from layerscope.models.sublayers.place import Place, Sublayers, Tap
 from layerscope.models.sublayers.roles import role, serves
 from layerscope.models.sublayers.watch import BlockRun, Step, watch
@@ -28,13 +28,14 @@ def find_sublayers(module: nn.Module, stack: Stack, inputs: Inputs) -> Sublayers
     output is no site: it is `raw`.
     """
     taps: list[Tap] = []
-    told: dict[str, list[int]] = {}
+    told: dict[str, dict[int, None]] = {}
     for layer, run in enumerate(watch(module, stack, inputs), 1):
         sites, lacks = _sites(run)
         taps += [Tap(site, layer, place) for site, place in sites.items()]
         for lack in lacks:
-            told.setdefault(lack, []).append(layer)
-    return Sublayers(tuple(taps), tuple(f"sub-layers of {_blocks(layers)}: {lack}" for lack, layers in told.items()))
+            told.setdefault(lack, {})[layer] = None
+    notes = (f"sub-layers of {_blocks(list(layers))}: {lack}" for lack, layers in told.items())
+    return Sublayers(tuple(taps), tuple(notes))
 
 
 def _blocks(layers: list[int]) -> str:
@@ -45,8 +46,8 @@ def _blocks(layers: list[int]) -> str:
 def _sites(run: BlockRun) -> tuple[Named, list[str]]:
     """Return the sites of one block, in the order in which they are seen, and what could not be told of it."""
     norms = list(normalising(run))
-    found = additions(run, norms)
-    lacks = [] if chain(run, found, norms) else ["no chain of residual additions leads to the block's output"]
+    found = leading(run, additions(run, norms), norms)
+    lacks = [] if found else ["no chain of residual additions leads to the block's output"]
     states: dict[str, int] = {}
     roles: dict[int, str] = {}
     for addition in found:
