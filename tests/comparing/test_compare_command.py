@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -106,3 +108,12 @@ def test_figures_are_drawn(three, tmp_path):
         f"{name}{size}" for name in ("compared_cka", "differences", "checkpoints") for size in ("", "-column")
     }
     assert all(path.stat().st_size > 1000 for path in tmp_path.iterdir())
+
+
+def test_the_verb_and_the_page_load_no_probes():
+    code = (
+        "import sys, layerscope.comparing, layerscope.reports.page\n"
+        "print({'sklearn', 'scipy', 'transformers', 'layerscope.profiling'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "set()\n", done.stderr
