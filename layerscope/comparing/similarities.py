@@ -42,13 +42,13 @@ def pair_rows(a: Side, b: Side, name: str) -> Iterator[Row]:
     a, b = (replace(side, rows=asked.rows(side.rows)) for side in (a, b))
     if not asked.defined(len(a.rows), max(a.width, b.width)):
         raise _too_few(name, len(a.rows))
-    matrix = asked.measured(a.states, b.states)[0]
-    for own, line in zip(a.columns, matrix.tolist(), strict=True):
-        for other, value in zip(b.columns, line, strict=True):
+    found = asked.measured(a.states, b.states)
+    for i, own in enumerate(a.columns):
+        for j, other in enumerate(b.columns):
             yield {
                 "metric": name, "variant": asked.variant, "layer": own.layer, "site": own.site,
                 "layer_b": other.layer, "site_b": other.site, "pooling": a.pooling, "pooling_b": b.pooling,
-                "value": value, "n": len(a.rows),
+                **_numbers(found, i, j),
             }  # fmt: skip
 
 
@@ -57,15 +57,20 @@ def layer_rows(sides: Sides, name: str, column: Column) -> Iterator[tuple[int, i
     asked = ASKED[name]
     taken = [replace(side, rows=asked.rows(side.rows)) for side in sides]
     states = Checkpoints(tuple(side.layer(column) for side in taken))
-    matrix = asked.measured(states)[0]
+    found = asked.measured(states)
     last = len(sides) - 1
     for place, side in enumerate(taken):
         for other in dict.fromkeys((last, max(0, place - 1))):
             yield place, other, {
                 "metric": name, "variant": asked.variant, "layer": column.layer, "site": column.site,
                 "layer_b": column.layer, "site_b": column.site, "pooling": side.pooling,
-                "pooling_b": sides[other].pooling, "value": float(matrix[place, other]), "n": len(side.rows),
+                "pooling_b": sides[other].pooling, **_numbers(found, place, other),
             }  # fmt: skip
+
+
+def _numbers(found: tuple[Tensor, Tensor, Tensor], i: int, j: int) -> Row:
+    value, error, count = (float(part[i, j]) for part in found)
+    return {"value": value, "stderr": error, "n": int(count)}
 
 
 def _too_few(name: str, n: int) -> LayerscopeError:

@@ -32,6 +32,19 @@ def test_cosine_where_the_widths_are_equal(three):
     assert found.similarity().loc[2, 1] == pytest.approx(float(np.mean(values.tolist())), abs=1e-9)
 
 
+def test_similarities_of_samples_have_errors_and_leave_out_what_has_none(make, tmp_path):
+    data = tiny.rows(60, seed=5)
+    data[0] = data[1:].mean(0)  # what lies at the mean has no direction where the first block begins
+    runs = [make(tmp_path / str(seed), data, seed=seed) for seed in (0, 1)]
+    found = layerscope.compare(runs, similarity="cosine_similarity,angular_distance", progress=False)
+    for name in ("cosine_similarity", "angular_distance"):
+        each = np.asarray(getattr(metrics, name)(runs[0].pooled(1), runs[1].pooled(2)))
+        row = found.table("similarity").query("metric == @name and layer == 1 and layer_b == 2").iloc[0]
+        assert row["stderr"] == pytest.approx(np.nanstd(each, ddof=1) / math.sqrt(60), rel=1e-6)
+        first = found.table("similarity").query("metric == @name and layer == 0 and layer_b == 2")
+        assert list(first["n"]) == [59] and list(first["n_skipped"]) == [1]
+
+
 @pytest.mark.parametrize("name", ["cka_rbf", "svcca", "procrustes", "rsa", "pnka", "mutual_knn"])
 def test_any_similarity_of_the_family(three, deep, name):
     found = layerscope.compare([three[0], deep], similarity=name, metrics="effective_rank", progress=False)

@@ -1,4 +1,4 @@
-"""How every similarity of layers is taken of the states of runs: its options, its samples, what its variant is called."""
+"""How every similarity of layers is taken of runs: its options, its samples, and what its variant is called."""
 
 from __future__ import annotations
 
