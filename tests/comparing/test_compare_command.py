@@ -11,8 +11,10 @@ from rich.console import Console
 from typed import cli  # noqa: F401
 
 import layerscope
+from layerscope.metrics.registry import about
 from layerscope.reports import comparison as terminal
 from layerscope.reports.figures import draw
+from layerscope.reports.names import capital
 from layerscope.reports.page import report
 
 
@@ -117,3 +119,9 @@ def test_the_verb_and_the_page_load_no_probes():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout == "set()\n", done.stderr
+
+
+def test_titles_keep_names():
+    assert [capital(about(name).title) for name in ("alpha_req", "knn_probe", "cka", "effective_rank")] == [
+        "α-ReQ", "kNN accuracy", "CKA", "Effective rank",
+    ]  # fmt: skip
