@@ -63,13 +63,13 @@ def similarity_name(metric: str) -> str:
 def best(square: pd.DataFrame, metric: str) -> list[tuple[int, float] | None]:
     """Return for each layer of A the place of the most similar layer of B, and how similar; None where none is."""
     values, found = square.to_numpy(dtype=np.float64), []
-    for line, alike in zip(values, _alike(square, metric), strict=True):
-        at = int(np.nanargmax(alike)) if np.isfinite(alike).any() else None
+    for line, near in zip(values, alike(square, metric), strict=True):
+        at = int(np.nanargmax(near)) if np.isfinite(near).any() else None
         found.append(None if at is None else (at, float(line[at])))
     return found
 
 
-def _alike(square: pd.DataFrame, metric: str) -> Values:
+def alike(square: pd.DataFrame, metric: str) -> Values:
     """Return numbers that are the larger the more alike two layers are: distances turned around."""
     values: Values = square.to_numpy(dtype=np.float64)
     return -values if metric in LOWEST else values
@@ -80,7 +80,7 @@ def headline(pair: Pair) -> str:
     metric = pair.comparison.similarities[0]
     square = pair.square(metric)
     inside = square.loc[[x for x in square.index if x != 0], [x for x in square.columns if x != 0]]
-    values = _alike(inside, metric)
+    values = alike(inside, metric)
     if not np.isfinite(values).any():
         return f"No similarity of layers is defined: the states of {plain(pair.b.name)} do not vary."
     equal = np.argwhere(values >= np.nanmax(values) - NIL)

@@ -81,6 +81,14 @@ def test_a_series_tells_what_changes_most(three):
     assert "CKA to the last checkpoint" in text and re.search(r"layer +3 +20 +100", text)
 
 
+def test_of_a_distance_the_largest_changes_most(three):
+    found = layerscope.compare(three, similarity="angular_distance", metrics="effective_rank", progress=False)
+    rows = found.table("counterpart").query("run == @found.runs[0].name and run_b == @found.runs[-1].name")
+    most = rows.loc[rows["value"].idxmax()]
+    line = f"From the first to the last checkpoint layer {most['layer']} changes most: angular distance "
+    assert printed(found).startswith(line) and rows["value"].nunique() > 1
+
+
 def test_the_page_holds_maps_differences_and_checkpoints(three, tmp_path):
     found = layerscope.compare(three, out=tmp_path / "kept", progress=False)
     page = report(tmp_path / "kept")
@@ -123,5 +131,5 @@ def test_the_verb_and_the_page_load_no_probes():
 
 def test_titles_keep_names():
     assert [capital(about(name).title) for name in ("alpha_req", "knn_probe", "cka", "effective_rank")] == [
-        "α-ReQ", "kNN accuracy", "CKA", "Effective rank",
+        "α-ReQ", "kNN probe", "CKA", "Effective rank",
     ]  # fmt: skip
