@@ -62,9 +62,9 @@ def compare(
     if sides.is_series and order is not None:
         ranked = sorted(range(len(ready)), key=order.__getitem__)
         if ranked != list(range(len(ready))):
-            notes.append("the checkpoints are in the order of their steps")
-        ready, order = [ready[i] for i in ranked], [order[i] for i in ranked]
-        sides = sides_of(ready, pooling, site)
+            ready, order = [ready[i] for i in ranked], [order[i] for i in ranked]
+            sides = sides_of(ready, pooling, site)
+            notes = [*sides.notes, "the checkpoints are in the order of their steps"]
     names = run_names(ready)
     known = [measured(side) for side in sides]
     keys, left = chosen_metrics(sides, known, _names(metrics, "metrics"))
