@@ -171,7 +171,7 @@ def open_comparison(folder: str | Path) -> Comparison:
             raise LayerscopeError(f"{str(path)!r} is of another version of layerscope: {AGAIN}")
         if digest(source / TABLE) != told["sha256"]:
             raise LayerscopeError(f"{str(source / TABLE)!r} is not what was written there: {AGAIN}")
-        frame = read_parquet(source / TABLE, set(COLUMNS))
+        frame = _read(source / TABLE)
         return Comparison(
             tuple(Member(**member) for member in told["runs"]), told["data"], told["n"], told["left_out"],
             told["series"], tuple(told["notes"]), frame, source,
@@ -182,6 +182,13 @@ def open_comparison(folder: str | Path) -> Comparison:
         if isinstance(error, LayerscopeError):
             raise
         raise LayerscopeError(f"{str(path)!r} is damaged: {AGAIN}") from error
+
+
+def _read(path: Path) -> pd.DataFrame:
+    try:
+        return read_parquet(path, set(COLUMNS))
+    except LayerscopeError as error:
+        raise LayerscopeError(f"{str(error).rpartition(': ')[0]}: {AGAIN}") from error
 
 
 def _typed(frame: pd.DataFrame) -> pd.DataFrame:

@@ -36,7 +36,7 @@ def chosen_metrics(
             raise LayerscopeError(f"metric {name!r} is not in all of these runs{choices(name, shared, 'they share')}")
     wanted = [name for name in shared if asked is None or name in asked]
     notes, keys = [], []
-    told = _other_tokens(sides) if asked is None else {}
+    told = _other_tokens(sides)
     for name in wanted:
         own = [_variants(found, name) for found in known]
         same = [variant for variant in own[0] if all(variant in others for others in own)]
@@ -82,10 +82,12 @@ def _other_blocks(
     )
     what = "blocks of one size" if name in BLOCKED else "the same number of views"
     how = "--view-samples" if name in BLOCKED else "--views"
+    asked = {side.run.info["options"].get("view_samples") for side in sides}
+    mend = f"profile with the same {how}"
+    if name in BLOCKED and sides.left_out and len(asked) == 1:
+        mend = "samples broke in some run, so profile both without them"
     out = f", or leave it out with --metrics {','.join(others)}" if others else ""
-    return LayerscopeError(
-        f"{about(name).title} cannot be compared ({told}): it needs {what}; profile with the same {how}{out}"
-    )
+    return LayerscopeError(f"{about(name).title} cannot be compared ({told}): it needs {what}; {mend}{out}")
 
 
 def partners(a: Side, b: Side, of_a: Measured, of_b: Measured) -> Iterator[tuple[Column, Column]]:

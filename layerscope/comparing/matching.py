@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from layerscope.errors import LayerscopeError, choices
 from layerscope.runs.run import Run, open_run
-from layerscope.runs.states import Column, StoredStates
+from layerscope.runs.states import Column, StoredStates, sublayers_in
 
 MOST_RUNS = 32
 """More runs at once would make a page that nobody can read."""
@@ -145,8 +145,12 @@ def _refuse_other_samples(first: Run, other: Run) -> None:
     if a["fingerprint"] != b["fingerprint"]:
         labels = ", --label-column" if a.get("label_column") != b.get("label_column") else ""
         packed = ", --chunk" if first.info["options"].get("chunk") != other.info["options"].get("chunk") else ""
+        options = first.info["options"], other.info["options"]
+        changed = [name for name in ("repeat_tokens", "random_tokens") if len({o.get(name) for o in options}) > 1]
         told = "other contents" if a["name"] == b["name"] else f"{a['name']} and {b['name']}"
-        mend = mend.replace(" and --seed", f", --seed{labels}{packed}") if labels or packed else mend
+        tokens = "".join(f", --{name.replace('_', '-')}" for name in changed)
+        more = f"{labels}{packed}{tokens}"
+        mend = mend.replace(" and --seed", f", --seed{more}") if more else mend
         raise LayerscopeError(f"the samples of {names} do not match ({told}): {mend}")
 
 
@@ -185,6 +189,10 @@ def _columns(run: Run, site: str | None) -> tuple[Column, ...]:
     if site is None:
         return run.columns
     known = run.info["model"]["sites"]
+    if site in sublayers_in(run.info):
+        raise LayerscopeError(
+            f"site {site!r} is inside the blocks, and sub-layers are not compared: {' or '.join(known)}"
+        )
     if site not in known:
         raise LayerscopeError(f"site {site!r} is not in run {str(run.path)!r}{choices(site, known, 'it has')}")
     layers = tuple(Column(site, layer) for layer in range(run.depth + 1))
@@ -197,6 +205,8 @@ def _notes(runs: Sequence[Run], poolings: list[str], left_out: int) -> Iterator[
         yield f"{left_out:,} {told} broken or empty in some run, and left out of similarities and paired differences"
     if len(set(poolings)) > 1:
         yield f"no pooling is in all runs: {', '.join(poolings)} are compared, each run's own (--pooling chooses)"
+    if any(sublayers_in(run.info) for run in runs):
+        yield "metrics and states of sub-layers are not compared"
     names = [told for key, told in OPTIONS.items() if len({_shown(run, key) for run in runs}) > 1]
     if names:
         yield f"the runs differ in {', '.join(names)}: these move a metric without the model"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,14 +39,23 @@ class Measured:
         return self.key[0]
 
 
-def measured(side: Side) -> dict[Key, Measured]:
-    """Return every metric of a run that has values by layer; of similarities between layers that to the last one."""
+def kept_pooling(sides: Iterable[Side]) -> str | None:
+    """Return the pooling of which every run keeps each sample's cosine to the last layer, if it is one for all."""
+    kept = {[*side.run.info["pair_pooling"], *side.run.info["pooling"]][0] for side in sides}
+    return kept.pop() if len(kept) == 1 else None
+
+
+def measured(side: Side, kept: str | None = None) -> dict[Key, Measured]:
+    """Return every metric of a run that has values by layer; of similarities between layers that to the last one.
+
+    Metrics whose values by sample are kept of one pooling alone are taken of `kept`, where it is there.
+    """
     table, run = side.run.at(), side.run
     to_last = (table["layer_b"] == run.depth) & (table["site_b"] == run.final)
     table = table[table["layer_b"].isna() | to_last.fillna(False)]
     found: dict[Key, Measured] = {}
     for (metric, variant), rows in table.groupby(["metric", "variant"], sort=False, dropna=False):
-        pooling = _pooling(rows, side)
+        pooling = kept if metric in KEPT and kept in set(rows["pooling"]) else _pooling(rows, side)
         rows = rows[rows["pooling"] == pooling] if pooling else rows[rows["pooling"].isna()]
         sites = set(rows["site"])
         site = next((name for name in ("raw", run.final) if name in sites), None)

@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from layerscope.runs.run import Run
 
-STEP = re.compile(r"(?:step|checkpoint|ckpt|iter|epoch|global_step)[-_=]?(\d+)", re.IGNORECASE)
+STEP = re.compile(r"(?:step|checkpoint|ckpt|iter|epoch)[-_=]?(\d+)", re.IGNORECASE)
 
 
 def steps(runs: Sequence[Run]) -> list[int] | None:

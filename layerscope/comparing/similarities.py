@@ -11,13 +11,10 @@ from torch import Tensor
 
 from layerscope.comparing.matching import Side, Sides
 from layerscope.errors import LayerscopeError, choices
-from layerscope.metrics import similarity_matrix
-from layerscope.metrics.registry import METRICS
-from layerscope.profiling.tables.pairs import ASKED, Asked
+from layerscope.metrics.pairs.asked import ASKED
 from layerscope.runs.states import Column, StoredStates
 
 Row = dict[str, Any]
-SIMILARITIES = tuple(name for name, metric in METRICS.items() if metric.needs == "pairs")
 SAME_WIDTH = ("cosine_similarity", "angular_distance")
 """Similarities of vectors, not of geometries: they need states of one width."""
 
@@ -31,8 +28,8 @@ def chosen_similarities(sides: Sides, asked: Sequence[str] | None) -> tuple[str,
     if asked is None:
         return ("cka", "cosine_similarity") if len(widths) == 1 else ("cka",)
     for name in asked:
-        if name not in SIMILARITIES:
-            raise LayerscopeError(f"--similarity {name!r} does not exist{choices(name, SIMILARITIES)}")
+        if name not in ASKED:
+            raise LayerscopeError(f"--similarity {name!r} does not exist{choices(name, tuple(ASKED))}")
         if name in SAME_WIDTH and len(widths) > 1:
             listed = " and ".join(str(width) for width in sorted(widths))
             raise LayerscopeError(f"{name} needs states of one width, and these are {listed} wide: take cka")
@@ -41,39 +38,39 @@ def chosen_similarities(sides: Sides, asked: Sequence[str] | None) -> tuple[str,
 
 def pair_rows(a: Side, b: Side, name: str) -> Iterator[Row]:
     """Yield the similarity of every layer of one run with every layer of the other."""
-    asked = _asked(name)
+    asked = ASKED[name]
     a, b = (replace(side, rows=asked.rows(side.rows)) for side in (a, b))
     if not asked.defined(len(a.rows), max(a.width, b.width)):
         raise _too_few(name, len(a.rows))
-    matrix = similarity_matrix(a.states, asked.metric, others=b.states, **asked.options)
-    for own, line in zip(a.columns, matrix.tolist(), strict=True):
-        for other, value in zip(b.columns, line, strict=True):
+    found = asked.measured(a.states, b.states)
+    for i, own in enumerate(a.columns):
+        for j, other in enumerate(b.columns):
             yield {
                 "metric": name, "variant": asked.variant, "layer": own.layer, "site": own.site,
                 "layer_b": other.layer, "site_b": other.site, "pooling": a.pooling, "pooling_b": b.pooling,
-                "value": value, "n": len(a.rows),
+                **_numbers(found, i, j),
             }  # fmt: skip
 
 
 def layer_rows(sides: Sides, name: str, column: Column) -> Iterator[tuple[int, int, Row]]:
     """Yield the similarity of one layer of every checkpoint with itself in the last one, and in the one before."""
-    asked = _asked(name)
+    asked = ASKED[name]
     taken = [replace(side, rows=asked.rows(side.rows)) for side in sides]
     states = Checkpoints(tuple(side.layer(column) for side in taken))
-    matrix = similarity_matrix(states, asked.metric, **asked.options)
+    found = asked.measured(states)
     last = len(sides) - 1
     for place, side in enumerate(taken):
         for other in dict.fromkeys((last, max(0, place - 1))):
             yield place, other, {
                 "metric": name, "variant": asked.variant, "layer": column.layer, "site": column.site,
                 "layer_b": column.layer, "site_b": column.site, "pooling": side.pooling,
-                "pooling_b": sides[other].pooling, "value": float(matrix[place, other]), "n": len(side.rows),
+                "pooling_b": sides[other].pooling, **_numbers(found, place, other),
             }  # fmt: skip
 
 
-def _asked(name: str) -> Asked:
-    """Return how a similarity is taken: as a run of `profile` takes it of its own layers."""
-    return ASKED.get(name) or Asked(name, "centered", all_samples=True)
+def _numbers(found: tuple[Tensor, Tensor, Tensor], i: int, j: int) -> Row:
+    value, error, count = (float(part[i, j]) for part in found)
+    return {"value": value, "stderr": error, "n": int(count)}
 
 
 def _too_few(name: str, n: int) -> LayerscopeError:

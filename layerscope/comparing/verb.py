@@ -11,7 +11,7 @@ import pandas as pd
 from layerscope.comparing.comparison import Comparison, Member
 from layerscope.comparing.differences import chosen_metrics, difference_rows
 from layerscope.comparing.matching import Sides, opened, sides_of
-from layerscope.comparing.measured import Key, Measured, PerSample, measured
+from layerscope.comparing.measured import Key, Measured, PerSample, kept_pooling, measured
 from layerscope.comparing.series import steps
 from layerscope.comparing.similarities import chosen_similarities, layer_rows, pair_rows
 from layerscope.errors import LayerscopeError
@@ -62,11 +62,12 @@ def compare(
     if sides.is_series and order is not None:
         ranked = sorted(range(len(ready)), key=order.__getitem__)
         if ranked != list(range(len(ready))):
-            notes.append("the checkpoints are in the order of their steps")
-        ready, order = [ready[i] for i in ranked], [order[i] for i in ranked]
-        sides = sides_of(ready, pooling, site)
+            ready, order = [ready[i] for i in ranked], [order[i] for i in ranked]
+            sides = sides_of(ready, pooling, site)
+            notes = [*sides.notes, "the checkpoints are in the order of their steps"]
     names = run_names(ready)
-    known = [measured(side) for side in sides]
+    kept = kept_pooling(sides) if pooling is None else None
+    known = [measured(side, kept) for side in sides]
     keys, left = chosen_metrics(sides, known, _names(metrics, "metrics"))
     chosen = chosen_similarities(sides, _names(similarity, "similarity"))
     teller: Teller = Console() if progress else Silent()

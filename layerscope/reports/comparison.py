@@ -16,12 +16,14 @@ from layerscope.metrics.registry import about
 from layerscope.reports.comparison_findings import (
     SURE,
     Pair,
+    alike,
     as_values,
     best,
     checkpoints,
     differences,
     findings,
     headline,
+    layer_name,
     maps,
     pairs,
     scale_of,
@@ -60,7 +62,9 @@ def show(comparison: Comparison, console: Console | None = None) -> None:
         _differences(pair, console)
     if len(known) > len(detailed):
         console.print(
-            Text(f"\nMaps and differences of all {len(known)} pairs: on the page (--out FOLDER).", style="dim")
+            Text(
+                f"\nMaps and differences of all {len(known)} pairs: on the page that --out FOLDER writes.", style="dim"
+            )
         )
     for note in comparison.notes:
         console.print(Text(f"Note: {plain(note)}", style="dim"))
@@ -149,13 +153,13 @@ def _series(comparison: Comparison, console: Console) -> None:
     """Print layers by checkpoints: similarity to the last one in numbers, each metric's course as a line of blocks."""
     known = list(maps(comparison))
     names = checkpoints(comparison)
-    _, title, first = known[0]
-    ends = as_values(first)[:, 0]
-    if np.isfinite(ends).any():
-        low = int(np.nanargmin(ends))
+    metric, title, first = known[0]
+    ends, near = as_values(first)[:, 0], alike(first, metric)[:, 0]
+    if np.isfinite(near).any():
+        low = int(np.nanargmin(near))
         console.print(Text(
-            f"From the first to the last checkpoint layer {first.index[low]} changes most: "
-            f"{similarity_name(comparison.similarities[0])} {shown(ends[low])}; the last layer {shown(ends[-1])}.",
+            f"From the first to the last checkpoint {layer_name(first.index[low])} changes most: "
+            f"{similarity_name(metric)} {shown(ends[low])}; the last layer {shown(ends[-1])}.",
             style="bold",
         ))  # fmt: skip
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, title_justify="left")

@@ -12,6 +12,7 @@ import pandas as pd
 from layerscope.comparing.comparison import Comparison, Member, place
 from layerscope.metrics.registry import about, rank
 from layerscope.reports.curves import LOWEST, NIL, UNITS, Values, error, number
+from layerscope.reports.names import capital, titled, unit_apart
 from layerscope.reports.plain import plain
 
 SURE = 2.0
@@ -62,13 +63,13 @@ def similarity_name(metric: str) -> str:
 def best(square: pd.DataFrame, metric: str) -> list[tuple[int, float] | None]:
     """Return for each layer of A the place of the most similar layer of B, and how similar; None where none is."""
     values, found = square.to_numpy(dtype=np.float64), []
-    for line, alike in zip(values, _alike(square, metric), strict=True):
-        at = int(np.nanargmax(alike)) if np.isfinite(alike).any() else None
+    for line, near in zip(values, alike(square, metric), strict=True):
+        at = int(np.nanargmax(near)) if np.isfinite(near).any() else None
         found.append(None if at is None else (at, float(line[at])))
     return found
 
 
-def _alike(square: pd.DataFrame, metric: str) -> Values:
+def alike(square: pd.DataFrame, metric: str) -> Values:
     """Return numbers that are the larger the more alike two layers are: distances turned around."""
     values: Values = square.to_numpy(dtype=np.float64)
     return -values if metric in LOWEST else values
@@ -79,7 +80,7 @@ def headline(pair: Pair) -> str:
     metric = pair.comparison.similarities[0]
     square = pair.square(metric)
     inside = square.loc[[x for x in square.index if x != 0], [x for x in square.columns if x != 0]]
-    values = _alike(inside, metric)
+    values = alike(inside, metric)
     if not np.isfinite(values).any():
         return f"No similarity of layers is defined: the states of {plain(pair.b.name)} do not vary."
     equal = np.argwhere(values >= np.nanmax(values) - NIL)
@@ -118,7 +119,7 @@ def _diagonal(pair: Pair, metric: str) -> str:
 def _apart(pair: Pair) -> Iterator[str]:
     """Yield where each metric with a standard error differs most, and which ones do not."""
     nowhere = []
-    for (metric, variant), rows in differences(pair).groupby(["metric", "variant"], sort=False, dropna=False):
+    for (metric, _), rows in differences(pair).groupby(["metric", "variant"], sort=False, dropna=False):
         known = rows[rows["stderr"].notna() & rows["value"].notna()]
         if not len(known):
             continue
@@ -128,17 +129,12 @@ def _apart(pair: Pair) -> Iterator[str]:
             continue
         row = sure.loc[sure["value"].abs().idxmax()]
         yield (
-            f"{_titled(str(metric), variant)} differs most at {_at(pair, row)}: {told(row)} "
+            f"{capital(titled(str(metric)))} differs most at {_at(pair, row)}: {told(row)} "
             f"({_value(row['metric'], row['value_b'])} against {_value(row['metric'], row['value_a'])}"
             f"{', paired by sample' if row['paired'] else ''})."
         )
     if nowhere:
         yield f"Nowhere apart by more than {SURE:.0f} standard errors: {', '.join(dict.fromkeys(nowhere))}."
-
-
-def _titled(metric: str, variant: object) -> str:
-    title = about(metric).title + (" to the last layer" if about(metric).needs == "pairs" else "")
-    return title if title[1:2].isupper() else title[0].upper() + title[1:]
 
 
 def _at(pair: Pair, row: pd.Series) -> str:  # type: ignore[type-arg]
@@ -159,8 +155,7 @@ def told(row: pd.Series) -> str:  # type: ignore[type-arg]
     """Return a difference with its sign, standard error and unit."""
     scale = scale_of(row["metric"])
     value, stderr = scale * float(row["value"]), scale * float(row["stderr"])
-    unit = {"%": "points"}.get(UNITS.get(row["metric"], ""), UNITS.get(row["metric"], ""))
-    return " ".join(part for part in (signed(value), error(stderr), unit) if part)
+    return " ".join(part for part in (signed(value), error(stderr), unit_apart(row["metric"])) if part)
 
 
 def _value(metric: str, value: float) -> str:
@@ -212,7 +207,7 @@ def maps(comparison: Comparison) -> Iterator[tuple[str, str, pd.DataFrame]]:
         same = values["variant"].isna() if variant is None else values["variant"] == variant
         rows = values[(values["metric"] == metric) & same]
         several = sum(name == metric for name, _ in keys) > 1
-        yield metric, _titled(metric, variant) + (f" ({variant})" if several else ""), _map(comparison, rows)
+        yield metric, capital(titled(metric, variant if several else None)), _map(comparison, rows)
 
 
 def _map(comparison: Comparison, rows: pd.DataFrame) -> pd.DataFrame:

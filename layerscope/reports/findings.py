@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from layerscope.reports.curves import SIMILAR, Curve, apart, curves, error, number, told
+from layerscope.reports.names import capital
 from layerscope.reports.plain import pooling_name
 from layerscope.reports.sink_findings import sink_tokens
 from layerscope.runs.run import Run
@@ -124,8 +125,7 @@ def _best(curve: Curve, where: str, chance: float, nearest: Curve | None) -> Fin
         "stderr": stderr, "last": last, "last_stderr": last_stderr, "within_error": within, "ties": len(tops),
         "chance": chance, "above_chance": above,
     }  # fmt: skip
-    title = curve.title if curve.metric == "knn_probe" else curve.title.capitalize()  # kNN keeps its small k
-    return Finding("best_layer", f"{title}{where}: {text}", numbers)
+    return Finding("best_layer", f"{capital(curve.title)}{where}: {text}", numbers)
 
 
 def _ranked(curve: Curve, points: Points, tops: list[int]) -> tuple[str, bool | None]:

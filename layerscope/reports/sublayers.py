@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from layerscope.reports.curves import Curve, inside, number, panels
+from layerscope.reports.names import capital
 from layerscope.runs.run import Run
 
 BLOCK = "raw"
@@ -50,4 +51,4 @@ def told_steps(panel: list[Curve]) -> str | None:
     said = ", ".join(
         f"{number(change)} {panel[0].unit} up to the {site_name(site)}".replace("  ", " ") for site, change in found
     )
-    return f"{panel[0].title[0].upper()}{panel[0].title[1:]} changes inside a block, on average: {said}."
+    return f"{capital(panel[0].title)} changes inside a block, on average: {said}."

@@ -32,6 +32,19 @@ def test_cosine_where_the_widths_are_equal(three):
     assert found.similarity().loc[2, 1] == pytest.approx(float(np.mean(values.tolist())), abs=1e-9)
 
 
+def test_similarities_of_samples_have_errors_and_leave_out_what_has_none(make, tmp_path):
+    data = tiny.rows(60, seed=5)
+    data[0] = data[1:].mean(0)  # what lies at the mean has no direction where the first block begins
+    runs = [make(tmp_path / str(seed), data, seed=seed) for seed in (0, 1)]
+    found = layerscope.compare(runs, similarity="cosine_similarity,angular_distance", progress=False)
+    for name in ("cosine_similarity", "angular_distance"):
+        each = np.asarray(getattr(metrics, name)(runs[0].pooled(1), runs[1].pooled(2)))
+        row = found.table("similarity").query("metric == @name and layer == 1 and layer_b == 2").iloc[0]
+        assert row["stderr"] == pytest.approx(np.nanstd(each, ddof=1) / math.sqrt(60), rel=1e-6)
+        first = found.table("similarity").query("metric == @name and layer == 0 and layer_b == 2")
+        assert list(first["n"]) == [59] and list(first["n_skipped"]) == [1]
+
+
 @pytest.mark.parametrize("name", ["cka_rbf", "svcca", "procrustes", "rsa", "pnka", "mutual_knn"])
 def test_any_similarity_of_the_family(three, deep, name):
     found = layerscope.compare([three[0], deep], similarity=name, metrics="effective_rank", progress=False)
@@ -89,7 +102,9 @@ def test_a_sample_that_breaks_in_one_run_is_left_out_of_all(make, tmp_path):
     data = tiny.rows(60, seed=4)
     data[[7, 30], 0] = 1.0  # marks that make a block give NaN
     whole, broken = make(tmp_path / "a", data), make(tmp_path / "b", data, breaks=2, seed=1)
-    with pytest.raises(LayerscopeError, match=r"N=60 in .* N=58 in"):
+    with pytest.raises(
+        LayerscopeError, match=r"N=60 in .* N=58 in .*; samples broke in some run, so profile both without them, or"
+    ):
         layerscope.compare([whole, broken], progress=False)
     found = layerscope.compare([whole, broken], metrics="effective_rank", progress=False)
     assert (found.n, found.left_out) == (58, 2) and "2 samples are broken" in found.notes[0]
@@ -133,7 +148,7 @@ def test_what_was_saved_is_what_is_opened(three, tmp_path):
         layerscope.open_comparison(tmp_path)
 
 
-def test_poolings_that_no_two_runs_share_are_told(make, three, spoken, tmp_path):
+def test_the_pooling_is_the_one_asked_for(spoken):
     found = layerscope.compare(spoken, pooling="last", metrics="dataset_entropy", progress=False)
     assert set(found.table("difference")["pooling"]) == {"last"} == set(found.table("similarity")["pooling_b"])
     assert found.similarity().loc[1, 1] == pytest.approx(
@@ -147,3 +162,26 @@ def test_the_site_is_that_of_both(spoken):
     a, b = (layerscope.open_run(path).pooled(1, "normed") for path in spoken)
     assert list(square.index) == [0, 1, 2, "final"]
     assert square.loc[1, 1] == pytest.approx(float(metrics.cka(a, b)), abs=1e-9)
+
+
+def test_cosines_to_the_last_layer_are_paired(spoken):
+    rows = layerscope.compare(spoken, metrics="cosine_similarity", progress=False).table("difference")
+    assert set(rows["pooling"]) == {"position"} and rows["paired"].all()
+
+
+def test_poolings_that_no_two_runs_share_are_told(spoken, tmp_path):
+    options = {"progress": False, "views": 0, "metrics": "dataset_entropy"}
+    model = tiny.saved(tiny.gpt2(), tmp_path / "gpt2", special=False)
+    how: dict[str, dict[str, bool]] = {"mean": {"sublayers": True}, "last": {}}
+    runs = [
+        layerscope.profile(str(model), tiny.texts(20), out=tmp_path / name, pooling=name, **options, **more)
+        for name, more in how.items()
+    ]
+    found = layerscope.compare(runs, metrics="dataset_entropy", progress=False)
+    assert any(note.startswith("no pooling is in all runs: mean, last are compared") for note in found.notes)
+    assert "metrics and states of sub-layers are not compared" in found.notes
+    with pytest.raises(LayerscopeError, match="sub-layers are not compared: raw or normed"):
+        layerscope.compare(runs, site="attn", progress=False)
+    other = layerscope.profile(str(model), tiny.texts(20), out=tmp_path / "r", repeat_tokens=0.5, **options)
+    with pytest.raises(LayerscopeError, match="--samples, --seed, --repeat-tokens"):
+        layerscope.compare([runs[0], other], progress=False)

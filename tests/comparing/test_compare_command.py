@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -9,8 +11,10 @@ from rich.console import Console
 from typed import cli  # noqa: F401
 
 import layerscope
+from layerscope.metrics.registry import about
 from layerscope.reports import comparison as terminal
 from layerscope.reports.figures import draw
+from layerscope.reports.names import capital
 from layerscope.reports.page import report
 
 
@@ -77,6 +81,14 @@ def test_a_series_tells_what_changes_most(three):
     assert "CKA to the last checkpoint" in text and re.search(r"layer +3 +20 +100", text)
 
 
+def test_of_a_distance_the_largest_changes_most(three):
+    found = layerscope.compare(three, similarity="angular_distance", metrics="effective_rank", progress=False)
+    rows = found.table("counterpart").query("run == @found.runs[0].name and run_b == @found.runs[-1].name")
+    most = rows.loc[rows["value"].idxmax()]
+    line = f"From the first to the last checkpoint layer {most['layer']} changes most: angular distance "
+    assert printed(found).startswith(line) and rows["value"].nunique() > 1
+
+
 def test_the_page_holds_maps_differences_and_checkpoints(three, tmp_path):
     found = layerscope.compare(three, out=tmp_path / "kept", progress=False)
     page = report(tmp_path / "kept")
@@ -106,3 +118,18 @@ def test_figures_are_drawn(three, tmp_path):
         f"{name}{size}" for name in ("compared_cka", "differences", "checkpoints") for size in ("", "-column")
     }
     assert all(path.stat().st_size > 1000 for path in tmp_path.iterdir())
+
+
+def test_the_verb_and_the_page_load_no_probes():
+    code = (
+        "import sys, layerscope.comparing, layerscope.reports.page\n"
+        "print({'sklearn', 'scipy', 'transformers', 'layerscope.profiling'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "set()\n", done.stderr
+
+
+def test_titles_keep_names():
+    assert [capital(about(name).title) for name in ("alpha_req", "knn_probe", "cka", "effective_rank")] == [
+        "α-ReQ", "kNN probe", "CKA", "Effective rank",
+    ]  # fmt: skip

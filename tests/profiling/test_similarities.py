@@ -9,8 +9,8 @@ from models.tokenizer import word_tokenizer, words
 from tiny import one_thread
 
 from layerscope import metrics, profile
+from layerscope.metrics.pairs import asked
 from layerscope.metrics.registry import METRICS
-from layerscope.profiling.tables import pairs
 from layerscope.reports.curves import _stands_out, curves
 from layerscope.reports.page.content import sections, shown
 
@@ -31,8 +31,8 @@ def run(tmp_path_factory):
 def test_every_pair_is_the_function_of_its_states(run) -> None:
     for name in NAMES:
         square = run.metric(name)
-        function = getattr(metrics, pairs.ASKED[name].metric if name in pairs.ASKED else name)
-        options = pairs.ASKED[name].options if name in pairs.ASKED else {}
+        function = getattr(metrics, asked.ASKED[name].metric)
+        options = asked.ASKED[name].options
         for a in range(zoo.L + 1):
             for b in range(zoo.L + 1):
                 value = np.mean(np.asarray(function(run.pooled(a), run.pooled(b), **options)))
@@ -49,9 +49,9 @@ def test_the_table_tells_variants_and_numbers(run) -> None:
 
 
 def test_more_samples_than_are_held_are_counted() -> None:
-    rows = pairs.ASKED["rsa"].rows(np.arange(10_000) + 5)
-    assert len(rows) == len(set(rows)) == pairs.MOST and rows[0] == 5 and rows[-1] > 10_000
-    assert len(pairs.ASKED["cka"].rows(np.arange(10_000))) == 10_000
+    rows = asked.ASKED["rsa"].rows(np.arange(10_000) + 5)
+    assert len(rows) == len(set(rows)) == asked.MOST and rows[0] == 5 and rows[-1] > 10_000
+    assert len(asked.ASKED["cka"].rows(np.arange(10_000))) == 10_000
 
 
 def test_a_distance_stands_out_where_it_stays_low(run) -> None:

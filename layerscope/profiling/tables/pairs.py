@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,50 +12,12 @@ import torch
 from torch import Tensor
 
 from layerscope import metrics
-from layerscope.metrics.pairs.cosines import angle_pairs
+from layerscope.metrics.pairs.asked import ASKED, Asked
 from layerscope.profiling.tables.source import Numbers, Row, Source
 from layerscope.runs.states import Column
 
 PART = 2048
 """A frame of per-sample values holds this many samples: text columns take many times what the numbers do."""
-MOST = 4096
-"""Samples of a similarity that holds whole layers at a time: so many of the plan, evenly spaced."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """How a run takes one similarity: the metric, its options, what its variant is called."""
-
-    metric: str
-    variant: str
-    options: dict[str, Any] = field(default_factory=dict)
-    least: int = 2
-    """The samples it is defined from on."""
-    features: bool = False
-    """Whether it is 1 by construction unless samples are more than features and one."""
-    all_samples: bool = False
-
-    def rows(self, rows: Numbers) -> Numbers:
-        """Return the rows it is taken of."""
-        return rows if self.all_samples or len(rows) <= MOST else rows[np.arange(MOST) * len(rows) // MOST]
-
-    def defined(self, count: int, width: int) -> bool:
-        """Return whether so many samples of so many features have a value."""
-        return count >= (max(self.least, width + 2) if self.features else self.least)
-
-
-ASKED = {
-    "cka": Asked("cka", "linear,debiased", least=4, all_samples=True),
-    "cka_rbf": Asked("cka", "rbf,debiased,median_sq_offdiag", {"kernel": "rbf"}, least=4),
-    "cca": Asked("cca", "mean", least=3, features=True),
-    "svcca": Asked("svcca", "variance=0.99", {"variance": 0.99}, least=3),
-    "pwcca": Asked("pwcca", "weights_from=first", {"weights_from": "first"}, least=3, features=True),
-    "procrustes": Asked("procrustes", "similarity", {"kind": "similarity"}),
-    "rsa": Asked("rsa", "correlation,spearman", {"rdm": "correlation", "compare": "spearman"}, least=3),
-    "pnka": Asked("pnka", "centered"),
-    "mutual_knn": Asked("mutual_knn", "cosine,k=10", {"k": 10, "distance": "cosine"}, least=11),
-}
-NAMES = ("cosine_similarity", "angular_distance", *ASKED)
 
 
 def pair_rows(source: Source) -> Iterator[Row]:
@@ -65,28 +25,21 @@ def pair_rows(source: Source) -> Iterator[Row]:
 
     What is not defined for so few samples is NaN.
     """
-    columns = source.run.columns
     poolings = [*source.run.info["pair_pooling"], *source.poolings]
-    for pooling, name in source.share(product(poolings, filter(source.wants, NAMES))):
-        states = source.run.states(pooling, columns, source.rows)
-        if name == "cosine_similarity":
-            if pooling == poolings[0]:
-                _keep(source, metrics.cosine_to(states), pooling)
-            yield from _square(source, "cosine_similarity", "centered", pooling, *metrics.cosine_pairs(states))
-        elif name == "angular_distance":
-            yield from _square(source, name, "centered", pooling, *angle_pairs(states))
-        else:
-            yield from _square(source, name, ASKED[name].variant, pooling, *_measured(source, ASKED[name], pooling))
+    for pooling, name in source.share(product(poolings, filter(source.wants, ASKED))):
+        if name == "cosine_similarity" and pooling == poolings[0]:
+            _keep(source, metrics.cosine_to(source.run.states(pooling, source.run.columns, source.rows)), pooling)
+        yield from _square(source, name, ASKED[name].variant, pooling, *_measured(source, ASKED[name], pooling))
 
 
 def _measured(source: Source, asked: Asked, pooling: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Return values, errors (unknown) and numbers of samples of every two layers."""
+    """Return values, errors and numbers of samples of every two layers."""
     columns, rows = source.run.columns, asked.rows(source.rows)
     states = source.run.states(pooling, columns, rows)
+    if asked.defined(len(rows), states.shape[2]):
+        return asked.measured(states)
     unknown = torch.full((len(columns), len(columns)), math.nan, dtype=torch.float64)
-    defined = asked.defined(len(rows), states.shape[2])
-    values = metrics.similarity_matrix(states, asked.metric, **asked.options) if defined else unknown
-    return values, unknown, torch.full_like(values, len(rows))
+    return unknown, unknown, torch.full_like(unknown, len(rows))
 
 
 def _square(

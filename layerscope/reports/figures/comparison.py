@@ -10,7 +10,6 @@ import numpy as np
 from matplotlib.lines import Line2D
 
 from layerscope.comparing.comparison import Comparison
-from layerscope.metrics.registry import about
 from layerscope.reports.comparison_findings import (
     Pair,
     as_values,
@@ -25,6 +24,7 @@ from layerscope.reports.curves import UNITS
 from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import BAND, layer_step, mark_layers
 from layerscope.reports.figures.pairs import HEAT, PRINTED, SMALLEST
+from layerscope.reports.names import titled, unit_apart
 from layerscope.reports.plain import plain
 
 MOST = 6
@@ -61,8 +61,8 @@ def draw_differences(comparisons: Sequence[Comparison], width: float) -> Any:
             same = found["variant"].isna() if variant is None else found["variant"] == variant
             _line(axis, pair, found[(found["metric"] == metric) & same], number)
         axis.axhline(0.0, color="#888888", linewidth=0.6)
-        axis.set_title(about(metric).title + (" to the last layer" if about(metric).needs == "pairs" else ""))
-        axis.set_ylabel({"%": "points"}.get(UNITS.get(metric, ""), UNITS.get(metric, "")))
+        axis.set_title(titled(metric))
+        axis.set_ylabel(unit_apart(metric))
         mark_layers(axis, 100, most=8 if width / columns > 2 else 5)
     style.label_below(axes, columns, "depth (%)")
     names = [f"{plain(pair.b.name)} less {plain(pair.a.name)}" for pair in known]

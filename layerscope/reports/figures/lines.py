@@ -13,6 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from layerscope.reports.curves import NIL, Curve, Values
 from layerscope.reports.figures import style
 from layerscope.reports.figures.member import Key, Member, sheet_title
+from layerscope.reports.names import titled
 from layerscope.reports.plain import plain, pooling_name
 
 BAND = 0.2
@@ -44,7 +45,7 @@ def draw_panel(axis: Any, lines: list[tuple[Member, Curve]], kinds: list[str | N
     for member, curve in lines:
         _line(axis, member, curve, _look(member, curve, kinds))
     curve = lines[0][1]
-    title = f"{curve.title} to the last layer" if curve.group == "similarity" else plain(curve.title)
+    title = plain(titled(curve.metric))
     if several and curve.variant:
         title += f" ({plain(curve.variant).replace(',', ', ')})"
     axis.set_title(title)

@@ -11,6 +11,7 @@ import pandas as pd
 from layerscope.comparing.comparison import Comparison, Member, place
 from layerscope.metrics.registry import Metric, about
 from layerscope.reports.comparison_findings import (
+    SURE,
     Pair,
     as_values,
     best,
@@ -27,6 +28,7 @@ from layerscope.reports.comparison_findings import (
     told,
 )
 from layerscope.reports.curves import UNITS
+from layerscope.reports.names import capital, titled, unit_apart
 from layerscope.reports.page.content import SIDE_BY_SIDE, Figure, Json, Section, Table, beside
 from layerscope.reports.plain import plain
 
@@ -148,13 +150,12 @@ def _differences(known: Sequence[tuple[int, Pair]]) -> Iterator[Figure]:
     several = [metric for metric, _ in keys]
     for metric, variant in keys:
         lines = [line for at, pair in known if (line := _line(at, pair, _of(rows[at], metric, variant))) is not None]
-        title = about(metric).title + (" to the last layer" if about(metric).needs == "pairs" else "")
-        title = title if title[1:2].isupper() else title[0].upper() + title[1:]
-        title += f" ({variant})" if variant and several.count(metric) > 1 else ""
-        unit = {"%": "points"}.get(UNITS.get(metric, ""), UNITS.get(metric, ""))
+        title = capital(titled(metric, variant if several.count(metric) > 1 else None))
         if lines:
             text = "; ".join(f"{line['told'][-1]} at the last layer" for line in lines)
-            yield Figure(f"{title}: difference", "curve", text, {"log": False, "lines": lines}, DIFFERENCE, unit)
+            yield Figure(
+                f"{title}: difference", "curve", text, {"log": False, "lines": lines}, DIFFERENCE, unit_apart(metric)
+            )
 
 
 def _of(rows: pd.DataFrame, metric: str, variant: str | None) -> pd.DataFrame:
@@ -172,7 +173,7 @@ def _line(at: int, pair: Pair, rows: pd.DataFrame) -> Json | None:
     repeated = len(points) > 1 and points[-1][short] == points[-2][short]
     values = [scale_of(metric) * float(row["value"]) for row in points]
     errors = [scale_of(metric) * float(row["stderr"]) for row in points]
-    sure = np.abs(values) > 2 * np.nan_to_num(errors, nan=np.inf)
+    sure = np.abs(values) > SURE * np.nan_to_num(errors, nan=np.inf)
     inside = [i for i in range(len(points) - repeated) if sure[i] and ends[i] != 0]
     return {
         "run": at,

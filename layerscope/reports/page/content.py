@@ -15,6 +15,7 @@ from layerscope.metrics.registry import METRICS, Metric, about, rank
 from layerscope.reports.boxes import WHISKERS, Box, boxes, boxes_pooling
 from layerscope.reports.curves import Curve, curves, number, panels, told
 from layerscope.reports.findings import Finding, findings
+from layerscope.reports.names import capital, titled
 from layerscope.reports.plain import plain, pooling_name
 from layerscope.runs.names import run_names
 from layerscope.runs.run import Run
@@ -144,10 +145,8 @@ def sections(runs: Sequence[Shown]) -> list[Section]:
 
 
 def _titled(key: tuple[str, str | None], known: Iterable[tuple[str, str | None]]) -> str:
-    metric, variant = key
-    title = about(metric).title + (" to the last layer" if about(metric).needs == "pairs" else "")
-    several = sum(name == metric for name, _ in known) > 1
-    return f"{title} ({variant.replace(',', ', ')})" if several and variant else title
+    several = sum(name == key[0] for name, _ in known) > 1
+    return titled(key[0], key[1] if several else None)
 
 
 def curve_figure(lines: list[tuple[int, Curve]], runs: Sequence[Shown], title: str) -> Figure:
@@ -155,18 +154,13 @@ def curve_figure(lines: list[tuple[int, Curve]], runs: Sequence[Shown], title: s
     first = lines[0][1]
     drawn = [_line(i, curve, runs[i].run) for i, curve in lines]
     return Figure(
-        title=_capital(title),
+        title=capital(title),
         kind="curve",
         summary="; ".join(_summary(runs[i].name if len(runs) > 1 else "", curve) for i, curve in lines),
         drawn={"log": first.log, "lines": drawn},
         unit=first.unit,
         metric=about(first.metric),
     )
-
-
-def _capital(title: str) -> str:
-    """Return a title with a capital, unless its second letter is one already (kNN)."""
-    return title if title[1:2].isupper() else title[0].upper() + title[1:]
 
 
 def _line(index: int, curve: Curve, run: Run) -> Json:
@@ -208,7 +202,7 @@ def pair_figures(runs: Sequence[Shown]) -> Iterator[Figure]:
     """Yield a heat map of every two layers for each similarity, and boxes of each sample's cosine to the last."""
     for name in (m.name for m in METRICS.values() if m.needs == "pairs"):
         if choices := [choice for i, entry in enumerate(runs) for choice in _squares(i, entry, name)]:
-            title = f"{_capital(about(name).title)} of every two layers"
+            title = f"{capital(about(name).title)} of every two layers"
             text = f"A heat map: {about(name).meaning}"
             yield from beside("heat", title, text, choices, about(name))
     choices = [

@@ -10,6 +10,7 @@ import pandas as pd
 
 from layerscope.metrics.registry import about, rank
 from layerscope.reports.curves import Curve, told
+from layerscope.reports.names import titled
 from layerscope.reports.page.content import SECTIONS, Json, Shown, Table
 from layerscope.reports.plain import pooling_name
 
@@ -32,7 +33,7 @@ def _key(curve: Curve) -> tuple[str, str | None, str | None]:
 
 
 def _heading(curve: Curve, beside: Sequence[Curve]) -> Json:
-    title = curve.title + (" to the last layer" if curve.group == "similarity" else "")
+    title = titled(curve.metric)
     same = [other for other in beside if other.metric == curve.metric]
     details = [curve.unit]
     if len({other.variant for other in same}) > 1 and curve.variant:

@@ -9,6 +9,7 @@ import pandas as pd
 from layerscope.metrics.registry import about
 from layerscope.reports.curves import UNITS, error, number
 from layerscope.reports.depths import depths
+from layerscope.reports.names import capital
 from layerscope.reports.page.content import Figure, Json, Section, Shown, Table, beside
 from layerscope.reports.plain import plain
 
@@ -39,9 +40,7 @@ def _maps(known: Sequence[tuple[int, Shown]]) -> Iterator[Figure]:
         choices = [_map(i, entry, name) for i, entry in known if _drawn(entry, name)]
         title = {"layer_accuracy": "accuracy", "cosine_similarity": "cosine to the last layer"}.get(name, name)
         text = f"A heat map of layers by steps. {about(name).meaning}"
-        yield from beside(
-            "grid", f"{title[0].upper()}{title[1:]} by step", text, choices, about(name), UNITS.get(name, "")
-        )
+        yield from beside("grid", f"{capital(title)} by step", text, choices, about(name), UNITS.get(name, ""))
 
 
 def _drawn(entry: Shown, name: str) -> bool:
@@ -126,7 +125,7 @@ def _of_metric(table: pd.DataFrame) -> Iterator[Figure]:
         if lines:
             text = "; ".join(f"{line['name']}: {line['told'][-1]}" for line in lines)
             drawn = {"lines": lines, "across": across, "log": known.name in LOG}
-            yield Figure(f"{title[0].upper()}{title[1:]} {words}", "clock", text, drawn, known, unit)
+            yield Figure(f"{capital(title)} {words}", "clock", text, drawn, known, unit)
 
 
 def _line(look: int, name: str, rows: pd.DataFrame, across: str, scale: float) -> Json:
