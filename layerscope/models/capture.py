@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from layerscope.models.forward import Inputs, forward, hidden_of
-from layerscope.models.stack import Stack
+from layerscope.models.stack import Stack, tokens_read
 from layerscope.models.sublayers.place import Place, Tap, as_state
 
 Visit = Callable[[int, str, Tensor], None]
@@ -40,13 +40,12 @@ def capture(
     """
     last = stack.depth if until is None else until
     norm = module.get_submodule(stack.norm) if stack.norm else None
-    # a model may fill a text up to whole windows of its own
-    length = inputs.named["input_ids"].shape[1] if "input_ids" in inputs.named else None
+    length = tokens_read(module, stack, inputs)
     calls = 0
-    inside = _Inside(visit, taps)
+    inside = _Inside(lambda layer, site, state: visit(layer, site, _own(state, length)), taps)
 
     def show(layer: int, state: Tensor) -> None:
-        hidden = state[:, :length] if state.ndim == 3 else state
+        hidden = _own(state, length)
         visit(layer, "raw", hidden)
         if norm is not None:
             visit(layer, "normed", norm(hidden))
@@ -143,6 +142,11 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             config.mask_ratio = masking  # type: ignore[union-attr]
         for child in training:
             child.training = True
+
+
+def _own(state: Tensor, length: int | None) -> Tensor:
+    """Return a text's own tokens: a model may fill it up to whole windows."""
+    return state[:, :length] if state.ndim == 3 else state
 
 
 def _state(value: object) -> Tensor:

@@ -90,9 +90,10 @@ def test_a_continuation_without_a_generate_of_its_own_is_the_same():
     assert told.grid.equals(plain.grid) and told.continuations == plain.continuations
 
 
-def test_the_decoder_of_two_stacks_goes_on_from_its_start_token():
-    model, ids = t5(), torch.tensor(IDS[:1])
-    own = model.generate(ids, do_sample=False, max_new_tokens=4)[0, 1:].tolist()
-    reading = lens(model, words(IDS[0]), processor=word_tokenizer(), tokens=4, part="decoder", progress=False)
+@pytest.mark.parametrize(("prompt", "tokens"), [(IDS[0], 4), (IDS[0][:2], 9)], ids=["shorter", "longer"])
+def test_the_decoder_of_two_stacks_goes_on_from_its_start_token(prompt, tokens):
+    model = t5()
+    own = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=tokens)[0, 1:].tolist()
+    reading = lens(model, words(prompt), processor=word_tokenizer(), tokens=tokens, part="decoder", progress=False)
     assert reading.saturation["id"].tolist() == own and reading.saturation["generated"].all()
     assert reading.part == "decoder" and reading.depth == 2
