@@ -96,9 +96,8 @@ class _Inside:
 
     def hooks(self, blocks: dict[str, nn.Module], stack: Stack) -> Iterator[RemovableHandle]:
         """Set hooks on the modules that show a sub-layer, and yield them one by one."""
-        wanted = dict.fromkeys((stack.blocks[layer - 1], place.path) for layer, place in self.taps)
-        for block, path in wanted:
-            child = blocks[block].get_submodule(path)
+        wanted = ((blocks[stack.blocks[layer - 1]].get_submodule(place.path), place.path) for layer, place in self.taps)
+        for child, path in dict.fromkeys(wanted):  # once each, as several blocks may share one
             yield child.register_forward_pre_hook(self._before(path), with_kwargs=True)
             yield child.register_forward_hook(self._after(path))
 

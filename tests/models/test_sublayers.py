@@ -11,7 +11,7 @@ from models.test_capture import IDS, TEXTS, layered, states
 from models.zoo import COMMON, HEADS, MLP, D, L, V, albert, bert, build, gpt2, llama, mamba, t5, vit
 from torch import Tensor, nn
 
-from layerscope import LayerscopeError
+from layerscope import LayerscopeError, inspect
 
 opened = partial(layered, sublayers=True)
 
@@ -253,11 +253,11 @@ def test_what_has_no_addition_or_no_tokens_is_refused_in_one_line() -> None:
 
 
 class Plain(nn.Module):
-    """A block of one position-wise branch, after a norm."""
+    """A block of one position-wise branch, after a norm that it may share."""
 
-    def __init__(self) -> None:
+    def __init__(self, norm: nn.Module | None = None) -> None:
         super().__init__()
-        self.norm, self.inner = nn.LayerNorm(D), nn.Sequential(nn.Linear(D, D), nn.Tanh())
+        self.norm, self.inner = norm or nn.LayerNorm(D), nn.Sequential(nn.Linear(D, D), nn.Tanh())
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.inner(self.norm(x))
@@ -268,6 +268,30 @@ def test_a_block_that_cannot_be_told_is_named_and_the_others_are_kept() -> None:
     assert scope.sublayers.sites == {"mlp_norm": (1, 3), "mlp": (1, 3)}
     note = "sub-layers of block 2: no chain of residual additions leads to the block's output"
     assert scope.sublayers.notes == (note,) and note in scope.notes
+
+
+class Sharing(Stacked):
+    """Blocks whose one norm runs before the first and after the last of them as well."""
+
+    def __init__(self) -> None:
+        norm = nn.LayerNorm(D)
+        super().__init__(*(Plain(norm) for _ in range(3)))
+        self.norm = norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(super().forward(self.norm(x)))
+
+
+@torch.no_grad()
+def test_a_module_that_runs_outside_of_the_blocks_too_is_seen_inside_them() -> None:
+    model, rows = build(Sharing), torch.randn(3, 9, D)
+    scope = opened(model, "tensor", list(rows))
+    assert scope.sublayers.sites == {"mlp_norm": (1, 2, 3), "mlp": (1, 2, 3)} and scope.sublayers.notes == ()
+    found = states(scope, list(rows))
+    for layer, block in enumerate(model.blocks, 1):
+        torch.testing.assert_close(found["mlp_norm", layer], model.norm(found["raw", layer - 1]))
+        torch.testing.assert_close(found["mlp", layer], block.inner(found["mlp_norm", layer]))
+    assert inspect(model, data=rows)[0].sublayers == ("mlp_norm", "mlp")
 
 
 def test_hooks_are_removed_even_after_an_error() -> None:
