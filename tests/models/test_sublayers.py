@@ -8,10 +8,11 @@ import pytest
 import torch
 import transformers as hf
 from models.test_capture import IDS, TEXTS, layered, states
+from models.tokenizer import word_tokenizer
 from models.zoo import COMMON, HEADS, MLP, D, L, V, albert, bert, build, gpt2, llama, mamba, t5, vit
 from torch import Tensor, nn
 
-from layerscope import LayerscopeError, inspect
+from layerscope import LayerscopeError, inspect, inspecting
 
 opened = partial(layered, sublayers=True)
 
@@ -292,6 +293,20 @@ def test_a_module_that_runs_outside_of_the_blocks_too_is_seen_inside_them() -> N
         torch.testing.assert_close(found["mlp_norm", layer], model.norm(found["raw", layer - 1]))
         torch.testing.assert_close(found["mlp", layer], block.inner(found["mlp_norm", layer]))
     assert inspect(model, data=rows)[0].sublayers == ("mlp_norm", "mlp")
+
+
+def test_inspect_tells_a_training_model_as_a_trained_one_and_outlives_blocks_that_cannot_be_watched(
+    monkeypatch,
+) -> None:
+    model = bert().train()
+    sites = inspect(model, processor=word_tokenizer())[0].sublayers
+    assert sites == ("attn", "attn_residual", "attn_norm", "mlp", "mlp_residual") and model.training
+
+    monkeypatch.setattr(inspecting, "find_sublayers", lambda *_: [][0])  # as a forward of an unforeseen kind may
+    assert inspect(model, processor=word_tokenizer())[0].sublayers == ()
+    monkeypatch.setattr(inspecting, "find_sublayers", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        inspect(model, processor=word_tokenizer())
 
 
 def test_hooks_are_removed_even_after_an_error() -> None:
