@@ -8,11 +8,10 @@ import pytest
 import torch
 import transformers as hf
 from models.test_capture import IDS, TEXTS, layered, states
-from models.tokenizer import word_tokenizer
 from models.zoo import COMMON, HEADS, MLP, D, L, V, albert, bert, build, gpt2, llama, mamba, t5, vit
 from torch import Tensor, nn
 
-from layerscope import LayerscopeError, inspect, inspecting
+from layerscope import LayerscopeError
 
 opened = partial(layered, sublayers=True)
 
@@ -269,44 +268,6 @@ def test_a_block_that_cannot_be_told_is_named_and_the_others_are_kept() -> None:
     assert scope.sublayers.sites == {"mlp_norm": (1, 3), "mlp": (1, 3)}
     note = "sub-layers of block 2: no chain of residual additions leads to the block's output"
     assert scope.sublayers.notes == (note,) and note in scope.notes
-
-
-class Sharing(Stacked):
-    """Blocks whose one norm runs before the first and after the last of them as well."""
-
-    def __init__(self) -> None:
-        norm = nn.LayerNorm(D)
-        super().__init__(*(Plain(norm) for _ in range(3)))
-        self.norm = norm
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.norm(super().forward(self.norm(x)))
-
-
-@torch.no_grad()
-def test_a_module_that_runs_outside_of_the_blocks_too_is_seen_inside_them() -> None:
-    model, rows = build(Sharing), torch.randn(3, 9, D)
-    scope = opened(model, "tensor", list(rows))
-    assert scope.sublayers.sites == {"mlp_norm": (1, 2, 3), "mlp": (1, 2, 3)} and scope.sublayers.notes == ()
-    found = states(scope, list(rows))
-    for layer, block in enumerate(model.blocks, 1):
-        torch.testing.assert_close(found["mlp_norm", layer], model.norm(found["raw", layer - 1]))
-        torch.testing.assert_close(found["mlp", layer], block.inner(found["mlp_norm", layer]))
-    assert inspect(model, data=rows)[0].sublayers == ("mlp_norm", "mlp")
-
-
-def test_inspect_tells_a_training_model_as_a_trained_one_and_outlives_blocks_that_cannot_be_watched(
-    monkeypatch,
-) -> None:
-    model = bert().train()
-    sites = inspect(model, processor=word_tokenizer())[0].sublayers
-    assert sites == ("attn", "attn_residual", "attn_norm", "mlp", "mlp_residual") and model.training
-
-    monkeypatch.setattr(inspecting, "find_sublayers", lambda *_: [][0])  # as a forward of an unforeseen kind may
-    assert inspect(model, processor=word_tokenizer())[0].sublayers == ()
-    monkeypatch.setattr(inspecting, "find_sublayers", lambda *_: 1 // 0)
-    with pytest.raises(ZeroDivisionError):
-        inspect(model, processor=word_tokenizer())
 
 
 def test_hooks_are_removed_even_after_an_error() -> None:
