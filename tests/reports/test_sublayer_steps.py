@@ -13,12 +13,9 @@ def panel(metric: str, residual: list[float], block: list[float]) -> list[Curve]
     found = []
     for site, layers, values in (("attn_residual", (1, 2), residual), ("raw", (0, 1, 2), block)):
         errors = np.zeros(len(values))
-        found.append(
-            Curve(
-                metric, about(metric).title, None, "mean", site, "quality", layers, np.array(values), errors, None, None,
-                9, 9, 0, None,
-            )
-        )  # fmt: skip
+        title, numbers = about(metric).title, np.array(values)
+        curve = Curve(metric, title, None, "mean", site, "quality", layers, numbers, errors, None, None, 9, 9, 0, None)
+        found.append(curve)
     return found
 
 
