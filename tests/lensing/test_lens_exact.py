@@ -6,7 +6,7 @@ import torch
 import transformers as hf
 from models.test_capture import IDS, TEXTS, layered
 from models.tokenizer import word_tokenizer, words
-from models.zoo import COMMON, MLP, TEXT, Case, build, t5, vit
+from models.zoo import COMMON, MLP, TEXT, Case, build, llama, t5, vit
 from tiny import one_thread  # noqa: F401
 
 from layerscope import lens
@@ -88,6 +88,18 @@ def test_a_continuation_without_a_generate_of_its_own_is_the_same():
     model.generation_config = None
     plain = lens(model, "w1 w2 w3", processor=tiny.tokenizer(special=False), tokens=6, progress=False)
     assert told.grid.equals(plain.grid) and told.continuations == plain.continuations
+
+
+@pytest.mark.parametrize("make", [llama, t5], ids=["llama", "t5"])
+def test_a_continuation_is_of_the_likeliest_tokens_whatever_the_models_settings_forbid(make):
+    model, part = make(), "decoder" if make is t5 else None
+    own = model.generation_config
+    own.repetition_penalty, own.no_repeat_ngram_size, own.forced_eos_token_id, own.do_sample = 1.8, 1, 2, True
+    reading = lens(model, words(IDS[0]), processor=word_tokenizer(), tokens=6, part=part, progress=False)
+    new = reading.saturation[reading.saturation["generated"]]["prediction"].tolist()
+    # a token that is no word has no text
+    assert [token for token in new if token.startswith("w")] == reading.continuations[0].split()
+    assert len(new) == 6 and model.generation_config is own and own.repetition_penalty == 1.8
 
 
 @pytest.mark.parametrize(("prompt", "tokens"), [(IDS[0], 4), (IDS[0][:2], 9)], ids=["shorter", "longer"])
