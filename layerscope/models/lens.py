@@ -55,7 +55,7 @@ class Lens:
         if not padless or len(states) == 1:
             return self._run(states, inputs)
         # without a pad token a classifier on a decoder takes one sample at a time
-        rows = [_row(inputs, i) for i in range(len(states))]
+        rows = [one_row(inputs, i) for i in range(len(states))]
         cut = [s[: r.mask.shape[1]] if r.mask is not None else s for s, r in zip(states, rows, strict=True)]
         return torch.cat([self._run(s[None], r) for s, r in zip(cut, rows, strict=True)])
 
@@ -141,7 +141,7 @@ def _packed(inputs: Inputs, n: int, states: Tensor) -> Inputs:
     return Inputs(named)
 
 
-def _row(inputs: Inputs, i: int) -> Inputs:
+def one_row(inputs: Inputs, i: int) -> Inputs:
     """Return sample `i` alone, without its padding."""
     length = None if inputs.mask is None else int(inputs.mask[i].sum())
     width = None if inputs.mask is None else inputs.mask.shape[1]  # raw sound is longer than its mask of frames
@@ -170,7 +170,7 @@ def find_lens(
     """
     if stack.entry:
         return None, None
-    batch, inputs = inputs, _row(inputs, 0)
+    batch, inputs = inputs, one_row(inputs, 0)
     cut = any(inputs.named[name].shape[1:] != value.shape[1:] for name, value in batch.named.items())
     length = inputs.mask.shape[1] if cut and inputs.mask is not None and last.ndim == 3 else last.shape[1]
     last, final = last[:1, :length], final[:1, :length]
@@ -229,7 +229,7 @@ def token_read(read: Callable[[Tensor, Inputs], Tensor], last: Tensor, inputs: I
     """
     if last.ndim == 2:
         return "mean"
-    alone = _row(inputs, 0)
+    alone = one_row(inputs, 0)
     length = last.shape[1] if alone.mask is None else alone.mask.shape[1]
     states = last[:1, :length]
     own = read(states, alone)

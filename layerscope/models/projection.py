@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.models.forward import Inputs, fitted, forward
-from layerscope.models.lens import _row, bypassed
+from layerscope.models.lens import bypassed, one_row
 from layerscope.models.stack import Stack
 
 
@@ -31,7 +31,7 @@ class Projection:
         """
         if inputs.mask is None or bool(inputs.mask.all()):
             return self._run(states, inputs)
-        rows = [_row(inputs, i) for i in range(len(states))]
+        rows = [one_row(inputs, i) for i in range(len(states))]
         lengths = inputs.mask.sum(1).tolist()
         return torch.cat([self._run(s[None, :n], r) for s, r, n in zip(states, rows, lengths, strict=True)])
 
