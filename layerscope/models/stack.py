@@ -103,7 +103,8 @@ def is_decoder(module: nn.Module, stack: Stack) -> bool:
 
 def tokens_read(module: nn.Module, stack: Stack, inputs: Inputs) -> int | None:
     """Return how many tokens of each text the stack is fed, None of what is no text."""
-    name = "decoder_input_ids" if is_decoder(module, stack) else "input_ids"
+    two_texts = "decoder_input_ids" in inputs.named
+    name = "decoder_input_ids" if two_texts and is_decoder(module, stack) else "input_ids"
     return inputs.named[name].shape[1] if name in inputs.named else None
 
 
