@@ -11,9 +11,13 @@ import torch
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Waveform
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
+from layerscope.models.capture import evaluating
 from layerscope.models.encode import modalities_of, modality_of
+from layerscope.models.forward import FAILURES
+from layerscope.models.probe import probe_sample
 from layerscope.models.stack import SeveralParts
 from layerscope.models.sublayers.find import find_sublayers
+from layerscope.models.sublayers.place import Sublayers
 
 TEXTS = ["A layer hands its state to the next one, and the last one speaks.", "Short."]
 
@@ -121,13 +125,28 @@ def made_up_samples(module: torch.nn.Module, modality: str | None = None) -> tup
     return modality, [Waveform(noise, 16000), Waveform(noise[:8000], 16000)]
 
 
-def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspection:
+def _inside(model: LayeredModel, samples: list[Any]) -> Sublayers:
+    """Return what a run with sub-layers would measure; blocks that cannot be watched show nothing inside."""
+    inputs = model.encoder.batch([probe_sample(model.encoder, samples)]).to(model.device)
+    try:
+        return find_sublayers(model.module, model.stack, inputs)
+    except FAILURES:
+        return Sublayers()
+
+
+def _seconds(model: LayeredModel, samples: list[Any]) -> float:
+    """Return the seconds that a sample takes in a pass over two of them, after a first one."""
     inputs = model.encoder.batch(samples).to(model.device)
-    inside = find_sublayers(model.module, model.stack, model.encoder.batch(samples[:1]).to(model.device))
     model.run(inputs, lambda *_: None)
     start = time.perf_counter()
     model.run(inputs, lambda *_: None)
-    seconds = (time.perf_counter() - start) / len(samples)
+    return (time.perf_counter() - start) / len(samples)
+
+
+def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspection:
+    with evaluating(model.module):
+        inside = _inside(model, samples)
+        seconds = _seconds(model, samples)
     head = None
     if model.lens is not None:
         scope = "every token" if model.lens.kind == "tokens" else "every sample"

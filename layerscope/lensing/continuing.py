@@ -22,15 +22,28 @@ def continued(model: LayeredModel, inputs: Inputs, tokens: int) -> list[int]:
     told = getattr(module, "generation_config", None)
     if told is None or not hasattr(module, "generate"):
         return _one_by_one(module, named["input_ids"], tokens)
-    out = module.generate(
-        **named,
+    module.generation_config = _greedy(told, tokens)  # an argument's gaps would be filled from the model's own
+    try:
+        out = module.generate(**named)
+    finally:
+        module.generation_config = told
+    read = 1 if "decoder_input_ids" in inputs.named else named["input_ids"].shape[1]
+    return [int(token) for token in out[0, read:]]
+
+
+def _greedy(told: Any, tokens: int) -> Any:
+    """Return the settings of a text of the likeliest tokens: the model's own may forbid, force or punish some."""
+    from transformers import GenerationConfig
+
+    return GenerationConfig(
         do_sample=False,
         num_beams=1,
         max_new_tokens=tokens,
+        bos_token_id=told.bos_token_id,
+        eos_token_id=told.eos_token_id,
+        decoder_start_token_id=told.decoder_start_token_id,
         pad_token_id=0 if told.pad_token_id is None else told.pad_token_id,  # one text: nothing is padded
     )
-    read = 1 if "decoder_input_ids" in inputs.named else named["input_ids"].shape[1]
-    return [int(token) for token in out[0, read:]]
 
 
 def _one_by_one(module: Any, ids: torch.Tensor, tokens: int) -> list[int]:

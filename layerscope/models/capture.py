@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from layerscope.models.forward import Inputs, forward, hidden_of
-from layerscope.models.stack import Stack
+from layerscope.models.stack import Stack, tokens_read
 from layerscope.models.sublayers.place import Place, Tap, as_state
 
 Visit = Callable[[int, str, Tensor], None]
@@ -41,10 +41,10 @@ def capture(
     """
     last = stack.depth if until is None else until
     norm = module.get_submodule(stack.norm) if stack.norm else None
-    # a model may fill a text up to whole windows of its own
-    length = inputs.named["input_ids"].shape[1] if "input_ids" in inputs.named else None
+    length = tokens_read(module, stack, inputs)
     calls = 0
-    layers, inside = _Layers(visit, norm, length), _Inside(visit, taps)
+    layers = _Layers(visit, norm, length)
+    inside = _Inside(lambda layer, site, state: visit(layer, site, _own(state, length)), taps)
 
     def before(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         if layers.visited:
@@ -88,7 +88,7 @@ class _Layers:
 
     def show(self, layer: int, state: Tensor) -> None:
         self.visited = True
-        hidden = state[:, : self.length] if state.ndim == 3 else state
+        hidden = _own(state, self.length)
         self.visit(layer, "raw", hidden)
         if self.norm is not None:
             self.visit(layer, "normed", self.norm(hidden))
@@ -111,9 +111,8 @@ class _Inside:
 
     def hooks(self, blocks: dict[str, nn.Module], stack: Stack) -> Iterator[RemovableHandle]:
         """Set hooks on the modules that show a sub-layer, and yield them one by one."""
-        wanted = dict.fromkeys((stack.blocks[layer - 1], place.path) for layer, place in self.taps)
-        for block, path in wanted:
-            child = blocks[block].get_submodule(path)
+        wanted = ((blocks[stack.blocks[layer - 1]].get_submodule(place.path), place.path) for layer, place in self.taps)
+        for child, path in dict.fromkeys(wanted):  # once each, as several blocks may share one
             yield child.register_forward_pre_hook(self._before(path), with_kwargs=True)
             yield child.register_forward_hook(self._after(path))
 
@@ -157,6 +156,11 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             config.mask_ratio = masking  # type: ignore[union-attr]
         for child in training:
             child.training = True
+
+
+def _own(state: Tensor, length: int | None) -> Tensor:
+    """Return a text's own tokens: a model may fill it up to whole windows."""
+    return state[:, :length] if state.ndim == 3 else state
 
 
 def _state(value: object) -> Tensor:

@@ -11,6 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+FAILURES = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
+"""What a forward may raise where a model, or a part of it, is not run the way that it was written for."""
+
 
 @dataclass(frozen=True)
 class Inputs:

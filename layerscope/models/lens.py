@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from layerscope.models.forward import Inputs, accepts, forward, hidden_of
+from layerscope.models.forward import FAILURES, Inputs, accepts, forward, hidden_of
 from layerscope.models.stack import Stack
 from layerscope.models.trace import same
 
@@ -202,13 +202,7 @@ def _shortened(lens: Lens, last: Tensor, inputs: Inputs) -> Lens:
     short = replace(lens, short=True)
     try:
         one, other = (_read(each, last, inputs) for each in (lens, short))
-    except (
-        AttributeError,
-        LookupError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ):  # a loop that counts its blocks otherwise
+    except FAILURES:  # a loop that counts its blocks otherwise
         return lens
     return short if torch.equal(one, other) else lens
 

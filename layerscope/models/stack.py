@@ -100,6 +100,22 @@ def choose(stacks: list[Stack], part: str | None) -> Stack:
     raise LayerscopeError(f"part {part!r} does not exist{choices(part, names, 'this model has')}")
 
 
+def is_decoder(module: nn.Module, stack: Stack) -> bool:
+    """Return whether the stack is the decoder of an encoder-decoder: one that reads ids of its own."""
+    if not getattr(getattr(module, "config", None), "is_encoder_decoder", False):
+        return False
+    decoder: nn.Module = module.get_decoder()  # type: ignore[operator]  # every such model of transformers has it
+    block = module.get_submodule(stack.blocks[0])
+    return any(child is block for child in decoder.modules())
+
+
+def tokens_read(module: nn.Module, stack: Stack, inputs: Inputs) -> int | None:
+    """Return how many tokens of each text the stack is fed, None of what is no text."""
+    two_texts = "decoder_input_ids" in inputs.named
+    name = "decoder_input_ids" if two_texts and is_decoder(module, stack) else "input_ids"
+    return inputs.named[name].shape[1] if name in inputs.named else None
+
+
 def module_at(module: nn.Module, path: str, option: str) -> nn.Module:
     """Return the submodule at a dotted path; a wrong path is an error that names the option."""
     try:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from layerscope.reports.curves import Curve, inside, number, panels
-from layerscope.reports.names import capital
 from layerscope.runs.run import Run
 
 BLOCK = "raw"
@@ -48,7 +47,8 @@ def told_steps(panel: list[Curve]) -> str | None:
     found = list(steps(panel))
     if not found:
         return None
+    unit, scale = "points" if panel[0].unit == "%" else panel[0].unit, panel[0].scale
     said = ", ".join(
-        f"{number(change)} {panel[0].unit} up to the {site_name(site)}".replace("  ", " ") for site, change in found
+        f"{number(scale * change)} {unit} up to the {site_name(site)}".replace("  ", " ") for site, change in found
     )
-    return f"{capital(panel[0].title)} changes inside a block, on average: {said}."
+    return f"Change of {panel[0].title} inside a block, on average: {said}."

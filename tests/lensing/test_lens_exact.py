@@ -6,7 +6,7 @@ import torch
 import transformers as hf
 from models.test_capture import IDS, TEXTS, layered
 from models.tokenizer import word_tokenizer, words
-from models.zoo import COMMON, MLP, TEXT, Case, build, t5, vit
+from models.zoo import COMMON, MLP, TEXT, Case, build, llama, t5, vit
 from tiny import one_thread  # noqa: F401
 
 from layerscope import lens
@@ -90,9 +90,22 @@ def test_a_continuation_without_a_generate_of_its_own_is_the_same():
     assert told.grid.equals(plain.grid) and told.continuations == plain.continuations
 
 
-def test_the_decoder_of_two_stacks_goes_on_from_its_start_token():
-    model, ids = t5(), torch.tensor(IDS[:1])
-    own = model.generate(ids, do_sample=False, max_new_tokens=4)[0, 1:].tolist()
-    reading = lens(model, words(IDS[0]), processor=word_tokenizer(), tokens=4, part="decoder", progress=False)
+@pytest.mark.parametrize("make", [llama, t5], ids=["llama", "t5"])
+def test_a_continuation_is_of_the_likeliest_tokens_whatever_the_models_settings_forbid(make):
+    model, part = make(), "decoder" if make is t5 else None
+    own = model.generation_config
+    own.repetition_penalty, own.no_repeat_ngram_size, own.forced_eos_token_id, own.do_sample = 1.8, 1, 2, True
+    reading = lens(model, words(IDS[0]), processor=word_tokenizer(), tokens=6, part=part, progress=False)
+    new = reading.saturation[reading.saturation["generated"]]["prediction"].tolist()
+    # a token that is no word has no text
+    assert [token for token in new if token.startswith("w")] == reading.continuations[0].split()
+    assert len(new) == 6 and model.generation_config is own and own.repetition_penalty == 1.8
+
+
+@pytest.mark.parametrize(("prompt", "tokens"), [(IDS[0], 4), (IDS[0][:2], 9)], ids=["shorter", "longer"])
+def test_the_decoder_of_two_stacks_goes_on_from_its_start_token(prompt, tokens):
+    model = t5()
+    own = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=tokens)[0, 1:].tolist()
+    reading = lens(model, words(prompt), processor=word_tokenizer(), tokens=tokens, part="decoder", progress=False)
     assert reading.saturation["id"].tolist() == own and reading.saturation["generated"].all()
     assert reading.part == "decoder" and reading.depth == 2

@@ -85,7 +85,7 @@ def test_a_mask_is_read_where_it_stands_and_without_one_every_token_as_itself():
     whole = lens(tiny.bert(), "w1 w2", processor=tiny.tokenizer(special=True), progress=False)
     assert whole.kind == "itself" and whole.saturation["truth"].tolist() == ["[CLS]", "w1", "w2", "[SEP]"]
     data = lens(tiny.bert(), data=["w1 w2", "w3 w89"], processor=masked_tokenizer(), progress=False)
-    assert data.samples == ("1",) or data.texts == ("w3 w89",)
+    assert data.texts == ("w3 w89",)
     assert "1 sample of 2 have no mask: left out" in data.notes
 
 

@@ -11,7 +11,8 @@ IDS = [[5, 9, 17, 4, 33, 8, 21, 60, 11, 13, 7, 45], [70, 3, 3, 12], [40], [6, 71
 TEXTS = [words(row) for row in IDS]
 
 
-def layered(model, modality="text", samples=TEXTS, processor=None, **override):
+def layered(model, modality="text", samples=TEXTS, processor=None, sublayers=False, **override):
+    """Return a model with its layers found, and with `sublayers` what is inside its blocks."""
     processor = processor or (word_tokenizer() if modality == "text" else None)
     return find_layers(
         load(model, LoadOptions(), processor),
@@ -20,10 +21,12 @@ def layered(model, modality="text", samples=TEXTS, processor=None, **override):
         Override(**override),
         max_length=None,
         prompt="",
+        sublayers=sublayers,
     )
 
 
 def states(model, samples):
+    """Return every state of one batch by (site, layer)."""
     found = {}
     model.run(model.encoder.batch(samples), lambda layer, site, x: found.__setitem__((site, layer), x.clone()))
     return found

@@ -74,6 +74,10 @@ def test_what_a_model_fills_a_text_up_with_is_no_token():
     assert {state.shape for state in found.values()} == {(1, len(IDS[0]), D)}
     own = model(input_ids=torch.tensor([IDS[0]])).last_hidden_state
     torch.testing.assert_close(found[scope.final, L], own, rtol=1e-5, atol=1e-5)
+    inside = states(layered(model, sublayers=True), TEXTS[:1])
+    assert {state.shape for state in inside.values()} == {(1, len(IDS[0]), D)} and len(inside) > len(found)
+    norm = model.encoder.layer[1].attention.output.LayerNorm
+    torch.testing.assert_close(inside["attn_norm", 2], norm(inside["attn_residual", 2]), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["SqueezeBert", "XLM"])

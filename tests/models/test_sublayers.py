@@ -1,32 +1,19 @@
 """Sub-layers of every kind of block, each held to the block's own formula written out by hand."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import transformers as hf
-from models.test_capture import IDS, TEXTS
-from models.tokenizer import word_tokenizer
+from models.test_capture import IDS, TEXTS, layered, states
 from models.zoo import COMMON, HEADS, MLP, D, L, V, albert, bert, build, gpt2, llama, mamba, t5, vit
 from torch import Tensor, nn
 
 from layerscope import LayerscopeError
-from layerscope.models import LoadOptions, Override, find_layers, load
 
-
-def layered(model: nn.Module, modality: str = "text", samples: Any = TEXTS, **override: Any):
-    processor = word_tokenizer() if modality == "text" else None
-    loaded = load(model, LoadOptions(), processor)
-    return find_layers(
-        loaded, modality, samples, Override(**override), max_length=None, prompt="", sublayers=True
-    )  # fmt: skip
-
-
-def states(scope, samples) -> dict[tuple[str, int], Tensor]:
-    found: dict[tuple[str, int], Tensor] = {}
-    scope.run(scope.encoder.batch(samples), lambda layer, site, x: found.__setitem__((site, layer), x.clone()))
-    return found
+opened = partial(layered, sublayers=True)
 
 
 def gpt_neox(parallel: bool) -> nn.Module:
@@ -182,7 +169,7 @@ def by_hand(scope, samples, case: Case, raw: dict[int, Tensor]) -> dict[tuple[st
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 @torch.no_grad()
 def test_every_site_equals_the_blocks_formula(case: Case) -> None:
-    scope = layered(case.make(), **({"part": "encoder"} if case.name == "t5" else {}))
+    scope = opened(case.make(), **({"part": "encoder"} if case.name == "t5" else {}))
     found = states(scope, [TEXTS[0]])
     expected = by_hand(scope, [TEXTS[0]], case, {layer: x for (site, layer), x in found.items() if site == "raw"})
     inside = {key for key in found if key[0] not in scope.sites and key[0] not in case.untold}
@@ -195,7 +182,7 @@ def test_every_site_equals_the_blocks_formula(case: Case) -> None:
 @torch.no_grad()
 def test_albert_tells_the_runs_of_its_one_block_apart() -> None:
     model = albert()
-    scope = layered(model)
+    scope = opened(model)
     found = states(scope, [TEXTS[0]])
     attention = model.albert.encoder.albert_layer_groups[0].albert_layers[0].attention
     for layer in range(1, L + 1):
@@ -211,7 +198,7 @@ def test_a_vit_and_the_cross_attention_of_a_decoder() -> None:
 
     images = [Image.effect_noise((20, 20), 60).convert("RGB") for _ in range(2)]
     model = vit()
-    scope = layered(model, "image", images)
+    scope = opened(model, "image", images)
     found = states(scope, images)
     for layer, block in enumerate(model.vit.layers, 1):
         x = found["raw", layer - 1]
@@ -221,13 +208,13 @@ def test_a_vit_and_the_cross_attention_of_a_decoder() -> None:
         torch.testing.assert_close(found["raw", layer], found["attn_residual", layer] + found["mlp", layer])
     kinds = ("attn", "cross_attn", "mlp")
     decoder = [f"{kind}{end}" for kind in kinds for end in ("_norm", "", "_residual")][:-1]
-    assert list(layered(t5(), part="decoder").sublayers.sites) == decoder
+    assert list(opened(t5(), part="decoder").sublayers.sites) == decoder
 
 
 @pytest.mark.parametrize("make", [opt, mixtral, mamba], ids=["opt", "mixtral", "mamba"])
 @torch.no_grad()
 def test_batch_mates_change_no_sub_layer(make: Any) -> None:
-    scope = layered(make())
+    scope = opened(make())
     together = states(scope, TEXTS)
     assert len(together) > len(scope.sites) * (L + 1)
     for row, text in enumerate(TEXTS):
@@ -262,22 +249,22 @@ def test_what_has_no_addition_or_no_tokens_is_refused_in_one_line() -> None:
         with pytest.raises(
             LayerscopeError, match="^no sub-layers are found in the blocks of .*: leave --sublayers out$"
         ):
-            layered(model.eval(), "tensor", list(rows))
+            opened(model.eval(), "tensor", list(rows))
 
 
 class Plain(nn.Module):
-    """A block of one position-wise branch, after a norm."""
+    """A block of one position-wise branch, after a norm that it may share."""
 
-    def __init__(self) -> None:
+    def __init__(self, norm: nn.Module | None = None) -> None:
         super().__init__()
-        self.norm, self.inner = nn.LayerNorm(D), nn.Sequential(nn.Linear(D, D), nn.Tanh())
+        self.norm, self.inner = norm or nn.LayerNorm(D), nn.Sequential(nn.Linear(D, D), nn.Tanh())
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.inner(self.norm(x))
 
 
 def test_a_block_that_cannot_be_told_is_named_and_the_others_are_kept() -> None:
-    scope = layered(Stacked(Plain(), Odd(), Plain()).eval(), "tensor", list(torch.randn(3, 9, D)), blocks="blocks")
+    scope = opened(Stacked(Plain(), Odd(), Plain()).eval(), "tensor", list(torch.randn(3, 9, D)), blocks="blocks")
     assert scope.sublayers.sites == {"mlp_norm": (1, 3), "mlp": (1, 3)}
     note = "sub-layers of block 2: no chain of residual additions leads to the block's output"
     assert scope.sublayers.notes == (note,) and note in scope.notes
@@ -285,7 +272,7 @@ def test_a_block_that_cannot_be_told_is_named_and_the_others_are_kept() -> None:
 
 def test_hooks_are_removed_even_after_an_error() -> None:
     model = gpt2()
-    scope = layered(model)
+    scope = opened(model)
 
     def fail(layer: int, site: str, x: Tensor) -> None:
         if site == "mlp":

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from models.test_capture import layered, states
 
 import layerscope
 from layerscope import LayerscopeError, metrics
-from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.reports.curves import curves, inside
 
 SITES = ["attn_norm", "attn", "attn_residual", "mlp_norm", "mlp"]
@@ -27,28 +27,19 @@ def made(model: Path, tmp_path_factory: pytest.TempPathFactory) -> layerscope.Ru
     return layerscope.profile(str(model), tiny.texts(20), out=out, sublayers=True, progress=False, **OPTIONS)
 
 
-def states(model: Path, text: str) -> dict[tuple[str, int], torch.Tensor]:
-    """Every state of one text alone: no batch-mates, no padding."""
-    loaded = load(str(model), LoadOptions(), None)
-    scope = find_layers(loaded, "text", [text], Override(), max_length=None, prompt="", sublayers=True)
-    found: dict[tuple[str, int], torch.Tensor] = {}
-    with torch.no_grad():
-        scope.run(scope.encoder.batch([text]), lambda layer, site, x: found.__setitem__((site, layer), x[0].clone()))
-    return found
-
-
 def test_states_and_token_metrics_are_those_of_a_text_alone(made: layerscope.Run, model: Path) -> None:
     assert made.info["model"]["sublayers"] == {site: [1, 2, 3] for site in SITES}
     assert made.final == "normed" and len(made.columns) == 5
     values = made.samples()
+    scope = layered(str(model), samples=tiny.texts(20), processor=tiny.tokenizer(special=False), sublayers=True)
     for sample in (3, 11):
-        alone = states(model, tiny.texts(20)[sample])
+        alone = states(scope, [tiny.texts(20)[sample]])  # no batch-mates, no padding
         own = values[(values["sample"] == sample) & (values["metric"] == "prompt_entropy")]
         for (site, layer), tokens in alone.items():
-            np.testing.assert_allclose(made.pooled(layer, site=site)[sample], tokens.mean(0), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(made.pooled(layer, site=site)[sample], tokens[0].mean(0), rtol=1e-4, atol=1e-5)
             there = own[(own["site"] == site) & (own["layer"] == layer)]["value"]
             if site != "normed" or layer == 3:
-                expected = float(metrics.prompt_entropy(tokens[None])[0])
+                expected = float(metrics.prompt_entropy(tokens)[0])
                 np.testing.assert_allclose(there, [expected], rtol=1e-4, atol=1e-4)
 
 

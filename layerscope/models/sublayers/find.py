@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from layerscope.models.forward import Inputs
+from layerscope.models.forward import FAILURES, Inputs
 from layerscope.models.stack import Stack
 from layerscope.models.sublayers.additions import Addition, additions, leading, normalising
 from layerscope.models.sublayers.place import Place, Sublayers, Tap
@@ -71,7 +71,7 @@ def _sites(run: BlockRun) -> tuple[Named, list[str]]:
 def _role(run: BlockRun, addition: Addition, branch: int) -> str | None:
     try:
         return role(run, addition, branch)
-    except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError):
+    except FAILURES:
         return None  # a block that cannot be run again by itself is told as one that cannot be told
 
 

@@ -71,20 +71,27 @@ class BlockRun:
 
 
 class _Watcher:
-    """Hooks that write down what passes inside the block that runs."""
+    """Hooks that write down what passes inside the block that runs; what runs outside of blocks is left alone.
+
+    A model may call one module both in its blocks and beside them: a shared norm, a rotary embedding.
+    """
 
     def __init__(self) -> None:
         self.runs: list[BlockRun] = []
+        self.inside = False
         self.calls: dict[str, int] = defaultdict(int)
         self.entered: list[tuple[Place, int | None]] = []
 
     def start(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.inside = True
         self.calls.clear()
         self.runs.append(BlockRun(block, args, kwargs))
         self.runs[-1].number((*args, *kwargs.values()), None)
 
     def before(self, path: str) -> Any:
         def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if not self.inside:
+                return
             place = Place(path, self.calls[path], True)
             self.calls[path] += 1
             self.entered.append((place, self.runs[-1].number((*args, *kwargs.values()), place)))
@@ -92,6 +99,8 @@ class _Watcher:
         return hook
 
     def after(self, child: nn.Module, _: tuple[Any, ...], output: object) -> None:
+        if not self.inside:
+            return
         place, given = self.entered.pop()
         place = replace(place, given=False)
         returned = self.runs[-1].number(output, place)
@@ -99,19 +108,21 @@ class _Watcher:
             self.runs[-1].steps.append(Step(child, place, given, returned))
 
     def end(self, _: nn.Module, __: tuple[Any, ...], output: object) -> None:
+        self.inside = False
         self.runs[-1].last = self.runs[-1].number(output, None) or 0
 
 
 def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
     """Run `module` once and return what was seen inside every block execution, in order."""
     watcher, handles = _Watcher(), []
-    for block in (module.get_submodule(path) for path in dict.fromkeys(stack.blocks)):
+    blocks = [module.get_submodule(path) for path in dict.fromkeys(stack.blocks)]
+    for block in blocks:
         handles.append(block.register_forward_pre_hook(watcher.start, with_kwargs=True))
-        for name, child in block.named_modules():
-            if name:
-                handles.append(child.register_forward_pre_hook(watcher.before(name), with_kwargs=True))
-                handles.append(child.register_forward_hook(watcher.after))
         handles.append(block.register_forward_hook(watcher.end))
+    # once each, as several blocks may share one
+    for name, child in dict.fromkeys(named for block in blocks for named in block.named_modules() if named[0]):
+        handles.append(child.register_forward_pre_hook(watcher.before(name), with_kwargs=True))
+        handles.append(child.register_forward_hook(watcher.after))
     try:
         forward(module.get_submodule(stack.entry), inputs)
     finally:
