@@ -109,6 +109,8 @@ def test_layers_without_variance_and_few_samples(tmp_path: Path) -> None:
 def test_prefixes_are_part_of_what_a_run_is(tmp_path: Path) -> None:
     how: dict[str, Any] = {"metrics": "prompt_entropy"}
     profile(tiny.gpt2(), TEXTS[:12], tmp_path / "run", prefixes=[4], **how)
+    for same in (4, np.array([4]), (np.int64(4), 4)):
+        profile(tiny.gpt2(), TEXTS[:12], tmp_path / "run", prefixes=same, **how)
     with pytest.raises(LayerscopeError, match=r"holds another run \(prefixes: 4 there, 4,8 here\)"):
         profile(tiny.gpt2(), TEXTS[:12], tmp_path / "run", prefixes=[4, 8], **how)
 
