@@ -45,10 +45,7 @@ class MutualKnn(Measure):
             raise LayerscopeError(
                 f"k={self.k} neighbours among {count} rows do not exist: give k from 1 to {count - 1}"
             )
-        if self.distance == "cosine":
-            points = unit_rows(rows)
-        else:
-            points = _typical(rows)
+        points = unit_rows(rows) if self.distance == "cosine" else _typical(rows)
         step = max(1, _TILE_BYTES // (8 * count * max(1, rows[..., 0, 0].numel())))
         found = torch.cat([self._nearest(points, low, low + step) for low in range(0, count, step)], -2)
         equal = (rows == rows[..., :1, :]).all((-2, -1))
@@ -89,11 +86,12 @@ def _typical(rows: Tensor) -> Tensor:
     around = rows - rows.median(-2, keepdim=True).values
     scale = torch.linalg.vector_norm(around, dim=-1, keepdim=True).median(-2, keepdim=True).values
     scale = torch.where(scale == 0, typical_norm(around), scale)
-    return around / scale.masked_fill(scale == 0, 1.0)
+    typical: Tensor = around / scale.masked_fill(scale == 0, 1.0)
+    return typical
 
 
 def _sizes(points: Tensor) -> Tensor:
     """Return the norms of points `[..., N]` as powers of two, at least 1."""
     # Less a third: no two norms that are equal but for rounding, such as 1, fall on two sides of a power.
-    powers = (torch.linalg.vector_norm(points, dim=-1).clamp(min=1.0).log2() - 1 / 3).ceil_()
-    return powers.exp2_()
+    norms: Tensor = torch.linalg.vector_norm(points, dim=-1).clamp(min=1.0)
+    return (norms.log2() - 1 / 3).ceil().exp2()

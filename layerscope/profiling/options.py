@@ -152,11 +152,13 @@ def options_of(info: dict[str, Any]) -> Options:
 
 def _prefixes(given: int | Iterable[int] | None) -> tuple[int, ...] | None:
     """Return one or more numbers of tokens in order, each once."""
+    if given is None:
+        return None
     several = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-    for prefix in () if given is None else several:
+    for prefix in several:
         if isinstance(prefix, bool) or not isinstance(prefix, (int, np.integer)) or prefix < 1:
             raise LayerscopeError(f"--prefixes {prefix!r} makes no sense: give numbers of tokens, such as 8,16,32")
-    return None if given is None else tuple(sorted({int(prefix) for prefix in several})) or None
+    return tuple(sorted({int(prefix) for prefix in several})) or None
 
 
 def _count(value: int | str | None) -> Any:
