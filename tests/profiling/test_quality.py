@@ -34,7 +34,9 @@ def test_pooled_ones_are_the_public_functions(run: Run) -> None:
             for name in POOLED:
                 value = run.metric(name, site=site)[layer]
                 assert value == pytest.approx(getattr(metrics, name)(states), rel=1e-6), (name, site, layer)
-    assert set(run.table().query("metric == 'alpha_req'")["variant"]) == {"ranks=10-32"}
+    told = {"alpha_req": "ranks=10-32", "rankme": "eps=1e-07", "intrinsic_dimension": "discard=0.1"}
+    for name, variant in told.items():
+        assert set(run.table().query(f"metric == '{name}'")["variant"]) == {variant}
 
 
 def test_norms_and_prefixes_are_the_public_functions(run: Run) -> None:
