@@ -20,7 +20,8 @@ from layerscope.runs.place import locked
 
 __all__ = ["one_thread"]
 SAMPLES = 45
-OPTIONS = {"batch_size": 1, "views": 1}
+KINDS = ("curvature", "dataset_entropy", "infonce", "lidar", "cosine_similarity", "cka", "perplexity", "linear_probe")
+OPTIONS = {"batch_size": 1, "views": 1, "metrics": KINDS}
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
@@ -58,7 +59,7 @@ def alone(given: Path, out: Path) -> layerscope.Run:
 
 def asked(given: Path, out: Path) -> list[str]:
     return ["profile", str(given / "llama"), "--data", str(given / "texts.csv"), "--batch-size", "1", "--views", "1",
-            "--out", str(out), "--json"]  # fmt: skip
+            "--metrics", ",".join(KINDS), "--out", str(out), "--json"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +101,7 @@ def test_two_processes_make_the_run_of_one(told, given: Path, single: layerscope
     assert (status, json.loads(out)["path"]) == (0, str(given / "two"))
     assert second == [0, "", ""]
     two = layerscope.open_run(given / "two")
-    kinds = {"curvature", "dataset_entropy", "infonce", "lidar", "cka", "perplexity", "linear_probe"}
-    assert kinds <= set(two.table()["metric"])
+    assert set(KINDS) <= set(two.table()["metric"])
     assert_same(single, two)
     assert two.folder.plan.equals(single.folder.plan)
     lines = (two.path / "log.jsonl").read_text().splitlines()
