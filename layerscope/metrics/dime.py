@@ -12,7 +12,7 @@ def dime(
     a: Array,
     b: Array,
     alpha: float = 1.0,
-    permutations: int | npt.NDArray[np.integer] | Tensor = 10,
+    permutations: int | np.integer | npt.NDArray[np.integer] | Tensor = 10,
     seed: int = 0,
 ) -> float | Tensor:
     """Return how much more two views share when paired rightly than when paired at random.
@@ -56,12 +56,12 @@ def _difference(a: Tensor, b: Tensor, alpha: float, orders: Tensor) -> Tensor:
     return torch.stack(entropies[1:]).mean() - entropies[0]
 
 
-def _orders(permutations: int | npt.NDArray[np.integer] | Tensor, count: int, seed: int) -> Tensor:
-    if isinstance(permutations, int):
+def _orders(permutations: int | np.integer | npt.NDArray[np.integer] | Tensor, count: int, seed: int) -> Tensor:
+    if isinstance(permutations, (int, np.integer)):
         if permutations < 1:
             raise LayerscopeError(f"permutations={permutations}: give at least 1")
         draw = np.random.default_rng(seed)
-        return torch.from_numpy(np.stack([draw.permutation(count) for _ in range(permutations)]))
+        return torch.from_numpy(np.stack([draw.permutation(count) for _ in range(int(permutations))]))
     orders = torch.as_tensor(permutations).long()
     fits = orders.ndim == 2 and orders.shape[0] > 0 and orders.shape[1] == count
     if not fits or not bool((orders.sort(-1).values == torch.arange(count, device=orders.device)).all()):

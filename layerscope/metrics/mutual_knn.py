@@ -5,11 +5,12 @@ import torch
 from torch import Tensor
 
 from layerscope.errors import LayerscopeError
-from layerscope.metrics.arrays import Array, as_result, centred, check_choice, typical_norm, unit_rows
+from layerscope.metrics.arrays import Array, as_result, check_choice, typical_norm, unit_rows
 from layerscope.metrics.measure import Measure, Prepared, of_pair
 
 _GRID = 2.0**40
-"""Closeness comes in multiples of 1 over this, so that equal samples tie whatever the rounding."""
+"""Closeness comes in multiples of 1 over this, times the vectors' sizes, so that equal samples tie whatever the
+rounding."""
 _TILE_BYTES = 128 * 2**20
 
 
@@ -44,12 +45,7 @@ class MutualKnn(Measure):
             raise LayerscopeError(
                 f"k={self.k} neighbours among {count} rows do not exist: give k from 1 to {count - 1}"
             )
-        if self.distance == "cosine":
-            points = unit_rows(rows)
-        else:
-            around = centred(rows)
-            scale = typical_norm(around)
-            points = around / scale.masked_fill(scale == 0, 1.0)
+        points = unit_rows(rows) if self.distance == "cosine" else _typical(rows)
         step = max(1, _TILE_BYTES // (8 * count * max(1, rows[..., 0, 0].numel())))
         found = torch.cat([self._nearest(points, low, low + step) for low in range(0, count, step)], -2)
         equal = (rows == rows[..., :1, :]).all((-2, -1))
@@ -70,7 +66,11 @@ class MutualKnn(Measure):
         if self.distance == "euclidean":
             # |x - y|^2 without |x|^2, which is the same for all y.
             closeness = closeness - points.square().sum(-1)[..., None, :] / 2
-        closeness = closeness.mul_(_GRID).round_()
+            sizes = _sizes(points)
+            step = sizes[..., None, :] * torch.maximum(sizes[..., None, :], sizes[..., low:high, None])
+            closeness = closeness.div_(step).mul_(_GRID).round_().mul_(step)
+        else:
+            closeness = closeness.mul_(_GRID).round_()
         places = torch.arange(low, low + part.shape[-2], device=points.device)
         closeness[..., torch.arange(len(places)), places] = -torch.inf
         least = closeness.topk(self.k, dim=-1).values[..., -1:]
@@ -79,3 +79,19 @@ class MutualKnn(Measure):
         free = self.k - nearer.sum(-1, keepdim=True)
         chosen = nearer | (level & (level.cumsum(-1) <= free))
         return chosen.nonzero()[:, -1].reshape(*part.shape[:-1], self.k)
+
+
+def _typical(rows: Tensor) -> Tensor:
+    """Return rows `[..., N, D]` around their middle, most of them of a norm near 1 however far the others lie."""
+    around = rows - rows.median(-2, keepdim=True).values
+    scale = torch.linalg.vector_norm(around, dim=-1, keepdim=True).median(-2, keepdim=True).values
+    scale = torch.where(scale == 0, typical_norm(around), scale)
+    typical: Tensor = around / scale.masked_fill(scale == 0, 1.0)
+    return typical
+
+
+def _sizes(points: Tensor) -> Tensor:
+    """Return the norms of points `[..., N]` as powers of two, at least 1."""
+    # Less a third: no two norms that are equal but for rounding, such as 1, fall on two sides of a power.
+    norms: Tensor = torch.linalg.vector_norm(points, dim=-1).clamp(min=1.0)
+    return (norms.log2() - 1 / 3).ceil().exp2()

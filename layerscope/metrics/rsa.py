@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layerscope.metrics.arrays import Array, as_result, check_choice, unit_rows
+from layerscope.metrics.arrays import Array, as_result, centred, check_choice, unit_rows
 from layerscope.metrics.measure import Measure, Prepared, check_count, of_pair
 
 _GRID = 2.0**44
@@ -40,7 +40,8 @@ class Rsa(Measure):
         """Return the vector that a dot product compares."""
         count = rows.shape[-2]
         check_count("RSA", count, 3)
-        unit = unit_rows(rows - rows.mean(-1, keepdim=True) if self.rdm == "correlation" else rows)
+        # A row is centred as columns are elsewhere: one of equal features is exactly zero.
+        unit = unit_rows(centred(rows.mT).mT if self.rdm == "correlation" else rows)
         above = torch.ones(count, count, dtype=torch.bool, device=rows.device).triu(1)
         distances = (1.0 - (unit @ unit.mT)[..., above]).mul_(_GRID).round_()
         if self.compare == "spearman":

@@ -93,9 +93,6 @@ class Options:
             raise LayerscopeError(f"--view-share {self.view_share:g} makes no sense: give more than 0 and at most 1")
 
     def _check_prefixes(self) -> None:
-        for prefix in self.prefixes or ():
-            if isinstance(prefix, bool) or not isinstance(prefix, (int, np.integer)) or prefix < 1:
-                raise LayerscopeError(f"--prefixes {prefix!r} makes no sense: give numbers of tokens, such as 8,16,32")
         if self.prefixes and "prompt_entropy" not in self.metrics:
             raise LayerscopeError("--prefixes is of prompt_entropy: add it to --metrics, or leave the option out")
 
@@ -122,7 +119,7 @@ def options_from(
     alpha: float | Iterable[float],
     lens_tokens: int | str | None,
     view_kinds: str | Iterable[str] | None,
-    prefixes: Iterable[int] | None,
+    prefixes: int | Iterable[int] | None,
     **others: Any,
 ) -> Options:
     """Return checked options from what a caller or a command line gives."""
@@ -133,7 +130,7 @@ def options_from(
         samples=_count(samples),
         alpha=tuple(dict.fromkeys(orders)),
         view_kinds=tuple(kinds) or None,
-        prefixes=tuple(dict.fromkeys(prefixes or ())) or None,
+        prefixes=_prefixes(prefixes),
         lens_tokens="auto" if lens_tokens == "auto" else _count(lens_tokens),
         **others,
     )
@@ -151,6 +148,17 @@ def options_of(info: dict[str, Any]) -> Options:
     told: dict[str, Any] = {name: value for name, value in info["options"].items() if name in known}
     told |= {name: tuple(value) for name, value in told.items() if isinstance(value, list)}
     return Options(**told)
+
+
+def _prefixes(given: int | Iterable[int] | None) -> tuple[int, ...] | None:
+    """Return one or more numbers of tokens in order, each once."""
+    if given is None:
+        return None
+    several = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    for prefix in several:
+        if isinstance(prefix, bool) or not isinstance(prefix, (int, np.integer)) or prefix < 1:
+            raise LayerscopeError(f"--prefixes {prefix!r} makes no sense: give numbers of tokens, such as 8,16,32")
+    return tuple(sorted({int(prefix) for prefix in several})) or None
 
 
 def _count(value: int | str | None) -> Any:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from layerscope import parallel
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Corpus, draw, make_extreme, open_corpus, pack
-from layerscope.inputs.corpus import folder_name
+from layerscope.inputs.corpus import count, folder_name
 from layerscope.inputs.extreme import Extreme
 from layerscope.inputs.views import DEFAULT_SHARE, check_views
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load, vectors_for
@@ -204,9 +205,20 @@ def _extreme(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
     if share is None:
         return corpus
     if not isinstance(model.encoder, TextEncoder):
-        raise LayerscopeError(f"--{kind}-tokens is of texts, and {corpus.name} holds {corpus.modality} samples")
+        raise LayerscopeError(
+            f"--{kind}-tokens is of texts, and {corpus.name} holds {corpus.modality} samples: leave it out"
+        )
+    if options.prompt:
+        raise LayerscopeError(
+            f"--prompt goes before texts, and --{kind}-tokens makes token ids of them: leave one of the two out"
+        )
+    encoder, total = model.encoder, len(corpus)
+    encoder.lengths(corpus.samples)  # counts what is cut: the new ids tell it no more
+    if encoder.cut:
+        cut = f"{encoder.cut:,} of {total:,} texts are cut at {count(encoder.max_length, 'token')}"
+        corpus = replace(corpus, notes=(*corpus.notes, cut))
     table = model.module.get_input_embeddings()  # type: ignore[operator]
     return make_extreme(
-        corpus, kind, share, tokenizer=model.encoder.tokenizer, tokenised=model.encoder.ids, rows=table.num_embeddings,
+        corpus, kind, share, tokenizer=encoder.tokenizer, tokenised=encoder.ids, rows=table.num_embeddings,
         seed=options.seed,
     )  # fmt: skip

@@ -84,6 +84,15 @@ def test_a_run_without_replacement_is_the_plain_run_and_another_share_another_ru
         profile(model.module, data, out=tmp_path / "one", repeat_tokens=0.5, **how)
 
 
+def test_a_cut_text_is_still_counted_and_ends_as_the_tokenizer_ends_it(tmp_path):
+    how = {"processor": tiny.tokenizer(special=True), "metrics": "effective_rank", "max_length": 8, "progress": False}
+    texts = [" ".join(tiny.WORDS[:n]) for n in range(2, 22)]
+    plain = profile(tiny.bert(), texts, out=tmp_path / "plain", **how)
+    same = profile(tiny.bert(), texts, out=tmp_path / "same", repeat_tokens=0, **how)
+    assert "15 of 20 texts are cut at 8 tokens" in set(plain.info["notes"]) & set(same.info["notes"])
+    np.testing.assert_allclose(same.metric("effective_rank"), plain.metric("effective_rank"), rtol=1e-5)
+
+
 def test_wrong_shares_and_data_are_told():
     with pytest.raises(LayerscopeError, match="--repeat-tokens 1.5 makes no sense: give a probability, 0 to 1"):
         profile("minilm", ["a b"], repeat_tokens=1.5)
@@ -91,5 +100,8 @@ def test_wrong_shares_and_data_are_told():
         profile("minilm", ["a b"], random_tokens="x")
     with pytest.raises(LayerscopeError, match="are two runs: give one of the two"):
         profile("minilm", ["a b"], repeat_tokens=0.5, random_tokens=0.5)
-    with pytest.raises(LayerscopeError, match="--repeat-tokens is of texts, and .* holds tensor samples"):
+    with pytest.raises(LayerscopeError, match="--repeat-tokens is of texts, and .* holds tensor samples: leave it out"):
         profile(tiny.Plain(), tiny.rows(12), repeat_tokens=0.5, progress=False)
+    with pytest.raises(LayerscopeError, match="--random-tokens makes token ids of them: leave one of the two out"):
+        profile(tiny.bert(), tiny.texts(12), processor=tiny.tokenizer(special=True), prompt="w1 ", random_tokens=0.5,
+                progress=False)  # fmt: skip

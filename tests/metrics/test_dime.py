@@ -30,6 +30,7 @@ def test_seeded_permutations(rng):
     draw = np.random.default_rng(3)
     orders = np.stack([draw.permutation(30) for _ in range(4)])
     assert dime(a, b, permutations=4, seed=3) == dime(a, b, permutations=torch.from_numpy(orders))
+    assert dime(a, b, permutations=np.int64(4), seed=3) == dime(a, b, permutations=4, seed=3)
     assert dime(a, b, permutations=4, seed=3) != dime(a, b, permutations=4, seed=4)
 
 

@@ -31,6 +31,18 @@ def test_equally_near_samples_count_by_their_index(rng, distance):
     assert mutual_knn(X, X, 4, distance) == 1
 
 
+def test_a_far_sample_makes_no_others_tie_and_equal_far_ones_do(rng):
+    X = rng.standard_normal((60, 8))
+    Y = X @ rng.standard_normal((8, 9)) + rng.standard_normal((60, 9))
+    X[0] *= 1e7
+    assert mutual_knn(X, Y, 10, "euclidean") == pytest.approx(want(X, Y, 10, "euclidean"), abs=1e-15)
+    X[20:40] = X[0]
+    known = mutual_knn(X, np.arange(60.0)[:, None] ** 2, 5, "euclidean")
+    order = rng.permutation(8)
+    assert known == pytest.approx(want(X, np.arange(60.0)[:, None] ** 2, 5, "euclidean"), abs=1e-15)
+    assert mutual_knn(X[:, order], np.arange(60.0)[:, None] ** 2, 5, "euclidean") == known
+
+
 def test_leading_dimensions_and_a_side_that_does_not_vary(rng):
     X, Y = rng.standard_normal((2, 3, 15, 4)), torch.from_numpy(rng.standard_normal((15, 6)))
     X[1, 2] = 0.1

@@ -39,6 +39,7 @@ def test_leading_dimensions_and_a_side_that_does_not_vary(rng):
     assert float(values[0, 1]) == pytest.approx(rsa(X[0, 1], Y[0, 1]), rel=1e-12)
     assert values.isnan().tolist() == [[False] * 3, [False, False, True]]
     assert math.isnan(rsa(X[..., :1], Y)[0, 0]), "one feature has no correlation"
+    assert math.isnan(rsa(np.repeat(0.1 * np.arange(1, 10)[:, None], 7, 1), Y[0, 0])), "rows of one constant have none"
 
 
 def test_errors(rng):

@@ -20,7 +20,8 @@ from layerscope.runs.place import locked
 
 __all__ = ["one_thread"]
 SAMPLES = 45
-OPTIONS = {"batch_size": 1, "views": 1}
+KINDS = ("curvature", "dataset_entropy", "infonce", "lidar", "cosine_similarity", "cka", "perplexity", "linear_probe")
+OPTIONS = {"batch_size": 1, "views": 1, "metrics": KINDS}
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
@@ -58,12 +59,12 @@ def alone(given: Path, out: Path) -> layerscope.Run:
 
 def asked(given: Path, out: Path) -> list[str]:
     return ["profile", str(given / "llama"), "--data", str(given / "texts.csv"), "--batch-size", "1", "--views", "1",
-            "--out", str(out), "--json"]  # fmt: skip
+            "--metrics", ",".join(KINDS), "--out", str(out), "--json"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def told(given: Path, single: layerscope.Run) -> list[dict[str, tuple[int, str, str]]]:
-    """What two processes answer to wrong commands, and then to a right one: a dict for each process."""
+def launched(given: Path, single: layerscope.Run) -> tuple[int, str, str]:
+    """Two processes that answer to wrong commands, to a right one, and end with a wrong one: what torchrun told."""
     right = asked(given, given / "two")
     commands = {
         "option": [*right, "--vievs", "2"],
@@ -73,11 +74,17 @@ def told(given: Path, single: layerscope.Run) -> list[dict[str, tuple[int, str, 
         "only one": [right, [*right, "--samples", "20"]],
         "fault": right,
         "right": right,
+        "last": [*asked(given, given / "none"), "--samples", "none"],
     }
     (given / "commands.json").write_text(json.dumps(commands))
     with locked(given / "held"):
-        status, _, err = ended(started(str(Path(__file__).parent / "together.py"), str(given)))
-    assert status == 0, err
+        return ended(started(str(Path(__file__).parent / "together.py"), str(given)))
+
+
+@pytest.fixture(scope="module")
+def told(given: Path, launched: tuple[int, str, str]) -> list[dict[str, tuple[int, str, str]]]:
+    """What two processes answered to each command but the last: a dict for each process."""
+    assert (given / "told-1.json").exists(), launched[2]
     return [json.loads((given / f"told-{rank}.json").read_text()) for rank in range(2)]
 
 
@@ -94,8 +101,7 @@ def test_two_processes_make_the_run_of_one(told, given: Path, single: layerscope
     assert (status, json.loads(out)["path"]) == (0, str(given / "two"))
     assert second == [0, "", ""]
     two = layerscope.open_run(given / "two")
-    kinds = {"curvature", "dataset_entropy", "infonce", "lidar", "cka", "perplexity", "linear_probe"}
-    assert kinds <= set(two.table()["metric"])
+    assert set(KINDS) <= set(two.table()["metric"])
     assert_same(single, two)
     assert two.folder.plan.equals(single.folder.plan)
     lines = (two.path / "log.jsonl").read_text().splitlines()
@@ -119,11 +125,11 @@ def test_an_error_is_told_once_and_ends_both(told, name: str, status: int, line:
     assert second == [status, "", ""]
 
 
-def test_torchrun_ends_with_the_one_line_in_front_of_its_own(given: Path, tmp_path: Path):
-    status, out, err = ended(started("-m", "layerscope", *asked(given, tmp_path / "run"), "--samples", "none"))
+def test_torchrun_ends_with_the_one_line_in_front_of_its_own(launched, given: Path):
+    status, out, err = launched
     assert (status, out, err.count("layerscope: ")) == (1, "", 1)  # the status is torchrun's own
     assert "exitcode  : 2" in err and "Traceback" not in err.partition("layerscope: ")[0]
-    assert not (tmp_path / "run").exists()
+    assert not (given / "none").exists()
 
 
 def kill(launcher: subprocess.Popen[str], rank: int) -> None:

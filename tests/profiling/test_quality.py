@@ -34,7 +34,9 @@ def test_pooled_ones_are_the_public_functions(run: Run) -> None:
             for name in POOLED:
                 value = run.metric(name, site=site)[layer]
                 assert value == pytest.approx(getattr(metrics, name)(states), rel=1e-6), (name, site, layer)
-    assert set(run.table().query("metric == 'alpha_req'")["variant"]) == {"ranks=10-32"}
+    told = {"alpha_req": "ranks=10-32", "rankme": "eps=1e-07", "intrinsic_dimension": "discard=0.1"}
+    for name, variant in told.items():
+        assert set(run.table().query(f"metric == '{name}'")["variant"]) == {variant}
 
 
 def test_norms_and_prefixes_are_the_public_functions(run: Run) -> None:
@@ -109,6 +111,8 @@ def test_layers_without_variance_and_few_samples(tmp_path: Path) -> None:
 def test_prefixes_are_part_of_what_a_run_is(tmp_path: Path) -> None:
     how: dict[str, Any] = {"metrics": "prompt_entropy"}
     profile(tiny.gpt2(), TEXTS[:12], tmp_path / "run", prefixes=[4], **how)
+    for same in (4, np.array([4]), (np.int64(4), 4)):
+        profile(tiny.gpt2(), TEXTS[:12], tmp_path / "run", prefixes=same, **how)
     with pytest.raises(LayerscopeError, match=r"holds another run \(prefixes: 4 there, 4,8 here\)"):
         profile(tiny.gpt2(), TEXTS[:12], tmp_path / "run", prefixes=[4, 8], **how)
 

@@ -1,4 +1,7 @@
-"""Several commands one after another in each of the processes that torchrun starts; what each told is written down."""
+"""Several commands one after another in each of the processes that torchrun starts.
+
+What each told is written down, but for the last one, with which the processes end as if they had been started for it.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,7 @@ def broken_second(*_: object) -> None:
 if __name__ == "__main__":
     folder, told = Path(sys.argv[1]), {}
     commands = json.loads((folder / "commands.json").read_text())
+    last = commands.pop("last")
     for name, arguments in commands.items():
         arguments = arguments[RANK] if isinstance(arguments[0], list) else arguments
         whole = passing.joined
@@ -41,3 +45,5 @@ if __name__ == "__main__":
         told[name] = call(arguments)
         passing.joined = whole
     (folder / f"told-{RANK}.json").write_text(json.dumps(told))
+    sys.argv = ["layerscope", *last]
+    main()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.cka import check_rows, hsic
-from layerscope.metrics.pairs import blocks as sizes
+from layerscope.metrics.pairs import blocks as reading
 from layerscope.metrics.pairs.blocks import Blocks, States, in_pairs, opened
 from layerscope.metrics.spectrum import symmetric_product
 
@@ -89,6 +89,7 @@ def inner_by_grams(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]
 
     def add(tiles: list[Tensor], weight: float) -> None:
         nonlocal cross, owns
+        tiles = [tile.to(tiles[0].device) for tile in tiles]
         cross = cross.to(tiles[0].device) + weight * (tiles[0] @ tiles[-1].mT)
         if right is not left:
             owns = [own.to(t.device) + weight * torch.linalg.vecdot(t, t) for own, t in zip(owns, tiles, strict=True)]
@@ -125,7 +126,7 @@ def inner_by_features(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tens
 
 
 def _groups(side: Blocks, most: int | None = None) -> list[slice]:
-    tile = max(1, min(most or side.layers, math.isqrt(sizes.TILE_BYTES // 8) // side.width))
+    tile = max(1, min(most or side.layers, math.isqrt(reading.TILE_BYTES // 8) // side.width))
     return [slice(low, min(low + tile, side.layers)) for low in range(0, side.layers, tile)]
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.measure import Measure, Prepared
-from layerscope.metrics.pairs import blocks as bounds
+from layerscope.metrics.pairs import blocks as reading
 from layerscope.metrics.pairs.blocks import Blocks, States, opened
 
 HELD_BYTES = 2**30
@@ -53,7 +53,7 @@ def _lot(measure: Measure, side: Blocks, start: int) -> list[Prepared]:
 
 def _prepared(measure: Measure, side: Blocks, start: int) -> Iterator[Prepared]:
     """Yield the layers from `start` on, read as many at a time as fit in a block."""
-    together = max(1, bounds.BLOCK_BYTES // (8 * side.count * side.width))
+    together = max(1, reading.BLOCK_BYTES // (8 * side.count * side.width))
     for low in range(start, side.layers, together):
         layers = slice(low, min(low + together, side.layers))
         rows = torch.empty(layers.stop - low, side.count, side.width, dtype=torch.float64)

@@ -18,6 +18,7 @@ from layerscope.profiling.tables.source import Row, Source
 from layerscope.runs.states import Column, StoredStates
 
 CENTRED = ("anisotropy", "alpha_req", "nesum")
+EPS, DISCARD = 1e-7, 0.1  # of RankMe and of the intrinsic dimension, as they were published
 
 
 def pooled_rows(source: Source) -> Iterator[Row]:
@@ -27,8 +28,8 @@ def pooled_rows(source: Source) -> Iterator[Row]:
         if any(source.wants(name) for name in CENTRED):
             yield from _centred(source, pooling, column, states)
         if source.wants("intrinsic_dimension"):
-            value = float(dimension_of_rows(partial(_rows, states), len(states)))
-            yield source.row("intrinsic_dimension", column, value, pooling=pooling)
+            value, told = float(dimension_of_rows(partial(_rows, states), len(states), DISCARD)), f"discard={DISCARD:g}"
+            yield source.row("intrinsic_dimension", column, value, variant=told, pooling=pooling)
 
 
 def _uncentred(source: Source, pooling: str, column: Column, states: StoredStates) -> Iterator[Row]:
@@ -39,9 +40,11 @@ def _uncentred(source: Source, pooling: str, column: Column, states: StoredState
             yield source.row("dataset_entropy", column, value, variant=f"alpha={alpha:g}", pooling=pooling)
     if source.wants("effective_rank") or source.wants("rankme"):
         factor = row_factor(_blocks(states))
-        for name, metric in (("effective_rank", metrics.effective_rank), ("rankme", metrics.rankme)):
-            if source.wants(name):
-                yield source.row(name, column, float(metric(factor)), pooling=pooling)
+        if source.wants("effective_rank"):
+            yield source.row("effective_rank", column, float(metrics.effective_rank(factor)), pooling=pooling)
+        if source.wants("rankme"):
+            value, told = float(metrics.rankme(factor, EPS)), f"eps={EPS:g}"
+            yield source.row("rankme", column, value, variant=told, pooling=pooling)
 
 
 def _centred(source: Source, pooling: str, column: Column, states: StoredStates) -> Iterator[Row]:

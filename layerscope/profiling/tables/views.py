@@ -31,7 +31,7 @@ def view_rows(source: Source) -> Iterator[Row]:
     blocks = [order[i : i + size] for i in range(0, n - size + 1, size)]
     for pooling, column, _ in source.layers():
         states = source.run.states(pooling, (column,), groups.T.reshape(-1))[:]
-        views = states[:, 0].double().view(groups.shape[1], n, -1).transpose(0, 1)
+        views = states[:, 0].view(groups.shape[1], n, -1).transpose(0, 1)
         for name, variant, metric in _paired(source):
             value, error, _ = mean(torch.tensor([metric(views[b, 0], views[b, 1]) for b in blocks]))
             used, told = size * len(blocks), f"N={size}{variant}"
