@@ -5,7 +5,7 @@ from layerscope.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite, as_result, centred
 from layerscope.metrics.spectrum import add_product, eigenvalues, entropy_of_spectrum, mirrored, small_gram
 
-_ROWS = 512
+_ROWS = 1024
 """Views taken at a time: their float64 copies stay in the cache, and memory in bounds."""
 
 
