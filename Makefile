@@ -11,7 +11,7 @@ demo: $(VENV)/.demo  ## install, then profile the embedded MiniLM on Python's ow
 	$(BIN)/layerscope demo --out runs/demo
 
 test: $(VENV)/.dev  ## install everything, then run all tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile  # threads of two workers would wait for each other
 
 check: $(VENV)/.dev  ## style and types
 	$(BIN)/ruff check .

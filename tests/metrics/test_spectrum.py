@@ -39,8 +39,15 @@ def test_symmetric_product_of_wide_rows(rng):
     np.testing.assert_allclose(symmetric_product(Z), Z.mT @ Z, rtol=1e-10, atol=1e-10)
 
 
-def test_threaded_eigenvalues_repeat_bit_by_bit_and_leave_threads_alone(rng):
+@pytest.fixture
+def two_threads():
     threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield 2
+    torch.set_num_threads(threads)
+
+
+def test_threaded_eigenvalues_repeat_bit_by_bit_and_leave_threads_alone(rng, two_threads):
     batches = []
     for count, size in ((3, 90), (64, 40), (3, 300)):
         rows = torch.from_numpy(rng.standard_normal((2, count, size, size))).float()
@@ -51,7 +58,7 @@ def test_threaded_eigenvalues_repeat_bit_by_bit_and_leave_threads_alone(rng):
         want = torch.linalg.eigvalsh(batch.double())
         np.testing.assert_allclose(a, want, atol=1e-5 * float(want.max()))
         assert bool((a >= 0).all())
-    assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == two_threads
 
 
 def test_an_entropy_has_the_smallest_limits(rng):
