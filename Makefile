@@ -10,8 +10,9 @@ export HF_HUB_OFFLINE ?= 1
 demo: $(VENV)/.demo  ## install, then profile the embedded MiniLM on Python's own documentation
 	$(BIN)/layerscope demo --out runs/demo
 
+# a thread a worker, as those of two would wait for each other; files in their order, as long ones have few tests
 test: $(VENV)/.dev  ## install everything, then run all tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile  # threads of two workers would wait for each other
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev  ## style and types
 	$(BIN)/ruff check .
