@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -137,7 +138,7 @@ def _apart(pair: Pair) -> Iterator[str]:
         yield f"Nowhere apart by more than {SURE:.0f} standard errors: {', '.join(dict.fromkeys(nowhere))}."
 
 
-def _at(pair: Pair, row: pd.Series) -> str:  # type: ignore[type-arg]
+def _at(pair: Pair, row: pd.Series[Any]) -> str:
     own, other = place(row["layer"], row["site"], pair.a), place(row["layer_b"], row["site_b"], pair.b)
     if own == other:
         return layer_name(own)
@@ -151,7 +152,7 @@ def differences(pair: Pair) -> pd.DataFrame:
     return rows.assign(rank=[rank(name) for name in rows["metric"]]).sort_values("rank", kind="stable")
 
 
-def told(row: pd.Series) -> str:  # type: ignore[type-arg]
+def told(row: pd.Series[Any]) -> str:
     """Return a difference with its sign, standard error and unit."""
     scale = scale_of(row["metric"])
     value, stderr = scale * float(row["value"]), scale * float(row["stderr"])

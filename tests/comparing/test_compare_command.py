@@ -1,5 +1,6 @@
 """The verb as a person types it, on real runs of language models, and what becomes of its answer."""
 
+import io
 import json
 import re
 import subprocess
@@ -19,7 +20,7 @@ from layerscope.reports.page import report
 
 
 def printed(found, width=120):
-    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=width, record=True, file=io.StringIO())
     terminal.show(found, console)
     return console.export_text()
 

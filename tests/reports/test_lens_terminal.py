@@ -1,5 +1,7 @@
 """The lens in a terminal and on paper: colours by probability, wide characters, lines that fit."""
 
+import io
+
 import pytest
 import tiny
 from rich.cells import cell_len
@@ -22,7 +24,7 @@ def reading():
 
 
 def printed(reading, width, **how):
-    console = Console(width=width, record=True, file=open("/dev/null", "w"), **how)  # noqa: SIM115
+    console = Console(width=width, record=True, file=io.StringIO(), **how)
     show(reading, console)
     return console.export_text(styles="color_system" in how)
 

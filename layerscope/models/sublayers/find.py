@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import nn
@@ -100,7 +100,7 @@ def _norm_name(roles: list[str]) -> str:
     return f"{roles[0]}_norm" if len(roles) == 1 else "norm"
 
 
-def _free(name: str, taken: object) -> str:
+def _free(name: str, taken: Iterable[str]) -> str:
     """Return a name, with a number from 2 on where it is taken: a block may hold two branches of one kind."""
-    names = set(taken)  # type: ignore[call-overload]
+    names = set(taken)
     return name if name not in names else next(f"{name}_{i}" for i in range(2, 100) if f"{name}_{i}" not in names)

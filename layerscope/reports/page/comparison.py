@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -194,7 +195,7 @@ def _line(at: int, pair: Pair, rows: pd.DataFrame) -> Json | None:
     }
 
 
-def _point(pair: Pair, row: pd.Series) -> str:  # type: ignore[type-arg]
+def _point(pair: Pair, row: pd.Series[Any]) -> str:
     a, b = place(row["layer"], row["site"], pair.a), place(row["layer_b"], row["site_b"], pair.b)
     where = "" if a == b else f" ({layer_name(b)} of {plain(pair.b.name)} less {layer_name(a)} of {plain(pair.a.name)})"
     return told(row) + where
