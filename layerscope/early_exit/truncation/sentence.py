@@ -46,7 +46,7 @@ def _around(built: Any, source: Source, folder: Path) -> None:
     SentenceTransformer, Pooling, Transformer = _classes()
     if source.model.encoder.modality != "text":
         raise LayerscopeError(f"{source.name} reads no texts: --format transformers writes it")
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".plain-") as plain:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".plain-") as plain:
         save(getattr(built, "base_model", built), source, Path(plain))
         save_processors(source, Path(plain))
         length = getattr(source.model.encoder, "max_length", None)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,7 @@ from layerscope.errors import LayerscopeError, choices
 from layerscope.models import LoadOptions, Override
 from layerscope.models.load import without_bars
 from layerscope.progress import Console, Silent, Teller
+from layerscope.runs.folders import folder_aside, own_folder
 
 __all__ = ["Truncated", "truncate", "truncate_layers"]
 FORMATS = ("auto", "transformers", "sentence-transformers", "onnx")
@@ -96,7 +94,7 @@ def truncate_layers(
     As `truncate`, which says what the arguments are; with `folders` false the one layer is written to `out` itself.
     """
     _check_words(format, site)
-    place = _free(Path(out).expanduser())
+    place = own_folder(out)
     teller: Teller = Console() if progress else Silent()
     loading = options or LoadOptions(dtype="float32")
     source = open_source(model_or_run, processor, override or Override(), loading)
@@ -104,7 +102,7 @@ def truncate_layers(
     chosen = _format(format, site, source)
     for note in source.model.notes:
         teller.say(note)
-    with without_bars(), _aside(place) as aside, teller.bar("layers", len(kept), "layers") as advance:
+    with without_bars(), folder_aside(place) as aside, teller.bar("layers", len(kept), "layers") as advance:
         made: list[Made] = []
         for layer in kept:
             folder = aside / f"layer-{layer}" if folders else aside
@@ -163,44 +161,3 @@ def checked_layers(layers: Sequence[Any], depth: int) -> list[int]:
     if not layers:
         raise LayerscopeError(f"no layer is named: give one or several of 1..{depth}")
     return sorted(set(layers))
-
-
-def _free(place: Path) -> Path:
-    """Return where to write; a file, and a folder that holds anything, are refused."""
-    try:
-        if place.exists() and not place.is_dir():
-            raise LayerscopeError(f"--out {str(place)!r} is a file: name a new folder")
-        if place.is_dir() and any(place.iterdir()):
-            raise LayerscopeError(f"--out {str(place)!r} exists and is not empty: name a new folder")
-    except OSError as error:
-        raise LayerscopeError(f"--out {str(place)!r} cannot be read ({error.strerror}): name a new folder") from error
-    return place
-
-
-@contextmanager
-def _aside(place: Path) -> Iterator[Path]:
-    """Yield a hidden folder beside a place, which gets its name where all goes well and is gone where not."""
-    made = [above for above in place.absolute().parents if not above.exists()]
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent))
-    except OSError as error:
-        raise LayerscopeError(
-            f"--out {str(place)!r} cannot be written ({error.strerror}): name another folder"
-        ) from error
-    try:
-        yield aside
-        aside.chmod(0o755)  # a temporary folder is its maker's alone
-        if place.is_dir():
-            place.rmdir()  # it was empty before the long job; what came into it since is not ours to delete
-        aside.rename(place)
-    except OSError as error:
-        raise LayerscopeError(
-            f"--out {str(place)!r} cannot be written ({error.strerror or error}): make room or name another folder"
-        ) from error
-    finally:
-        if aside.exists():
-            shutil.rmtree(aside, ignore_errors=True)
-            for above in made:
-                if above.is_dir() and not any(above.iterdir()):
-                    above.rmdir()
