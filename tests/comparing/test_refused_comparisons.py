@@ -19,7 +19,7 @@ def test_too_few_the_same_and_what_is_no_run(three, tmp_path):
         layerscope.compare(str(three[0].path))
     assert "is given twice: compare needs runs that differ" in refused(three[0], three[0].path)
     assert "did you mean step100?" in refused(three[0], three[0].path.with_name("step10"))
-    assert "name one of its own" in refused(*three[:2], out=three[0].path)
+    assert "exists and holds no comparison: name a new folder" in refused(*three[:2], out=three[0].path)
 
 
 def test_other_samples(make, three, tmp_path):
