@@ -32,6 +32,9 @@ def label_rows(source: Source) -> Iterator[Row]:
             if source.wants(name):
                 score = probe(states, labels, folds=FOLDS, seed=source.options.seed)
                 yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
+            if source.wants(name) and score.strengths:
+                strength = float(np.median(score.strengths))
+                yield source.row("linear_probe_c", column, strength, n=score.n, total=total, pooling=pooling)
 
 
 def probed_rows(source: Source) -> Numbers:
