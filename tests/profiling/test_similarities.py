@@ -60,7 +60,8 @@ def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_t
         assert getattr(metrics, name)(*noise[60]) > 0.75 and getattr(metrics, name)(*noise[480]) < 0.4
         assert asked.ASKED[name].needed(48) == 97 and asked.ASKED["cka"].needed(48) == 4
     options = options_from(NAMES, "all", 1.0, "auto", None, None)
-    model = find_layers(load(zoo.bert(), LoadOptions(), word_tokenizer()), "text", ["w5 w6"], Override(), max_length=None, prompt="")
+    loaded = load(zoo.bert(), LoadOptions(), word_tokenizer())
+    model = find_layers(loaded, "text", ["w5 w6"], Override(), max_length=None, prompt="")
     lines = check_available(options, model, open_corpus(["a text of words"] * N))
     assert [line.split()[0] for line in lines] == list(CANONICAL)
     assert lines[1] == "svcca is not measured: at width 32 it needs 65 samples (take more --samples)"
