@@ -231,6 +231,7 @@ def test_views_are_seeded_and_blocks_are_dropped_and_counted(tmp_path: Path) -> 
     for name in ("infonce", "infonce_bound", "dime"):
         assert set(table.loc[name, "n"]) == {256} and set(table.loc[name, "n_skipped"]) == {44}
         assert table.loc[name, "variant"].str.startswith("N=256").all()
+        assert (table.loc[name, "stderr"] > 0).all(), "of one block too"
     assert set(table.loc["lidar", "n"]) == {300} and set(table.loc["lidar", "variant"]) == {"q=2"}
     other = profile(tiny.bert(), tmp_path / "c", texts, **options, seed=1)
     assert not np.allclose(other.metric("infonce"), one.metric("infonce"))
