@@ -13,6 +13,7 @@ from layerscope.early_exit.truncation.origin import whereabouts
 from layerscope.errors import LayerscopeError
 from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
+from layerscope.models.encode import modalities_of
 from layerscope.models.hub import embedded
 from layerscope.profiling.reopening import check_unchanged, model_of, run_of
 from layerscope.runs import Run
@@ -79,13 +80,24 @@ def open_source(given: Any, processor: Any, override: Override, options: LoadOpt
     loaded = load(given, replace(options, as_stored=True), processor)
     _check_module(loaded)
     _check_dtype(given, options.dtype, loaded)
-    modality, samples = made_up_samples(loaded.module)
-    model = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
+    model, samples = _found(loaded, override)
     if run is not None:
         check_unchanged(run, model, as_stored=options.dtype == "auto")
     named = given if isinstance(given, (str, Path)) else getattr(loaded.module.config, "_name_or_path", "")
     hub, beside = whereabouts(str(named), loaded.revision)
     return Source(model, samples, run, hub, beside)
+
+
+def _found(loaded: Loaded, override: Override) -> tuple[LayeredModel, Sequence[Any]]:
+    """Find the layers by samples that the part reads: of two towers one reads texts, the other images or sounds."""
+    errors: list[LayerscopeError] = []
+    for modality in modalities_of(loaded.module):
+        try:
+            samples = made_up_samples(loaded.module, modality)[1]
+            return find_layers(loaded, modality, samples, override, max_length=None, prompt=""), samples
+        except LayerscopeError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def _saved_config(source: str | Path, options: LoadOptions) -> dict[str, Any]:
