@@ -17,6 +17,7 @@ from layerscope.inputs import Corpus
 from layerscope.inputs.samples import Window
 from layerscope.models import LayeredModel, Loaded
 from layerscope.models.encode import TextEncoder
+from layerscope.models.weights import numbers_of
 from layerscope.profiling.job import Job
 from layerscope.profiling.options import identity_in
 
@@ -42,7 +43,7 @@ class Origin:
 def weights_fingerprint(module: nn.Module) -> str:
     """Return a hash of every weight's name, shape and some of its values: another checkpoint gives another."""
     digest = hashlib.sha256()
-    for name, tensor in module.state_dict().items():
+    for name, tensor in numbers_of(module):
         flat = tensor.detach().reshape(-1)
         step = max(1, flat.numel() // VALUES_PER_WEIGHT)
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())

@@ -14,6 +14,7 @@ from layerscope.errors import LayerscopeError
 from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
 from layerscope.models.hub import EMBEDDED
+from layerscope.models.weights import is_offloaded, is_quantised
 from layerscope.profiling.reopening import check_unchanged, model_of, run_of
 from layerscope.runs import Run
 
@@ -59,7 +60,7 @@ def open_source(given: Any, processor: Any, override: Override, options: LoadOpt
     _check_config(saved, str(given))
     loaded = load(given, options, processor)
     _check_module(loaded)
-    modality, samples = made_up_samples(loaded.module)
+    modality, samples = made_up_samples(loaded)
     model = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
     if run is not None:
         check_unchanged(run, model)
@@ -103,7 +104,9 @@ def _check_module(loaded: Loaded) -> None:
             f"{kind} is a plain torch module: no config says its depth, so no standard checkpoint can hold it; "
             "give a transformers model or a SentenceTransformer"
         )
-    if getattr(module, "hf_quantizer", None) is not None or getattr(module, "is_quantized", False):
+    if is_offloaded(module):
+        raise LayerscopeError(f"some weights of {loaded.name} are offloaded: load it whole, without a device map")
+    if is_quantised(module):
         raise LayerscopeError(f"{loaded.name} is quantised: truncate the model it was made from and quantise that")
     if any(type(child).__module__.startswith("peft.") for child in module.modules()):
         raise LayerscopeError(
