@@ -15,6 +15,7 @@ from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
 from layerscope.models.encode import modalities_of
 from layerscope.models.hub import embedded
+from layerscope.models.weights import is_offloaded, is_quantised
 from layerscope.profiling.reopening import check_unchanged, model_of, run_of
 from layerscope.runs import Run
 
@@ -93,8 +94,8 @@ def _found(loaded: Loaded, override: Override) -> tuple[LayeredModel, Sequence[A
     errors: list[LayerscopeError] = []
     for modality in modalities_of(loaded.module):
         try:
-            samples = made_up_samples(loaded.module, modality)[1]
-            return find_layers(loaded, modality, samples, override, max_length=None, prompt=""), samples
+            read, samples = made_up_samples(loaded, modality)
+            return find_layers(loaded, read, samples, override, max_length=None, prompt=""), samples
         except LayerscopeError as error:
             errors.append(error)
     raise errors[0]
@@ -138,7 +139,9 @@ def _check_module(loaded: Loaded) -> None:
             f"{kind} is a plain torch module: no config says its depth, so no standard checkpoint can hold it; "
             "give a transformers model or a SentenceTransformer"
         )
-    if getattr(module, "hf_quantizer", None) is not None or getattr(module, "is_quantized", False):
+    if is_offloaded(module):
+        raise LayerscopeError(f"some weights of {loaded.name} are offloaded: load it whole, without a device map")
+    if is_quantised(module):
         raise LayerscopeError(f"{loaded.name} is quantised: truncate the model it was made from and quantise that")
     if any(type(child).__module__.startswith("peft.") for child in module.modules()):
         raise LayerscopeError(
