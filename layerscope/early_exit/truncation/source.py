@@ -7,26 +7,51 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import nn
 
 from layerscope.errors import LayerscopeError
 from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
+from layerscope.models.exit_heads import ExitHeads, exit_heads
 from layerscope.models.hub import EMBEDDED
 from layerscope.profiling.reopening import check_unchanged, model_of, run_of
-from layerscope.runs import Run
+from layerscope.reports.depths import NAME, depths
+from layerscope.runs import Run, open_run
+
+HISTORY = "history"
+"""Where `train` keeps what it measured."""
+
+
+@dataclass(frozen=True)
+class TrainedScores:
+    """What `train` measured of every layer of a model, on so many samples of its evaluation data."""
+
+    table: pd.DataFrame
+    data: str
+    samples: int
+
+    def at(self, layer: int) -> tuple[float | None, float | None]:
+        """Return the score of a layer and its standard error."""
+        rows = self.table[self.table["layer"] == layer]
+        return (None, None) if rows.empty else (float(rows["value"].iloc[0]), float(rows["stderr"].iloc[0]))
 
 
 @dataclass(frozen=True)
 class Source:
-    """A model whose layers are found, its made-up samples, the run it came with, and the dtype of its checkpoint."""
+    """A model whose layers are found, its made-up samples, the run it came with, and the dtype of its checkpoint.
+
+    `heads`: those of layers that have one of their own; `trained`: what `train` measured of every layer.
+    """
 
     model: LayeredModel
     samples: Sequence[Any]
     dtype: torch.dtype
     run: Run | None = None
     hub: str | None = None
+    heads: ExitHeads | None = None
+    trained: TrainedScores | None = None
 
     @property
     def module(self) -> Any:
@@ -64,7 +89,20 @@ def open_source(given: Any, processor: Any, override: Override, options: LoadOpt
     if run is not None:
         check_unchanged(run, model)
     hub = str(given) if isinstance(given, str) and given != EMBEDDED and not Path(given).expanduser().exists() else None
-    return Source(model, samples, _dtype(saved, loaded.module), run, hub)
+    folder = Path(given).expanduser() if isinstance(given, (str, Path)) else None
+    found = (None, None) if folder is None else (exit_heads(folder), _trained(folder / HISTORY, model.stack.depth))
+    return Source(model, samples, _dtype(saved, loaded.module), run, hub, *found)
+
+
+def _trained(history: Path, depth: int) -> TrainedScores | None:
+    """Return the scores that `train` kept beside its checkpoint."""
+    if not (history / NAME).is_file():
+        return None
+    run = open_run(history)
+    table = depths(run)
+    if table is None or table.empty:
+        return None
+    return TrainedScores(table[table["depth"] == depth], run.info["data"]["name"], run.info["data"]["samples"])
 
 
 def _saved_config(source: str | Path, options: LoadOptions) -> dict[str, Any]:

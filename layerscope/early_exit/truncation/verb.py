@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -118,16 +118,20 @@ def truncate_layers(
 
 def _write(source: Source, layer: int, format: str, site: str, folder: Path) -> Depth:  # noqa: A002
     folder.mkdir(exist_ok=True)
-    expected: Expected = expected_at(source.model, layer, source.samples)
-    depth = find_depth(source.module, source.model.stack, expected)
-    if format == "onnx":
-        write_onnx(source, depth, layer, site, folder)
-    else:
-        writers: dict[str, Callable[[Source, Depth, Expected, Path], None]] = {
-            "transformers": write_checkpoint,
-            "sentence-transformers": write_sentence_transformer,
-        }
-        writers[format](source, depth, expected, folder)
+    heads = source.heads
+    with heads.reading(source.module, layer) if heads is not None else nullcontext():
+        expected: Expected = expected_at(source.model, layer, source.samples)
+        depth = find_depth(source.module, source.model.stack, expected)
+        if format == "onnx":
+            write_onnx(source, depth, layer, site, folder)
+        else:
+            writers: dict[str, Callable[[Source, Depth, Expected, Path], None]] = {
+                "transformers": write_checkpoint,
+                "sentence-transformers": write_sentence_transformer,
+            }
+            writers[format](source, depth, expected, folder)
+    if heads is not None and format == "transformers":
+        heads.below(layer).save(folder)
     return depth
 
 
