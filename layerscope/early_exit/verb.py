@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,8 @@ def exits(
     teller: Teller = Console() if progress else Silent()
     for note in read.notes:
         teller.say(note)
+    if not read.together:
+        options = replace(options, batch_size=1)
     return _report(subject, read, options, place, teller)
 
 
