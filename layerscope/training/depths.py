@@ -205,7 +205,7 @@ def _scored(place: Place, name: str) -> list[Line]:
 
 def _costs(folder: Path, layers: Sequence[int], part: str | None, teller: Teller) -> Costs | None:
     try:
-        source = open_source(str(folder), None, Override(part), LoadOptions(dtype="float32"))
+        source = open_source(str(folder), None, Override(part), LoadOptions())
         return costs_by_depth(source, layers)
     except LayerscopeError as error:
         teller.say(f"no times by depth: {error}")
