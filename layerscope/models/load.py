@@ -131,14 +131,19 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """Keep transformers' own progress bars off the screen: a library that is asked to be silent is."""
+    """Keep transformers' own progress bars and tables of weights off the screen: what matters of them is a note."""
+    from logging import ERROR
+
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    shown, reports = logging.is_progress_bar_enabled(), logging.get_logger("transformers.modeling_utils")
     logging.disable_progress_bar()
+    level = reports.level
+    reports.setLevel(ERROR)
     try:
         yield
     finally:
+        reports.setLevel(level)
         if shown:
             logging.enable_progress_bar()
 

@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from layerscope.early_exit.truncation.origin import whereabouts
+from layerscope.early_exit.truncation.trained import TrainedScores, trained_scores
 from layerscope.errors import LayerscopeError
 from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
 from layerscope.models.encode import modalities_of
+from layerscope.models.exit_heads import ExitHeads, exit_heads
 from layerscope.models.hub import embedded
 from layerscope.models.weights import is_offloaded, is_quantised
 from layerscope.profiling.reopening import check_unchanged, model_of, run_of
@@ -25,7 +27,8 @@ class Source:
     """A model whose layers are found, its made-up samples, and the run it came with.
 
     `hub` is its name there and `beside` the folder it was loaded from, where there is one. `pooling` is the one that
-    was asked for, `scored` the one of the scores.
+    was asked for, `scored` the one of the scores. `heads` are those of layers that have one of their own,
+    `trained` what `train` measured of every layer.
     """
 
     model: LayeredModel
@@ -35,6 +38,8 @@ class Source:
     beside: Path | None = None
     pooling: str | None = None
     scored: str | None = None
+    heads: ExitHeads | None = None
+    trained: TrainedScores | None = None
 
     @property
     def module(self) -> Any:
@@ -86,7 +91,10 @@ def open_source(given: Any, processor: Any, override: Override, options: LoadOpt
         check_unchanged(run, model, as_stored=options.dtype == "auto")
     named = given if isinstance(given, (str, Path)) else getattr(loaded.module.config, "_name_or_path", "")
     hub, beside = whereabouts(str(named), loaded.revision)
-    return Source(model, samples, run, hub, beside)
+    if beside is None or not isinstance(given, (str, Path)):  # the weights of an object may be others by now
+        return Source(model, samples, run, hub, beside)
+    trained = trained_scores(beside, model.stack.depth)
+    return Source(model, samples, run, hub, beside, heads=exit_heads(beside), trained=trained)
 
 
 def _found(loaded: Loaded, override: Override) -> tuple[LayeredModel, Sequence[Any]]:
