@@ -260,7 +260,7 @@ def _load_adapter(folder: Path, options: LoadOptions, processor: Any) -> Loaded:
         from peft import PeftModel
     except ImportError:
         raise LayerscopeError(f'{str(folder)!r} is a PEFT adapter: pip install "layerscope[peft]"') from None
-    base = json.loads((folder / "adapter_config.json").read_text()).get("base_model_name_or_path")
+    base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")).get("base_model_name_or_path")
     if not base:
         raise LayerscopeError(f"{str(folder)!r}: its adapter_config.json names no base model")
     loaded = _from_source(base, replace(options, revision=None), processor)

@@ -58,3 +58,9 @@ def test_a_history_holds_no_states(three, tmp_path):
     info = json.loads((tmp_path / "history/run.json").read_text())
     (tmp_path / "history/run.json").write_text(json.dumps(info | {"pooling": []}))
     assert "is the history of a training and holds no states" in refused(three[0], tmp_path / "history")
+
+
+def test_canonical_correlations_of_few_samples(make, three, tmp_path):
+    wide = make(tmp_path / "wide", width=40, metrics="effective_rank")
+    told = refused(three[0], wide, similarity="svcca")
+    assert told.startswith("svcca is not defined for 60 samples: at this width it needs 81; profile more")
