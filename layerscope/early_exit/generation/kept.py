@@ -51,7 +51,7 @@ def _state(module: nn.Module) -> Hashable:
     return (
         tuple(map(id, module.modules())),
         tuple(map(_version, tensors)),
-        *(repr(config.to_dict()) if hasattr(config, "to_dict") else None for config in told),
+        *(None if config is None else repr(config.to_dict()) for config in told),
     )
 
 
