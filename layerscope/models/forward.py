@@ -54,6 +54,9 @@ def forward(module: nn.Module, inputs: Inputs, **extra: object) -> object:
     named = {k: fitted(module, v) for k, v in {**inputs.named, **extra}.items() if accepts(module, k)}
     if accepts(module, "use_cache"):
         named["use_cache"] = False
+    ids = inputs.named.get("input_ids")
+    if ids is not None and not hasattr(module, "main_input_name") and "input_ids" not in named:
+        return module(ids, **named)  # a plain module, whatever it calls them
     return module(**named)
 
 

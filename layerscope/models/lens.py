@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from layerscope.models.forward import FAILURES, Inputs, accepts, forward, hidden_of
+from layerscope.models.forward import FAILURES, Inputs, forward, hidden_of
 from layerscope.models.stack import Stack
 from layerscope.models.trace import same
 
@@ -192,7 +192,7 @@ def find_lens(
         return None, "the model's head gives NaN or infinity: no lens"
     kind: Literal["tokens", "pooled"] = "tokens" if own.ndim == 3 else "pooled"
     lens = Lens(module, stack, kind, own.shape[-1], causal)
-    if kind == "tokens" and (own.shape[:2] != last.shape[:2] or not accepts(module, "input_ids")):
+    if kind == "tokens" and (own.shape[:2] != last.shape[:2] or "input_ids" not in inputs.named):
         return None, OTHER_PART
     try:
         if kind == "pooled":

@@ -58,6 +58,11 @@ class Exits:
         return self if len(self.layers) == self.stack.depth else Exits(self.model, inputs)
 
     @property
+    def head_path(self) -> str | None:
+        """Where that linear layer stands in the model."""
+        return None if self.head is None else self._head
+
+    @property
     def head(self) -> nn.Linear | None:
         """The linear layer that makes logits of what an exit gives."""
         found = None if self._head is None else self.module.get_submodule(self._head)
