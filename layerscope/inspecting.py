@@ -142,7 +142,7 @@ def _inside(model: LayeredModel, samples: list[Any]) -> Sublayers:
     inputs = model.encoder.batch([probe_sample(model.encoder, samples)]).to(model.device)
     try:
         return find_sublayers(model.module, model.stack, inputs)
-    except FAILURES:
+    except (LayerscopeError, *FAILURES):
         return Sublayers()
 
 

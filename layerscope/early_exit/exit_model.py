@@ -257,7 +257,9 @@ class ExitModel(nn.Module):
 def _opened(given: Any, processor: Any, override: Override, options: LoadOptions) -> LayeredModel:
     loaded = load(given, options, processor)
     modality, samples = made_up_samples(loaded)
-    return find_layers(loaded, modality, samples, override, max_length=None, prompt="")
+    layered = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
+    layered.stack.check_plain("exits")
+    return layered
 
 
 def _inputs(named: dict[str, Any], module: nn.Module) -> Inputs:

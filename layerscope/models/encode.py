@@ -334,7 +334,8 @@ def positions(module: nn.Module) -> float:
     RoBERTa and its kin leave the first rows of their table empty.
     """
     config = getattr(module, "config", None)
-    rows = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or math.inf
+    known = (getattr(config, name, None) for name in ("max_position_embeddings", "n_positions"))
+    rows = next((rows for rows in known if rows and rows > 0), math.inf)  # XLNet says -1 of no limit
     tables = (m for m in module.modules() if isinstance(m, nn.Embedding) and m.num_embeddings == rows)
     return float(rows) - max((table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0)
 

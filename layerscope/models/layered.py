@@ -91,6 +91,13 @@ class LayeredModel:
         """Run one batch on the model's device and visit every layer, and the sub-layers that were asked for."""
         capture(self.module, self.stack, inputs, visit, until, self.sublayers.taps)
 
+    def joins(self, length: int, longest: int) -> bool:
+        """Return whether a sample of this length may be padded to the longest of its batch without a change of states.
+
+        The one rule by which batches are built: `profile`, `evaluate`, `train` and `exits` all ask here.
+        """
+        return self.padding or length == longest
+
     def mask(self, inputs: Inputs, tokens: Tensor) -> Tensor | None:
         """Return which states of a batch are real, at the rate of the states."""
         return None if tokens.ndim == 2 else frame_mask(inputs.mask, tokens.shape[1], self.module)

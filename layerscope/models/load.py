@@ -47,13 +47,14 @@ class Loaded:
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How weights are fetched, placed and trusted."""
+    """How weights are fetched, placed and trusted; with `as_stored` the dtype `auto` is the checkpoint's everywhere."""
 
     revision: str | None = None
     dtype: str = "auto"
     device: str = "auto"
     trust_remote_code: bool = False
     allow_pickle: bool = False
+    as_stored: bool = False
 
     def place(self) -> torch.device:
         """Return the device, or say that it is not there."""
@@ -72,7 +73,7 @@ class LoadOptions:
         if self.dtype not in DTYPES:
             raise LayerscopeError(f"dtype {self.dtype!r} does not exist{choices(self.dtype, DTYPES)}")
         if self.dtype == "auto":
-            return torch.float32 if self.place().type == "cpu" else "auto"
+            return torch.float32 if self.place().type == "cpu" and not self.as_stored else "auto"
         dtype: torch.dtype = getattr(torch, self.dtype)
         return dtype
 
@@ -123,26 +124,32 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
         go_offline_without_hub()
     if looks_local and (folder / "adapter_config.json").is_file():
         return _load_adapter(folder, options, processor)
-    if _has_file(source, "modules.json", options):
+    if _file(source, "modules.json", options) is not None:
         return _load_sentence_transformer(source, options)
     return _load_transformers(source, options, processor)
 
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """Keep transformers' own progress bars off the screen: a library that is asked to be silent is."""
+    """Keep transformers' own progress bars and tables of weights off the screen: what matters of them is a note."""
+    from logging import ERROR
+
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    shown, reports = logging.is_progress_bar_enabled(), logging.get_logger("transformers.modeling_utils")
     logging.disable_progress_bar()
+    level = reports.level
+    reports.setLevel(ERROR)
     try:
         yield
     finally:
+        reports.setLevel(level)
         if shown:
             logging.enable_progress_bar()
 
 
-def _has_file(source: str, name: str, options: LoadOptions) -> bool:
+def _file(source: str, name: str, options: LoadOptions) -> Path | None:
+    """Return a file of a model on this machine, None where it has none."""
     from transformers.utils import cached_file
 
     try:
@@ -154,8 +161,8 @@ def _has_file(source: str, name: str, options: LoadOptions) -> bool:
             _raise_exceptions_for_connection_errors=False,
         )
     except (OSError, ValueError):
-        return False
-    return found is not None
+        return None
+    return None if found is None else Path(found)
 
 
 def _device_map(options: LoadOptions) -> dict[str, Any]:
@@ -177,7 +184,7 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
             **_device_map(options),
             **({"revision": options.revision} if not options.trust_remote_code else trust),
         )
-    loaded = Loaded(as_told(module), processor, Path(source).name, _commit(config) or options.revision)
+    loaded = Loaded(as_told(module), processor, Path(source).name, _commit(source, options) or options.revision)
     if options.device != "map":
         module.to(options.place())
     missing = sorted(info["missing_keys"])
@@ -233,7 +240,7 @@ def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
             local_files_only=Path(source).exists(),
             model_kwargs={"dtype": dtype, "use_safetensors": None if options.allow_pickle else True},
         )
-    return _from_sentence_transformer(model, Path(source).name)
+    return replace(_from_sentence_transformer(model, Path(source).name), revision=_commit(source, options))
 
 
 def _from_sentence_transformer(model: Any, name: str) -> Loaded:
@@ -257,7 +264,6 @@ def _from_sentence_transformer(model: Any, name: str) -> Loaded:
     card = getattr(module.config, "_name_or_path", "")
     if name == type(model).__name__ and card:
         loaded.name = Path(card).name
-    loaded.revision = _commit(module.config)
     if loaded.pooling is None:
         loaded.notes.append("the model's own pooling is not one of mean, cls, last: mean is used")
     return loaded
@@ -305,5 +311,7 @@ def _adapted(model: Any) -> nn.Module:
     return module
 
 
-def _commit(config: Any) -> str | None:
-    return getattr(config, "_commit_hash", None)
+def _commit(source: str, options: LoadOptions) -> str | None:
+    """Return the commit of a hub model: the name of the folder that the hub's client keeps its files in."""
+    config = _file(source, "config.json", options)
+    return config.parent.name if config is not None and config.parent.parent.name == "snapshots" else None

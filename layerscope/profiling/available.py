@@ -5,6 +5,7 @@ from __future__ import annotations
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Corpus
 from layerscope.metrics.alpha_req import FIT
+from layerscope.metrics.pairs.asked import ASKED
 from layerscope.metrics.registry import METRICS, SETS
 from layerscope.models import LayeredModel
 from layerscope.models.encode import TextEncoder
@@ -42,6 +43,8 @@ def _lack(name: str, options: Options, model: LayeredModel, corpus: Corpus) -> s
         return "the data have no labels (name their column with --label-column)"
     if needs == "labels" and not can_be_probed(corpus.labels):
         return "it needs two classes of five samples or more (take more --samples)"
+    if needs == "pairs" and len(corpus) < (needed := ASKED[name].needed(model.stack.width)):
+        return f"at width {model.stack.width:,} it needs {needed:,} samples (take more --samples)"
     if needs == "views" and options.views == 0:
         return "it compares views of a sample (give --views 1 or more)"
     if needs == "tokens" and model.rank == 2:
