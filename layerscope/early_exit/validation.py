@@ -15,7 +15,7 @@ from layerscope.inputs import open_corpus
 from layerscope.inputs.corpus import count
 from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick
-from layerscope.models.encode import Encoder, encoder_for
+from layerscope.models.encode import Encoder, encoder_for, read_as
 from layerscope.models.forward import Inputs
 from layerscope.models.layered import class_numbers
 
@@ -77,12 +77,15 @@ def read_validation(
     corpus = paired(corpus, data, text_column)
     loaded, notes = model.layered.loaded, list(corpus.notes)
     length = max_length or loaded.max_length
-    encoder = encoder_for(corpus.modality, loaded.processor, model.model, max_length=length, prompt=loaded.prompt)
+    modality = read_as(corpus.modality, corpus.samples[0], model.model)
+    encoder = encoder_for(
+        modality, loaded.processor, model.model, max_length=length, prompt=loaded.prompt, lack=loaded.lack
+    )
     if samples is not None and samples < len(corpus):
         drawn = np.sort(np.random.default_rng(seed).choice(len(corpus), samples, replace=False))
         corpus = corpus.take(drawn.tolist())
         notes.append(f"{count(samples, 'sample')} of the data are taken, by seed {seed}")
-    read = encoded(corpus.samples, encoder) if corpus.modality == "text" else corpus.samples
+    read = encoded(corpus.samples, encoder) if encoder.modality == "text" else corpus.samples
     lengths = _lengths(encoder, read)
     real = [i for i, length in enumerate(lengths) if length]
     if not real:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
-from typing import IO
+
+from filelock import BaseFileLock, FileLock, Timeout
 
 from layerscope.errors import LayerscopeError
 
@@ -45,14 +46,15 @@ def folder_aside(place: Path) -> Iterator[Path]:
         place.parent.mkdir(parents=True, exist_ok=True)
         _drop_abandoned(place)
         aside = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent))
-        lock = _held(aside / HELD, "w")
+        lock = FileLock(aside / HELD, timeout=0)
+        lock.acquire()
     except OSError as error:
         raise LayerscopeError(
             f"--out {str(place)!r} cannot be written ({error.strerror}): name another folder"
         ) from error
     try:
         yield aside
-        (aside / HELD).unlink()
+        _release(lock)
         aside.chmod(0o755)  # a temporary folder is its maker's alone
         if place.is_dir():
             place.rmdir()  # it was empty before the long job; what came into it since is not ours to delete
@@ -62,7 +64,7 @@ def folder_aside(place: Path) -> Iterator[Path]:
             f"--out {str(place)!r} cannot be written ({error.strerror or error}): make room or name another folder"
         ) from error
     finally:
-        lock.close()
+        _release(lock)
         if aside.exists():
             shutil.rmtree(aside, ignore_errors=True)
             for above in made:
@@ -70,25 +72,26 @@ def folder_aside(place: Path) -> Iterator[Path]:
                     above.rmdir()
 
 
-def _held(file: Path, mode: str) -> IO[str]:
-    """Open a file and hold it locked until it is closed; raises `OSError` where another process holds it."""
-    opened = file.open(mode, encoding="utf-8")
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        opened.close()
-        raise
-    return opened
+def _release(lock: BaseFileLock) -> None:
+    """Take the lock's file away before anyone else can hold it, where that can be."""
+    if not lock.is_locked:
+        return
+    with suppress(OSError):  # Windows deletes no open file: there it is deleted when it is free
+        Path(lock.lock_file).unlink()
+    lock.release()
+    Path(lock.lock_file).unlink(missing_ok=True)
 
 
 def _drop_abandoned(place: Path) -> None:
     """Delete the hidden folders beside a place whose process was killed: nobody holds their lock any more."""
-    for aside in place.parent.iterdir():
-        if not (aside.name.startswith(f".{place.name}.") and aside.suffix == ".part"):
+    for aside in place.parent.glob(f".{escape(place.name)}.*.part"):
+        if not (aside / HELD).is_file():  # not ours
             continue
-        try:
-            lock = _held(aside / HELD, "r+")
-        except OSError:  # not ours, or still being written
-            continue
-        with lock:
-            shutil.rmtree(aside, ignore_errors=True)
+        with suppress(OSError, Timeout), FileLock(aside / HELD, timeout=0):  # Timeout: still being written
+            for inside in aside.iterdir():
+                if inside.name != HELD:
+                    shutil.rmtree(inside) if inside.is_dir() else inside.unlink()
+            with suppress(OSError):  # Windows deletes no open file
+                (aside / HELD).unlink()
+        with suppress(OSError):
+            aside.rmdir()

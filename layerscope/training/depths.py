@@ -163,7 +163,7 @@ def shallower(model: LayeredModel, depths: Sequence[int], seed: int, *, from_con
     """
     if not depths:
         return {}
-    _, samples = made_up_samples(model.module)
+    _, samples = made_up_samples(model.loaded)
     depth = find_depth(model.module, model.stack, expected_at(model, max(1, model.stack.depth // 2), samples))
     found = {}
     for layers in depths:

@@ -18,13 +18,12 @@ from layerscope.early_exit.truncation.agreement import (
     difference,
     holds,
     states_of,
-    tensors_in,
 )
 from layerscope.early_exit.truncation.depth import Depth, shallower
 from layerscope.early_exit.truncation.source import Source
 from layerscope.errors import LayerscopeError
 from layerscope.models.capture import evaluating
-from layerscope.models.forward import forward
+from layerscope.models.forward import forward, tensors_in
 from layerscope.models.lens import logits_of
 from layerscope.models.mean_head import as_told, is_mean_head, seal_of, standard_class
 
