@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from layerscope.early_exit.criteria import NEVER
 from layerscope.errors import LayerscopeError
 from layerscope.models import Override
 from layerscope.models.load import without_bars
+from layerscope.models.weights import numbers_of
 from layerscope.runs.files import aside
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def fingerprint(module: nn.Module) -> str:
     Read in bfloat16, so that the precision in which a checkpoint is loaded makes no other model of it.
     """
     told = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
+    for name, tensor in sorted(numbers_of(module), key=itemgetter(0)):
         flat = tensor.detach().reshape(-1)
         some = flat[:: max(1, math.ceil(len(flat) / SAMPLED))].to("cpu", torch.bfloat16)
         told.update(f"{name}{tuple(tensor.shape)}".encode())

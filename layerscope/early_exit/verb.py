@@ -115,6 +115,8 @@ def exits(
     teller: Teller = Console() if progress else Silent()
     for note in read.notes:
         teller.say(note)
+    if not read.together:
+        options = replace(options, batch_size=1)
     return _report(subject, read, options, place, teller)
 
 

@@ -72,7 +72,7 @@ def _strengths(rows: Floats, classes: Numbers, fold: Numbers, seed: int) -> tupl
 
 
 def _thinned(classes: Numbers, fold: Numbers, seed: int) -> Numbers:
-    """Return the samples that choose C: all, or an even share of every class in every fold, and of each at least one."""
+    """Return the samples that choose C: all, or an even share of every class in every fold, one at least."""
     n = len(classes)
     if n <= SEARCHED:
         return np.arange(n)

@@ -43,10 +43,10 @@ def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int
     """Return how well a linear classifier reads `labels` from `states`, cross-validated.
 
     `states` is `[N, D]`, `labels` `[N]` of any type. Rows are scaled to unit norm, features standardised on the
-    training folds, and multinomial logistic regression (L2) fitted. Its C, of 11 values from 0.0001 to 10, is the one of
-    the lowest log-loss on folds held out of the training folds: no sample has a part in the C it is judged with. Of more
-    than 1,500 samples about 1,500, an even share of every class, choose C. Folds are stratified and depend on labels
-    and seed only, so that layers are compared on equal splits. Accuracy in 0 ... 1. Raises `LayerscopeError` for
+    training folds, and multinomial logistic regression (L2) fitted. Its C, of 11 values from 0.0001 to 10, is the one
+    of the lowest log-loss on folds held out of the training folds: no sample has a part in the C it is judged with. Of
+    more than 1,500 samples about 1,500, an even share of every class, choose C. Folds are stratified and depend on
+    labels and seed only, so that layers are compared on equal splits. Accuracy in 0 ... 1. Raises `LayerscopeError` for
     non-finite states, shapes that do not fit, fewer than 3 folds, and fewer than 2 classes with enough members.
 
     Source: Alain and Bengio 2016, Understanding intermediate layers using linear classifier probes.
@@ -180,7 +180,8 @@ def usable_classes(
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64], int]:
     """Return which of n samples can be judged in so many folds, their classes from 0 on, and how many are left out.
 
-    A class needs a member for each fold, of which there are `least` or more. Raises `LayerscopeError` where fewer than 2 have them.
+    A class needs a member for each fold, of which there are `least` or more. Raises `LayerscopeError` where fewer than
+    2 classes have them.
     """
     names = np.asarray(labels)
     if names.shape != (n,):

@@ -15,6 +15,7 @@ from torch import nn
 
 from layerscope.errors import LayerscopeError, choices
 from layerscope.models.checks import check_folder, check_name, clear_errors
+from layerscope.models.encode import modality_of
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
 from layerscope.models.mean_head import as_told
 from layerscope.models.processor import load_processor
@@ -34,6 +35,7 @@ class Loaded:
     max_length: int | None = None
     prompt: str = ""
     notes: list[str] = field(default_factory=list)
+    lack: str = ""  # why a text model has no tokenizer, where it has none
     served: Any = None  # the SentenceTransformer around the module, where there is one
 
     def processor_for(self, modality: str) -> Any:
@@ -86,6 +88,7 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
     """Load a hub name, a local folder, a PEFT adapter folder, or take a loaded model as it is."""
     options.place()
     options.torch_dtype()
+    model = eager(model)
     if isinstance(model, (str, Path)):
         with without_bars():
             return _from_source(str(model), options, processor)
@@ -97,6 +100,11 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
         return _from_peft(model, processor)
     name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
     return Loaded(model, processor, Path(name).name)
+
+
+def eager(model: Any) -> Any:
+    """Return the model inside one that `torch.compile` gave: layers are read by hooks, and compiled code has none."""
+    return vars(model)["_modules"]["_orig_mod"] if "_orig_mod" in getattr(model, "_modules", {}) else model
 
 
 def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
@@ -123,14 +131,19 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """Keep transformers' own progress bars off the screen: a library that is asked to be silent is."""
+    """Keep transformers' own progress bars and tables of weights off the screen: what matters of them is a note."""
+    from logging import ERROR
+
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    shown, reports = logging.is_progress_bar_enabled(), logging.get_logger("transformers.modeling_utils")
     logging.disable_progress_bar()
+    level = reports.level
+    reports.setLevel(ERROR)
     try:
         yield
     finally:
+        reports.setLevel(level)
         if shown:
             logging.enable_progress_bar()
 
@@ -182,8 +195,18 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
         loaded.notes.append(f"the checkpoint has no weights for its head ({missing[0]}): the head is left out")
         loaded.module = getattr(module, base, module)
     if processor is None:
-        loaded.processor = load_processor(source, module, trust)
+        loaded.processor, loaded.lack = _processor(source, module, trust)
     return loaded
+
+
+def _processor(source: str, module: nn.Module, trust: dict[str, Any]) -> tuple[Any, str]:
+    """Return the processor, or for a text model, which reads token ids without, the line on its absence."""
+    try:
+        return load_processor(source, module, trust), ""
+    except LayerscopeError as error:
+        if modality_of(module) != "text":
+            raise
+        return None, f"{error}, or give token ids as data"
 
 
 def _class_of(config: Any, options: LoadOptions) -> Any:
@@ -223,6 +246,7 @@ def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
 def _from_sentence_transformer(model: Any, name: str) -> Loaded:
     transformer = model[0]
     module = getattr(transformer, "auto_model", None) or getattr(transformer, "model", None)
+    module = eager(module)
     if module is None:
         raise LayerscopeError(
             f"{name!r} holds no transformer ({type(transformer).__name__}): it has no layers to look at"

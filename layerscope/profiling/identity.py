@@ -17,6 +17,7 @@ from layerscope.inputs import Corpus
 from layerscope.inputs.samples import Window
 from layerscope.models import LayeredModel, Loaded
 from layerscope.models.encode import TextEncoder
+from layerscope.models.weights import numbers_of
 from layerscope.profiling.job import Job
 from layerscope.profiling.options import identity_in
 
@@ -45,7 +46,7 @@ def weights_fingerprint(module: nn.Module, dtype: torch.dtype | None = None) -> 
     With a dtype it is that of the weights in it, though they are held in another.
     """
     digest = hashlib.sha256()
-    for name, tensor in module.state_dict().items():
+    for name, tensor in numbers_of(module):
         flat = tensor.detach().reshape(-1)
         step = max(1, flat.numel() // VALUES_PER_WEIGHT)
         held = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype

@@ -208,6 +208,8 @@ def _extreme(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
         raise LayerscopeError(
             f"--{kind}-tokens is of texts, and {corpus.name} holds {corpus.modality} samples: leave it out"
         )
+    if model.encoder.tokenizer is None:
+        raise LayerscopeError(f"--{kind}-tokens needs the tokenizer of {model.loaded.name}: leave it out")
     if options.prompt:
         raise LayerscopeError(
             f"--prompt goes before texts, and --{kind}-tokens makes token ids of them: leave one of the two out"

@@ -121,7 +121,7 @@ class AlignedLoss(nn.Module):
 
     def _stacked(self, call: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
         """Return the transformer's output, and the token states of every exit, of one run."""
-        with recorded(self._layered.module, self._layered.stack.blocks, self.layers):
+        with recorded(self._layered.module, self._layered.stack.ends, self.layers):
             output = call()
         return output, output[TOKENS].chunk(len(self.layers))
 

@@ -197,8 +197,8 @@ def generators_kept(device: torch.device) -> Iterator[None]:
 
 def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
     """Return a model with its layers found by samples that are made up."""
-    modality, samples = made_up_samples(model)
     loaded = load(model, LoadOptions(), processor)
+    modality, samples = made_up_samples(loaded)
     try:
         return find_layers(loaded, modality, samples, Override(part), max_length=None, prompt="")
     except SeveralWidths as several:
@@ -208,5 +208,5 @@ def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
 @torch.no_grad()
 def probe(model: LayeredModel) -> Any:
     """Return a small batch of made-up samples, on the model's device."""
-    _, samples = made_up_samples(model.module)
+    _, samples = made_up_samples(model.loaded)
     return model.encoder.batch(list(samples)[:2]).to(model.device)

@@ -83,9 +83,7 @@ def judged(classifier: object, states: np.ndarray, labels: np.ndarray) -> float:
     )
 
 
-def test_linear_and_nearest_neighbour_probes_read_the_states_of_every_layer(
-    vit: str, tmp_path: Path, forwards: list[int]
-):
+def test_linear_and_nearest_neighbour_probes_read_every_layer(vit: str, tmp_path: Path, forwards: list[int]):
     tasks = ["linear-probe:digits", "knn-probe:digits"]
     found = layerscope.evaluate(vit, tasks, tmp_path / "out", samples=150, pooling="mean", progress=False)
     assert sum(forwards) == 150, "one pass for both, and for all layers"

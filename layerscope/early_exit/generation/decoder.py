@@ -137,9 +137,9 @@ def _opened(model: Any, processor: Any, override: Override, options: LoadOptions
     two_texts = getattr(getattr(module, "config", None), "is_encoder_decoder", False)
     if modality_of(module) != "text" or two_texts or not hasattr(module, "prepare_inputs_for_generation"):
         raise LayerscopeError(refusal)
-    _, samples = made_up_samples(module)
+    modality, samples = made_up_samples(loaded)
     window = int(min(positions(module), sys.maxsize))
-    found = find_layers(loaded, "text", samples, override, max_length=window, prompt="")
+    found = find_layers(loaded, modality, samples, override, max_length=window, prompt="")
     if not found.is_language_model:
         raise LayerscopeError("; ".join([refusal, *found.notes]))
     return found
@@ -154,7 +154,7 @@ def at_depth(model: LayeredModel, layer: int) -> Any:
     """
     if layer == model.stack.depth:
         return model.module
-    _, samples = made_up_samples(model.module)
+    _, samples = made_up_samples(model.loaded)
     expected = expected_at(model, layer, samples)
     return find_depth(model.module, model.stack, expected).build(model.module, layer)
 

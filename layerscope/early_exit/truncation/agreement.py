@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from layerscope.models import LayeredModel
 from layerscope.models.capture import capture, evaluating
-from layerscope.models.forward import Inputs, forward, hidden_of
+from layerscope.models.forward import Inputs, forward, hidden_of, tensors_in
 from layerscope.models.stack import Stack
 
 EXACT = 1e-5
@@ -101,15 +101,6 @@ def base_of(module: nn.Module, stack: Stack) -> nn.Module:
 def holds(output: object, states: Tensor) -> bool:
     """Return whether a model's output shows these states among its tensors."""
     return any(agrees(tensor, states) for tensor in tensors_in(output))
-
-
-def tensors_in(output: object) -> Iterator[Tensor]:
-    """Yield every tensor of a model's output."""
-    if isinstance(output, Tensor):
-        yield output
-    elif isinstance(output, (Mapping, tuple, list)):
-        for value in output.values() if isinstance(output, Mapping) else output:
-            yield from tensors_in(value)
 
 
 def agrees(one: Tensor, two: Tensor, tolerance: float | None = None) -> bool:

@@ -54,14 +54,25 @@ vectors = {output}[np.arange(len(last)), last]""",
 }
 """What makes one vector a sample of the states of its tokens."""
 MEAN = """
-Its head reads the mean of the tokens, which transformers has no class for, so it is kept as a token classifier: a
-sample's logits are the mean of its tokens' logits over the attention mask.
+**Read it so.** Its head reads the mean of the tokens, which transformers has no class for, so it is kept as a token
+classifier, with a pipeline that takes the mean (mean_pipeline.py, a dozen lines of code):
+
+```python
+from transformers import pipeline
+
+classify = pipeline("text-classification", model="path/to/this/folder", trust_remote_code=True)
+```
+
+Without that code, a text's logits are the mean of its tokens' logits over the attention mask:
 
 ```python
 batch = processor(["a text", "another"], padding=True, return_tensors="pt")
 mask = batch["attention_mask"].unsqueeze(-1)
 logits = (model(**batch).logits * mask).sum(1) / mask.sum(1)
 ```
+
+`AutoModelForSequenceClassification` would read the first token through weights that were never trained, and answer at
+random: an empty weight in the checkpoint keeps it from loading.
 """
 READERS = {"text": "AutoTokenizer", "image": "AutoImageProcessor", "audio": "AutoFeatureExtractor"}
 
@@ -88,7 +99,7 @@ def render(source: Source, made: Truncated) -> str:
 ---
 
 # {name}, layer {made.layer} of {made.depth}
-
+{MEAN if made.format == "transformers" and is_mean_head(source.module.config) else ""}
 The first {made.layer} of {made.depth} blocks of {name}{part}{at}. {_output(source, made)}
 
 > {WARNING}
@@ -102,7 +113,7 @@ Speed: {escape(made.measured)}.{_scores(source, made)}
 ```python
 {loads}
 ```
-{MEAN if made.format == "transformers" and is_mean_head(source.module.config) else ""}
+
 Written by layerscope {escape(_version())}; loaded again and compared with layer {made.layer} of the full model \
 before it was named: the largest difference is {made.difference:.1g}, in {made.dtype}.
 """
@@ -164,21 +175,19 @@ def _table(source: Source, made: Truncated) -> str:
         ("speed", f"{made.speedup:.2f} × (by its operations {made.ideal:.2f} ×)", "1 ×"),
     ]
     if made.score is not None:
-        full = "not known" if made.full_score is None else f"{made.full_score:.1%}"
-        rows.append(("linear probe", f"{made.score:.1%} ± {made.stderr:.1%}", full))
+        rows.append((made.scored, made.shown(), made.shown(full=True)))
     lines = ["| | this model | the full model |", "| --- | --- | --- |"]
     return "\n".join([*lines, *(f"| {what} | {escape(here)} | {escape(full)} |" for what, here, full in rows)])
 
 
 def _scores(source: Source, made: Truncated) -> str:
-    if made.score is None or source.run is None:
+    if made.score is None or made.data is None:
         return ""
-    info = source.run.info
-    data, samples, pooling = info["data"]["name"], info["data"]["samples"], info["pooling"][0]
-    return (
-        f"\n\nLinear probe: cross-validated accuracy on the labels of {escape(data)} "
-        f"({samples:,} samples, {escape(pooling)} pooling)."
-    )
+    held = f"{escape(made.data)} ({made.samples:,} samples"
+    if source.run is None:
+        return f"\n\n{made.scored.capitalize()}: through the trained head, on {held})."
+    pooling = source.run.info["pooling"][0]
+    return f"\n\nLinear probe: cross-validated accuracy on the labels of {held}, {escape(pooling)} pooling)."
 
 
 def _version() -> str:

@@ -47,7 +47,8 @@ class Truncated:
     `dtype` is that of its weights, `difference` the largest between its output and the full model's layer.
     `megabytes` are those of its weights on disk (of the full model: what they would be), `milliseconds` a sample's
     share of a forward, `speedup` that of the full model over its own, `ideal` the same of their operations; `score` and
-    `stderr` the linear probe of the run at that layer, None where there is none.
+    `stderr` what `scored` says at that layer, None where there is none: the linear probe of a run, or accuracy or
+    perplexity as `train` measured them, over `samples` of `data`.
     """
 
     model: str
@@ -71,6 +72,18 @@ class Truncated:
     score: float | None = None
     stderr: float | None = None
     full_score: float | None = None
+    scored: str = "linear probe"
+    samples: int | None = None
+    data: str | None = None
+
+    def shown(self, full: bool = False) -> str:
+        """Return the score of this model, or of the full one, as it is shown."""
+        value, error = (self.full_score, None) if full else (self.score, self.stderr)
+        if value is None:
+            return "–"
+        blind = self.scored == "perplexity"
+        told = [f"{number:,.1f}" if blind else f"{number:.1%}" for number in (value, error) if number is not None]
+        return " ± ".join(told)
 
     def at(self, path: Path) -> Truncated:
         """Return the same at its final place."""
@@ -102,12 +115,13 @@ def measure(source: Source, made: Sequence[Made], format: str, site: str) -> lis
         "full_megabytes": weights,
         "dtype": "float32" if onnx else str(source.dtype).removeprefix("torch."),
         "full_milliseconds": whole,
-        "full_score": _score(source, deepest)[0],
+        "full_score": _score(source, deepest, format)[0],
+        **_about_scores(source),
         "measured": told(source, work, onnx),
     }
     figures = []
     for entry, cut, took in zip(made, cuts, times, strict=True):
-        score, stderr = _score(source, entry.layer)
+        score, stderr = _score(source, entry.layer, format)
         figures.append(
             Truncated(
                 model=source.name, layer=entry.layer, depth=deepest, path=str(entry.folder), format=format,
@@ -150,8 +164,19 @@ def megabytes(module: nn.Module, dtype: torch.dtype) -> float:
     return parameters(module) * torch.empty(0, dtype=dtype).element_size() / 1e6
 
 
-def _score(source: Source, layer: int) -> tuple[float | None, float | None]:
-    """The linear probe of the run at a layer, with its standard error, at the site that a truncated model yields."""
+def _about_scores(source: Source) -> dict[str, Any]:
+    """Return what the scores are, and what they were measured on."""
+    if source.run is not None:
+        return {"data": source.run.info["data"]["name"], "samples": source.run.info["data"]["samples"]}
+    if source.trained is None:
+        return {}
+    return {"scored": source.trained.name, "data": source.trained.data, "samples": source.trained.samples}
+
+
+def _score(source: Source, layer: int, format: str) -> tuple[float | None, float | None]:  # noqa: A002
+    """The score at a layer, with its standard error, at the site that a truncated model yields; None where unknown."""
+    if source.run is None and source.trained is not None and format != "sentence-transformers":
+        return source.trained.at(layer)
     if source.run is None:
         return None, None
     table = source.run.table()

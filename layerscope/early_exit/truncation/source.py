@@ -10,10 +10,14 @@ from typing import Any
 import torch
 
 from layerscope.early_exit.truncation.origin import whereabouts
+from layerscope.early_exit.truncation.trained import TrainedScores, trained_scores
 from layerscope.errors import LayerscopeError
 from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
+from layerscope.models.encode import modalities_of
+from layerscope.models.exit_heads import ExitHeads, exit_heads
 from layerscope.models.hub import embedded
+from layerscope.models.weights import is_offloaded, is_quantised
 from layerscope.profiling.reopening import check_unchanged, model_of, run_of
 from layerscope.runs import Run
 
@@ -23,7 +27,8 @@ class Source:
     """A model whose layers are found, its made-up samples, and the run it came with.
 
     `hub` is its name there and `beside` the folder it was loaded from, where there is one. `pooling` is the one that
-    was asked for, `scored` the one of the scores.
+    was asked for, `scored` the one of the scores. `heads` are those of layers that have one of their own,
+    `trained` what `train` measured of every layer.
     """
 
     model: LayeredModel
@@ -33,6 +38,8 @@ class Source:
     beside: Path | None = None
     pooling: str | None = None
     scored: str | None = None
+    heads: ExitHeads | None = None
+    trained: TrainedScores | None = None
 
     @property
     def module(self) -> Any:
@@ -79,13 +86,27 @@ def open_source(given: Any, processor: Any, override: Override, options: LoadOpt
     loaded = load(given, replace(options, as_stored=True), processor)
     _check_module(loaded)
     _check_dtype(given, options.dtype, loaded)
-    modality, samples = made_up_samples(loaded.module)
-    model = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
+    model, samples = _found(loaded, override)
     if run is not None:
         check_unchanged(run, model, as_stored=options.dtype == "auto")
     named = given if isinstance(given, (str, Path)) else getattr(loaded.module.config, "_name_or_path", "")
     hub, beside = whereabouts(str(named), loaded.revision)
-    return Source(model, samples, run, hub, beside)
+    if beside is None or not isinstance(given, (str, Path)):  # the weights of an object may be others by now
+        return Source(model, samples, run, hub, beside)
+    trained = trained_scores(beside, model.stack.depth)
+    return Source(model, samples, run, hub, beside, heads=exit_heads(beside), trained=trained)
+
+
+def _found(loaded: Loaded, override: Override) -> tuple[LayeredModel, Sequence[Any]]:
+    """Find the layers by samples that the part reads: of two towers one reads texts, the other images or sounds."""
+    errors: list[LayerscopeError] = []
+    for modality in modalities_of(loaded.module):
+        try:
+            read, samples = made_up_samples(loaded, modality)
+            return find_layers(loaded, read, samples, override, max_length=None, prompt=""), samples
+        except LayerscopeError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def _saved_config(source: str | Path, options: LoadOptions) -> dict[str, Any]:
@@ -126,7 +147,9 @@ def _check_module(loaded: Loaded) -> None:
             f"{kind} is a plain torch module: no config says its depth, so no standard checkpoint can hold it; "
             "give a transformers model or a SentenceTransformer"
         )
-    if getattr(module, "hf_quantizer", None) is not None or getattr(module, "is_quantized", False):
+    if is_offloaded(module):
+        raise LayerscopeError(f"some weights of {loaded.name} are offloaded: load it whole, without a device map")
+    if is_quantised(module):
         raise LayerscopeError(f"{loaded.name} is quantised: truncate the model it was made from and quantise that")
     if any(type(child).__module__.startswith("peft.") for child in module.modules()):
         raise LayerscopeError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,15 +133,20 @@ def truncate_layers(
 
 def _write(source: Source, layer: int, format: str, site: str, folder: Path) -> Made:  # noqa: A002
     folder.mkdir(exist_ok=True)
-    expected: Expected = expected_at(source.model, layer, source.samples)
-    depth = find_depth(source.module, source.model.stack, expected)
-    if format == "onnx":
-        return Made(layer, depth, folder, write_onnx(source, depth, layer, site, folder))
-    writers: dict[str, Callable[[Source, Depth, Expected, Path], float]] = {
-        "transformers": write_checkpoint,
-        "sentence-transformers": write_sentence_transformer,
-    }
-    return Made(layer, depth, folder, writers[format](source, depth, expected, folder))
+    heads = source.heads
+    with heads.reading(source.module, layer) if heads is not None else nullcontext():
+        expected: Expected = expected_at(source.model, layer, source.samples)
+        depth = find_depth(source.module, source.model.stack, expected)
+        if format == "onnx":
+            return Made(layer, depth, folder, write_onnx(source, depth, layer, site, folder))
+        writers: dict[str, Callable[[Source, Depth, Expected, Path], float]] = {
+            "transformers": write_checkpoint,
+            "sentence-transformers": write_sentence_transformer,
+        }
+        made = Made(layer, depth, folder, writers[format](source, depth, expected, folder))
+    if heads is not None and format == "transformers":
+        heads.below(layer).save(folder)
+    return made
 
 
 def _nothing_cut(layers: Sequence[int], source: Source) -> list[str]:
