@@ -89,7 +89,7 @@ def evaluate(  # noqa: D417
             show_default="scores/MODEL",
         ),
     ] = None,
-    layers: Annotated[str, typer.Option(help="all, or numbers with commas.", rich_help_panel=PASS)] = "all",
+    layers: Annotated[str, typer.Option(help="all, or such as 0,3 or 1-6.", rich_help_panel=PASS)] = "all",
     site: Annotated[
         str | None,
         typer.Option(
@@ -183,7 +183,8 @@ def evaluate(  # noqa: D417
     share, table = _share(min_share), None if csv is None else ending(csv, "table", "--csv", (".csv",), HEADER)
     if model is not None:
         evaluation = _judged(
-            model, tasks, task_file or [], usage.place("--out", out), sites=site, layers=layers, pooling=pooling,
+            model, tasks, task_file or [], usage.place("--out", out), sites=site, layers=_layers(layers),
+            pooling=pooling,
             samples=usage.whole(samples), seed=usage.whole(seed), keep_states=keep_states,
             jobs=usage.whole(jobs), dtype=dtype, device=device,
             part=part, blocks=blocks, norm=norm, revision=revision, trust_remote_code=trust_remote_code,
@@ -291,3 +292,7 @@ def _share(text: str) -> Any:
         return float(Fraction(text))
     except (ValueError, ZeroDivisionError):
         return text
+
+
+def _layers(text: str) -> Any:
+    return text if text == "all" else usage.layers(text, "--layers")

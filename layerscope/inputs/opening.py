@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from layerscope.errors import LayerscopeError, near
+from layerscope.errors import LayerscopeError, near, refuse_dangling
 from layerscope.inputs.archives import archive_corpus, is_archive
 from layerscope.inputs.arrays import memory_corpus
 from layerscope.inputs.builtin import BUILT_IN, digits, stdlib_docs
@@ -112,6 +112,7 @@ def _check_exists(path: Path) -> None:
     try:
         if path.exists():
             return
+        refuse_dangling(path)
         siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
     except PermissionError as error:
         raise unreadable(path, error) from error
