@@ -60,7 +60,7 @@ def _answer(found: Selection, faster: float) -> str:
     about = found.basis.replace("sample", "docstring", 1).replace("classes", "modules", 1)
     if found.lacking:
         return f"no layer is recommended: {found.lacking}"
-    if found.apart is None:
+    if found.as_shipped or found.apart is None:
         return f"the model as shipped: {shipped} · no layer before the last comes near it · {about}"
     apart = found.apart
     return (
