@@ -73,10 +73,9 @@ def published(folder: Path) -> None:
     pd.DataFrame(scores, columns=["model", "revision", "layer", "task", "main_score"]).to_csv(
         folder / "scores.csv", index=False
     )
-    values = [(m, r, "d", name, layer, rng.random()) for m, r, layer in each for name in ("curvature", "dime")]
-    pd.DataFrame(values, columns=["model", "revision", "dataset", "metric", "layer", "value"]).to_csv(
-        folder / "metrics.csv", index=False
-    )
+    values = [(m, r, "d", name, "raw", layer, rng.random()) for m, r, layer in each for name in ("curvature", "dime")]
+    columns = ["model", "revision", "dataset", "metric", "normalization", "layer", "value"]
+    pd.DataFrame(values, columns=columns).to_csv(folder / "metrics.csv", index=False)
 
 
 def images_and_sounds(folder: Path) -> None:
@@ -116,7 +115,9 @@ def made(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of models, data and results; copy what is to be changed."""
     folder = tmp_path_factory.mktemp("made")
     tiny.saved(tiny.bert(), folder / "bert", special=True)
-    tiny.saved(tiny.classifier(), folder / "cls", special=True)
+    classifier = tiny.classifier()
+    classifier.config.id2label = {i: f"t{i}" for i in range(3)}
+    tiny.saved(classifier, folder / "cls", special=True)
     tiny.saved(tiny.gpt2(), folder / "gpt2", special=False)
     images_and_sounds(folder)
     tables(folder)
