@@ -205,7 +205,9 @@ def _arrow(data: bytes, rng: Random) -> tuple[bytes, str]:
     elif kind == "dropped":
         table = table.drop_columns([name])
     elif kind == "renamed":
-        table = table.rename_columns([rng.choice(HOSTILE[1:30]) if i == at else c for i, c in enumerate(table.column_names)])
+        table = table.rename_columns(
+            [rng.choice(HOSTILE[1:30]) if i == at else c for i, c in enumerate(table.column_names)]
+        )
     elif kind == "twice":
         table = table.append_column(name, table[at])
     else:
