@@ -105,6 +105,8 @@ def machine(error: Exception) -> str | None:
     """Return the line on an error that is not the program's but the machine's: of its files or its memory."""
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return "out of memory: take fewer samples, a smaller --batch-size or a smaller model, then run it again"
+    if "No space left on device" in str(error) and not isinstance(error, OSError):  # of a library
+        return "no space left on the disk: make room, then run the same command again"
     if not isinstance(error, OSError) or error.strerror is None:
         return None
     what = repr(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else "a file"

@@ -17,17 +17,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 HOSTILE = [
-    "", " ", "\0", "\n", "\r", '"', "'", ",", "a,b", "é", "\u202e", "👩‍👩‍👧", "<script>", "</script>", "{}", "[]", "nan", "inf",
-    "-inf", "null", "None", "NULL", "NA", "true", "-1", "0", "1e999", "-0.0", "9" * 30, "1e-320", "0x10", "1_000", "٣",
-    "../../etc/passwd", "/", "~", "~nobody", "a/b", "%s", "{x}", "${x}", "x" * 5000, "=1+1", "\\", "\ud800", "1.5", "2.0",
+    "", " ", "\0", "\n", "\r", '"', "'", ",", "a,b", "é", "\u202e", "👩‍👩‍👧", "<script>", "</script>", "{}",
+    "[]", "nan", "inf", "-inf", "null", "None", "NULL", "NA", "true", "-1", "0", "1e999", "-0.0", "9" * 30,
+    "1e-320", "0x10", "1_000", "٣", "../../etc/passwd", "/", "~", "~nobody", "a/b", "%s", "{x}", "${x}",
+    "x" * 5000, "=1+1", "\\", "\ud800", "1.5", "2.0",
 ]  # fmt: skip
 VALUES: list[Any] = [
-    None, True, False, 0, 1, -1, 2, 10**30, -(10**18), 2**31, 1e308, float("nan"), float("inf"), 0.5, [], {}, [[]],
-    [None], {"a": 1}, [1, "a", None], [float("nan")] * 3, {"": {}}, *HOSTILE[:40],
+    None, True, False, 0, 1, -1, 2, 10**30, -(10**18), 2**31, 1e308, float("nan"), float("inf"), 0.5, [], {},
+    [[]], [None], {"a": 1}, [1, "a", None], [float("nan")] * 3, {"": {}}, *HOSTILE[:40],
 ]  # fmt: skip
 TOKENS = [
-    *(text.encode("utf-8", "surrogatepass") for text in HOSTILE), b"\xff", b"\xff\xfe", b"\xef\xbb\xbf", b"\x80",
-    b"NaN", b"Infinity", b"[" * 3000, b"{" * 3000, b"PAR1", b"PK\x03\x04", b"\x89PNG", b"\x1f\x8b", b"\r\n", b"\n\n",
+    *(text.encode("utf-8", "surrogatepass") for text in HOSTILE), b"\xff", b"\xff\xfe", b"\xef\xbb\xbf",
+    b"\x80", b"NaN", b"Infinity", b"[" * 3000, b"{" * 3000, b"PAR1", b"PK\x03\x04", b"\x89PNG", b"\x1f\x8b",
+    b"\r\n", b"\n\n",
 ]  # fmt: skip
 JSONS = {".json", ".jsonl"}
 TABLES = {".csv", ".tsv", ".gz"}
@@ -164,19 +166,13 @@ def _grid(rows: list[list[str]], rng: Random) -> str:
     if way == 4:
         rows[0][column] = value
         return f"{name} is called {value!r:.30}"
-    if way == 5:
+    if way <= 6:
         for row in rows:
-            del row[column]
-        return f"no {name}"
-    if way == 6:
-        for row in rows:
-            row.append(row[column])
-        return f"{name} twice"
-    if way == 7:
-        rows[1:] = rng.sample(rows[1:], min(len(rows) - 1, rng.choice([0, 1, 2, 5])))
-        return f"{len(rows) - 1} rows"
-    rows.extend(rows[1 : 1 + rng.choice([1, 5, len(rows)])])
-    return "rows twice"
+            row[column : column + 1] = [] if way == 5 else [row[column]] * 2
+        return f"no {name}" if way == 5 else f"{name} twice"
+    few = rng.choice([0, 1, 2, 5, len(rows)])
+    rows[1:] = rng.sample(rows[1:], min(len(rows) - 1, few)) if way == 7 else rows[1:] + rows[1 : 1 + few]
+    return f"{len(rows) - 1} rows"
 
 
 def _arrow(data: bytes, rng: Random) -> tuple[bytes, str]:

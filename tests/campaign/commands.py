@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ WARM = (
     "transformers.models.bert.modeling_bert transformers.models.gpt2.modeling_gpt2 transformers.trainer "
     "transformers.models.vit.modeling_vit transformers.models.wav2vec2.modeling_wav2vec2 soundfile accelerate "
     "layerscope.training.verb layerscope.early_exit.verb layerscope.evaluation.verb layerscope.comparing.verb "
-    "layerscope.selecting.verb layerscope.lensing.verb sentence_transformers mteb peft"
+    "layerscope.selecting.verb layerscope.lensing.verb sentence_transformers mteb peft "
+    "matplotlib.pyplot matplotlib.backends.backend_pdf"
 )
 
 
@@ -61,10 +63,8 @@ class Running:
         self.forks, self.pid, self.folder = forks, pid, folder
 
     def kill(self, sign: int = signal.SIGKILL, *, group: bool = False) -> None:
-        try:
+        with suppress(ProcessLookupError):
             (os.killpg if group else os.kill)(self.pid, sign)
-        except ProcessLookupError:
-            pass
 
     def wait(self, seconds: float = SLOW) -> Ended:
         """Wait for its end; a command that hangs is killed, and its status is that of SIGALRM."""
@@ -99,7 +99,7 @@ class Forks:
         return json.loads(self.process.stdout.readline())
 
     def start(self, *words: object, cwd: Path | None = None, **limits: Any) -> Running:
-        """Start a command; limits: `memory` and `file` (bytes), `late` (seconds lost at each look at the clock), `env`."""
+        """Start a command; limits: `memory`, `file` (bytes), `late` (seconds lost at each look at the clock), `env`."""
         self.count += 1
         folder = self.folder / f"command-{self.count}"
         folder.mkdir()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -146,17 +147,15 @@ def worker_killed(bench: Bench, name: str, place: Path, rng: Random) -> None:
         time.sleep(0.002)
     time.sleep(rng.random() * bench.seconds[name])
     for pid in found[-1:]:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
     one_line(running.wait())
 
 
 def file_limit(bench: Bench, name: str, place: Path, rng: Random) -> None:
-    """No file may be larger than so many bytes, as on a disk that is full."""
+    """No file may be larger than so many bytes, as on a disk that is full; what is told has room."""
     sizes = sorted(len(data) for data in bench.whole(name).values() if data is not None)
-    one_line(bench.forks.run(*COMMANDS[name], cwd=place, file=rng.randint(0, rng.choice(sizes or [1]))))
+    one_line(bench.forks.run(*COMMANDS[name], cwd=place, file=rng.randint(2000, max(3000, *sizes))))
 
 
 def mounted(*words: object) -> None:

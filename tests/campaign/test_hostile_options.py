@@ -31,38 +31,28 @@ COMMANDS = {
     "lens": ["lens gpt2 --prompt w1 --out out", "lens cls --data table.csv --samples 2"],
 }
 WHOLE = [
-    "-1",
-    "0",
-    "1",
-    "2",
-    "3",
-    "7",
-    "99",
-    "1000000000",
-    str(2**31),
-    str(2**63),
-    "9" * 40,
-    "1.5",
-    "1e3",
-    "nan",
-    "x",
-    "",
-]
-NUMBERS = ["-1", "0", "0.5", "1", "1.0", "2", "1e-320", "1e308", "1e999", "nan", "inf", "-inf", "-0.0", "x", "", "1,5"]
+    "-1", "0", "1", "2", "3", "7", "99", "1000000000", str(2**31), str(2**63), "9" * 40, "1.5", "1e3", "nan",
+    "x", "",
+]  # fmt: skip
+NUMBERS = [
+    "-1", "0", "0.5", "1", "1.0", "2", "1e-320", "1e308", "1e999", "nan", "inf", "-inf", "-0.0", "x", "", "1,5",
+]  # fmt: skip
 PATHS = [
-    "out", "", ".", "..", "table.csv", "table.csv/x", "no/such/x", "~nobody/x", "/dev/null", "/dev/full", "/proc/x",
-    "x" * 300, "a b", "a\nb", "é\u202e", "run", "scores", "cls", "images", "rules.json", "\udcff", "-", "--", "*", "%s",
+    "out", "", ".", "..", "table.csv", "table.csv/x", "no/such/x", "~nobody/x", "/dev/null", "/dev/full",
+    "/proc/x", "x" * 300, "a b", "a\nb", "é\u202e", "run", "scores", "cls", "images", "rules.json", "\udcff",
+    "-", "--", "*", "%s",
 ]  # fmt: skip
 WORDS = [
-    "all", "auto", "none", "default", "seven", "mean", "cls", "last", "first", "mean,cls", "raw", "normed", "raw,normed",
-    "0", "1", "1,2", "1,1", ",", "1,,2", "99", "-1", "1-2", "3,2,1", "text", "label", "n", "encoder", "decoder", "main",
-    "float32", "float16", "bfloat16", "float64", "int8", "cpu", "cuda", "cuda:0", "cuda:99", "meta", "mps", "aligned",
-    "standard", "cosine", "cka", "classifiers", "always", "alternate", "linear", "uniform", "0,0,0", "nan,1,1",
-    "one-standard-error", "best", "half-text", "curvature", "dime", "effective_rank", "prompt_entropy", "causal",
-    "swap,typo", "crop", "margin", "patience", "entropy", "onnx", "transformers", "sentence-transformers", "masked-lm",
-    "classification", "causal-lm", "token-classification", "tracing-glue", "linear-probe:table.csv", "sts:sts.csv",
-    "classification:", ":", ":table.csv", "clustering:table.tsv", "retrieval:retrieval.jsonl", "token-probe:tokens.jsonl",
-    "STSBenchmark", "25/32", "1/0", "-1/2", "hf:x", "digits", "stdlib-docs", "bert.encoder.layer", "classifier", "a", "b",
+    "all", "auto", "none", "default", "seven", "mean", "cls", "last", "first", "mean,cls", "raw", "normed",
+    "raw,normed", "0", "1", "1,2", "1,1", ",", "1,,2", "99", "-1", "1-2", "3,2,1", "text", "label", "n",
+    "encoder", "decoder", "main", "float32", "float16", "bfloat16", "float64", "int8", "cpu", "cuda", "cuda:0",
+    "cuda:99", "meta", "mps", "aligned", "standard", "cosine", "cka", "classifiers", "always", "alternate",
+    "linear", "uniform", "0,0,0", "nan,1,1", "one-standard-error", "best", "half-text", "curvature", "dime",
+    "effective_rank", "prompt_entropy", "causal", "swap,typo", "crop", "margin", "patience", "entropy", "onnx",
+    "transformers", "sentence-transformers", "masked-lm", "classification", "causal-lm", "token-classification",
+    "tracing-glue", "linear-probe:table.csv", "sts:sts.csv", "classification:", ":", ":table.csv",
+    "clustering:table.tsv", "retrieval:retrieval.jsonl", "token-probe:tokens.jsonl", "STSBenchmark", "25/32",
+    "1/0", "-1/2", "hf:x", "digits", "stdlib-docs", "bert.encoder.layer", "classifier", "a", "b",
 ]  # fmt: skip
 KINDS = {"INTEGER": WHOLE, "NUMBER": NUMBERS, "SHARE": NUMBERS, "int": WHOLE, "float": NUMBERS, "Path": PATHS}
 """Values by what an option's declaration says."""

@@ -165,9 +165,7 @@ MENDED: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     ),
     "a table of texts": (
         lambda run: (
-            pd.read_parquet(run / "tables/pairs.parquet")
-            .assign(stderr="much")
-            .to_parquet(run / "tables/pairs.parquet")
+            pd.read_parquet(run / "tables/pairs.parquet").assign(stderr="much").to_parquet(run / "tables/pairs.parquet")
         ),
         [f"table pairs of {{}} {AGAIN}", f"going on with {{}}: {ALL}"],
     ),
