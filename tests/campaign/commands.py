@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+EARLY = ("--max-disagreement", 0.2, "--batch-size", 8)
+TRAINED = ("--max-steps", 6, "--batch-size", 8, "--eval-every", 3)
+"""Options of `exits` and `train` that sixty texts are enough for."""
 SLOW = 90
 """Seconds after which a command over a handful of samples hangs."""
 ROOMY = 6 * 2**30
@@ -88,6 +91,7 @@ class Forks:
     def __init__(self, folder: Path) -> None:
         self.folder, self.count = folder, 0
         settings = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        settings["PYTHONPATH"] = str(Path(__file__).parents[2])  # the tree these tests stand in
         self.process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env=os.environ | settings, cwd=folder,

@@ -14,12 +14,10 @@ import pytest
 import soundfile
 import tiny
 import transformers as hf
-from commands import Forks
+from commands import EARLY, TRAINED, Forks
 from PIL import Image
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
-EARLY = ("--max-disagreement", 0.2, "--batch-size", 8)
-TRAINED = ("--max-steps", 6, "--batch-size", 8, "--eval-every", 3)
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from commands import Ended, Forks, Running
-from conftest import EARLY, TRAINED
+from commands import EARLY, TRAINED, Ended, Forks, Running
 from trials import Part
 
 DATA = ("--data", "table.csv")
