@@ -25,6 +25,8 @@ def load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> Any
         processor = auto.from_pretrained(source, **trust, **more)
         if kind == "input_ids" and len(processor) <= len(set(processor.all_special_ids)):
             raise ValueError("there is none")  # transformers makes up an empty one
+        if not isinstance(getattr(processor, "model_max_length", 0), (int, float)):
+            raise ValueError(f"its model_max_length is {processor.model_max_length!r}")
         return processor
     except Exception as error:  # a damaged tokenizer.json raises a bare one
         if kind == "pixel_values":

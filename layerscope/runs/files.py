@@ -66,6 +66,11 @@ def _checksum(facts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(json.loads(json.dumps(facts)), sort_keys=True).encode()).hexdigest()
 
 
+def unchanged(facts: dict[str, Any]) -> bool:
+    """Take the checksum out of an object that was read, and return whether it is that of the rest; none is right."""
+    return facts.pop(CHECKSUM, None) in (None, _checksum(facts))
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a file of a run folder, which must fit its checksum where it has one."""
     try:
@@ -76,7 +81,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise LayerscopeError(f"{str(path)!r} cannot be read ({error.strerror}): check its permissions") from error
     except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict) or found.pop(CHECKSUM, None) not in (None, _checksum(found)):
+    if not isinstance(found, dict) or not unchanged(found):
         raise foreign(path)
     return found
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
-import pandas as pd
 import pytest
 import tiny
 from commands import EARLY, TRAINED, Forks
@@ -87,9 +86,12 @@ class Place:
 
     def _data(self) -> str:
         texts = [f"{draw(self.rng)} {text}" for text in tiny.texts(60)]
-        frame = pd.DataFrame({self.text: texts, self.label: self.classes * 20})
+        return self._written({self.text: texts, self.label: self.classes * 20})
+
+    def _written(self, columns: dict[str, list[str]]) -> str:
         path = self.path / (name(self.rng) + ".jsonl")
-        path.write_text("\n".join(json.dumps(row) for row in frame.to_dict("records")))
+        rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+        path.write_text("\n".join(map(json.dumps, rows)))
         return f"./{path.name}"
 
     @property
@@ -108,10 +110,8 @@ class Place:
         return out
 
     def scores(self) -> str:
-        task = self.path / (name(self.rng) + ".jsonl")
-        frame = pd.DataFrame({"text": tiny.texts(60), "label": self.classes * 20})
-        task.write_text("\n".join(json.dumps(row) for row in frame.to_dict("records")))
-        self.run("evaluate", self.model, "--task-file", f"linear-probe:./{task.name}", "--jobs", 1, "--out", "scores")
+        task = self._written({"text": tiny.texts(60), "label": self.classes * 20})
+        self.run("evaluate", self.model, "--task-file", f"linear-probe:{task}", "--jobs", 1, "--out", "scores")
         return "scores"
 
 
