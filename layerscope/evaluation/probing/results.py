@@ -42,7 +42,8 @@ class ProbeScores:
         from layerscope.runs.files import aside  # runs import torch, which reading scores does without
 
         about = dict(zip(("layer", "site", "pooling"), place, strict=True))
-        self.rows.append({"kind": kind, **about, **{name: values[name] for name in VALUES}})
+        chosen = {"strengths": list(values["strengths"])} if values.get("strengths") else {}
+        self.rows.append({"kind": kind, **about, **{name: values[name] for name in VALUES}, **chosen})
         text = json.dumps({**self.about, "rows": self.rows}, indent=1, ensure_ascii=False)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         aside(self.path, lambda part: part.write_text(text, encoding="utf-8"))
@@ -78,6 +79,7 @@ def has_probes(folder: Path) -> bool:
 def read_probes(folder: Path) -> pd.DataFrame:
     """Return the scores of probes in a folder as a long frame; a file that is not whole is a `LayerscopeError`."""
     frame = pd.DataFrame(list(_rows(folder)))
+    frame = frame.drop(columns="strengths", errors="ignore")  # each fold's C stands in the file alone
     refuse_duplicates(frame, ("model", "revision", "kind", "layer", "site", "pooling", "task"), folder)
     return frame.astype({"layer": "Int64", "n": "Int64"})
 
