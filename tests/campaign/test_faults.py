@@ -13,8 +13,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from commands import EARLY, TRAINED, Ended, Forks, Running
-from trials import Part
+from commands import EARLY, TRAINED, Ended, Forks
+from trials import MINUTES, Part
 
 DATA = ("--data", "table.csv")
 SAVED = ("--out", "out/scores", "--csv", "out/scores.csv")
@@ -104,7 +104,7 @@ def one_line(ended: Ended, also: tuple[int, ...] = (0,)) -> None:
         assert ended.complaint() is None, f"{ended.complaint()}\n{ended.err[-1500:]}"
 
 
-def moment(bench: Bench, name: str, running: Running, place: Path, rng: Random) -> None:
+def moment(bench: Bench, name: str, place: Path, rng: Random) -> None:
     """Wait until a random moment of a command: by the clock, or just after a file has appeared."""
     if rng.random() < 0.5:
         time.sleep(rng.random() * bench.seconds[name])
@@ -118,14 +118,14 @@ def moment(bench: Bench, name: str, running: Running, place: Path, rng: Random) 
 def killed(bench: Bench, name: str, place: Path, rng: Random) -> None:
     for _ in range(rng.choice([1, 1, 2, 3])):
         running = bench.forks.start(*COMMANDS[name], cwd=place)
-        moment(bench, name, running, place, rng)
+        moment(bench, name, place, rng)
         running.kill(group=True)
         one_line(running.wait(), (0, -signal.SIGKILL))
 
 
 def interrupted(bench: Bench, name: str, place: Path, rng: Random) -> None:
     running = bench.forks.start(*COMMANDS[name], cwd=place)
-    moment(bench, name, running, place, rng)
+    moment(bench, name, place, rng)
     for _ in range(rng.choice([1, 2])):
         running.kill(signal.SIGINT, group=True)
         time.sleep(rng.random() * 0.02)
@@ -197,7 +197,7 @@ def clock(bench: Bench, name: str, place: Path, rng: Random) -> None:
 def removed(bench: Bench, name: str, place: Path, rng: Random) -> None:
     """Someone deletes the output folder while the command writes."""
     running = bench.forks.start(*COMMANDS[name], cwd=place)
-    moment(bench, name, running, place, rng)
+    moment(bench, name, place, rng)
     shutil.rmtree(place / "out", ignore_errors=True)
     one_line(running.wait())
 
@@ -221,8 +221,9 @@ def memory(bench: Bench, name: str, place: Path, rng: Random) -> None:
 
 
 FAULTS: dict[Callable[..., None], int] = {
-    killed: 8, interrupted: 3, file_limit: 3, disk_full: 3, read_only: 2, clock: 1, removed: 3, two: 3, memory: 3,
+    interrupted: 4, file_limit: 3, disk_full: 4, read_only: 3, clock: 2, removed: 4, two: 4, memory: 4, worker_killed: 1,
 }  # fmt: skip
+"""What is done to commands, and how often."""
 MOUNTS = (disk_full, read_only)
 
 
@@ -236,14 +237,12 @@ def may_mount(folder: Path) -> bool:
     return True
 
 
-def test_faults(bench: Bench, tmp_path: Path) -> None:
-    faults = [fault for fault, share in FAULTS.items() for _ in range(share)]
-    if not may_mount(tmp_path):
-        faults = [fault for fault in faults if fault not in MOUNTS]
-    for trial in Part("faults", few=24, share=0.2).trials():
-        name, fault = trial.random.choice(list(COMMANDS)), trial.random.choice(faults)
-        if name == "evaluate jobs" and trial.random.random() < 0.5:
-            fault = worker_killed
+def disturb(bench: Bench, part: Part, faults: list[Callable[..., None]]) -> None:
+    """Disturb random commands in one way of these each, then type them again."""
+    for trial in part.trials():
+        fault = trial.random.choice(faults)
+        several = [name for name in COMMANDS if (name == "evaluate jobs") == (fault is worker_killed)]
+        name = trial.random.choice(several)
         bench.whole(name)
         place = bench.place()
         with trial:
@@ -253,3 +252,16 @@ def test_faults(bench: Bench, tmp_path: Path) -> None:
             except AssertionError as error:
                 raise AssertionError(f"{fault.__name__} of {name}: {error}") from None
         shutil.rmtree(place, ignore_errors=True)
+
+
+def test_kills(bench: Bench) -> None:
+    disturb(bench, Part("kills", few=8, share=0.08), [killed])
+
+
+def test_faults(bench: Bench, tmp_path: Path) -> None:
+    faults = [fault for fault, share in FAULTS.items() for _ in range(share)]
+    if not may_mount(tmp_path):
+        faults = [fault for fault in faults if fault not in MOUNTS]
+    if not MINUTES:
+        faults.remove(worker_killed)  # processes of its own take seconds to start
+    disturb(bench, Part("faults", few=12, share=0.12), faults)
