@@ -221,7 +221,8 @@ def memory(bench: Bench, name: str, place: Path, rng: Random) -> None:
 
 
 FAULTS: dict[Callable[..., None], int] = {
-    interrupted: 4, file_limit: 3, disk_full: 4, read_only: 3, clock: 2, removed: 4, two: 4, memory: 4, worker_killed: 1,
+    interrupted: 4, file_limit: 3, disk_full: 4, read_only: 3, clock: 2, removed: 4, two: 4, memory: 4,
+    worker_killed: 1,
 }  # fmt: skip
 """What is done to commands, and how often."""
 MOUNTS = (disk_full, read_only)
@@ -255,7 +256,7 @@ def disturb(bench: Bench, part: Part, faults: list[Callable[..., None]]) -> None
 
 
 def test_kills(bench: Bench) -> None:
-    disturb(bench, Part("kills", few=8, share=0.08), [killed])
+    disturb(bench, Part("kills", few=6, share=0.08), [killed])
 
 
 def test_faults(bench: Bench, tmp_path: Path) -> None:
@@ -264,4 +265,4 @@ def test_faults(bench: Bench, tmp_path: Path) -> None:
         faults = [fault for fault in faults if fault not in MOUNTS]
     if not MINUTES:
         faults.remove(worker_killed)  # processes of its own take seconds to start
-    disturb(bench, Part("faults", few=12, share=0.12), faults)
+    disturb(bench, Part("faults", few=8, share=0.12), faults)
