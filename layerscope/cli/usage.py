@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -126,6 +127,20 @@ def place(option: str, folder: Path | None) -> Path | None:
     if not there.is_dir():
         raise LayerscopeError(f"{option} {str(folder)!r} cannot be made ({there} is a file): name a folder")
     return folder
+
+
+def machine(error: Exception) -> str | None:
+    """Return the line on an error that is not the program's but the machine's: of its files or its memory."""
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return "out of memory: take fewer samples, a smaller --batch-size or a smaller model, then run it again"
+    if "No space left on device" in str(error) and not isinstance(error, OSError):  # of a library
+        return "no space left on the disk: make room, then run the same command again"
+    if not isinstance(error, OSError) or error.strerror is None:
+        return None
+    what = repr(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else "a file"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"{what} cannot be written ({error.strerror}): make room, then run the same command again"
+    return f"{what} cannot be used ({error.strerror}): check what is there, then run the same command again"
 
 
 def printable(line: str) -> str:

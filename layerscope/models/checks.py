@@ -140,6 +140,21 @@ def clear_errors(source: str) -> Iterator[None]:
         raise LayerscopeError(f"{source!r} {_what_failed(source, error)}") from error
 
 
+@contextmanager
+def clear_inputs(processor: Any) -> Iterator[None]:
+    """Turn what a processor raises over good samples into one line: the files it was loaded from are damaged."""
+    try:
+        yield
+    except (LayerscopeError, MemoryError):
+        raise
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
+        raise LayerscopeError(
+            f"the model's {type(processor).__name__} cannot turn the samples into inputs ({reason}): "
+            "check the files it was saved in"
+        ) from error
+
+
 def _what_failed(source: str, error: Exception) -> str:
     text = str(error)
     if "trust_remote_code" in text:

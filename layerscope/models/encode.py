@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.errors import LayerscopeError
+from layerscope.models.checks import clear_inputs
 from layerscope.models.forward import Inputs, accepts
 
 TOKENISED_AT_ONCE = 256
@@ -89,9 +90,10 @@ class TextEncoder:
         if self.tokenizer is None:
             raise LayerscopeError(self.lack)
         texts = [self.prompt + sample for sample in samples]
-        encoded: list[list[int]] = self.tokenizer(
-            texts, return_attention_mask=False, return_token_type_ids=False, **options
-        )["input_ids"]
+        with clear_inputs(self.tokenizer):
+            encoded: list[list[int]] = self.tokenizer(
+                texts, return_attention_mask=False, return_token_type_ids=False, **options
+            )["input_ids"]
         return encoded
 
     def _checked(self, sample: Any) -> list[int]:
@@ -150,11 +152,14 @@ class ImageEncoder:
         """Return pixel values [B, C, H, W]."""
         images = list(samples)
         grey = getattr(self._config(), "num_channels", 3) == 1
-        pixels = (
-            self.processor([_grey(image) if grey else image for image in images], return_tensors="pt")["pixel_values"]
-            if self.processor is not None
-            else torch.stack([self._plain(image) for image in images])
-        )
+        with clear_inputs(self.processor):
+            pixels = (
+                self.processor([_grey(image) if grey else image for image in images], return_tensors="pt")[
+                    "pixel_values"
+                ]
+                if self.processor is not None
+                else torch.stack([self._plain(image) for image in images])
+            )
         return Inputs({"pixel_values": pixels} | self._order(len(images)))
 
     def _config(self) -> Any:
@@ -224,14 +229,15 @@ class AudioEncoder:
         """Return the features the model reads, with the mask of the real ones."""
         waves = [self._wave(sample) for sample in samples]
         fixed = self.max_length
-        out = self.extractor(
-            waves,
-            sampling_rate=self.extractor.sampling_rate,
-            padding="max_length" if fixed else True,
-            truncation=True if fixed else None,
-            return_attention_mask=True,
-            return_tensors="pt",
-        )
+        with clear_inputs(self.extractor):
+            out = self.extractor(
+                waves,
+                sampling_rate=self.extractor.sampling_rate,
+                padding="max_length" if fixed else True,
+                truncation=True if fixed else None,
+                return_attention_mask=True,
+                return_tensors="pt",
+            )
         named = {k: v for k, v in out.items() if isinstance(v, Tensor)}
         if accepts(self.module, "decoder_input_ids"):
             start = getattr(self.module.config, "decoder_start_token_id", None) or 0

@@ -129,7 +129,7 @@ def _rows(evaluation: Evaluation, min_share: float, shapes: bool) -> Table:
     frame, places = evaluation.summary(min_share), decimals(evaluation)
     shown = [name for name in SHOWN if frame[name].notna().any()]
     if (frame["best_layer"] == frame["best_block_layer"]).all():
-        shown.remove("best_block")
+        shown = [name for name in shown if name != "best_block"]
     several, heading = len(frame) > 1, _heading(evaluation)
     table = _table(*([heading] * several), *(SHOWN[name] for name in shown), *(["by depth"] * shapes))
     for row, grid in zip(frame.to_dict(orient="records"), evaluation.grids(min_share), strict=True):

@@ -10,18 +10,11 @@ import numpy as np
 import pandas as pd
 
 from layerscope.errors import LayerscopeError, near, refuse_dangling
-from layerscope.runs.folder import RunFolder
+from layerscope.runs.folder import COLUMNS, RunFolder
 from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, projected_width, sublayers_in
 
 if TYPE_CHECKING:
     import torch
-
-COLUMNS = {
-    "metric": "object", "variant": "object", "part": "object", "layer": "Int64", "site": "object",
-    "layer_b": "Int64", "site_b": "object", "pooling": "object", "value": "float64", "stderr": "float64",
-    "n": "Int64", "n_skipped": "Int64", "step": "Int64",
-}  # fmt: skip
-"""The long frame: a row for each metric, layer (and second layer), site and pooling, and step of a training."""
 
 PER_SAMPLE = (
     "prompt_entropy",
