@@ -176,7 +176,7 @@ def evaluate(  # noqa: D417
     from layerscope.evaluation import open_evaluation
     from layerscope.progress import paper
     from layerscope.reports import evaluation as report
-    from layerscope.reports.scores import wide_csv
+    from layerscope.reports.scores import HEADER, wide_csv
     from layerscope.reports.written import ending, write
 
     _one_source(model, results, [*(usage.names(tasks, "--tasks") or []), *(task_file or [])])
@@ -184,7 +184,7 @@ def evaluate(  # noqa: D417
         "--layers": layers != "all", "--pooling": pooling != "auto", "--site": site is not None,
         "--out": out is not None, "--samples": samples is not None,
     })  # fmt: skip
-    share, table = _share(min_share), None if csv is None else ending(csv, "table", "--csv", (".csv",))
+    share, table = _share(min_share), None if csv is None else ending(csv, "table", "--csv", (".csv",), HEADER)
     if model is not None:
         evaluation = _judged(
             model, tasks, task_file or [], usage.place("--out", out), sites=site, layers=layers, pooling=pooling,

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -137,8 +136,8 @@ def _finish(found: ExitReport, out: Path | None, figures: Path | None, json_want
         from layerscope.progress import paper
         from layerscope.reports.exits import show
 
-        show(found, paper())
-        sys.stdout.flush()
+        with output.whoever_reads():
+            show(found, paper())
     output.draw([], figures, exits=[found])
     page = None
     if out is not None:

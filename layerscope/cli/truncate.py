@@ -24,10 +24,10 @@ One ONNX file with a tokenizer:
 """
 )
 def truncate(
-    model_or_run: Annotated[
+    given: Annotated[
         str,
         typer.Argument(
-            help="Hub name, local folder, 'minilm', or a run folder: its model, part and scores.",
+            help="Hub name, local folder, 'minilm'; or the folder of a run or an evaluation, whose model is taken.",
             metavar="MODEL_OR_RUN",
             show_default=False,
         ),
@@ -41,11 +41,26 @@ def truncate(
         str,
         typer.Option(help="transformers, sentence-transformers or onnx.", show_default="as the model itself"),
     ] = "auto",
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            help="mean, cls or last, with --format sentence-transformers.",
+            show_default="the model's own, or that of the scores",
+        ),
+    ] = None,
     site: Annotated[str, typer.Option(help="normed; or raw, before the final norm, for onnx only.")] = "normed",
     revision: Revision = None,
     part: Part = None,
     blocks: Blocks = None,
     norm: Norm = None,
+    dtype: Annotated[
+        str,
+        typer.Option(
+            help="Of the weights: float32, bfloat16 or float16.",
+            show_default="the checkpoint's own",
+            rich_help_panel=MODEL,
+        ),
+    ] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda:0.", rich_help_panel=MODEL)] = "auto",
     allow_pickle: Pickle = False,
     as_json: AsJson = False,
@@ -63,8 +78,8 @@ def truncate(
     from layerscope.models import LoadOptions, Override
 
     made = truncate_layers(
-        model_or_run, kept, out, format, override=Override(part, blocks, norm), site=site,
-        options=LoadOptions(revision, "float32", device, False, allow_pickle), folders=layers is not None,
+        given, kept, out, format, pooling=pooling, override=Override(part, blocks, norm), site=site,
+        options=LoadOptions(revision, dtype, device, False, allow_pickle), folders=layers is not None,
     )  # fmt: skip
     if as_json:
         output.as_json([asdict(entry) for entry in made])

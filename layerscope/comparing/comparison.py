@@ -13,6 +13,7 @@ import pandas as pd
 
 from layerscope.errors import LayerscopeError, choices
 from layerscope.runs.files import aside, digest, read_parquet, write_parquet
+from layerscope.runs.folders import own_folder
 
 MANIFEST = "comparison.json"
 TABLE = "comparison.parquet"
@@ -126,9 +127,10 @@ class Comparison:
     def save(self, folder: str | Path) -> Path:
         """Write `comparison.json` and `comparison.parquet` into a folder that `open_comparison` reads, and return it.
 
-        A comparison that is there is replaced. Raises `LayerscopeError` where the folder cannot be written.
+        A comparison that is there is replaced. Raises `LayerscopeError` where the folder holds something else, or
+        cannot be written.
         """
-        target = Path(folder).expanduser()
+        target = own_folder(folder, "comparison", MANIFEST)
         try:
             target.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -84,14 +84,14 @@ class PerSample:
 
     def __init__(self, side: Side) -> None:
         self.side = side
-        self._kept = self._cosines()
+        self._kept = self._tables()
         self._scalars = self._read()
 
     def of(self, entry: Measured, column: Column) -> Values | None:
         """Return a metric's values [N] at a layer, NaN where one is not defined; None where they are not kept."""
-        if entry.metric in KEPT:
-            frame = self._kept.get((entry.key[1], entry.pooling))
-            return None if frame is None or column not in frame else frame[column]
+        kept = self._kept.get((KEPT.get(entry.metric, entry.metric), entry.key[1], entry.pooling))
+        if kept is not None:
+            return kept.get(column)
         values = self._scalars.get((*entry.key, column.site))
         if values is None:
             return None
@@ -115,14 +115,18 @@ class PerSample:
                     whole[:, torch.from_numpy(places)[kept]] = values[:, kept].to(whole.dtype)
         return {parse_key(key): values for key, values in parts.items()}
 
-    def _cosines(self) -> dict[tuple[str | None, str | None], dict[Column, Values]]:
+    def _tables(self) -> dict[tuple[str, str | None, str | None], dict[Column, Values]]:
+        """Return what is kept by sample beside the shards, by metric, variant and pooling."""
         folder = self.side.run.folder
-        if not folder.has_table("samples.cosine_to_last"):
-            return {}
-        table = folder.read_table("samples.cosine_to_last")
         order = folder.plan["sample"].to_numpy()[self.side.rows]
-        found: dict[tuple[str | None, str | None], dict[Column, Values]] = {}
-        for (variant, pooling, site, layer), rows in table.groupby(["variant", "pooling", "site", "layer"]):
-            values = rows.set_index("sample")["value"].reindex(order).to_numpy(dtype=np.float64)
-            found.setdefault((variant, pooling), {})[Column(site, int(layer))] = values
+        found: dict[tuple[str, str | None, str | None], dict[Column, Values]] = {}
+        for name in folder.tables():
+            if not name.startswith("samples."):
+                continue
+            table = folder.read_table(name)
+            keys = ["metric", "variant", "pooling", "site", "layer"]
+            for (metric, variant, pooling, site, layer), rows in table.groupby(keys, dropna=False):
+                values = rows.set_index("sample")["value"].reindex(order).to_numpy(dtype=np.float64)
+                key = (str(metric), variant if isinstance(variant, str) else None, pooling)
+                found.setdefault(key, {})[Column(site, int(layer))] = values
         return found

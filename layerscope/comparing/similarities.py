@@ -40,8 +40,11 @@ def pair_rows(a: Side, b: Side, name: str) -> Iterator[Row]:
     """Yield the similarity of every layer of one run with every layer of the other."""
     asked = ASKED[name]
     a, b = (replace(side, rows=asked.rows(side.rows)) for side in (a, b))
-    if not asked.defined(len(a.rows), max(a.width, b.width)):
-        raise _too_few(name, len(a.rows))
+    if len(a.rows) < (needed := asked.needed(max(a.width, b.width))):
+        raise LayerscopeError(
+            f"{name} is not defined for {len(a.rows):,} samples: at this width it needs {needed:,}; profile more, or "
+            "take another with --similarity"
+        )
     found = asked.measured(a.states, b.states)
     for i, own in enumerate(a.columns):
         for j, other in enumerate(b.columns):
@@ -71,12 +74,6 @@ def layer_rows(sides: Sides, name: str, column: Column) -> Iterator[tuple[int, i
 def _numbers(found: tuple[Tensor, Tensor, Tensor], i: int, j: int) -> Row:
     value, error, count = (float(part[i, j]) for part in found)
     return {"value": value, "stderr": error, "n": int(count)}
-
-
-def _too_few(name: str, n: int) -> LayerscopeError:
-    return LayerscopeError(
-        f"{name} is not defined for {n:,} samples of this width: profile more, or take another with --similarity"
-    )
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import pandas as pd
 
 from layerscope.errors import LayerscopeError
 from layerscope.runs.files import aside, digest
+from layerscope.runs.folders import own_folder
 
 MANIFEST = "exits.json"
 FORMAT = 1
@@ -106,9 +107,10 @@ class ExitReport:
     def save(self, folder: str | Path) -> Path:
         """Write `exits.json` and a CSV for each table into a folder that `open_exit_report` reads, and return it.
 
-        A report that is there is replaced. Raises `LayerscopeError` where the folder cannot be written.
+        A report that is there is replaced. Raises `LayerscopeError` where the folder holds something else, or cannot be
+        written.
         """
-        place = Path(folder).expanduser()
+        place = own_folder(folder, "report of exits", MANIFEST)
         try:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -97,7 +97,7 @@ def _truncated(model: ExitModel) -> tuple[dict[Name, Way], tuple[str, ...]]:
     if model.depth == 1:
         return {}, ()
     try:
-        expected = expected_at(layered, model.depth // 2, made_up_samples(model.model)[1])
+        expected = expected_at(layered, model.depth // 2, made_up_samples(layered.loaded)[1])
         depth = find_depth(model.model, layered.stack, expected)
         models = {layer: depth.build(model.model, layer) for layer in range(1, model.depth)}
     except LayerscopeError as error:

@@ -15,7 +15,7 @@ from layerscope.inputs import open_corpus
 from layerscope.inputs.corpus import count
 from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick
-from layerscope.models.encode import Encoder, encoder_for
+from layerscope.models.encode import Encoder, encoder_for, read_as
 from layerscope.models.forward import Inputs
 from layerscope.models.layered import class_numbers
 
@@ -24,20 +24,24 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Validation:
-    """N samples as a model's encoder takes them, in the order they came in, and their class numbers if known."""
+    """N samples as a model's encoder takes them, in the order they came in, and their class numbers if known.
+
+    `together`: whether they may share batches; where padding changes a model's states, only samples of one length may.
+    """
 
     name: str
     encoder: Encoder
     samples: Sequence[Any]
     labels: Rows | None
     notes: tuple[str, ...]
+    together: bool = True
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def plan(self, batch_size: int) -> list[Rows]:
-        """Return which samples go together, as they came in."""
-        return in_order(len(self), batch_size)
+        """Return which samples go together, as they came in: each alone where they may not share batches."""
+        return in_order(len(self), batch_size if self.together else 1)
 
     def batch(self, rows: Rows) -> Inputs:
         """Return these samples as one batch."""
@@ -73,20 +77,28 @@ def read_validation(
     corpus = paired(corpus, data, text_column)
     loaded, notes = model.layered.loaded, list(corpus.notes)
     length = max_length or loaded.max_length
-    encoder = encoder_for(corpus.modality, loaded.processor, model.model, max_length=length, prompt=loaded.prompt)
+    modality = read_as(corpus.modality, corpus.samples[0], model.model)
+    encoder = encoder_for(
+        modality, loaded.processor, model.model, max_length=length, prompt=loaded.prompt, lack=loaded.lack
+    )
     if samples is not None and samples < len(corpus):
         drawn = np.sort(np.random.default_rng(seed).choice(len(corpus), samples, replace=False))
         corpus = corpus.take(drawn.tolist())
         notes.append(f"{count(samples, 'sample')} of the data are taken, by seed {seed}")
-    read = encoded(corpus.samples, encoder) if corpus.modality == "text" else corpus.samples
-    real = [i for i, length in enumerate(_lengths(encoder, read)) if length]
+    read = encoded(corpus.samples, encoder) if encoder.modality == "text" else corpus.samples
+    lengths = _lengths(encoder, read)
+    real = [i for i, length in enumerate(lengths) if length]
     if not real:
         raise LayerscopeError(f"{corpus.name}: every sample is empty to this model: give others")
     if len(real) < len(corpus):
         notes.append(f"{count(len(corpus) - len(real), 'sample')} left out: nothing of them is left to this model")
         corpus, read = corpus.take(real), pick(read, real)
     labels = _labels(corpus.labels, model, corpus.name, notes, needs_labels)
-    return Validation(corpus.name, encoder, read, labels, tuple(notes))
+    longest = max(lengths)
+    together = all(model.layered.joins(lengths[i], longest) for i in real)
+    if not together:
+        notes.append("padding changes this model's states: samples of different lengths are run one at a time")
+    return Validation(corpus.name, encoder, read, labels, tuple(notes), together)
 
 
 def _lengths(encoder: Encoder, samples: Sequence[Any]) -> list[int]:

@@ -1,5 +1,5 @@
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ class ProbeScore:
     n_skipped: int
     folds: tuple[float, ...]
     strengths: tuple[float, ...] = ()
+    right: npt.NDArray[np.bool_] | None = field(default=None, repr=False, compare=False)
+    """Which of the `n` are right, where they are independent of each other."""
 
 
 def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0) -> ProbeScore:
@@ -205,4 +207,5 @@ def score_of(right: npt.NDArray[np.bool_], folds: Sequence[float], skipped: int)
         n=len(right),
         n_skipped=skipped,
         folds=tuple(folds),
+        right=right,
     )

@@ -1,5 +1,8 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
+
+import numpy as np
 
 from layerscope.errors import LayerscopeError, near
 from layerscope.inputs.archives import archive_corpus, is_archive
@@ -89,7 +92,16 @@ def open_path(path: Path, modality: Modality | None, columns: Columns) -> Corpus
         frame = read_frame(path, suffix[0], notes)
         return frame_corpus(frame, name, columns, str(path), notes)
     columns.refuse(str(path))
+    if suffix[0] == ".npy":
+        return replace(memory_corpus(_numpy(path), modality, columns), name=folder_name(name))
     return _running(path, name)
+
+
+def _numpy(path: Path) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise LayerscopeError(f"{path} is no whole .npy file of numbers: write it again with numpy.save") from error
 
 
 def _check_exists(path: Path) -> None:

@@ -13,8 +13,9 @@ def svcca(X: Array, Y: Array, variance: float = 0.99) -> float | Tensor:
 
     `X` is `[..., N, D]`, `Y` `[..., N, D']`; of each the fewest components are kept that explain `variance` of the
     squared singular values around the mean (`kept_dimensions`). The mean is over the smaller number kept: 0 ... 1, NaN
-    where one side does not vary, and 1 by construction where both keep N - 1. Float64. Raises `LayerscopeError` for
-    non-finite input, unequal N, N < 3 and a variance not in 0 ... 1.
+    where one side does not vary, and 1 by construction where both keep N - 1. Noise of k kept components has about
+    sqrt(k / N): runs and comparisons leave it out up to N = 2 D. Float64. Raises `LayerscopeError` for non-finite
+    input, unequal N, N < 3 and a variance not in 0 ... 1.
 
     Source: Raghu et al. 2017, SVCCA.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -54,6 +54,9 @@ def forward(module: nn.Module, inputs: Inputs, **extra: object) -> object:
     named = {k: fitted(module, v) for k, v in {**inputs.named, **extra}.items() if accepts(module, k)}
     if accepts(module, "use_cache"):
         named["use_cache"] = False
+    ids = inputs.named.get("input_ids")
+    if ids is not None and not hasattr(module, "main_input_name") and "input_ids" not in named:
+        return module(ids, **named)  # a plain module, whatever it calls them
     return module(**named)
 
 
@@ -81,3 +84,12 @@ def hidden_of(value: object) -> Tensor | None:
     if isinstance(value, (tuple, list)):
         return next((v for v in map(hidden_of, value) if v is not None), None)
     return None
+
+
+def tensors_in(output: object) -> Iterator[Tensor]:
+    """Yield every tensor among a module's arguments or results."""
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, (Mapping, tuple, list)):
+        for value in output.values() if isinstance(output, Mapping) else output:
+            yield from tensors_in(value)

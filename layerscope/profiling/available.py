@@ -5,8 +5,10 @@ from __future__ import annotations
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Corpus
 from layerscope.metrics.alpha_req import FIT
+from layerscope.metrics.pairs.asked import ASKED
 from layerscope.metrics.registry import METRICS, SETS
 from layerscope.models import LayeredModel
+from layerscope.models.encode import TextEncoder
 from layerscope.profiling.options import Options
 from layerscope.profiling.tables.labels import can_be_probed
 
@@ -16,8 +18,9 @@ def check_available(options: Options, model: LayeredModel, corpus: Corpus) -> li
 
     A set takes what applies, and nothing is said about the rest, but that labels are of no use.
     """
+    ids = corpus.modality == "tensor" and isinstance(model.encoder, TextEncoder)
     for name in ("chunk", "prompt", "max_length"):
-        if getattr(options, name) and corpus.modality != "text":
+        if getattr(options, name) and corpus.modality != "text" and not (ids and name == "max_length"):
             option = "--" + name.replace("_", "-")
             raise LayerscopeError(
                 f"{option} is of texts, and {corpus.name} holds {corpus.modality} samples: leave it out"
@@ -40,6 +43,8 @@ def _lack(name: str, options: Options, model: LayeredModel, corpus: Corpus) -> s
         return "the data have no labels (name their column with --label-column)"
     if needs == "labels" and not can_be_probed(corpus.labels):
         return "it needs two classes of five samples or more (take more --samples)"
+    if needs == "pairs" and len(corpus) < (needed := ASKED[name].needed(model.stack.width)):
+        return f"at width {model.stack.width:,} it needs {needed:,} samples (take more --samples)"
     if needs == "views" and options.views == 0:
         return "it compares views of a sample (give --views 1 or more)"
     if needs == "tokens" and model.rank == 2:

@@ -21,6 +21,7 @@ TOKENS_WORTH_A_BATCH = {"cpu": 512, "cuda": 8192}
 RAGGED = 0.8  # a batch that is worth its while ends where a sample would be a fifth padding
 ROWS_PER_BATCH = {"cpu": 64, "cuda": 512}
 LENS_SHARE, LENS_MOST, LENS_LEAST = 1 / 32, 4096, 256
+LENS_WHOLE = 1 << 39  # products of a head that may read every token of all layers: some 20 s of a CPU core
 ENTROPY_SAMPLES = 256  # eigenvalues are what a pass spends its time on where the forward is fast
 
 
@@ -96,7 +97,7 @@ def _batched(frame: pd.DataFrame, job: Job) -> pd.DataFrame:
     enough = TOKENS_WORTH_A_BATCH[_kind(job.model)] if job.options.batch_size is None else math.inf
     for row, length in enumerate(frame["length"]):
         ragged = length < RAGGED * longest and size * longest >= enough
-        if size >= limit or ragged or (not job.model.padding and length != longest):
+        if size >= limit or ragged or not job.model.joins(length, longest):
             starts[row] = True
             size, limit, longest = 0, _batch_size(job, length), length
         size += 1
@@ -128,7 +129,9 @@ def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:
         plan["position"] = (share * lengths).astype(int)
     if model.lens is not None and model.lens.kind == "tokens" and options.wants("lens"):
         readable = np.maximum(lengths - 1, 0) if model.causal else lengths  # the last token has no next one
-        plan["lens"] = _lens_positions(readable, options.lens_tokens, options.seed)
+        products = (model.stack.depth + 1) * model.stack.width * model.lens.classes * int(readable.sum())
+        asked = None if options.lens_tokens == "auto" and products <= LENS_WHOLE else options.lens_tokens
+        plan["lens"] = _lens_positions(readable, asked, options.seed)
     return plan
 
 

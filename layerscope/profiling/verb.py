@@ -102,8 +102,8 @@ def profile(
         exclude_sinks: leave tokens of more than 10 times their sample's median norm out of entropy and mean.
         prefixes: numbers of tokens; prompt entropy is measured over each sample's first so many as well.
         store_dtype: "float32", or "float16" (each vector's norm beside it in float32).
-        lens_tokens: token positions read through a language model's head; "auto" is 1/32 of them, at most 4,096;
-            None is all.
+        lens_tokens: token positions read through a language model's head; "auto" is all of them where the head
+            takes seconds for that, else 1/32 of them, 256 to 4,096; None is all.
         entropy_samples: samples whose prompt entropy is computed; None is all on a CPU, 256 on a GPU (S₂: all).
         prompt: text put before every text.
         chunk: pack running text into windows of this many tokens (for language models 256 by default).
@@ -208,6 +208,8 @@ def _extreme(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
         raise LayerscopeError(
             f"--{kind}-tokens is of texts, and {corpus.name} holds {corpus.modality} samples: leave it out"
         )
+    if model.encoder.tokenizer is None:
+        raise LayerscopeError(f"--{kind}-tokens needs the tokenizer of {model.loaded.name}: leave it out")
     if options.prompt:
         raise LayerscopeError(
             f"--prompt goes before texts, and --{kind}-tokens makes token ids of them: leave one of the two out"

@@ -19,6 +19,7 @@ from layerscope.reports.comparison_findings import (
     alike,
     as_values,
     best,
+    candidates,
     checkpoints,
     differences,
     findings,
@@ -117,7 +118,7 @@ def _differences(pair: Pair, console: Console) -> None:
     if columns:
         console.print(Text(
             f"±: one standard error, by sample where both runs keep each sample's values; {MARK} the largest of those "
-            f"beyond {SURE:.0f} of them.", style="dim",
+            f"beyond {SURE:.0f} of them, layer 0 aside.", style="dim",
         ))  # fmt: skip
 
 
@@ -127,6 +128,7 @@ def _column(pair: Pair, rows: pd.DataFrame, key: tuple[str, str | None]) -> tupl
     same = rows["variant"].isna() if variant is None else rows["variant"] == variant
     own = rows[(rows["metric"] == metric) & same]
     sure = own[own["value"].abs() > SURE * own["stderr"]]
+    sure = candidates(sure)
     most = sure["value"].abs().idxmax() if len(sure) else None
     cells = {}
     for index, row in own.iterrows():
@@ -155,6 +157,7 @@ def _series(comparison: Comparison, console: Console) -> None:
     names = checkpoints(comparison)
     metric, title, first = known[0]
     ends, near = as_values(first)[:, 0], alike(first, metric)[:, 0]
+    near = np.where([layer != 0 for layer in first.index], near, np.nan)
     if np.isfinite(near).any():
         low = int(np.nanargmin(near))
         console.print(Text(

@@ -1,4 +1,8 @@
-"""What a comparison says in sentences and small tables, the same in a terminal and on the page."""
+"""What a comparison says in sentences and small tables, the same in a terminal and on the page.
+
+Layer 0 is shown everywhere and never a candidate: no sentence or mark names it as the most alike or the furthest apart
+where a layer from 1 on could be.
+"""
 
 from __future__ import annotations
 
@@ -62,10 +66,15 @@ def similarity_name(metric: str) -> str:
 
 
 def best(square: pd.DataFrame, metric: str) -> list[tuple[int, float] | None]:
-    """Return for each layer of A the place of the most similar layer of B, and how similar; None where none is."""
+    """Return for each layer of A the place of the most similar layer of B, and how similar; None where none is.
+
+    Layer 0 of either is no candidate.
+    """
     values, found = square.to_numpy(dtype=np.float64), []
-    for line, near in zip(values, alike(square, metric), strict=True):
-        at = int(np.nanargmax(near)) if np.isfinite(near).any() else None
+    candidates = [layer != 0 for layer in square.columns]
+    for layer, line, near in zip(square.index, values, alike(square, metric), strict=True):
+        known = np.isfinite(near) & candidates
+        at = int(np.where(known, near, -np.inf).argmax()) if layer != 0 and known.any() else None
         found.append(None if at is None else (at, float(line[at])))
     return found
 
@@ -102,7 +111,7 @@ def findings(pair: Pair) -> list[str]:
 def _diagonal(pair: Pair, metric: str) -> str:
     square = pair.square(metric)
     values, same = square.to_numpy(dtype=np.float64), pair.beside(square)
-    along = [values[i, j] for i, j in enumerate(same) if math.isfinite(values[i, j])]
+    along = [values[i, j] for i, j in enumerate(same) if square.index[i] != 0 and math.isfinite(values[i, j])]
     far = [
         abs(pair.depth_of(square.columns[found[0]], pair.b) - pair.depth_of(layer, pair.a))
         for layer, found in zip(square.index, best(square, metric), strict=True)
@@ -111,9 +120,9 @@ def _diagonal(pair: Pair, metric: str) -> str:
     if not along or not far:
         return f"{similarity_name(metric)}: not defined at any depth."
     return (
-        f"{similarity_name(metric)} at the same depth: {shown(float(np.mean(along)))} on average, from "
-        f"{shown(min(along))} to {shown(max(along))}; the layer most like one lies {100 * float(np.mean(far)):.0f} % "
-        "of the depth away on average."
+        f"{similarity_name(metric)} at the same depth, layers 1 and up: {shown(float(np.mean(along)))} on average, "
+        f"from {shown(min(along))} to {shown(max(along))}; the layer most like one lies "
+        f"{100 * float(np.mean(far)):.0f} % of the depth away on average."
     )
 
 
@@ -128,14 +137,21 @@ def _apart(pair: Pair) -> Iterator[str]:
         if not len(sure):
             nowhere.append(about(str(metric)).title)
             continue
-        row = sure.loc[sure["value"].abs().idxmax()]
+        inside = candidates(sure)
+        row = sure.loc[inside["value"].abs().idxmax()] if len(inside) else sure.iloc[0]
+        how = "most" if len(inside) else "only"
         yield (
-            f"{capital(titled(str(metric)))} differs most at {_at(pair, row)}: {told(row)} "
+            f"{capital(titled(str(metric)))} differs {how} at {_at(pair, row)}: {told(row)} "
             f"({_value(row['metric'], row['value_b'])} against {_value(row['metric'], row['value_a'])}"
             f"{', paired by sample' if row['paired'] else ''})."
         )
     if nowhere:
         yield f"Nowhere apart by more than {SURE:.0f} standard errors: {', '.join(dict.fromkeys(nowhere))}."
+
+
+def candidates(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of differences without those of layer 0."""
+    return rows[(rows["layer"] > 0) & (rows["layer_b"] > 0)]
 
 
 def _at(pair: Pair, row: pd.Series[Any]) -> str:

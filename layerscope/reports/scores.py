@@ -21,6 +21,8 @@ PLACE = ("site", "pooling")
 SHIPPED = "as shipped"
 """What the row of a baseline is called."""
 AVERAGE = "average"
+HEADER = ",".join([*VARIANT, "layer"])
+"""What every CSV of scores begins with."""
 SHOWN = {
     "first": "first", "mean_over_layers": "mean", "best": "best", "best_block": "best block", "last": "last",
     "oracle": "oracle", "baseline": SHIPPED,

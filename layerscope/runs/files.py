@@ -22,10 +22,14 @@ def aside(path: Path, write: Any) -> None:
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(exist_ok=True)  # someone may have deleted it
+        part.unlink(missing_ok=True)
+        part.touch()
+        mode = part.stat().st_mode
         write(part)
-        with part.open("rb") as file:
+        part.chmod(mode)  # a writer with a temporary file of its own leaves it to its maker alone
+        with part.open("rb+") as file:  # Windows flushes only what is open for writing
             os.fsync(file.fileno())
-        part.rename(path)
+        part.replace(path)
     except (OSError, SafetensorError) as error:
         with suppress(OSError):
             part.unlink()

@@ -40,7 +40,7 @@ class Opened:
             from layerscope.early_exit.truncation.source import open_source
             from layerscope.models import LoadOptions, Override
 
-            self._source = open_source(self.given, None, Override(), LoadOptions(dtype="float32", device=self.device))
+            self._source = open_source(self.given, None, Override(), LoadOptions(device=self.device))
             self._check(self._source)
         return self._source
 

@@ -1,15 +1,18 @@
 """What `compare` returns: held to the functions of each metric and to sums of the test's own."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import tiny
+import torch
 
 import layerscope
 from layerscope import LayerscopeError, metrics
-from layerscope.reports.comparison_findings import best, headline, pairs
+from layerscope.reports.comparison_findings import best, findings, headline, pairs
+from layerscope.reports.page.comparison import comparison_section, shown_comparisons
 
 
 def test_similarity_is_that_of_every_two_layers(three, deep):
@@ -56,7 +59,8 @@ def test_any_similarity_of_the_family(three, deep, name):
 def test_the_smallest_distance_is_the_most_alike(three):
     found = layerscope.compare(three[:2], similarity="angular_distance", metrics="effective_rank", progress=False)
     square = found.similarity()
-    assert best(square, "angular_distance")[1] == (int(np.argmin(square.loc[1])), pytest.approx(square.loc[1].min()))
+    near = square.loc[1].loc[1:]
+    assert best(square, "angular_distance")[1] == (1 + int(np.argmin(near)), pytest.approx(near.min()))
     assert f"angular distance {square.loc[1:, 1:].min(axis=None):.2f};" in headline(pairs(found)[0])
 
 
@@ -78,6 +82,54 @@ def test_differences_by_sample_are_paired(spoken):
             assert (row["n"], row["n_skipped"], row["paired"]) == (len(gap), 40 - len(gap), True)
             assert row["value"] == pytest.approx(row["value_b"] - row["value_a"])
     assert found.table("difference")["metric"].eq("curvature").any() and len(gap) < 40, "some have no curvature"
+
+
+def test_layer_0_is_shown_and_never_a_candidate(three):
+    found = layerscope.compare(three[:2], progress=False)
+    frame, at_0 = found.frame.copy(), found.frame["layer"] == 0
+    pairs_0 = at_0 & (frame["layer_b"] == 0)
+    frame.loc[pairs_0 & (frame["kind"] == "similarity"), "value"] = 1.0
+    frame.loc[at_0 & (frame["kind"] == "difference"), ["value", "stderr"]] = [900.0, 1.0]
+    dime = (frame["kind"] == "difference") & (frame["metric"] == "dime") & ~at_0
+    frame.loc[dime, ["value", "stderr"]] = [5.0, 1.0]
+    altered = replace(found, frame=frame)
+    pair = pairs(altered)[0]
+    assert found.similarity().loc[0, 0] < 1 == altered.similarity().loc[0, 0]
+    assert headline(pair) == headline(pairs(found)[0])
+    assert [line for line in findings(pair) if "at the same depth" in line] == [
+        line for line in findings(pairs(found)[0]) if "at the same depth" in line
+    ]
+    marks = best(altered.similarity(), "cka")
+    assert marks[0] is None and all(mark is not None and mark[0] > 0 for mark in marks[1:])
+    told = [line for line in findings(pair) if " differs " in line]
+    assert any(line.startswith("DiME differs most at layer 1: +5") for line in told)
+    assert any("effective rank differs only at layer 0: +900" in line.lower() for line in told), "no other has an error"
+    for figure in comparison_section(shown_comparisons([altered], 0)).figures:
+        assert all(line["stands_out"] != 0 for line in figure.drawn.get("lines", []))
+
+
+def test_a_series_is_not_named_after_one_of_its_pairs(three):
+    figures = comparison_section(shown_comparisons([layerscope.compare(three, progress=False)], 0)).figures
+    names = {c["series"] for figure in figures if figure.kind == "checkpoints" for c in figure.drawn["choices"]}
+    assert names == {"3 checkpoints compared"}
+
+
+def test_probes_are_paired_by_sample(make, tmp_path):
+    rows = tiny.rows(200)
+    data = (rows, (rows.flatten(1)[:, 0] + torch.randn(200) * 0.5 > 0).long().tolist())
+    how = {"metrics": "linear_probe,knn_probe", "views": 0}
+    runs = [make(tmp_path / str(seed), data, seed=seed, **how) for seed in (0, 1)]
+    found = layerscope.compare(runs, progress=False).table("difference")
+    assert found["paired"].all() and set(found["metric"]) == {"linear_probe", "knn_probe"}
+    for row in found.to_dict("records"):
+        tables = [run.samples().set_index(["metric", "layer", "sample"])["value"].sort_index() for run in runs]
+        a, b = (table[row["metric"], row["layer"]] for table in tables)
+        gap = b - a
+        assert set(a) == {0.0, 1.0} and row["value"] == pytest.approx(gap.mean())
+        assert row["value_a"] == pytest.approx(runs[0].metric(row["metric"])[row["layer"]])
+        assert row["stderr"] == pytest.approx(gap.std() / math.sqrt(200)) and row["n"] == 200
+    near = found[found["layer"] == 0].iloc[0]
+    assert near["stderr"] < 0.5 * math.hypot(*(run.table()["stderr"].iloc[0] for run in runs)), "the same states"
 
 
 def test_differences_of_tables_combine_standard_errors(spoken):

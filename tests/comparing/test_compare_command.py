@@ -100,7 +100,7 @@ def test_the_page_holds_maps_differences_and_checkpoints(three, tmp_path):
     assert [choice["run"] for choice in rectangle["choices"]] == [0, 1]
     square = found.similarity(0, 1)
     assert rectangle["choices"][0]["values"][2] == pytest.approx(list(square.loc[2]), abs=1e-5)
-    assert rectangle["choices"][0]["best"][2] == list(square.columns).index(square.loc[2].idxmax())
+    assert rectangle["choices"][0]["best"][2] == list(square.columns).index(square.loc[2].loc[1:].idxmax())
     line = by_title["Effective rank: difference"]["lines"][1]
     rows = found.table("difference").query("metric == 'effective_rank' and run_b == @found.runs[2].name")
     assert line["raw"] == pytest.approx(list(rows["value"])) and line["stderr"] == [None] * 4

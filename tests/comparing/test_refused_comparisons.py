@@ -19,7 +19,7 @@ def test_too_few_the_same_and_what_is_no_run(three, tmp_path):
         layerscope.compare(str(three[0].path))
     assert "is given twice: compare needs runs that differ" in refused(three[0], three[0].path)
     assert "did you mean step100?" in refused(three[0], three[0].path.with_name("step10"))
-    assert "name one of its own" in refused(*three[:2], out=three[0].path)
+    assert "exists and holds no comparison: name a new folder" in refused(*three[:2], out=three[0].path)
 
 
 def test_other_samples(make, three, tmp_path):
@@ -58,3 +58,9 @@ def test_a_history_holds_no_states(three, tmp_path):
     info = json.loads((tmp_path / "history/run.json").read_text())
     (tmp_path / "history/run.json").write_text(json.dumps(info | {"pooling": []}))
     assert "is the history of a training and holds no states" in refused(three[0], tmp_path / "history")
+
+
+def test_canonical_correlations_of_few_samples(make, three, tmp_path):
+    wide = make(tmp_path / "wide", width=40, metrics="effective_rank")
+    told = refused(three[0], wide, similarity="svcca")
+    assert told.startswith("svcca is not defined for 60 samples: at this width it needs 81; profile more")

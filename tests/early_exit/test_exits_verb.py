@@ -94,6 +94,13 @@ def test_from_data_to_a_model_that_leaves_early(
     cut = layerscope.truncate(folder, 2, tmp_path / "cut", progress=False)
     weights = sum(p.numel() for p in hf.AutoModelForSequenceClassification.from_pretrained(cut).parameters())
     assert report.depths["parameters"].iloc[1] == weights
+    notes = out / "model" / "notes.md"
+    notes.write_text("mine")
+    again = ("exits", folder, "--data", table, "--min-speedup", "50", "--exits", "2,4", "--out", out)
+    assert cli(*again).line == f"'{out}/model' holds 'notes.md', which no exit model was saved with: name a new folder"
+    assert notes.read_text() == "mine" and (out / "model" / "model.safetensors").is_file()
+    notes.unlink()
+    assert cli(*again).status == 0 and not (out / "model").exists(), "one's own earlier result is replaced"
 
 
 def _run(model: ExitModel, batch: list[str]) -> Any:

@@ -9,14 +9,19 @@ from models.tokenizer import word_tokenizer, words
 from tiny import one_thread
 
 from layerscope import metrics, profile
+from layerscope.inputs import open_corpus
 from layerscope.metrics.pairs import asked
 from layerscope.metrics.registry import METRICS
+from layerscope.models import LoadOptions, Override, find_layers, load
+from layerscope.profiling.available import check_available
+from layerscope.profiling.options import options_from
 from layerscope.reports.curves import _stands_out, curves
 from layerscope.reports.page.content import sections, shown
 
 __all__ = ["one_thread"]
 
 N = 24
+CANONICAL = ("cca", "svcca", "pwcca")
 NAMES = [m.name for m in METRICS.values() if m.needs == "pairs"]
 
 
@@ -36,9 +41,9 @@ def test_every_pair_is_the_function_of_its_states(run) -> None:
         for a in range(zoo.L + 1):
             for b in range(zoo.L + 1):
                 value = np.mean(np.asarray(function(run.pooled(a), run.pooled(b), **options)))
-                want = math.nan if name in ("cca", "pwcca") else value
+                want = math.nan if name in CANONICAL else value
                 assert square.loc[a, b] == pytest.approx(want, abs=1e-7, nan_ok=True), name
-    assert run.pooled(0).shape[1] >= N - 1, "so that CCA is 1 by construction"
+    assert 2 * run.pooled(0).shape[1] >= N, "so that canonical correlations of noise are near 1"
 
 
 def test_the_table_tells_variants_and_numbers(run) -> None:
@@ -46,6 +51,20 @@ def test_the_table_tells_variants_and_numbers(run) -> None:
     found = dict(zip(table["metric"], table["variant"], strict=True))
     assert found["mutual_knn"] == "cosine,k=10" and found["cka_rbf"].startswith("rbf,debiased,median")
     assert set(table["n"]) == {N}
+
+
+def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_told() -> None:
+    rng = np.random.default_rng(0)
+    noise = {n: (rng.standard_normal((n, 48)), rng.standard_normal((n, 48))) for n in (60, 480)}
+    for name in CANONICAL:
+        assert getattr(metrics, name)(*noise[60]) > 0.75 and getattr(metrics, name)(*noise[480]) < 0.4
+        assert asked.ASKED[name].needed(48) == 97 and asked.ASKED["cka"].needed(48) == 4
+    options = options_from(NAMES, "all", 1.0, "auto", None, None)
+    loaded = load(zoo.bert(), LoadOptions(), word_tokenizer())
+    model = find_layers(loaded, "text", ["w5 w6"], Override(), max_length=None, prompt="")
+    lines = check_available(options, model, open_corpus(["a text of words"] * N))
+    assert [line.split()[0] for line in lines] == list(CANONICAL)
+    assert lines[1] == "svcca is not measured: at width 32 it needs 65 samples (take more --samples)"
 
 
 def test_more_samples_than_are_held_are_counted() -> None:
@@ -65,4 +84,4 @@ def test_a_distance_stands_out_where_it_stays_low(run) -> None:
 def test_the_page_has_a_map_of_every_similarity_that_has_values(run) -> None:
     section = next(s for s in sections(shown([run])) if s.id == "similarity")
     maps = [figure.metric.name for figure in section.figures if figure.kind == "heat"]
-    assert maps == [name for name in NAMES if name not in ("cca", "pwcca")]
+    assert maps == [name for name in NAMES if name not in CANONICAL]

@@ -149,6 +149,15 @@ def test_trap_13_blocks_have_one_size_whatever_the_batch(tmp_path: Path, monkeyp
     assert runs[0].metric("infonce")[2] == pytest.approx(want, rel=1e-6)
 
 
+def test_the_error_of_one_block_is_what_other_samples_change() -> None:
+    rng = np.random.default_rng(0)
+    drawn = torch.from_numpy(rng.standard_normal((200, 60, 1, 8)) + 0.6 * rng.standard_normal((200, 60, 2, 8)))
+    for metric in (metrics.infonce, metrics.dime):
+        spread = np.std([float(metric(block[:, 0], block[:, 1])) for block in drawn])
+        errors = [view_tables._jackknife(metric, block) for block in drawn[:40]]
+        assert np.mean(errors) == pytest.approx(spread, rel=0.3)
+
+
 def test_trap_15_layer_0_is_shown_and_never_the_one_that_stands_out(tmp_path: Path) -> None:
     torch.manual_seed(0)
     data, labels = tiny.rows(60), [i % 2 for i in range(60)]

@@ -13,6 +13,7 @@ import torch
 import layerscope
 from layerscope import LayerscopeError, metrics
 from layerscope.evaluation.probes import knn_probe, linear_probe
+from layerscope.profiling import plan
 from layerscope.runs import COLUMNS
 
 TEXTS = tiny.texts(40)
@@ -188,6 +189,18 @@ def test_a_share_of_the_positions_is_seeded(tmp_path: Path) -> None:
     assert set(runs[0].table()["n"]) == {50}
 
 
+def test_every_position_is_read_unless_the_head_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = tiny.texts(40, longest=30)
+    every, auto = (
+        profile(tiny.llama(), tmp_path / str(n), texts, lens_tokens=n, metrics="perplexity") for n in ("all", "auto")
+    )
+    pd.testing.assert_frame_equal(every.table(), auto.table())
+    assert auto.table()["n"].min() > plan.LENS_LEAST and (auto.table()["stderr"] > 0).all()
+    monkeypatch.setattr(plan, "LENS_WHOLE", 1000)
+    share = profile(tiny.llama(), tmp_path / "share", texts, metrics="perplexity")
+    assert set(share.table()["n"]) == {plan.LENS_LEAST}
+
+
 def test_a_classifier_is_held_to_its_labels(tmp_path: Path) -> None:
     model, processor = tiny.classifier(), tiny.tokenizer(special=True)
     run = profile(model, tmp_path / "run", (TEXTS, LABELS), metrics="layer_accuracy,saturation_layer")
@@ -231,6 +244,7 @@ def test_views_are_seeded_and_blocks_are_dropped_and_counted(tmp_path: Path) -> 
     for name in ("infonce", "infonce_bound", "dime"):
         assert set(table.loc[name, "n"]) == {256} and set(table.loc[name, "n_skipped"]) == {44}
         assert table.loc[name, "variant"].str.startswith("N=256").all()
+        assert (table.loc[name, "stderr"] > 0).all(), "of one block too"
     assert set(table.loc["lidar", "n"]) == {300} and set(table.loc["lidar", "variant"]) == {"q=2"}
     other = profile(tiny.bert(), tmp_path / "c", texts, **options, seed=1)
     assert not np.allclose(other.metric("infonce"), one.metric("infonce"))

@@ -57,8 +57,8 @@ PAIRS = (
         "CCA",
         "1: a linear map turns one layer into the other",
         (
-            "Mean canonical correlation of two layers; from 0 to 1. It is 1 by construction where samples are no "
-            "more than features and one, and left out there; it needs many more samples than features."
+            "Mean canonical correlation of two layers; from 0 to 1. Noise has some too, the more the fewer samples "
+            "there are: with up to twice as many samples as features it is left out."
         ),
         "1: each layer is a linear map of the other. Small directions count as much as large ones.",
         "Hotelling 1936; Raghu et al. 2017",
@@ -71,7 +71,7 @@ PAIRS = (
         "1: a linear map turns main directions into each other",
         (
             "Mean canonical correlation of the principal components that explain 99 % of the variance of each "
-            "layer; from 0 to 1."
+            "layer; from 0 to 1, and left out with up to twice as many samples as features."
         ),
         "1: the main directions of each layer are a linear map of those of the other.",
         "Raghu et al. 2017, SVCCA",
@@ -84,7 +84,7 @@ PAIRS = (
         "1: a linear map turns one layer into the other",
         (
             "Mean of the canonical correlations of two layers, weighted by how much of the first layer each "
-            "accounts for; from 0 to 1, and left out where CCA is 1 by construction."
+            "accounts for; from 0 to 1, and left out with up to twice as many samples as features."
         ),
         "1: what matters in the first layer is a linear map of the second. It is not symmetric.",
         "Morcos et al. 2018, Insights on Representational Similarity",

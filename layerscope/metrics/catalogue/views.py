@@ -20,9 +20,9 @@ VIEWS = (
         "infonce_bound",
         "views",
         "InfoNCE bound",
-        "nats of shared information at least",
+        "nats; high: views share more",
         "log N − InfoNCE for blocks of N samples: a lower bound of the information that two views of a sample "
-        "share; at most log N.",
+        "share; at most log N. Below 0 it says nothing, as information never is.",
         "High: the views share more. It is InfoNCE upside down.",
         OORD,
     ),

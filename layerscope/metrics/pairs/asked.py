@@ -31,16 +31,19 @@ class Asked:
     least: int = 2
     """The samples it is defined from on."""
     features: bool = False
-    """Whether it is 1 by construction unless samples are more than features and one."""
+    """Whether it fits a linear map: near 1 for noise unless there are far more samples than features."""
     all_samples: bool = False
 
     def rows(self, rows: Numbers) -> Numbers:
         """Return the rows it is taken of."""
         return rows if self.all_samples or len(rows) <= MOST else rows[np.arange(MOST) * len(rows) // MOST]
 
-    def defined(self, count: int, width: int) -> bool:
-        """Return whether so many samples of so many features have a value."""
-        return count >= (max(self.least, width + 2) if self.features else self.least)
+    def needed(self, width: int) -> int:
+        """Return the samples that two layers of `width` features need for a value.
+
+        Canonical correlations are 1 by construction where the ranks of both layers add up to more than N - 1.
+        """
+        return max(self.least, 2 * width + 1) if self.features else self.least
 
     def measured(self, states: States, others: States | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return value, standard error (NaN where it is unknown) and number of samples `[L, L']` of every two layers.
@@ -59,7 +62,7 @@ ASKED = {
     "cka": Asked("cka", "linear,debiased", least=4, all_samples=True),
     "cka_rbf": Asked("cka", "rbf,debiased,median_sq_offdiag", {"kernel": "rbf"}, least=4),
     "cca": Asked("cca", "mean", least=3, features=True),
-    "svcca": Asked("svcca", "variance=0.99", {"variance": 0.99}, least=3),
+    "svcca": Asked("svcca", "variance=0.99", {"variance": 0.99}, least=3, features=True),
     "pwcca": Asked("pwcca", "weights_from=first", {"weights_from": "first"}, least=3, features=True),
     "procrustes": Asked("procrustes", "similarity", {"kind": "similarity"}),
     "rsa": Asked("rsa", "correlation,spearman", {"rdm": "correlation", "compare": "spearman"}, least=3),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import chain, product
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from layerscope.evaluation.probes import knn_probe, linear_probe
+from layerscope.evaluation.probes import knn_probe, linear_probe, usable_classes
 from layerscope.profiling.tables.source import Numbers, Row, Source
 from layerscope.runs.states import Column
 
@@ -19,22 +20,30 @@ FOLDS = 5
 
 
 def label_rows(source: Source) -> Iterator[Row]:
-    """Yield probe accuracies by layer, at the site that a truncated model would yield."""
+    """Yield probe accuracies by layer, at the site that a truncated model would yield, and keep each sample's."""
     plan, rows = source.folder.plan, probed_rows(source)
     left_out = source.total - len(source.rows)
     if "label" not in plan or not can_be_probed(labels := plan["label"].to_numpy()[rows]):
         return
     total = len(rows) + left_out
+    judged = source.sample[rows][usable_classes(labels, len(rows), FOLDS)[0]]
+    parts: list[tuple[int, pd.DataFrame]] = []
     for pooling, layer in source.share(product(source.poolings, range(source.run.depth + 1))):
         column = Column(source.run.final, layer)
         states = source.run.states(pooling, (column,), rows)[:][:, 0]
         for name, probe in (("linear_probe", linear_probe), ("knn_probe", knn_probe)):
             if source.wants(name):
                 score = probe(states, labels, folds=FOLDS, seed=source.options.seed)
+                place = {"pooling": pooling, "layer": layer, "site": column.site}
+                right = np.asarray(score.right, dtype=np.float64)
+                parts.append((source.block, pd.DataFrame({"sample": judged, "metric": name, **place, "value": right})))
                 yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
             if source.wants(name) and score.strengths:
                 strength = float(np.median(score.strengths))
                 yield source.row("linear_probe_c", column, strength, n=score.n, total=total, pooling=pooling)
+    found = sorted(chain(*source.team.meet(parts)), key=itemgetter(0))
+    if source.team.leads and found:
+        source.folder.write_table("samples.probes", (part.assign(variant=None) for _, part in found))
 
 
 def probed_rows(source: Source) -> Numbers:

@@ -36,7 +36,7 @@ def _measured(source: Source, asked: Asked, pooling: str) -> tuple[Tensor, Tenso
     """Return values, errors and numbers of samples of every two layers."""
     columns, rows = source.run.columns, asked.rows(source.rows)
     states = source.run.states(pooling, columns, rows)
-    if asked.defined(len(rows), states.shape[2]):
+    if len(rows) >= asked.needed(states.shape[2]):
         return asked.measured(states)
     unknown = torch.full((len(columns), len(columns)), math.nan, dtype=torch.float64)
     return unknown, unknown, torch.full_like(unknown, len(rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -16,12 +17,17 @@ from layerscope.profiling.tables.source import Numbers, Row, Source, mean
 BLOCK = 1000
 """InfoNCE and DiME compare this many samples with each other, or 256 where there are fewer."""
 SMALL_BLOCK = 256
+GROUPS = 5
+"""Parts of a single block that are left out in turn to find its error."""
 
 Paired = Callable[[Any, Any], Any]
 
 
 def view_rows(source: Source) -> Iterator[Row]:
-    """Yield InfoNCE and DiME over seeded blocks of one size (the last partial one is left out and counted), LiDAR."""
+    """Yield InfoNCE and DiME over seeded blocks of one size (the last partial one is left out and counted), LiDAR.
+
+    The error is that over blocks, of a single block that of the jackknife over groups of its samples.
+    """
     groups = _groups(source)
     if groups is None or len(groups) < 2:
         return
@@ -34,11 +40,26 @@ def view_rows(source: Source) -> Iterator[Row]:
         views = states[:, 0].view(groups.shape[1], n, -1).transpose(0, 1)
         for name, variant, metric in _paired(source):
             value, error, _ = mean(torch.tensor([metric(views[b, 0], views[b, 1]) for b in blocks]))
+            if len(blocks) == 1:
+                error = _jackknife(partial(metric, permutations=1) if name == "dime" else metric, views[blocks[0]])
             used, told = size * len(blocks), f"N={size}{variant}"
             yield source.row(name, column, value, error, used, total=total, variant=told, pooling=pooling)
         if source.wants("lidar"):
             value, told = float(metrics.lidar(views)), f"q={views.shape[1]}"
             yield source.row("lidar", column, value, n=n, total=total, variant=told, pooling=pooling)
+
+
+def _jackknife(metric: Paired, views: torch.Tensor) -> float:
+    """Return the standard error of a metric of one block [N, views, D]: a group of its samples left out in turn.
+
+    Source: Efron and Tibshirani 1993, An introduction to the bootstrap, section 11.5.
+    """
+    group = np.arange(len(views)) % GROUPS  # blocks are shuffled
+    if len(views) < 2 * GROUPS:
+        return math.nan
+    kept = (views[group != left_out] for left_out in range(GROUPS))
+    values = np.array([float(metric(some[:, 0], some[:, 1])) for some in kept])
+    return float(np.sqrt((GROUPS - 1) * values.var()))
 
 
 def _paired(source: Source) -> Iterator[tuple[str, str, Paired]]:

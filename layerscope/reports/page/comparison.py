@@ -33,7 +33,7 @@ from layerscope.reports.names import capital, titled, unit_apart
 from layerscope.reports.page.content import SIDE_BY_SIDE, Figure, Json, Section, Table, beside
 from layerscope.reports.plain import plain
 
-RECT_NOTE = "○ the layer across that is most like the one down."
+RECT_NOTE = "○ the layer across that is most like the one down; layer 0 is no candidate."
 DIGITS = 5
 """Significant enough for a colour, and a page a mail can carry."""
 DIFFERENCE = Metric(
@@ -170,12 +170,11 @@ def _line(at: int, pair: Pair, rows: pd.DataFrame) -> Json | None:
     short, site = ("layer", "site") if pair.a.depth <= pair.b.depth else ("layer_b", "site_b")
     points = rows.to_dict(orient="records")
     metric = str(points[0]["metric"])
-    ends = [place(row[short], row[site], pair.a if short == "layer" else pair.b) for row in points]
     repeated = len(points) > 1 and points[-1][short] == points[-2][short]
     values = [scale_of(metric) * float(row["value"]) for row in points]
     errors = [scale_of(metric) * float(row["stderr"]) for row in points]
     sure = np.abs(values) > SURE * np.nan_to_num(errors, nan=np.inf)
-    inside = [i for i in range(len(points) - repeated) if sure[i] and ends[i] != 0]
+    inside = [i for i in range(len(points) - repeated) if sure[i] and points[i]["layer"] and points[i]["layer_b"]]
     return {
         "run": at,
         "pooling": None,
@@ -211,6 +210,7 @@ def _series(entry: ShownComparison) -> Iterator[Figure]:
         scaled = scale_of(metric) * as_values(values)
         choice = {
             "run": entry.first,
+            "series": entry.name,
             "choice": "",
             "unit": UNITS.get(metric, ""),
             "log": metric in ("perplexity", "nc1"),

@@ -48,7 +48,7 @@ function noteOf(figure, picked) {
 }
 
 function choiceName(choice) {
-  return [calledBy(choice.run), choice.choice].filter(Boolean).join(", ");
+  return [choice.series ?? calledBy(choice.run), choice.choice].filter(Boolean).join(", ");
 }
 
 // A short line as the plots draw it: colour, dash and marker.
