@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from layerscope.errors import LayerscopeError, near
+
+RANGE = re.compile(r"(\d{1,4}) *(?:-|\.\.) *(\d{1,4})")
 
 
 def whole(text: str | None) -> Any:
@@ -46,6 +49,20 @@ def numbers(text: str, option: str) -> list[float]:
         ) from None
 
 
+def layers(text: str | None, option: str) -> list[Any] | None:
+    """Return the layers in a text with commas, where 2-4 and 2..4 are three of them; what is none is an error."""
+    found: list[Any] = []
+    for name in names(text, option) or ():
+        ends = RANGE.fullmatch(name)
+        first, last = map(int, ends.groups()) if ends else (whole(name), None)
+        if not isinstance(first, int):
+            raise LayerscopeError(f"{option} {name!r} is no whole number: give layers with commas, such as 3,6 or 3-6")
+        if last is not None and last < first:
+            raise LayerscopeError(f"{option} {name!r} ends before it begins: give {last}-{first}")
+        found += [first] if last is None else range(first, last + 1)
+    return None if text is None else found
+
+
 def wholes(text: str | None, option: str) -> list[Any] | None:
     """Return the whole numbers in a text with commas; what is none stays text, which the options refuse by name."""
     return None if text is None else [whole(part) for part in names(text, option) or ()]
@@ -71,11 +88,22 @@ def told(error: Any) -> str:
         hint = near(typed, commands)
         return f"command {typed!r} does not exist{hint or ':'} {_listed(hint, command)}"
     if text.startswith("Got unexpected extra argument"):
-        extra = text.rpartition("(")[2].rstrip(").").split()
-        return f"{extra[0] if extra else ''!r} is one word too many for {command}: put texts with spaces in quotes"
+        extra = (text.rpartition("(")[2].rstrip(").").split() or [""])[0]
+        hint = _meant(extra, _options(context)) or ": put texts with spaces in quotes"
+        return f"{extra!r} is one word too many for {command}{hint}"
     if "requires an argument" in text:
         return f"option {error.option_name} needs a value: {command} --help shows which"
     return f"{text.rstrip('.')}: {command} --help shows how"
+
+
+def _meant(word: str, options: list[str]) -> str:
+    """Return the option that a word too many goes with, where it is a file or a number; empty where it may be any."""
+    if word.isdecimal():
+        option = next((name for name in ("--layer",) if name in options), None)
+    else:
+        is_data = "/" in word or "." in word or word.startswith("hf:") or word in ("stdlib-docs", "digits")
+        option = next((name for name in ("--data", "--train") if name in options and is_data), None)
+    return f", did you mean {option} {word}?" if option and option not in sys.argv else ""
 
 
 def _options(context: Any) -> list[str]:

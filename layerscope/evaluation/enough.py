@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from layerscope.inputs.corpus import count
+from layerscope.inputs.corpus import WHOLE, count
 
-MEMBERS = 5
-"""Samples that a class needs, one for each fold."""
 LEAST = 50
 """Judged samples below which there is no headline: at 50 and 80 % right the standard error is 6 points, more than what
 layers usually differ by."""
@@ -30,13 +28,13 @@ class Judged:
     def of(cls, labels: Iterable[Any]) -> Judged:
         """Return what can be judged of samples with these labels."""
         sizes = Counter(labels).values()
-        kept = [size for size in sizes if size >= MEMBERS]
+        kept = [size for size in sizes if size >= WHOLE]
         return cls(sum(kept), len(kept), sum(sizes) - sum(kept))
 
     @property
     def told(self) -> str:
         """Samples, classes, and why some were skipped, in words."""
-        skipped = f"; {self.skipped:,} skipped, fewer than {MEMBERS} of their class" if self.skipped else ""
+        skipped = f"; {self.skipped:,} skipped, fewer than {WHOLE} of their class" if self.skipped else ""
         return f"{count(self.n, 'sample')}, {self.classes:,} classes{skipped}"
 
     @property

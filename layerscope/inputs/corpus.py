@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import numpy.typing as npt
 
 from layerscope.errors import LayerscopeError
 from layerscope.inputs.samples import Modality, content, pick
@@ -82,10 +82,17 @@ def draw(corpus: Corpus, n: int | None, seed: int) -> Corpus:
     chosen = np.random.default_rng(seed).choice(len(corpus), size=n, replace=False)
     if corpus.labels is None or n < 2 * WHOLE:
         return corpus.take(np.sort(chosen).tolist())
+    return _of_whole_classes(corpus, corpus.labels, chosen, seed)
+
+
+def _of_whole_classes(corpus: Corpus, labels: Labels, chosen: npt.NDArray[np.int64], seed: int) -> Corpus:
+    """Return as many samples as were `chosen`, as near to these as classes of 5 samples allow."""
+    n = len(chosen)
     order = np.concatenate([chosen, np.random.default_rng(seed).permutation(np.setdiff1d(range(len(corpus)), chosen))])
-    classes = np.unique(np.array(list(map(repr, corpus.labels))), return_inverse=True)[1][order]
-    rank = pd.Series(classes).groupby(classes).cumcount().to_numpy()
-    readable = [c for c in dict.fromkeys(classes.tolist()) if (classes == c).sum() >= WHOLE]
+    classes = np.unique(np.array(list(map(repr, labels))), return_inverse=True)[1][order]
+    sizes, rank = np.bincount(classes), np.empty(len(classes), dtype=np.int64)
+    rank[np.argsort(classes, kind="stable")] = np.arange(len(classes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    readable = [c for c in dict.fromkeys(classes.tolist()) if sizes[c] >= WHOLE]
     kept = readable[: n // WHOLE]
     member = np.isin(classes, kept)
     first = np.where(member & (rank < WHOLE), 0, 1 if len(kept) == len(readable) else np.where(member, 1, 2))

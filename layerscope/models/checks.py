@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from layerscope.errors import LayerscopeError, near
+from layerscope.errors import LayerscopeError, near, refuse_dangling
 from layerscope.models.hub import EMBEDDED
 
 CONFIGS = ("config.json", "adapter_config.json", "modules.json")
@@ -27,6 +27,7 @@ def check_name(source: str) -> None:
 
 def check_folder(folder: Path, allow_pickle: bool) -> None:
     """Raise where a folder is no saved model with whole weights that may be loaded."""
+    refuse_dangling(folder)
     if not folder.exists():
         raise LayerscopeError(f"model folder {str(folder)!r} does not exist{near_folder(folder)}")
     if not folder.is_dir():

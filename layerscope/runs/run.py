@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from layerscope.errors import LayerscopeError, near
+from layerscope.errors import LayerscopeError, near, refuse_dangling
 from layerscope.runs.folder import COLUMNS, RunFolder
 from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, projected_width, sublayers_in
 
@@ -220,6 +220,7 @@ class Run:
 def open_run(path: str | Path) -> Run:
     """Open a run folder; one that is missing or not a run is an error that names the runs nearby."""
     folder = Path(path)
+    refuse_dangling(folder)
     if folder.is_file():
         raise LayerscopeError(f"{str(path)!r} is a file: give the folder of a run")
     if not folder.is_dir():

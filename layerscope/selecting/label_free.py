@@ -130,6 +130,11 @@ def rules_from(evidence: Any) -> list[Rule]:
     if given and all(isinstance(rule, Rule) for rule in given):
         return given
     if len(given) == 1:
+        if isinstance(given[0], (str, Path)) and Path(given[0]).expanduser().is_dir():
+            raise LayerscopeError(
+                f"evidence {str(given[0])!r} is a folder: give a file that evaluate --save-rules wrote, or scores and "
+                "then metrics (CSV files or run folders)"
+            )
         return open_rules(given[0])
     if not given:
         raise LayerscopeError("evidence is empty: give a rules file, or scores and then metrics")

@@ -143,3 +143,11 @@ def test_a_mistake_is_one_line(evaluation, cli, tmp_path: Path, options, line):
     evaluation.save(tmp_path / "scores")
     done = cli("select", tmp_path / "scores", *options)
     assert done.status == 2 and line in done.line and not done.out
+
+
+def test_options_of_a_model_are_refused_where_scores_are_shown(evaluation, cli, tmp_path: Path):
+    evaluation.save(tmp_path / "scores")
+    done = cli("evaluate", "--results", tmp_path / "scores", "--layers", "1,2")
+    assert (
+        done.status == 2 and "--layers says how a model is evaluated, and --results shows scores there are" in done.line
+    )
