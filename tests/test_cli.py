@@ -117,10 +117,8 @@ def test_what_the_machine_refuses_is_a_line_of_its_own(tmp_path: Path) -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x/y")
     assert told[0].startswith(f"{str(tmp_path / 'loop')!r} cannot be used (Too many levels of symbolic links): check")
     assert told[1] == told[2] and told[1].startswith("out of memory: take fewer samples")
-    assert (
-        usage.machine(full)
-        == "'x/y' cannot be written (No space left on device): make room, then run the same command again"
-    )
+    line = "'x/y' cannot be written (No space left on device): make room, then run the same command again"
+    assert usage.machine(full) == line
     assert usage.machine(ValueError("a mistake of the program")) is None
 
 
