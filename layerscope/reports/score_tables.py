@@ -56,7 +56,7 @@ def _by_task(entry: Scored, decimals: int) -> Table:
     table.add_column("task", overflow="fold")
     for name in ("first", "best", "last", *([SHIPPED] if shipped else []), *(["by layer"] * several)):
         table.add_column(name, justify="left" if name == "by layer" else "right", no_wrap=True)
-    first, last = entry.layers[0], entry.layers[-1]
+    first, last = entry.layers[0], entry.grid.depth
     for task in entry.tasks:
         best = entry.best_on(task)
         found = Text("–") if best is None else Text.assemble(

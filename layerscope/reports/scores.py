@@ -88,7 +88,7 @@ class Scored:
         return int(scores.idxmax()) if scores.notna().any() else None
 
     def reference(self, task: str) -> float:
-        """Return what a task's scores are compared with: the model as shipped, else the last layer that is known."""
+        """Return what a task's scores are compared with: the model as shipped, else the deepest layer with a score."""
         shipped = self.at(None, task).value
         known = self.grid.scores[task].dropna()
         return float(known.iloc[-1]) if math.isnan(shipped) and len(known) else shipped
@@ -97,8 +97,10 @@ class Scored:
     def compared_with(self) -> str:
         """Name what `reference` takes."""
         shipped = [math.isfinite(self.at(None, task).value) for task in self.tasks]
-        named = f"the model {SHIPPED}"
-        return named if all(shipped) else f"{named}, else the last layer" if any(shipped) else "the last layer"
+        named, scores = f"the model {SHIPPED}", self.grid.scores
+        is_last = self.grid.depth in scores.index and bool(scores.loc[self.grid.depth].notna().all())
+        deepest = "the last layer" if is_last else "the deepest layer with a score"
+        return named if all(shipped) else f"{named}, else {deepest}" if any(shipped) else deepest
 
 
 def scored(evaluation: Evaluation, min_share: float = MIN_SHARE) -> list[Scored]:

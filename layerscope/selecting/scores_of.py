@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.errors import LayerscopeError, choices
-from layerscope.evaluation.summary import MIN_SHARE, Grid
+from layerscope.evaluation.summary import MIN_SHARE, Grid, grids
 from layerscope.progress import Teller
 from layerscope.selecting.scored import Floats, Scored
 
@@ -86,6 +86,9 @@ def judged(evaluation: Evaluation, wanted: Wanted) -> tuple[Grid, Scored, bool, 
     The flag says whether their baseline is the model as shipped; its last layer stands for one that was not scored.
     """
     grid = _one(evaluation.grids(MIN_SHARE), wanted)
+    rows, depths = evaluation.scores, {name: origin.depth for name, origin in evaluation.origins.items()}
+    own = rows[(rows["model"] == grid.about["model"]) & (rows["revision"] == grid.about["revision"])]
+    grid = _one(grids(own, MIN_SHARE, depths), wanted)  # the tasks of other models do not matter here
     complete = grid.complete
     if complete.empty:
         raise LayerscopeError("no task has a score at every layer: evaluate the missing ones first")
@@ -95,8 +98,12 @@ def judged(evaluation: Evaluation, wanted: Wanted) -> tuple[Grid, Scored, bool, 
     baseline = grid.baseline.reindex(complete.columns)
     is_shipped = bool(baseline.notna().all())
     if not is_shipped:
-        baseline = complete.iloc[-1]
-        notes.append(f"the model as shipped was not scored: its last layer, {complete.index[-1]}, stands for it")
+        if grid.depth not in complete.index:
+            raise LayerscopeError(
+                f"neither the model as shipped nor its last layer, {grid.depth}, has scores on enough tasks: evaluate one"
+            )
+        baseline = complete.loc[grid.depth]
+        notes.append(f"the model as shipped was not scored: its last layer, {grid.depth}, stands for it")
     values = np.column_stack([complete.to_numpy(dtype=np.float64).T, baseline.to_numpy(dtype=np.float64)])
     layers = tuple(int(layer) for layer in complete.index)
     tasks = list(map(str, complete.columns))
