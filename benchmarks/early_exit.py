@@ -139,7 +139,7 @@ def main() -> None:
         told = {kind: statistics.median(found) for kind, found in peaks.items()}
         print(f"peak of the process: plain {told['plain']:.1f} MB, with exits {told['exits']:.1f} MB")
         sys.exit(told["exits"] > 1.005 * told["plain"])
-    model = exit_model(given.device, given.dtype)
+    model = exit_model(given.device, given.dtype, given.width)
     torch.manual_seed(0)
     met = [measure(model, int(rows), given.repeats, given.device) for rows in given.batches.split(",")]
     sys.exit(not all(met))
