@@ -23,7 +23,7 @@ SMALL = {
     "shipped_rules": ["--keep", "--out", "rules.json"],
     "similarity": ["--layers", "3", "--samples", "60", "--width", "8", "--naive", "2", "--threads", "1"],
     "start": ["--repeats", "1"],
-    "training_step": ["--repeats", "1", "--only", "vit"],
+    "training_step": ["--repeats", "1", "--only", "vit", "--rows", "1"],
     "truncated": ["--case", "minilm", "--repeats", "1"],
     "view_metrics": ["--samples", "40", "--width", "16", "--threads", "1"],
 }

@@ -14,7 +14,10 @@ import pandas as pd
 from layerscope.errors import LayerscopeError, choices
 from layerscope.evaluation.fitting import fit_rules
 from layerscope.evaluation.half_text import Halves, clear_maximum, half_text_ranks, halves_of
+from layerscope.evaluation.files import is_csv
+from layerscope.evaluation.metric_values import PUBLISHED as METRICS
 from layerscope.evaluation.metric_values import open_metrics
+from layerscope.evaluation.opening import PUBLISHED as SCORES
 from layerscope.evaluation.opening import open_evaluation
 from layerscope.evaluation.rules import Rule
 from layerscope.evaluation.saved_rules import open_rules, shipped_rules
@@ -130,6 +133,11 @@ def rules_from(evidence: Any) -> list[Rule]:
     if given and all(isinstance(rule, Rule) for rule in given):
         return given
     if len(given) == 1:
+        if is_csv(Path(given[0])):
+            raise LayerscopeError(
+                f"--evidence {str(given[0])!r} alone is no evidence: give a CSV of scores ({', '.join(SCORES)}), then "
+                f"metrics of the same models, as run folders or CSVs ({', '.join(METRICS)})"
+            )
         return open_rules(given[0])
     if not given:
         raise LayerscopeError("evidence is empty: give a rules file, or scores and then metrics")

@@ -80,6 +80,14 @@ def test_what_a_record_must_show(bare, gains, reason):
     assert told is None if reason is None else reason in told
 
 
+def test_evidence_that_lacks_its_other_half_says_what_it_needs(bare, tmp_path):
+    scores = tmp_path / "scores.csv"
+    scores.write_text("model,layer,task,main_score\nm,0,a,0.5\nm,1,a,0.6\n")
+    assert layerscope.open_evaluation(scores).scores["revision"].tolist() == ["", ""], "a revision may be left out"
+    with pytest.raises(LayerscopeError, match=r"scores \(model, layer, task, main_score\), then metrics .*\(model, dat"):
+        quick(bare, evidence=scores)
+
+
 def test_models_of_another_kind_prove_nothing(bare):
     assert kind_of(bare) == "causal"
     assert "0 held-out bidirectional" in distrust(rule(bare, 0.03, 0.02), "bidirectional")
