@@ -37,9 +37,11 @@ def exit_model(device: str, dtype: str, width: int = 768) -> Any:
     from layerscope.models.hub import embedded
 
     torch.manual_seed(0)
-    model = hf.BertForSequenceClassification(
-        hf.BertConfig(hidden_size=width, intermediate_size=4 * width)
-    ).eval().to(device, getattr(torch, dtype))
+    model = (
+        hf.BertForSequenceClassification(hf.BertConfig(hidden_size=width, intermediate_size=4 * width))
+        .eval()
+        .to(device, getattr(torch, dtype))
+    )
     return ExitModel(model, processor=hf.AutoTokenizer.from_pretrained(embedded("minilm")))
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from layerscope.errors import LayerscopeError, choices
+from layerscope.evaluation.files import is_csv
 from layerscope.evaluation.fitting import fit_rules
 from layerscope.evaluation.half_text import Halves, clear_maximum, half_text_ranks, halves_of
-from layerscope.evaluation.files import is_csv
 from layerscope.evaluation.metric_values import PUBLISHED as METRICS
 from layerscope.evaluation.metric_values import open_metrics
 from layerscope.evaluation.opening import PUBLISHED as SCORES

@@ -100,7 +100,7 @@ def judged(evaluation: Evaluation, wanted: Wanted) -> tuple[Grid, Scored, bool, 
     if not is_shipped:
         if grid.depth not in complete.index:
             raise LayerscopeError(
-                f"neither the model as shipped nor its last layer, {grid.depth}, has enough scores: evaluate one of them"
+                f"neither the model as shipped nor its last layer, {grid.depth}, has enough scores: evaluate one"
             )
         baseline = complete.loc[grid.depth]
         notes.append(f"the model as shipped was not scored: its last layer, {grid.depth}, stands for it")
