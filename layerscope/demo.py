@@ -5,29 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 
 from layerscope.errors import LayerscopeError
+from layerscope.evaluation.enough import LEAST
 from layerscope.inputs import draw, open_corpus
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.models.hub import EMBEDDED
 from layerscope.profiling.speed import milliseconds_to_layers
-from layerscope.profiling.tables.labels import can_be_probed
 from layerscope.profiling.verb import profile
 from layerscope.runs import Run
+from layerscope.selecting import Selection, select
 
 DATA = "stdlib-docs"
 TIMED_TEXTS = 32
-ENOUGH = 100
 
 
 def run_demo(out: Path, samples: str = "1000", command: str = "") -> tuple[str, Run]:
-    """Return the answer, `layer k: x % · the model as shipped: y % · z× faster`, and the run behind it.
+    """Return the answer, `layer k: x % · the model as shipped: y % · z× faster · N`, and the run behind it.
 
-    The shares are cross-validated linear-probe accuracies of the documentation's module; the speed is measured here,
-    a forward up to layer k against one through all layers.
+    The layer is the one that `select` takes. The shares are cross-validated linear-probe accuracies of the
+    documentation's module, ± one standard error; the speed is measured here, a forward up to layer k against one
+    through all layers.
     """
     _check_enough(samples)
     run = profile(EMBEDDED, DATA, out=out, samples=samples, command=command)
-    accuracy = run.metric("linear_probe")
-    best = int(accuracy.drop(0).idxmax())
+    found = select(run, cost=False, progress=False)
     model = find_layers(
         load(EMBEDDED, LoadOptions()),
         "text",
@@ -36,17 +36,16 @@ def run_demo(out: Path, samples: str = "1000", command: str = "") -> tuple[str, 
         max_length=None,
         prompt="",
     )
-    times = milliseconds_to_layers(model, [model.encoder.batch(_texts()).to(model.device)], [best, run.depth])
-    return _answer(best, float(accuracy[best]), float(accuracy[run.depth]), times[run.depth] / times[best]), run
+    batch = model.encoder.batch(_texts()).to(model.device)
+    times = milliseconds_to_layers(model, [batch], [found.layer, run.depth])
+    return _answer(found, times[run.depth] / times[found.layer]), run
 
 
 def _check_enough(samples: str) -> None:
-    """Refuse a draw without two modules of five docstrings, before it is measured."""
-    if not samples.isdecimal() or not 1 < int(samples) < ENOUGH:
-        return
-    if not can_be_probed(draw(open_corpus(DATA), int(samples), seed=0).labels):
+    """Refuse a draw that no layer could be chosen by, before it is measured."""
+    if samples.isdecimal() and 1 < int(samples) < LEAST:
         raise LayerscopeError(
-            f"--samples {samples} is too few for the demo, which probes for a docstring's module: give {ENOUGH} or more"
+            f"--samples {samples} is too few for the demo, which probes for a docstring's module: give {LEAST} or more"
         )
 
 
@@ -55,5 +54,21 @@ def _texts() -> list[str]:
     return [str(text) for text in texts]
 
 
-def _answer(layer: int, best: float, shipped: float, faster: float) -> str:
-    return f"layer {layer}: {best:.1%} · the model as shipped: {shipped:.1%} · {faster:.1f}× faster".replace("%", " %")
+def _answer(found: Selection, faster: float) -> str:
+    """Return the choice in a line, its score that of docstrings which had no part in choosing."""
+    shipped = _share(found.baseline.score, found.baseline.stderr)
+    about = found.basis.replace("sample", "docstring", 1).replace("classes", "modules", 1)
+    if found.lacking:
+        return f"no layer is recommended: {found.lacking}"
+    if found.as_shipped or found.apart is None:
+        return f"the model as shipped: {shipped} · no layer before the last comes near it · {about}"
+    apart = found.apart
+    return (
+        f"layer {found.layer}: {_share(apart.score, apart.stderr)} · the model as shipped: {shipped} · "
+        f"{faster:.1f}× faster · {about}"
+    )
+
+
+def _share(value: float | None, error: float | None) -> str:
+    assert value is not None and error is not None
+    return f"{100 * value:.1f} ±{100 * error:.1f} %"

@@ -12,7 +12,7 @@ from layerscope.errors import LayerscopeError
 from layerscope.inputs import Waveform
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
 from layerscope.models.capture import evaluating
-from layerscope.models.encode import modalities_of, modality_of
+from layerscope.models.encode import modalities_of, modality_of, vocabulary
 from layerscope.models.forward import FAILURES
 from layerscope.models.probe import probe_sample
 from layerscope.models.stack import SeveralParts
@@ -90,7 +90,7 @@ def inspect(
     errors: list[LayerscopeError] = []
     for modality in modalities_of(loaded.module):  # a tower reads one of several
         try:
-            found += _look(loaded, *made_up_samples(loaded.module, modality), override)
+            found += _look(loaded, *made_up_samples(loaded, modality), override)
         except LayerscopeError as error:
             errors.append(error)
     if not found:
@@ -110,9 +110,11 @@ def _look(loaded: Loaded, modality: str, samples: list[Any], override: Override)
     return [_inspection(layered, modality, samples) for layered in found]
 
 
-def made_up_samples(module: torch.nn.Module, modality: str | None = None) -> tuple[str, list[Any]]:
-    """Return what a model reads, by default its main input, and two samples of it."""
-    modality = modality or modality_of(module)
+def made_up_samples(loaded: Loaded, modality: str | None = None) -> tuple[str, list[Any]]:
+    """Return what a model reads, by default its main input, and two samples of it; without a tokenizer token ids."""
+    modality = modality or modality_of(loaded.module)
+    if modality == "text" and loaded.processor_for("text") is None:
+        return "tensor", _made_up_ids(loaded.module)
     if modality == "tensor":
         raise LayerscopeError("a plain module is probed with data: give an array of its inputs as data=")
     if modality == "text":
@@ -125,12 +127,22 @@ def made_up_samples(module: torch.nn.Module, modality: str | None = None) -> tup
     return modality, [Waveform(noise, 16000), Waveform(noise[:8000], 16000)]
 
 
+def _made_up_ids(module: torch.nn.Module) -> list[Any]:
+    """Return two rows of ids, each ended as the config says, as some classifiers read the token that ends a text."""
+    draw = torch.Generator().manual_seed(0)
+    end = getattr(getattr(module, "config", None), "eos_token_id", None)
+    rows = [torch.randint(vocabulary(module), (n,), generator=draw) for n in (24, 8)]
+    if isinstance(end, int):
+        rows = [torch.cat([row[row != end], torch.tensor([end])]) for row in rows]
+    return rows
+
+
 def _inside(model: LayeredModel, samples: list[Any]) -> Sublayers:
     """Return what a run with sub-layers would measure; blocks that cannot be watched show nothing inside."""
     inputs = model.encoder.batch([probe_sample(model.encoder, samples)]).to(model.device)
     try:
         return find_sublayers(model.module, model.stack, inputs)
-    except FAILURES:
+    except (LayerscopeError, *FAILURES):
         return Sublayers()
 
 

@@ -12,6 +12,7 @@ from tiny import one_thread
 from typed import Printed, cli, process
 
 import layerscope
+from layerscope.cli import usage
 
 __all__ = ["cli", "one_thread"]
 
@@ -101,3 +102,18 @@ def test_no_command_shows_them_all_and_says_so(cli) -> None:
     assert printed.status == 2
     assert "profile" in printed.out
     assert printed.line == "no command is given: layerscope demo is the one to start with"
+
+
+@pytest.mark.parametrize(
+    ("text", "layers"), [("1..3", [1, 2, 3]), ("1-3", [1, 2, 3]), ("0, 2-4,6", [0, 2, 3, 4, 6]), ("-1", [-1])]
+)
+def test_layers_are_numbers_and_ranges(text: str, layers: list[int]) -> None:
+    assert usage.layers(text, "--layers") == layers
+
+
+def test_a_link_to_a_missing_file_is_called_one(cli, bert: Path, tmp_path: Path) -> None:
+    link = tmp_path / "dangling.csv"
+    link.symlink_to(tmp_path / "gone.csv")
+    wanted = f"'{link}' is a link to '{tmp_path}/gone.csv', which does not exist: mend the link"
+    for command in (("profile", bert, "--data", link), ("profile", link), ("report", link), ("select", link)):
+        assert cli(*command, *(("--out", tmp_path / "out") if command[0] == "profile" else ())).line == wanted

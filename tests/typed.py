@@ -44,3 +44,20 @@ def process(*arguments: object, **environment: str) -> Printed:
     command = [sys.executable, "-m", "layerscope", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=120)
     return Printed(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Return a function that types a command into a pipe whose reader has left, and returns its status."""
+
+    def call(*arguments: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["layerscope", *map(str, arguments)])
+        reader, writer = os.pipe()
+        os.close(reader)
+        with monkeypatch.context() as patch, os.fdopen(writer, "w", encoding="utf-8") as pipe:
+            patch.setattr(sys, "stdout", pipe)
+            with pytest.raises(SystemExit) as end:
+                main()
+        return int(end.value.code or 0)
+
+    return call

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,9 +55,10 @@ def compare(
     """Compare runs: [bold]which layers are alike[/bold], where metrics differ, what training changes."""
     out, figures = usage.place("--out", out), usage.place("--figures", figures)
     from layerscope.comparing import compare as verb
+    from layerscope.comparing.comparison import COLUMNS
     from layerscope.reports.written import ending, write
 
-    file = None if csv is None else ending(csv, "table", "--csv", (".csv",))
+    file = None if csv is None else ending(csv, "table", "--csv", (".csv",), ",".join(COLUMNS))
     found = verb(runs, similarity=similarity, metrics=metrics, pooling=pooling, site=site, out=out)
     if file is not None:
         write(file, found.table().to_csv(index=False), "table", "--csv")
@@ -71,8 +71,8 @@ def _finish(found: Comparison, out: Path | None, figures: Path | None, json_want
         from layerscope.progress import paper
         from layerscope.reports.comparison import show
 
-        show(found, paper())
-        sys.stdout.flush()
+        with output.whoever_reads():
+            show(found, paper())
     output.draw([], figures, comparisons=[found])
     page = None
     if out is not None:

@@ -22,5 +22,6 @@ def demo(
 
     out = usage.place("--out", out) or out
     answer, run = run_demo(out, samples, shlex.join(["layerscope", *sys.argv[1:]]))
+    page = run.report()
     print(answer, file=sys.stderr if as_json else sys.stdout)
-    output.finish(run, None, as_json, page=run.report())
+    output.finish(run, None, as_json, page)

@@ -89,7 +89,7 @@ def evaluate(  # noqa: D417
             show_default="scores/MODEL",
         ),
     ] = None,
-    layers: Annotated[str, typer.Option(help="all, or numbers with commas.", rich_help_panel=PASS)] = "all",
+    layers: Annotated[str, typer.Option(help="all, or such as 0,3 or 1-6.", rich_help_panel=PASS)] = "all",
     site: Annotated[
         str | None,
         typer.Option(
@@ -180,14 +180,19 @@ def evaluate(  # noqa: D417
     from layerscope.evaluation import open_evaluation
     from layerscope.progress import paper
     from layerscope.reports import evaluation as report
-    from layerscope.reports.scores import wide_csv
+    from layerscope.reports.scores import HEADER, wide_csv
     from layerscope.reports.written import ending, write
 
     _one_source(model, results, [*(usage.names(tasks, "--tasks") or []), *(task_file or [])])
-    share, table = _share(min_share), None if csv is None else ending(csv, "table", "--csv", (".csv",))
+    _of_models(model, {
+        "--layers": layers != "all", "--pooling": pooling != "auto", "--site": site is not None,
+        "--out": out is not None, "--samples": samples is not None,
+    })  # fmt: skip
+    share, table = _share(min_share), None if csv is None else ending(csv, "table", "--csv", (".csv",), HEADER)
     if model is not None:
         evaluation = _judged(
-            model, tasks, task_file or [], usage.place("--out", out), sites=site, layers=layers, pooling=pooling,
+            model, tasks, task_file or [], usage.place("--out", out), sites=site, layers=_layers(layers),
+            pooling=pooling,
             samples=usage.whole(samples), seed=usage.whole(seed), keep_states=keep_states,
             jobs=usage.whole(jobs), dtype=dtype, device=device,
             part=part, blocks=blocks, norm=norm, revision=revision, trust_remote_code=trust_remote_code,
@@ -231,6 +236,17 @@ def _one_source(model: str | None, results: str | None, tasks: list[str]) -> Non
         raise LayerscopeError("--tasks and --task-file need a model: layerscope evaluate MODEL --tasks NAME")
     if model is not None and not tasks:
         raise LayerscopeError("no task is named: give --tasks STSBenchmark or --task-file classification:FILE.csv")
+
+
+def _of_models(model: str | None, given: dict[str, bool]) -> None:
+    """Refuse options that say how a model is evaluated where scores are shown."""
+    from layerscope.errors import LayerscopeError
+
+    wrong = next((name for name, there in given.items() if there), None)
+    if model is None and wrong is not None:
+        raise LayerscopeError(
+            f"{wrong} says how a model is evaluated, and --results shows scores there are: leave it out"
+        )
 
 
 def _judged(model: str, tasks: str | None, files: list[str], out: Path | None, **options: Any) -> Evaluation:
@@ -295,3 +311,7 @@ def _share(text: str) -> Any:
         return float(Fraction(text))
     except (ValueError, ZeroDivisionError):
         return text
+
+
+def _layers(text: str) -> Any:
+    return text if text == "all" else usage.layers(text, "--layers")

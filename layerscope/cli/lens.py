@@ -84,10 +84,10 @@ def lens(  # noqa: D417
     as_json: AsJson = False,
 ) -> None:
     """Show what [bold]every layer would predict[/bold], token by token, and where predictions settle."""
-    from layerscope.reports.written import ending
+    from layerscope.reports.written import PAGE_MARK, ending
 
     out, figures = usage.place("--out", out), usage.place("--figures", figures)
-    page = None if page is None else ending(page, "page", "--page", PAGES)
+    page = None if page is None else ending(page, "page", "--page", PAGES, PAGE_MARK)
     from layerscope.lensing import lens as verb
 
     reading = verb(
@@ -106,8 +106,8 @@ def _finish(reading: Reading, out: Path | None, pages: list[Path], figures: Path
         from layerscope.progress import paper
         from layerscope.reports.lens import show
 
-        show(reading, paper())
-        sys.stdout.flush()
+        with output.whoever_reads():
+            show(reading, paper())
     if pages:
         from layerscope.reports.page.lens import write_page
 

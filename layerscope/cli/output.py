@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
     from layerscope.early_exit.exit_report import ExitReport
     from layerscope.evaluation import Evaluation
     from layerscope.runs import Run
+
+
+@contextmanager
+def whoever_reads() -> Iterator[None]:
+    """Within, standard output may be closed by its reader (| head): what is still to be written to files is written."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        usage.drop_output()
 
 
 def finish(run: Run, figures: Path | None, json_wanted: bool, page: Path | None = None) -> None:

@@ -43,7 +43,11 @@ def select(
     ] = None,
     max_loss: Annotated[
         str | None,
-        typer.Option(help="Points that may be lost: the shallowest within.", metavar=NUMBER, rich_help_panel=BOUNDS),
+        typer.Option(
+            help="Largest acceptable loss, in points: the shallowest layer within it is chosen.",
+            metavar=NUMBER,
+            rich_help_panel=BOUNDS,
+        ),
     ] = None,
     max_ms: Annotated[
         str | None, typer.Option(help="Milliseconds a sample at most.", metavar=NUMBER, rich_help_panel=BOUNDS)
@@ -80,6 +84,14 @@ def select(
         str | None, typer.Option(help="raw or normed.", show_default="normed if scored", rich_help_panel=SCORES)
     ] = None,
     pooling: Annotated[str | None, typer.Option(help="Which one of several.", rich_help_panel=SCORES)] = None,
+    tasks: Annotated[
+        str | None,
+        typer.Option(
+            help="Tasks that count, with commas, or their weights: STS12=2,trec=1.",
+            show_default="all alike",
+            rich_help_panel=SCORES,
+        ),
+    ] = None,
     no_cost: Annotated[
         bool, typer.Option("--no-cost", help="Measure neither size nor speed.", rich_help_panel=COSTS)
     ] = False,
@@ -99,9 +111,23 @@ def select(
     found = verb(
         path, rule=rule, evidence=evidence or None, first_layer=0 if with_embeddings else usage.whole(first_layer),
         max_loss=loss, max_ms=ms, max_mb=mb, model=model, revision=revision, site=site, pooling=pooling,
+        tasks=None if tasks is None else dict(map(_weighted, usage.names(tasks, "--tasks") or [])),
         cost=not no_cost, cost_model=cost_model, data=data, device=device, seed=usage.whole(seed),
     )  # fmt: skip
     if as_json:
         output.as_json(found.as_dict())
     else:
         show(found, paper())
+
+
+def _weighted(text: str) -> tuple[str, float]:
+    """Return a task's name and weight: 1 where none is given."""
+    from layerscope.errors import LayerscopeError
+
+    name, sign, weight = text.rpartition("=")
+    if not sign:
+        return text, 1.0
+    try:
+        return name.strip(), float(weight)
+    except ValueError:
+        raise LayerscopeError(f"--tasks: the weight {weight!r} of {name!r} is no number: give one above 0") from None

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,28 +24,43 @@ One ONNX file with a tokenizer:
 """
 )
 def truncate(
-    model_or_run: Annotated[
+    given: Annotated[
         str,
         typer.Argument(
-            help="Hub name, local folder, 'minilm', or a run folder: its model, part and scores.",
+            help="Hub name, local folder, 'minilm'; or the folder of a run or an evaluation, whose model is taken.",
             metavar="MODEL_OR_RUN",
             show_default=False,
         ),
     ],
     layer: Annotated[str | None, typer.Option(help="Last layer that is kept.", metavar=WHOLE)] = None,
     layers: Annotated[
-        str | None, typer.Option(help="Several with commas: each into OUT/layer-K, and one table.")
+        str | None, typer.Option(help="Several, such as 2,4 or 2-4: each into OUT/layer-K, and one table.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="New folder for the model.")] = None,
     format: Annotated[  # noqa: A002
         str,
         typer.Option(help="transformers, sentence-transformers or onnx.", show_default="as the model itself"),
     ] = "auto",
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            help="mean, cls or last, with --format sentence-transformers.",
+            show_default="the model's own, or that of the scores",
+        ),
+    ] = None,
     site: Annotated[str, typer.Option(help="normed; or raw, before the final norm, for onnx only.")] = "normed",
     revision: Revision = None,
     part: Part = None,
     blocks: Blocks = None,
     norm: Norm = None,
+    dtype: Annotated[
+        str,
+        typer.Option(
+            help="Of the weights: float32, bfloat16 or float16.",
+            show_default="the checkpoint's own",
+            rich_help_panel=MODEL,
+        ),
+    ] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda:0.", rich_help_panel=MODEL)] = "auto",
     allow_pickle: Pickle = False,
     as_json: AsJson = False,
@@ -63,8 +78,8 @@ def truncate(
     from layerscope.models import LoadOptions, Override
 
     made = truncate_layers(
-        model_or_run, kept, out, format, override=Override(part, blocks, norm), site=site,
-        options=LoadOptions(revision, "float32", device, False, allow_pickle), folders=layers is not None,
+        given, kept, out, format, pooling=pooling, override=Override(part, blocks, norm), site=site,
+        options=LoadOptions(revision, dtype, device, False, allow_pickle), folders=layers is not None,
     )  # fmt: skip
     if as_json:
         output.as_json([asdict(entry) for entry in made])
@@ -76,10 +91,9 @@ def truncate(
     print(f"\nwritten: {out}")
 
 
-def _kept(layer: str | None, layers: str | None) -> list[int]:
+def _kept(layer: str | None, layers: str | None) -> list[Any]:
     from layerscope.errors import LayerscopeError
 
     if (layer is None) == (layers is None):
         raise LayerscopeError("truncate needs either --layer K or --layers, such as --layers 3,6,9")
-    names = [layer] if layer is not None else usage.names(layers, "--layers")
-    return [usage.whole(name) for name in names or []]
+    return [usage.whole(layer)] if layer is not None else usage.layers(layers, "--layers") or []

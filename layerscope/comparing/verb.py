@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from layerscope.comparing.comparison import Comparison, Member
+from layerscope.comparing.comparison import MANIFEST, Comparison, Member
 from layerscope.comparing.differences import chosen_metrics, difference_rows
 from layerscope.comparing.matching import Sides, opened, sides_of
 from layerscope.comparing.measured import Key, Measured, PerSample, kept_pooling, measured
@@ -16,6 +16,7 @@ from layerscope.comparing.series import steps
 from layerscope.comparing.similarities import chosen_similarities, layer_rows, pair_rows
 from layerscope.errors import LayerscopeError
 from layerscope.progress import Console, Silent, Teller
+from layerscope.runs.folders import own_folder
 from layerscope.runs.names import run_names
 from layerscope.runs.run import Run
 
@@ -54,7 +55,7 @@ def compare(
             input.
 
     """
-    place = None if out is None else _place(out)
+    place = None if out is None else own_folder(out, "comparison", MANIFEST)
     ready = opened(runs)
     order = steps(ready)
     sides = sides_of(ready, pooling, site)
@@ -148,12 +149,3 @@ def _names(given: str | Iterable[str] | None, option: str) -> list[str] | None:
     if not names:
         raise LayerscopeError(f"--{option} names none: give names with commas, or leave it out")
     return names
-
-
-def _place(out: str | Path) -> Path:
-    place = Path(out).expanduser()
-    if place.exists() and not place.is_dir():
-        raise LayerscopeError(f"--out {str(place)!r} is a file: name a folder")
-    if (place / "run.json").is_file():
-        raise LayerscopeError(f"--out {str(place)!r} is the folder of a run: name one of its own")
-    return place

@@ -25,6 +25,7 @@ from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, 
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, accepts, fitted
 from layerscope.models.lens import logits_of
+from layerscope.models.weights import input_device
 
 KEPT = ("output_hidden_states", "output_attentions")
 
@@ -119,7 +120,7 @@ class ExitModel(nn.Module):
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return next((p.device for p in self.model.parameters()), torch.device("cpu"))
+        return input_device(self.model)
 
     @property
     def depth(self) -> int:
@@ -255,8 +256,10 @@ class ExitModel(nn.Module):
 
 def _opened(given: Any, processor: Any, override: Override, options: LoadOptions) -> LayeredModel:
     loaded = load(given, options, processor)
-    modality, samples = made_up_samples(loaded.module)
-    return find_layers(loaded, modality, samples, override, max_length=None, prompt="")
+    modality, samples = made_up_samples(loaded)
+    layered = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
+    layered.stack.check_plain("exits")
+    return layered
 
 
 def _inputs(named: dict[str, Any], module: nn.Module) -> Inputs:

@@ -12,9 +12,10 @@ import pandas as pd
 
 from layerscope.errors import LayerscopeError
 from layerscope.runs.files import aside, digest
+from layerscope.runs.folders import own_folder
 
 MANIFEST = "exits.json"
-FORMAT = 1
+FORMAT = 2
 TABLES: dict[str, dict[str, str]] = {
     "curve": {
         "threshold": "float64", "chosen": "bool", "mean_layer": "float64", "exit_speedup": "float64",
@@ -43,7 +44,8 @@ class ExitReport:
     `pays` and `verdict` are the answer; `predicted` and `measured` how many times faster than the plain model,
     `exit_speedup` the same by depth alone, Σ L·mᵢ / Σ i·mᵢ for mᵢ samples that leave at layer i (Jiang et al. 2025).
     `accuracy` and `plain_accuracy` are None without labels, `disagreement` is the share of predictions that are not the
-    plain model's, `plain_milliseconds` a sample's share of its time. `path` is the folder of the exit model, `folder`
+    plain model's, `plain_milliseconds` a sample's share of its time. `alone` is `measured` where every sample comes
+    alone, None where none leaves early. `path` is the folder of the exit model, `folder`
     the one this report was opened from.
 
     `curve` has a row for each threshold, `layers` for each layer 1 … L (which is checked, how many leave, and what all
@@ -78,6 +80,7 @@ class ExitReport:
     layers: pd.DataFrame = field(repr=False)
     depths: pd.DataFrame = field(repr=False)
     notes: tuple[str, ...] = ()
+    alone: float | None = None
     folder: Path | None = None
 
     def __post_init__(self) -> None:
@@ -106,9 +109,10 @@ class ExitReport:
     def save(self, folder: str | Path) -> Path:
         """Write `exits.json` and a CSV for each table into a folder that `open_exit_report` reads, and return it.
 
-        A report that is there is replaced. Raises `LayerscopeError` where the folder cannot be written.
+        A report that is there is replaced. Raises `LayerscopeError` where the folder holds something else, or cannot be
+        written.
         """
-        place = Path(folder).expanduser()
+        place = own_folder(folder, "report of exits", MANIFEST)
         try:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:

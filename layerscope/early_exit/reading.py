@@ -78,8 +78,6 @@ def _same(one: Tensor, other: Tensor) -> bool:
 def check_head(model: LayeredModel) -> Lens:
     """Return the lens of a classifier; raises `LayerscopeError` for a model that is none."""
     name, config = model.loaded.name, getattr(model.module, "config", None)
-    if hasattr(model.module, "_orig_mod"):
-        raise LayerscopeError(f"{name} is compiled: give the model as it was before torch.compile")
     broken = next((note for note in model.notes if "NaN" in note), None)
     if model.lens is None and broken is not None:
         raise LayerscopeError(f"{name} cannot leave early: {broken.removesuffix(': no lens')}; look at its weights")
@@ -95,7 +93,7 @@ def check_head(model: LayeredModel) -> Lens:
 
 def _samples(model: LayeredModel) -> list[Any]:
     """Return three samples, the longest first, of different lengths where samples have any."""
-    _, made_up = made_up_samples(model.module)
+    _, made_up = made_up_samples(model.loaded)
     long = probe_sample(model.encoder, made_up)
     return [long, beginning(long, 0.5), beginning(long, 0.25)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from layerscope.early_exit.criteria import NEVER
 from layerscope.errors import LayerscopeError
 from layerscope.models import Override
 from layerscope.models.load import without_bars
+from layerscope.models.weights import numbers_of
 from layerscope.runs.files import aside
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def fingerprint(module: nn.Module) -> str:
     Read in bfloat16, so that the precision in which a checkpoint is loaded makes no other model of it.
     """
     told = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
+    for name, tensor in sorted(numbers_of(module), key=itemgetter(0)):
         flat = tensor.detach().reshape(-1)
         some = flat[:: max(1, math.ceil(len(flat) / SAMPLED))].to("cpu", torch.bfloat16)
         told.update(f"{name}{tuple(tensor.shape)}".encode())
@@ -69,6 +71,7 @@ def save(model: ExitModel, folder: str | Path) -> Path:
     place = Path(folder).expanduser()
     if place.is_file():
         raise LayerscopeError(f"{str(place)!r} is a file: name a folder")
+    before = _files(place)
     try:
         with without_bars():
             model.model.save_pretrained(place)
@@ -86,10 +89,25 @@ def save(model: ExitModel, folder: str | Path) -> Path:
         "blocks": override.blocks,
         "norm": override.norm,
         "calibration": None if model.calibration is None else json.loads(model.calibration.to_json()),
+        "files": sorted(_files(place) - before),
     }
     text = json.dumps(told, indent=2, allow_nan=False)
     aside(place / FILE, lambda part: part.write_text(text, encoding="utf-8"))
     return place
+
+
+def strangers(folder: Path) -> list[str]:
+    """Return the files in the folder of an exit model that were not saved with it; none where there is no folder."""
+    there = _files(folder) - {FILE}
+    try:
+        own = json.loads((folder / FILE).read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError, TypeError):  # written by no save of ours: nothing of it is
+        own = []
+    return sorted(there.difference(own))
+
+
+def _files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
 
 
 def load_exits(source: str | Path, revision: str | None) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,33 +13,41 @@ from numpy.typing import NDArray
 
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.errors import LayerscopeError, choices
-from layerscope.inputs import open_corpus
+from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.corpus import count
 from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick
-from layerscope.models.encode import Encoder, encoder_for
+from layerscope.models.encode import Encoder, encoder_for, read_as
 from layerscope.models.forward import Inputs
 from layerscope.models.layered import class_numbers
 
 Rows = NDArray[np.int64]
+ABOUT = "training.json"
+"""What `train` leaves beside a checkpoint, with the digests of its data."""
+MANY, SHARE = 20, 0.5
+"""Labels look like ids from so many different ones on, where they are this share of the samples."""
 
 
 @dataclass(frozen=True)
 class Validation:
-    """N samples as a model's encoder takes them, in the order they came in, and their class numbers if known."""
+    """N samples as a model's encoder takes them, in the order they came in, and their class numbers if known.
+
+    `together`: whether they may share batches; where padding changes a model's states, only samples of one length may.
+    """
 
     name: str
     encoder: Encoder
     samples: Sequence[Any]
     labels: Rows | None
     notes: tuple[str, ...]
+    together: bool = True
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def plan(self, batch_size: int) -> list[Rows]:
-        """Return which samples go together, as they came in."""
-        return in_order(len(self), batch_size)
+        """Return which samples go together, as they came in: each alone where they may not share batches."""
+        return in_order(len(self), batch_size if self.together else 1)
 
     def batch(self, rows: Rows) -> Inputs:
         """Return these samples as one batch."""
@@ -71,22 +81,63 @@ def read_validation(
     """
     corpus = open_corpus(data, text_column=text_column, label_column=label_column)
     corpus = paired(corpus, data, text_column)
-    loaded, notes = model.layered.loaded, list(corpus.notes)
+    loaded, notes = model.layered.loaded, [*corpus.notes, *_seen_in_training(model, corpus), *_ids(corpus)]
     length = max_length or loaded.max_length
-    encoder = encoder_for(corpus.modality, loaded.processor, model.model, max_length=length, prompt=loaded.prompt)
+    modality = read_as(corpus.modality, corpus.samples[0], model.model)
+    encoder = encoder_for(
+        modality, loaded.processor, model.model, max_length=length, prompt=loaded.prompt, lack=loaded.lack
+    )
     if samples is not None and samples < len(corpus):
         drawn = np.sort(np.random.default_rng(seed).choice(len(corpus), samples, replace=False))
         corpus = corpus.take(drawn.tolist())
         notes.append(f"{count(samples, 'sample')} of the data are taken, by seed {seed}")
-    read = encoded(corpus.samples, encoder) if corpus.modality == "text" else corpus.samples
-    real = [i for i, length in enumerate(_lengths(encoder, read)) if length]
+    read = encoded(corpus.samples, encoder) if encoder.modality == "text" else corpus.samples
+    lengths = _lengths(encoder, read)
+    real = [i for i, length in enumerate(lengths) if length]
     if not real:
         raise LayerscopeError(f"{corpus.name}: every sample is empty to this model: give others")
     if len(real) < len(corpus):
         notes.append(f"{count(len(corpus) - len(real), 'sample')} left out: nothing of them is left to this model")
         corpus, read = corpus.take(real), pick(read, real)
     labels = _labels(corpus.labels, model, corpus.name, notes, needs_labels)
-    return Validation(corpus.name, encoder, read, labels, tuple(notes))
+    longest = max(lengths)
+    together = all(model.layered.joins(lengths[i], longest) for i in real)
+    if not together:
+        notes.append("padding changes this model's states: samples of different lengths are run one at a time")
+    return Validation(corpus.name, encoder, read, labels, tuple(notes), together)
+
+
+def _seen_in_training(model: ExitModel, corpus: Corpus) -> list[str]:
+    """Tell where what lies beside a trained checkpoint says that it learnt these samples."""
+    place = Path(str(getattr(model.model.config, "_name_or_path", ""))) / ABOUT
+    try:
+        data = json.loads(place.read_text(encoding="utf-8"))["data"]
+        train, held = data["train"]["digest"], data["eval"]["digest"]
+    except (OSError, ValueError, KeyError, TypeError):  # trained elsewhere
+        return []
+    name, notes = model.layered.loaded.name, []
+    if train == held:
+        notes.append(
+            f"{name} was trained and evaluated on the same data: its training scores say nothing of new samples"
+        )
+    if train == corpus.fingerprint():
+        notes.append(
+            f"{corpus.name} is what {name} was trained on: it is surer of these samples than of new ones, for which "
+            "the guarantee does not hold; give samples that it has not seen"
+        )
+    return notes
+
+
+def _ids(corpus: Corpus) -> list[str]:
+    """Tell of labels that are nearly all different: those name samples, not classes."""
+    labels = [] if corpus.labels is None else list(corpus.labels)
+    different = len(set(map(str, labels)))
+    if different < MANY or different < SHARE * len(labels):
+        return []
+    return [
+        f"the labels of {corpus.name} look like ids: {different:,} different ones in {len(labels):,} samples; name the "
+        "column of the classes with --label-column"
+    ]
 
 
 def _lengths(encoder: Encoder, samples: Sequence[Any]) -> list[int]:

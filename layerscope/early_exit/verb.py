@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,17 @@ from layerscope.early_exit.cost_model import Simulation
 from layerscope.early_exit.criteria import NEVER
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.exit_options import MOST_SAMPLES, ExitOptions
-from layerscope.early_exit.exit_report import ExitReport
+from layerscope.early_exit.exit_report import MANIFEST, ExitReport
 from layerscope.early_exit.exit_tables import curve_table, depths_table, layers_table, thresholds_shown
-from layerscope.early_exit.racing import race_exits
+from layerscope.early_exit.racing import race_alone, race_exits
 from layerscope.early_exit.recording import record
-from layerscope.early_exit.saving import FILE
+from layerscope.early_exit.saving import FILE, strangers
 from layerscope.early_exit.timing import measure_times
 from layerscope.early_exit.truncation.speed import machine
 from layerscope.early_exit.validation import Validation, read_validation
 from layerscope.errors import LayerscopeError
 from layerscope.progress import Console, Silent, Teller
+from layerscope.runs.folders import folder_aside, own_folder
 
 MODEL = "model"
 """The folder of the exit model within that of the report."""
@@ -113,6 +115,8 @@ def exits(
     teller: Teller = Console() if progress else Silent()
     for note in read.notes:
         teller.say(note)
+    if not read.together:
+        options = replace(options, batch_size=1)
     return _report(subject, read, options, place, teller)
 
 
@@ -162,6 +166,7 @@ def _report(model: ExitModel, read: Validation, options: ExitOptions, place: Pat
         layers=layers_table(recorded, chosen, leaving),
         depths=depths_table(model, recorded, raced),
         notes=(*read.notes, *raced.notes),
+        alone=race_alone(model, read, chosen, threshold, teller) if threshold != NEVER else None,
     )
     if place is not None:
         _write(report, model, calibration, place)
@@ -169,16 +174,26 @@ def _report(model: ExitModel, read: Validation, options: ExitOptions, place: Pat
 
 
 def _write(report: ExitReport, model: ExitModel, calibration: Calibration, place: Path) -> None:
-    """Write the exit model where there is one to be, then the report; what an earlier report left there is gone."""
-    if (place / MODEL / FILE).is_file():
+    """Write the report, and the exit model where there is one to be; what an earlier report left there is gone.
+
+    The report comes first, without the model until that is whole: a run that is killed here can be repeated.
+    """
+    _place(place)  # the job was long: what came into the folder since is not ours to delete
+    replace(report, path=None).save(place)
+    if (place / MODEL).is_dir():
         shutil.rmtree(place / MODEL)
     if report.path is not None:
-        model.use(calibration).save_pretrained(report.path)
-    report.save(place)
+        with folder_aside(place / MODEL) as aside:
+            model.use(calibration).save_pretrained(aside)
+        report.save(place)
 
 
 def _place(out: str | Path) -> Path:
-    place = Path(out).expanduser()
-    if place.exists() and not place.is_dir():
-        raise LayerscopeError(f"--out {str(place)!r} is a file: name a folder")
+    """Return the folder of a report, new or an earlier one's, whose model holds nothing but what was saved with it."""
+    place = own_folder(out, "report of exits", MANIFEST)
+    own_folder(place / MODEL, "exit model", FILE)
+    if others := strangers(place / MODEL):
+        raise LayerscopeError(
+            f"{str(place / MODEL)!r} holds {others[0]!r}, which no exit model was saved with: name a new folder"
+        )
     return place

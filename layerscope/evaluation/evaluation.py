@@ -123,7 +123,7 @@ class Evaluation:
         aside(part, lambda p: write_parquet(p, self.scores))
         checksum = digest(part)
         name = f"scores-{checksum[:12]}.parquet"
-        part.rename(folder / name)
+        part.replace(folder / name)
         manifest = {"format": FORMAT, "source": self.source, "scores": name, "sha256": checksum}
         manifest |= {"models": as_json(self.origins)}
         text = json.dumps(manifest, indent=2, ensure_ascii=False)

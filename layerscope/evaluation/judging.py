@@ -13,7 +13,7 @@ from typing import Any
 
 from layerscope.evaluation.layer_encoder import LayerEncoder
 from layerscope.evaluation.mteb_results import META
-from layerscope.evaluation.one_layer import Unjudged, judge, line_of
+from layerscope.evaluation.one_layer import Undefined, Unjudged, judge, line_of
 from layerscope.evaluation.task_size import most_texts
 from layerscope.evaluation.texts import MEND, TextStates
 from layerscope.evaluation.workers import Workers, one_thread
@@ -91,8 +91,16 @@ class Judge:
         def here(encoder: Any) -> None:
             # every layer is judged on the samples that mteb would draw for it alone
             task.rng_state, task.np_rng = copy.deepcopy(start)
-            with one_thread():
-                self._keep(task, judge(task, encoder), encoder.mteb_model_meta)
+            try:
+                with one_thread():
+                    self._keep(task, judge(task, encoder), encoder.mteb_model_meta)
+            except Undefined:
+                # before the first block the vectors of all texts may be one, as those of a leading CLS token are
+                if getattr(encoder, "layer", None) != 0:
+                    raise
+                self.teller.say(
+                    f"{title}: layer 0 has no score, as its vectors do not tell the texts apart: left blank"
+                )
 
         with self.teller.bar(title, len(encoders), "layers") as advance:
             try:

@@ -21,8 +21,14 @@ class Unjudged(Exception):  # noqa: N818
     """A task that could not be judged, with the reason in one line."""
 
 
+class Undefined(Unjudged):
+    """A task that gives no number for one encoder, as a correlation does where all its vectors are alike."""
+
+
 def judge(task: Any, encoder: Any) -> Any:
     """Return mteb's `TaskResult` of an encoder; raises `Unjudged` where the task's own code fails or gives no number.
+
+    The latter is `Undefined`.
 
     `LayerscopeError` (of the model, the disk) and `MissingTexts` go through.
     """
@@ -46,7 +52,7 @@ def judge(task: Any, encoder: Any) -> Any:
         raise Unjudged("mteb gave no result")
     score = float(found.task_results[0].get_score())
     if not math.isfinite(score):
-        raise Unjudged(f"the score of {_place(encoder)} is {score}")
+        raise Undefined(f"the score of {_place(encoder)} is {score}")
     return found.task_results[0]
 
 

@@ -40,10 +40,15 @@ def from_record(record: dict[str, Any]) -> Rule:
 
 
 def save_rules(rules: Sequence[Rule], path: str | Path, *, command: str = "") -> Path:
-    """Write rules with their record into a JSON file that `open_rules` reads, and return its path."""
+    """Write rules with their record into a JSON file that `open_rules` reads; only rules are replaced there."""
     from layerscope.runs.files import aside  # runs import torch
 
-    place = Path(path)
+    place = Path(path).expanduser()
+    if place.exists():
+        try:
+            open_rules(place)
+        except LayerscopeError as error:
+            raise LayerscopeError(f"--save-rules {str(place)!r} exists and holds no rules: name a new file") from error
     told = {"format": FORMAT, "command": command, "rules": [as_record(rule) for rule in rules]}
     text = json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     aside(place, lambda part: part.write_text(text, encoding="utf-8"))

@@ -150,7 +150,7 @@ def batches_of(model: LayeredModel, lengths: Sequence[int]) -> Iterator[list[int
     for row in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
         length = lengths[row]
         ragged = length < RAGGED * longest and len(rows) * longest >= TOKENS_WORTH_A_BATCH[kind]
-        alone = length != longest and (not model.padding or length == 0)
+        alone = not model.joins(length, longest) or (length == 0 and longest > 0)
         if rows and (len(rows) >= limit or ragged or alone):
             yield rows
             rows = []

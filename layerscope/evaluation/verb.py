@@ -154,7 +154,9 @@ def _opened(folder: Path, failed: dict[str, str], source: str | None) -> Evaluat
 
 def _layered(loaded: Loaded, override: Override) -> LayeredModel:
     loaded = replace(loaded, prompt="")  # tasks say which prompt a text gets
-    modality, samples = made_up_samples(loaded.module)
+    modality, samples = made_up_samples(loaded)
+    if loaded.lack:
+        raise LayerscopeError(loaded.lack)
     if modality != "text":
         raise LayerscopeError(
             f"{loaded.name} reads no texts ({modality}): give it probes, such as linear-probe:PATH, and no task of mteb"

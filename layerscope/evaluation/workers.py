@@ -20,7 +20,7 @@ import torch
 
 from layerscope.errors import LayerscopeError
 from layerscope.evaluation.layer_encoder import LayerEncoder
-from layerscope.evaluation.one_layer import judge, quiet
+from layerscope.evaluation.one_layer import Undefined, judge, quiet
 from layerscope.evaluation.stored_texts import MissingTexts
 
 WORTH = 20.0
@@ -58,8 +58,8 @@ class Workers:
     def judged(self, task: Any, encoders: Sequence[LayerEncoder]) -> Iterator[tuple[LayerEncoder, Any]]:
         """Yield encoders with their `TaskResult` as they are done, or None for one to be judged with the model at hand.
 
-        Those are encoders whose texts are not all in the store, and where a worker died (of memory) or the task cannot
-        be pickled all that are left. Raises `Unjudged` as `judge` does.
+        Those are encoders whose texts are not all in the store or whose score is no number, and all that are left
+        where a worker died (of memory) or the task cannot be pickled. Raises `Unjudged` as `judge` does.
         """
         from joblib.externals.loky import BrokenProcessPool
 
@@ -75,7 +75,7 @@ class Workers:
                 for future in as_completed(futures):
                     try:
                         found = future.result()
-                    except (MissingTexts, BrokenProcessPool):
+                    except (MissingTexts, BrokenProcessPool, Undefined):
                         found = None
                     yield futures[future], found
             finally:

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,20 +15,26 @@ from layerscope.inputs.media import media_corpus, media_kind
 from layerscope.inputs.samples import Modality, Rows, Waveform
 
 ASSUMED_RATE = 16_000  # hertz, of sounds that come as bare arrays
+_LABELS = "labels="
 _WANTED = "give texts, images, sounds, paths, an array of rows, a data frame, a data set or a path"
 
 
-def memory_corpus(data: Any, modality: Modality | None, columns: Columns) -> Corpus:
-    """Return data that lie in memory as a corpus; `(samples, labels)` gives labels."""
+def memory_corpus(
+    data: Any, modality: Modality | None, columns: Columns, labels: Sequence[Any] | None = None
+) -> Corpus:
+    """Return data that lie in memory as a corpus; `(samples, labels)` gives labels too."""
     if _is_a(data, "pandas.DataFrame"):
-        return frame_corpus(data, "frame", columns, "the data frame")
+        return frame_corpus(*_labelled_frame(data, labels, columns), "the data frame")
     if _is_a(data, "datasets.Dataset", "datasets.DatasetDict", "datasets.IterableDataset"):
+        if labels is not None:
+            raise LayerscopeError("a data set has its labels in a column: name it with label_column, leave labels out")
         name = str(getattr(getattr(data, "info", None), "dataset_name", None) or "dataset")
         return dataset_corpus(data, name, columns, "the data set")
-    labels: Sequence[Any] | None = None
-    if _is_labelled(data):
+    if labels is None and _is_labelled(data):
         data, labels = data
         labels = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    if isinstance(data, Mapping) and "input_ids" in data:
+        return _masked_ids(data, labels)
     if _is_a(data, "pandas.Series"):
         data = data.tolist()
     if _is_array(data) and not (_is_strings(data) or modality in ("image", "audio")):
@@ -40,6 +46,14 @@ def memory_corpus(data: Any, modality: Modality | None, columns: Columns) -> Cor
     if not data:
         raise LayerscopeError("the list of samples is empty: give at least one")
     return _listed(list(data), labels, modality)
+
+
+def _labelled_frame(data: Any, labels: Sequence[Any] | None, columns: Columns) -> tuple[Any, str, Columns]:
+    if labels is None:
+        return data, "frame", columns
+    if len(labels) != len(data):
+        raise LayerscopeError(f"{len(labels)} labels for {len(data)} rows: give one a row")
+    return data.assign(**{_LABELS: list(labels)}), "frame", replace(columns, label=_LABELS)
 
 
 def _is_a(data: Any, *names: str) -> bool:
@@ -79,8 +93,10 @@ def _classes(labels: Sequence[Any] | None) -> Labels | None:
 def _rows(array: Any, labels: Sequence[Any] | None, notes: tuple[str, ...] = ()) -> Corpus:
     if array.ndim < 2:
         raise LayerscopeError(f"an array of shape {tuple(array.shape)} has no rows of features: give [N, …]")
-    if isinstance(array, np.ndarray) and array.dtype.kind not in "fiub":
+    if isinstance(array, np.ndarray) and array.dtype.kind not in "fiubc":
         raise LayerscopeError(f"an array of {array.dtype} holds no numbers: give floats or integers")
+    if "complex" in str(array.dtype):
+        raise LayerscopeError(f"an array of {array.dtype} holds complex numbers: give real ones, such as both parts")
     return Corpus("tensor", "tensor", Rows(array), _numbers(len(array)), _classes(labels), notes)
 
 
@@ -92,9 +108,38 @@ def _listed(data: list[Any], labels: Sequence[Any] | None, modality: Modality | 
         return _images(data, labels)
     if isinstance(first, Waveform) or _is_pair(first):
         return _sounds(data, labels, ())
+    if modality in (None, "tensor") and _all_ids(data):
+        return _ids([np.asarray(row) for row in data], labels)
     if _is_array(first) or (isinstance(first, list) and modality is not None):
         return _arrays([np.asarray(x) if isinstance(x, list) else x for x in data], labels, modality)
     return text_corpus(data, name="texts", where="the list of samples", labels=labels)
+
+
+def _all_ids(data: list[Any]) -> bool:
+    """Whether every sample is a row of whole numbers; what arrays of few bits hold may be sounds."""
+    if all(isinstance(row, (list, tuple)) and row for row in data):
+        return all(type(number) is int for row in data for number in row)
+    wide = ("int32", "int64")
+    return all(_is_array(row) and row.ndim == 1 and str(row.dtype).endswith(wide) for row in data)
+
+
+def _ids(rows: list[Any], labels: Sequence[Any] | None) -> Corpus:
+    samples = tuple(row.astype(np.int64) for row in rows)
+    if len({len(row) for row in rows}) == 1:
+        return _rows(np.stack(samples), labels)
+    return Corpus("tensor", "tensor", samples, _numbers(len(rows)), _classes(labels))
+
+
+def _masked_ids(data: Mapping[str, Any], labels: Sequence[Any] | None) -> Corpus:
+    """Return a tokenizer's output as rows of the ids that its mask marks as real."""
+    ids = data["input_ids"]
+    masks = data.get("attention_mask", None)
+    rows = [np.asarray(row) for row in ids]
+    if masks is not None:
+        rows = [row[np.asarray(mask).astype(bool)] for row, mask in zip(rows, masks, strict=True)]
+    if not rows or not all(row.ndim == 1 and row.dtype.kind in "iu" for row in rows):
+        raise LayerscopeError("input_ids hold no rows of token ids: give [N, T] or a list of lists")
+    return _ids(rows, labels)
 
 
 def _is_pair(item: Any) -> bool:

@@ -92,7 +92,13 @@ def _shift(sound: Waveform, random: np.random.Generator) -> Waveform:
 
 
 def _jitter(row: Any, random: np.random.Generator) -> Any:
-    """Return an array or tensor with Gaussian noise of a tenth of its own standard deviation."""
+    """Return an array or tensor with Gaussian noise of a tenth of its own standard deviation.
+
+    Of whole numbers, as token ids, a tenth is replaced by others of the row.
+    """
+    if row.ndim == 1 and not ("float" in str(row.dtype) or "complex" in str(row.dtype)):
+        other, chosen = random.integers(len(row), size=len(row)), random.random(len(row)) < 0.1
+        return row[np.where(chosen, other, np.arange(len(row)))]
     if hasattr(row, "detach"):
         import torch
 

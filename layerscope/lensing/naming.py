@@ -14,11 +14,15 @@ SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 
 
 def token_names(tokenizer: Any) -> Callable[[int], str]:
-    """Return what gives a token's text, the space before it included; part of a character is its stored form."""
+    """Return what gives a token's text, the space before it included; part of a character is its stored form.
+
+    Without a tokenizer a token is named by its number.
+    """
 
     @cache
     def name(number: int) -> str:
-        stored = tokenizer.convert_ids_to_tokens(number) if number < len(tokenizer) else None
+        known = tokenizer is not None and number < len(tokenizer)
+        stored = tokenizer.convert_ids_to_tokens(number) if known else None
         if not isinstance(stored, str):  # rows of the head beyond the vocabulary
             return f"#{number}"
         text = decoded(tokenizer, [number])
@@ -35,7 +39,9 @@ def decoded(tokenizer: Any, ids: Sequence[int]) -> str:
 
 
 def following(tokenizer: Any, ids: Sequence[int], new: Sequence[int]) -> str:
-    """Return what new tokens add to the text of those before them."""
+    """Return what new tokens add to the text of those before them; without a tokenizer their numbers."""
+    if tokenizer is None:
+        return " ".join(f"#{number}" for number in new)
     before, whole = decoded(tokenizer, ids), decoded(tokenizer, [*ids, *new])
     return whole.removeprefix(before) if whole.startswith(before) else decoded(tokenizer, new)
 

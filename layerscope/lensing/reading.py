@@ -11,6 +11,7 @@ import pandas as pd
 
 from layerscope.errors import LayerscopeError
 from layerscope.runs.files import aside
+from layerscope.runs.folders import own_folder
 
 Kind = Literal["next", "masked", "itself", "tag", "class"]
 NOUNS: dict[Kind, str] = {
@@ -20,7 +21,8 @@ GRID = ("sample", "position", "token", "generated", "layer", "rank", "prediction
 SATURATION = (
     "sample", "position", "token", "generated", "counted", "layer", "prediction", "id", "probability", "truth",
 )  # fmt: skip
-FILE = "lens.json"
+FILE, WHAT = "lens.json", "reading of the lens"
+"""The file that a reading is known by in a folder, and what the folder then holds."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +88,11 @@ class Reading:
         return self._facts() | {name: json.loads(frame.to_json(orient="records")) for name, frame in frames.items()}
 
     def save(self, folder: str | Path) -> Path:
-        """Write `lens.json` and a CSV for each table into a folder and return it; what is there is replaced.
+        """Write `lens.json` and a CSV for each table into a folder and return it; a reading that is there is replaced.
 
-        Raises `LayerscopeError` where the folder cannot be written.
+        Raises `LayerscopeError` where the folder holds something else, or cannot be written.
         """
-        place = Path(folder).expanduser()
+        place = own_folder(folder, WHAT, FILE)
         try:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -84,7 +84,7 @@ class Subjects:
         """Return texts as ids, cut where the model has no room; of a prompt that is an error."""
         if _pairs(self.corpus):
             return encoded(self.corpus.samples, encoder)
-        texts = [self._with_mask(str(sample)) for sample in self.corpus.samples]
+        texts = [self._with_mask(s) if isinstance(s, str) else s for s in self.corpus.samples]
         room = positions(self.model.module)
         if not self._two_stacks:  # the last new token is not read
             room -= max(0, self.new - 1)
@@ -125,7 +125,7 @@ class Subjects:
         return text.replace(MASK, mask) if mask and self.kind == "itself" else text
 
     def _masks(self, sample: Ids) -> list[int]:
-        mask = self._tokenizer.mask_token_id
+        mask = getattr(self._tokenizer, "mask_token_id", None)
         return [position for position, token in enumerate(sample.ids) if token == mask]
 
     def _sample(self, i: int) -> Subject:

@@ -7,12 +7,13 @@ from layerscope.errors import LayerscopeError
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.corpus import count
 from layerscope.inputs.pairs import paired
-from layerscope.lensing.reading import Reading
+from layerscope.lensing.reading import FILE, WHAT, Reading
 from layerscope.lensing.subjects import Subjects
 from layerscope.lensing.tables import reading_of
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.capture import evaluating
 from layerscope.progress import Console, Silent, Teller
+from layerscope.runs.folders import own_folder
 
 PROBE_SAMPLES = 8
 
@@ -72,6 +73,8 @@ def lens(
 
     """
     _check(prompt, data, {"tokens": (tokens, 0), "top": (top, 1), "samples": (samples, 1)})
+    if out is not None:
+        own_folder(out, WHAT, FILE)
     teller: Teller = Console() if progress else Silent()
     loaded = load(model, LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle), processor)
     corpus = _corpus(prompt, data, text_column, label_column)

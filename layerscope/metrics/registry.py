@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from layerscope.errors import LayerscopeError, choices
-from layerscope.metrics.catalogue.labels import LABELS
+from layerscope.metrics.catalogue.labels import BESIDE, LABELS
 from layerscope.metrics.catalogue.lens import LENS
 from layerscope.metrics.catalogue.lens import TRAINED as OF_A_TRAINING
 from layerscope.metrics.catalogue.metric import Metric, Needs
@@ -19,7 +19,7 @@ __all__ = ["COUNTS", "METRICS", "SETS", "TRAINED", "Metric", "Needs", "about", "
 
 METRICS = {m.name: m for m in (*TOKENS, *POOLED, *VIEWS, *PAIRS, *LENS, *LABELS)}
 TRAINED = {m.name: m for m in OF_A_TRAINING}
-COUNTS = {m.name: m for m in IN_PASSING}
+COUNTS = {m.name: m for m in (*IN_PASSING, *BESIDE)}
 SETS = {
     "default": tuple(m.name for m in METRICS.values() if m.default),
     "seven": tuple(m.name for m in METRICS.values() if m.seven),

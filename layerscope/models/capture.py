@@ -43,7 +43,7 @@ def capture(
     norm = module.get_submodule(stack.norm) if stack.norm else None
     length = tokens_read(module, stack, inputs)
     calls = 0
-    layers = _Layers(visit, norm, length)
+    layers = _Layers(visit, norm, length, stack.turned)
     inside = _Inside(lambda layer, site, state: visit(layer, site, _own(state, length)), taps)
 
     def before(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
@@ -56,19 +56,21 @@ def capture(
                 raise _Enough
         inside.enter(calls + 1, state.shape)
 
-    def after(_: nn.Module, __: object, output: object) -> None:
+    def after(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
         nonlocal calls
         if layers.visited:
             return
         calls += 1
-        layers.show(calls, _state(output))
+        state = _state(output)
+        layers.show(calls, _state((*args, *kwargs.values())) + state if stack.added else state)
         if calls == last:
             raise _Enough
 
     blocks = {path: module.get_submodule(path) for path in dict.fromkeys(stack.blocks)}
     first = [*blocks.values()][: None if taps else 1]
     handles = [block.register_forward_pre_hook(before, with_kwargs=True) for block in first]
-    handles += [block.register_forward_hook(after) for block in blocks.values()]
+    ends = [module.get_submodule(path) for path in dict.fromkeys(stack.ends)]
+    handles += [end.register_forward_hook(after, with_kwargs=True) for end in ends]
     try:
         handles += inside.hooks(blocks, stack)
         forward(module.get_submodule(stack.entry), inputs)
@@ -83,12 +85,12 @@ def capture(
 class _Layers:
     """Visits the layers, raw and normed; `visited` while one is, when the model may run in the visit itself."""
 
-    def __init__(self, visit: Visit, norm: nn.Module | None, length: int | None) -> None:
-        self.visit, self.norm, self.length, self.visited = visit, norm, length, False
+    def __init__(self, visit: Visit, norm: nn.Module | None, length: int | None, turned: bool) -> None:
+        self.visit, self.norm, self.length, self.turned, self.visited = visit, norm, length, turned, False
 
     def show(self, layer: int, state: Tensor) -> None:
         self.visited = True
-        hidden = _own(state, self.length)
+        hidden = _own(state.transpose(0, 1) if self.turned else state, self.length)
         self.visit(layer, "raw", hidden)
         if self.norm is not None:
             self.visit(layer, "normed", self.norm(hidden))

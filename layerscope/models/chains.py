@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
-from torch import nn
+from torch import Tensor, nn
 
 from layerscope.models.forward import Inputs
-from layerscope.models.stages import Chain, stage_chains
+from layerscope.models.links import Broken, Chain, follows, linked
+from layerscope.models.siblings import LISTS, are_apart, check_siblings, check_whole, members
+from layerscope.models.stages import Calls, stage_chains
 from layerscope.models.trace import Call, is_norm, same
 
 
 def candidates(
-    entry: nn.Module, prefix: str, calls: list[Call], blocks: str | None
+    entry: nn.Module, prefix: str, calls: Calls, blocks: str | None, refused: list[str]
 ) -> Iterator[tuple[str, list[Chain]]]:
-    """Yield how blocks were looked for, and the chains found so, the surest way first; `blocks` is the user's word."""
+    """Yield how blocks were looked for, and the chains found so, the surest way first.
+
+    Args:
+        entry: the module that is called.
+        prefix: its path in the model, with a dot at its end.
+        calls: every call of the probe.
+        blocks: the path that the user names, if any.
+        refused: is filled with why calls that look like blocks are none.
+
+    """
     if blocks is not None:
-        inside = [c for c in calls if c.path == blocks or c.path.rpartition(".")[0] == blocks]
-        kept = [c for c in inside if c.keeps_shape]  # the user knows what stands between them
-        yield "given", [kept] if kept else []
+        found = _checked([_named(entry, prefix, calls, blocks)], calls, refused)
+        yield "given", found if check_siblings(entry, prefix, found, calls, refused) else []
         return
     declared = _declared(entry, prefix)
     chosen = {
@@ -26,14 +38,79 @@ def candidates(
         "checkpointing layers": [c for c in calls if _is_checkpointing(c.module)],
     }
     for how, selected in chosen.items():
-        yield how, stage_chains(selected, calls, _inside_stage)
-        yield how, _outermost(_chains(selected))
+        for groups in (stage_chains(selected, calls, _inside_stage), _outermost(_chains(selected, calls))):
+            found = _checked(groups, calls, refused)
+            yield how, found if check_siblings(entry, prefix, found, calls, refused) else []
     config = getattr(entry, "config", None)
     told = getattr(config, "num_hidden_layers", None)
-    like = _largest([chain for chain in _chains(calls, same_class=True) if len(chain) > 1])
-    yield "structure", [chain for chain in like if told in (None, len(chain))]
-    if config is None:
-        yield "structure", _largest([chain for chain in _chains(calls) if len(chain) > 1])
+    listed = {id(child) for module in entry.modules() if isinstance(module, LISTS) for child in module.children()}
+    for groups in _structures(entry, calls, listed, any_class=config is None):
+        for group in groups:
+            like_blocks = id(group[0].module) in listed or next(group[0].module.children(), None) is not None
+            for one in _checked([group], calls, refused if like_blocks else []):
+                if told not in (None, len(one.blocks)):
+                    continue
+                if check_whole(entry, prefix, [one], calls, refused):
+                    yield "structure", [one]
+                found = _alike(one, groups, calls)
+                if are_apart(entry, prefix, found) and check_whole(entry, prefix, found, calls, []):
+                    yield "structure", found
+
+
+def _alike(one: Chain, groups: Iterable[Calls], calls: Calls) -> list[Chain]:
+    """The chains of blocks of the same kinds as those of one, in the order in which they run."""
+    kinds = {type(call.module) for call in one.blocks}
+    like = (group for group in groups if {type(call.module) for call in group} == kinds)
+    found = {id(each.blocks[0]): each for group in like for each in _checked([group], calls, [])}
+    return sorted(found.values(), key=lambda each: calls.index(each.blocks[0]))
+
+
+def _checked(groups: Iterable[Calls], calls: Calls, refused: list[str]) -> list[Chain]:
+    """The groups of calls as chains of blocks; none where one of them is none."""
+    try:
+        return [linked(group, calls) for group in groups if group]
+    except Broken as why:
+        refused.append(str(why))
+        return []
+
+
+def _structures(entry: nn.Module, calls: Calls, listed: set[int], any_class: bool) -> Iterator[list[Calls]]:
+    """Yield what may be a stack by its looks: lists and like modules, then what a Sequential runs, then any row."""
+    sequential: list[Calls] = []
+    lists: list[Calls] = []
+    for module in entry.modules():
+        if isinstance(module, LISTS):
+            (sequential if isinstance(module, nn.Sequential) else lists).append(_trimmed(members(module, calls)))
+    in_row = {
+        id(child) for module in entry.modules() if isinstance(module, nn.Sequential) for child in module.children()
+    }
+    alike: dict[tuple[type, str], Calls] = defaultdict(list)
+    for call in calls:
+        if call.keeps_shape and not call.passes_on and id(call.module) not in in_row:
+            alike[type(call.module), call.path.rpartition(".")[0]].append(call)
+    yield _ranked([*lists, *alike.values(), *_chains(calls, calls, same_class=True)], listed)
+    if any_class:
+        yield _ranked(sequential, listed)
+        yield _ranked(_chains(calls, calls, same_parent=True), listed)
+
+
+def _ranked(groups: Iterable[Calls], listed: set[int]) -> list[Calls]:
+    """Groups of two calls or more, those with the most parameters first; on a tie lists, then the longer, the outer."""
+
+    def size(group: Calls) -> tuple[int, bool, int, int]:
+        weights = Chain(tuple(group), ()).parameters
+        return weights, all(id(c.module) in listed for c in group), len(group), -group[0].path.count(".")
+
+    return sorted((group for group in map(_trimmed, groups) if len(group) > 1), key=size, reverse=True)
+
+
+def _named(entry: nn.Module, prefix: str, calls: Calls, blocks: str) -> Calls:
+    """The calls of what the user names: of one module that runs several times, or else of the modules in it."""
+    own = _trimmed([call for call in calls if call.path == blocks and call.keeps_shape])
+    if not blocks.startswith(prefix) or len(own) > 1:
+        return own
+    inside = _trimmed(members(entry.get_submodule(blocks.removeprefix(prefix)), calls))
+    return own if own and len(inside) < 2 else inside
 
 
 def _declared(entry: nn.Module, prefix: str) -> set[str]:
@@ -49,16 +126,23 @@ def _declared(entry: nn.Module, prefix: str) -> set[str]:
     return paths
 
 
-def _inside_stage(calls: list[Call]) -> list[Chain]:
+def _inside_stage(calls: Calls) -> list[Calls]:
     """The blocks of one stage."""
-    marked = _outermost(_chains([c for c in calls if _is_checkpointing(c.module)]))
-    return marked or _largest([chain for chain in _chains(calls, same_class=True) if len(chain) > 1])
+    marked = _outermost(_chains([c for c in calls if _is_checkpointing(c.module)], calls))
+    return marked or _ranked(_chains(calls, calls, same_class=True), set())[:1]
 
 
 def has_every_token(call: Call, inputs: Inputs) -> bool:
     """Return whether a call gives a state for every token of a text: not an expert's, and not with channels first."""
     ids = inputs.named.get("input_ids")
-    return ids is None or (call.returned.ndim == 3 and call.returned.shape[1] >= ids.shape[1])
+    state = call.returned
+    return ids is None or (state.ndim == 3 and (state.shape[1] >= ids.shape[1] or is_turned(state, inputs)))
+
+
+def is_turned(state: Tensor, inputs: Inputs) -> bool:
+    """Return whether the state of a text has its tokens before its samples, [T, B, D]: XLNet's have."""
+    ids = inputs.named.get("input_ids")
+    return ids is not None and state.ndim == 3 and state.shape[1] == len(ids) < ids.shape[1] <= len(state)
 
 
 def _is_checkpointing(module: nn.Module) -> bool:
@@ -67,51 +151,48 @@ def _is_checkpointing(module: nn.Module) -> bool:
     return isinstance(module, GradientCheckpointingLayer)
 
 
-def _chains(calls: list[Call], same_class: bool = False) -> list[Chain]:
-    """Join calls into chains in which the output of each is the input of the next, of one width."""
-    chains: list[Chain] = []
-    for call in calls:
-        if not call.keeps_shape or same(call.given, call.returned):
-            continue  # dropout and identity pass a state on; they are no blocks
-        for chain in reversed(chains):
-            last = chain[-1]
+def _chains(selected: Calls, calls: Calls, *, same_class: bool = False, same_parent: bool = False) -> list[Calls]:
+    """Join calls into chains in which each reads what the one before it gives, of one width.
+
+    Between two that the model declares one module may stand; between others (`same_class`, `same_parent`) none.
+    """
+    chains: list[Calls] = []
+    for call in selected:
+        if not call.keeps_shape or call.passes_on:
+            continue
+        for joined in reversed(chains):
+            last = joined[-1]
             if same_class and type(last.module) is not type(call.module):
                 continue
-            if not call.path.startswith(last.path + ".") and same(last.returned, call.given):
-                chain.append(call)
+            if same_parent and last.path.rpartition(".")[0] != call.path.rpartition(".")[0]:
+                continue
+            exact = same(last.returned, call.given) and not call.path.startswith(last.path + ".")
+            if exact or (not same_class and not same_parent and follows(last, call, calls)):
+                joined.append(call)
                 break
         else:
             chains.append([call])
     return chains
 
 
-def _outermost(chains: list[Chain]) -> list[Chain]:
+def _outermost(groups: list[Calls]) -> list[Calls]:
     """Leave out chains that run inside a block of another chain."""
-    roots = [{c.path + "." for c in chain} for chain in chains]
+    roots = [tuple(call.path + "." for call in group) for group in groups]
     return [
-        chain
-        for i, chain in enumerate(chains)
-        if not any(chain[0].path.startswith(root) for j, other in enumerate(roots) if j != i for root in other)
+        group
+        for i, group in enumerate(groups)
+        if not group[0].path.startswith(tuple(chain.from_iterable(roots[:i] + roots[i + 1 :])))
     ]
 
 
-def _largest(chains: list[Chain]) -> list[Chain]:
-    """The chain with the most parameters, without a norm at its end; on a tie the longer, then the outer one."""
-
-    def size(chain: list[Call]) -> tuple[int, int, int]:
-        modules = {id(c.module): c.module for c in chain}
-        weights = sum(p.numel() for m in modules.values() for p in m.parameters())
-        return weights, len(chain), -chain[0].path.count(".")
-
-    chains = [_without_norms(chain) for chain in chains]
-    chains = [chain for chain in chains if len(chain) > 1]
-    return [max(chains, key=size)] if chains else []
-
-
-def _without_norms(chain: list[Call]) -> list[Call]:
-    start, stop = 0, len(chain)
-    while stop > start and is_norm(chain[stop - 1]):
-        stop -= 1
-    while start < stop and is_norm(chain[start]):
-        start += 1
-    return chain[start:stop]
+def _trimmed(group: Calls) -> Calls:
+    """Leave out norms before and after the blocks, where none stands between them, and what has no weights before."""
+    blocks = [i for i, call in enumerate(group) if next(call.module.parameters(), None) is not None]
+    inner = [i for i in blocks if not is_norm(group[i])]
+    if not inner:
+        return []
+    between = any(inner[0] < i < inner[-1] and i not in inner for i in blocks)
+    start, stop = (blocks[0], len(group)) if between else (inner[0], inner[-1] + 1)
+    while not between and stop < len(group) and stop not in blocks:  # an activation after the last one
+        stop += 1
+    return group[start:stop]

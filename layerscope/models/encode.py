@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.errors import LayerscopeError
+from layerscope.models.checks import clear_inputs
 from layerscope.models.forward import Inputs, accepts
 
 TOKENISED_AT_ONCE = 256
@@ -31,13 +32,17 @@ class Encoder(Protocol):
 
 @dataclass
 class TextEncoder:
-    """Texts (or windows of token ids) through a tokenizer, cut at `max_length` tokens."""
+    """Texts through a tokenizer, or token ids as they are, which need none; cut at `max_length` tokens.
+
+    `lack` says why there is no tokenizer, where there is none.
+    """
 
     tokenizer: Any
     module: nn.Module
     max_length: int
     prompt: str = ""
     part: str = "model"
+    lack: str = ""
     modality: str = "text"
     cut: int = field(default=0, init=False)
 
@@ -73,18 +78,53 @@ class TextEncoder:
     def _pad_id(self) -> int:
         """Return what fills a batch; a classifier on a decoder looks for its own pad id to find the last token."""
         own = getattr(getattr(self.module, "config", None), "pad_token_id", None)
-        found = own if isinstance(own, int) and own >= 0 else self.tokenizer.pad_token_id
+        found = own if isinstance(own, int) and own >= 0 else getattr(self.tokenizer, "pad_token_id", 0)
         return int(found or 0)
 
     def _tokenised(self, samples: Sequence[Any], **options: Any) -> list[list[int]]:
-        """Ids of texts through the tokenizer, and of windows as they are."""
+        """Ids of texts through the tokenizer, and of windows and rows of ids as they are."""
         if all(hasattr(sample, "ids") for sample in samples):
             return [list(sample.ids[: self.max_length]) for sample in samples]
+        if all(is_ids(sample) for sample in samples):
+            return [self._checked(sample)[: options.get("max_length")] for sample in samples]
+        if self.tokenizer is None:
+            raise LayerscopeError(self.lack)
         texts = [self.prompt + sample for sample in samples]
-        encoded: list[list[int]] = self.tokenizer(
-            texts, return_attention_mask=False, return_token_type_ids=False, **options
-        )["input_ids"]
+        with clear_inputs(self.tokenizer):
+            encoded: list[list[int]] = self.tokenizer(
+                texts, return_attention_mask=False, return_token_type_ids=False, **options
+            )["input_ids"]
         return encoded
+
+    def _checked(self, sample: Any) -> list[int]:
+        rows = vocabulary(self.module)
+        ids: list[int] = sample.tolist()
+        odd = next((i for i in ids if not 0 <= i < rows), None)
+        if odd is not None:
+            raise LayerscopeError(f"token id {odd} is not in the vocabulary of this model: it has ids 0..{rows - 1}")
+        return ids
+
+
+def is_ids(sample: Any) -> bool:
+    """Return whether a sample is a row of whole numbers, numpy's or torch's."""
+    if getattr(sample, "ndim", None) != 1:
+        return False
+    whole = sample.dtype.kind in "iu" if hasattr(sample.dtype, "kind") else not sample.is_floating_point()
+    return bool(whole and "bool" not in str(sample.dtype))
+
+
+def read_as(modality: str, sample: Any, module: nn.Module) -> str:
+    """Return the modality of a corpus to this model: "ids" for rows of whole numbers where it embeds what it reads."""
+    embeds = any(isinstance(child, nn.Embedding) for child in module.modules())
+    reads = modality_of(module) == "text" or (modality_of(module) == "tensor" and embeds)
+    return "ids" if modality == "tensor" and is_ids(sample) and reads else modality
+
+
+def vocabulary(module: nn.Module) -> int:
+    """Return the number of token ids that a model embeds."""
+    own = getattr(module, "get_input_embeddings", lambda: None)()
+    first = own or next((child for child in module.modules() if isinstance(child, nn.Embedding)), None)
+    return int(getattr(first, "num_embeddings", 1 << 31))
 
 
 def padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
@@ -112,11 +152,14 @@ class ImageEncoder:
         """Return pixel values [B, C, H, W]."""
         images = list(samples)
         grey = getattr(self._config(), "num_channels", 3) == 1
-        pixels = (
-            self.processor([_grey(image) if grey else image for image in images], return_tensors="pt")["pixel_values"]
-            if self.processor is not None
-            else torch.stack([self._plain(image) for image in images])
-        )
+        with clear_inputs(self.processor):
+            pixels = (
+                self.processor([_grey(image) if grey else image for image in images], return_tensors="pt")[
+                    "pixel_values"
+                ]
+                if self.processor is not None
+                else torch.stack([self._plain(image) for image in images])
+            )
         return Inputs({"pixel_values": pixels} | self._order(len(images)))
 
     def _config(self) -> Any:
@@ -186,14 +229,15 @@ class AudioEncoder:
         """Return the features the model reads, with the mask of the real ones."""
         waves = [self._wave(sample) for sample in samples]
         fixed = self.max_length
-        out = self.extractor(
-            waves,
-            sampling_rate=self.extractor.sampling_rate,
-            padding="max_length" if fixed else True,
-            truncation=True if fixed else None,
-            return_attention_mask=True,
-            return_tensors="pt",
-        )
+        with clear_inputs(self.extractor):
+            out = self.extractor(
+                waves,
+                sampling_rate=self.extractor.sampling_rate,
+                padding="max_length" if fixed else True,
+                truncation=True if fixed else None,
+                return_attention_mask=True,
+                return_tensors="pt",
+            )
         named = {k: v for k, v in out.items() if isinstance(v, Tensor)}
         if accepts(self.module, "decoder_input_ids"):
             start = getattr(self.module.config, "decoder_start_token_id", None) or 0
@@ -218,6 +262,7 @@ class TensorEncoder:
         return Inputs({}, rows.to(self.dtype) if rows.is_floating_point() else rows)
 
 
+NO_TOKENIZER = "a text model as an object needs processor=: its tokenizer or feature extractor"
 PLURAL = {"text": "texts", "image": "images", "audio": "sounds", "tensor": "arrays"}
 READS = {"input_ids": "text", "pixel_values": "image", "input_features": "audio", "input_values": "audio"}
 
@@ -238,9 +283,13 @@ def modalities_of(module: nn.Module) -> list[str]:
     return [main, *sorted(towers - {main})]
 
 
-def encoder_for(modality: str, processor: Any, module: nn.Module, *, max_length: int | None, prompt: str) -> Encoder:
-    """Return the encoder for a corpus of this modality, or say what is missing."""
+def encoder_for(
+    modality: str, processor: Any, module: nn.Module, *, max_length: int | None, prompt: str, lack: str = ""
+) -> Encoder:
+    """Return the encoder for a corpus of this modality ("ids": of token ids), or say what is missing."""
     kind = modality_of(module)
+    if modality == "ids":
+        return TextEncoder(processor, module, _max_length(processor, module, max_length), lack=lack or NO_TOKENIZER)
     a_plain_module_with_a_processor = kind == "tensor" and processor is not None
     if modality not in modalities_of(module) and not a_plain_module_with_a_processor:
         reads, given = PLURAL.get(kind, kind), PLURAL.get(modality, modality)
@@ -250,12 +299,15 @@ def encoder_for(modality: str, processor: Any, module: nn.Module, *, max_length:
         return TensorEncoder(parameter.dtype if parameter is not None else torch.float32)
     if modality == "image":
         return ImageEncoder(processor, module)
-    if processor is None:
-        raise LayerscopeError(f"a {modality} model as an object needs processor=: its tokenizer or feature extractor")
+    if processor is None and (modality == "audio" or not lack):
+        lack = NO_TOKENIZER.replace("text", modality)
+    if modality == "audio" and processor is None:
+        raise LayerscopeError(lack)
     if modality == "audio":
         return AudioEncoder(processor, module)
-    encoder = TextEncoder(processor, module, _max_length(processor, module, max_length), prompt)
-    _check_room(encoder)
+    encoder = TextEncoder(processor, module, _max_length(processor, module, max_length), prompt, lack=lack)
+    if processor is not None:
+        _check_room(encoder)
     return encoder
 
 
@@ -288,7 +340,8 @@ def positions(module: nn.Module) -> float:
     RoBERTa and its kin leave the first rows of their table empty.
     """
     config = getattr(module, "config", None)
-    rows = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or math.inf
+    known = (getattr(config, name, None) for name in ("max_position_embeddings", "n_positions"))
+    rows = next((rows for rows in known if rows and rows > 0), math.inf)  # XLNet says -1 of no limit
     tables = (m for m in module.modules() if isinstance(m, nn.Embedding) and m.num_embeddings == rows)
     return float(rows) - max((table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0)
 

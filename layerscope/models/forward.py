@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from layerscope.errors import LayerscopeError
 
 FAILURES = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 """What a forward may raise where a model, or a part of it, is not run the way that it was written for."""
@@ -54,7 +56,19 @@ def forward(module: nn.Module, inputs: Inputs, **extra: object) -> object:
     named = {k: fitted(module, v) for k, v in {**inputs.named, **extra}.items() if accepts(module, k)}
     if accepts(module, "use_cache"):
         named["use_cache"] = False
-    return module(**named)
+    ids = inputs.named.get("input_ids")
+    if ids is not None and not hasattr(module, "main_input_name") and "input_ids" not in named:
+        return module(ids, **named)  # a plain module, whatever it calls them
+    try:
+        return module(**named)
+    except IndexError as error:
+        if ids is None or "out of range in self" not in str(error):
+            raise
+        rows = sorted({each.num_embeddings for each in module.modules() if isinstance(each, nn.Embedding)})
+        raise LayerscopeError(
+            f"token id {int(ids.max())} or position {ids.shape[1]} is beyond an embedding table of the model (of "
+            f"{' or '.join(map(str, rows))} rows): give the model's own tokenizer, or a lower --max-length"
+        ) from error
 
 
 def fitted(module: nn.Module, value: Any) -> Any:
@@ -81,3 +95,12 @@ def hidden_of(value: object) -> Tensor | None:
     if isinstance(value, (tuple, list)):
         return next((v for v in map(hidden_of, value) if v is not None), None)
     return None
+
+
+def tensors_in(output: object) -> Iterator[Tensor]:
+    """Yield every tensor among a module's arguments or results."""
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, (Mapping, tuple, list)):
+        for value in output.values() if isinstance(output, Mapping) else output:
+            yield from tensors_in(value)

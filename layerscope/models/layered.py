@@ -10,19 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.errors import LayerscopeError
-from layerscope.inputs.pairs import Ids
 from layerscope.models.capture import Visit, capture, evaluating
-from layerscope.models.encode import Encoder, TextEncoder, encoder_for
+from layerscope.models.encode import Encoder, TextEncoder, encoder_for, read_as
 from layerscope.models.forward import Inputs
 from layerscope.models.frames import frame_mask
 from layerscope.models.lens import Lens, find_lens, token_read
 from layerscope.models.load import Loaded
 from layerscope.models.pooling import Vectors, parse
-from layerscope.models.probe import beginning, beginnings, probe_sample
+from layerscope.models.probe import beginning, beginnings, mate, probe_sample
 from layerscope.models.projection import Projection, find_projection
-from layerscope.models.stack import Stack, check_norm, choose, find_stacks, module_at
+from layerscope.models.stack import Stack, check_norm, choose, find_stacks, is_decoder, module_at
 from layerscope.models.sublayers.find import find_sublayers
 from layerscope.models.sublayers.place import Sublayers
+from layerscope.models.weights import input_device, is_quantised
 
 ROUNDING = {2: 4e-3, 4: 1e-5, 8: 1e-5}
 """Bytes of a number to the share of a state that rounding may change: some of its last places."""
@@ -91,6 +91,13 @@ class LayeredModel:
         """Run one batch on the model's device and visit every layer, and the sub-layers that were asked for."""
         capture(self.module, self.stack, inputs, visit, until, self.sublayers.taps)
 
+    def joins(self, length: int, longest: int) -> bool:
+        """Return whether a sample of this length may be padded to the longest of its batch without a change of states.
+
+        The one rule by which batches are built: `profile`, `evaluate`, `train` and `exits` all ask here.
+        """
+        return self.padding or length == longest
+
     def mask(self, inputs: Inputs, tokens: Tensor) -> Tensor | None:
         """Return which states of a batch are real, at the rate of the states."""
         return None if tokens.ndim == 2 else frame_mask(inputs.mask, tokens.shape[1], self.module)
@@ -111,14 +118,16 @@ def find_layers(
     With `sublayers` the model's runs visit what comes inside its blocks too; one in which nothing is found is refused.
     """
     module = loaded.module
+    modality = read_as(modality, samples[0], module)
     encoder = encoder_for(
         modality,
-        loaded.processor_for(modality),
+        loaded.processor_for("text" if modality == "ids" else modality),
         module,
         max_length=max_length or loaded.max_length,
         prompt=prompt or loaded.prompt,
+        lack=loaded.lack,
     )
-    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    device = input_device(module)
     with evaluating(module):
         long = probe_sample(encoder, samples)
         short = beginning(long, 0.5)
@@ -167,9 +176,14 @@ def _find_stack(module: nn.Module, inputs: Inputs, override: Override) -> tuple[
 
 def _states(model: LayeredModel, samples: list[Any]) -> dict[str, Tensor]:
     """All states of a small batch, by site and layer."""
+    return _visited(model, model.encoder.batch(samples))
+
+
+def _visited(model: LayeredModel, inputs: Inputs) -> dict[str, Tensor]:
     states: dict[str, Tensor] = {}
-    inputs = model.encoder.batch(samples).to(model.device)
-    model.run(inputs, lambda layer, site, tokens: states.__setitem__(f"{site}.{layer}", tokens.clone()))
+    model.run(
+        inputs.to(model.device), lambda layer, site, tokens: states.__setitem__(f"{site}.{layer}", tokens.clone())
+    )
     return states
 
 
@@ -200,17 +214,30 @@ def _causal(model: LayeredModel, sample: Any) -> bool:
 
     Experts round a token by how many others they are given, so that no exact equality can be asked for.
     """
-    ids: tuple[int, ...] = getattr(sample, "ids", ())
-    if len(ids) < 2:
+    inputs = model.encoder.batch([sample])
+    decodes = is_decoder(model.module, model.stack)
+    name = "decoder_input_ids" if decodes else "input_ids"
+    ids = inputs.named.get(name)
+    if decodes and ids is not None and ids.shape[1] < 2:  # of a sound: its decoder reads the token that starts a text
+        inputs = replace(inputs, named={**inputs.named, name: torch.arange(4)[None]})
+        ids = inputs.named[name]
+    if ids is None or ids.shape[1] < 2:
         return False
-    middle = len(ids) // 2
-    other = next(i for i in ids if i != ids[middle]) if len(set(ids)) > 1 else max(0, ids[middle] - 1)
-    one, two = _states(model, [sample]), _states(model, [Ids((*ids[:middle], other, *ids[middle + 1 :]))])
+    middle, changed = ids.shape[1] // 2, ids.clone()
+    others = ids[ids != ids[0, middle]]
+    changed[0, middle] = others[0] if len(others) else (ids[0, middle] - 1).clamp_min(0)
+    one, two = _visited(model, inputs), _visited(model, replace(inputs, named={**inputs.named, name: changed}))
     for key, states in one.items():
         before, after = states[:, :middle].float(), two[key][:, :middle].float()
         if bool(((before - after).norm(dim=-1) > ROUNDING[states.dtype.itemsize] * before.norm(dim=-1)).any()):
-            return False
+            return is_quantised(model.module) and _declares_causal(model)
     return True
+
+
+def _declares_causal(model: LayeredModel) -> bool:
+    """Whether attention is causal by its own word: activations quantised by a common range blur what was seen."""
+    block = model.module.get_submodule(model.stack.blocks[0])
+    return any(getattr(child, "is_causal", False) is True for child in block.modules())
 
 
 def _pooling(model: LayeredModel, inputs: Inputs, last: Tensor) -> tuple[str, ...]:
@@ -233,10 +260,10 @@ def _token_projected(model: LayeredModel, projection: Projection, samples: Seque
 
 
 def _batching(model: LayeredModel, short: Any, long: Any, alone: dict[str, Tensor]) -> LayeredModel:
-    """Test whether repeating a sample or padding it changes its states, and note what follows."""
+    """Test whether another sample beside it, or padding, changes a sample's states, and note what follows."""
     notes = list(model.notes)
-    repeated = {key: states[:1] for key, states in _states(model, [long, long]).items()}
-    batching = _agree(alone, repeated)
+    together = {key: states[:1] for key, states in _states(model, [long, mate(long)]).items()}
+    batching = _agree(alone, together)
     padding = True
     if not batching:
         notes.append("batch-mates change this model's states: every sample is run alone")
@@ -280,7 +307,7 @@ def vectors_for(model: LayeredModel, asked: str, pairs: bool = True) -> Vectors:
         return Vectors(poolings)
     if model.lens is not None and model.lens.kind == "pooled":
         return Vectors(poolings, tuple(name for name in model.pooling if name not in poolings))
-    return Vectors(poolings, ("position",) if model.causal else ())
+    return Vectors(poolings, ("position",) if model.causal and isinstance(model.encoder, TextEncoder) else ())
 
 
 def _poolings(model: LayeredModel, asked: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from layerscope.models.forward import FAILURES, Inputs, accepts, forward, hidden_of
+from layerscope.models.forward import FAILURES, Inputs, forward, hidden_of
 from layerscope.models.stack import Stack
 from layerscope.models.trace import same
 
@@ -77,16 +77,26 @@ def logits_of(output: object) -> Tensor | None:
 def bypassed(module: nn.Module, stack: Stack, state: Tensor, short: bool = False) -> Iterator[None]:
     """Within, no block computes: each hands its input on, and the last one gives `state`; if `short`, there is one."""
     calls, last = 0, 1 if short else stack.depth
+    state = state.transpose(0, 1) if stack.turned else state
 
-    def skip(*args: object, **kwargs: object) -> object:
-        nonlocal calls
-        calls += 1
-        hidden = state if calls == last else hidden_of((*args, *kwargs.values()))
-        return (hidden, *[None] * (stack.outputs - 1)) if stack.outputs else hidden
+    def instead(path: str) -> Callable[..., object]:
+        def skip(*args: object, **kwargs: object) -> object:
+            nonlocal calls
+            calls += path in stack.ends
+            hidden = hidden_of((*args, *kwargs.values()))
+            if stack.added and hidden is not None:  # what the model adds to it
+                hidden = state - hidden if calls == last else torch.zeros_like(hidden)
+            elif calls == last and path in stack.ends:
+                hidden = state
+            return (hidden, *[None] * (stack.outputs - 1)) if stack.outputs and path in stack.blocks else hidden
+
+        return skip
 
     paths = list(dict.fromkeys(stack.blocks))[: last if short else None]
+    paths += [path for path in dict.fromkeys(stack.ends) if path not in stack.blocks]
     blocks = [module.get_submodule(path) for path in paths]
-    with replaced({block: skip for block in blocks}), _only(module, stack, blocks[0]) if short else nullcontext():
+    skips = {block: instead(path) for path, block in zip(paths, blocks, strict=True)}
+    with replaced(skips), _only(module, stack, blocks[0]) if short else nullcontext():
         yield
 
 
@@ -123,7 +133,7 @@ def _is_list_of_blocks(module: nn.Module, stack: Stack) -> bool:
     place, _, _ = stack.blocks[0].rpartition(".")
     entries = module.get_submodule(place)
     paths = tuple(f"{place}.{name}" for name, _ in entries.named_children())
-    return bool(place) and isinstance(entries, nn.ModuleList) and paths == stack.blocks
+    return bool(place) and isinstance(entries, nn.ModuleList) and paths == stack.blocks == stack.ends
 
 
 def _packed(inputs: Inputs, n: int, states: Tensor) -> Inputs:
@@ -182,7 +192,7 @@ def find_lens(
         return None, "the model's head gives NaN or infinity: no lens"
     kind: Literal["tokens", "pooled"] = "tokens" if own.ndim == 3 else "pooled"
     lens = Lens(module, stack, kind, own.shape[-1], causal)
-    if kind == "tokens" and (own.shape[:2] != last.shape[:2] or not accepts(module, "input_ids")):
+    if kind == "tokens" and (own.shape[:2] != last.shape[:2] or "input_ids" not in inputs.named):
         return None, OTHER_PART
     try:
         if kind == "pooled":

@@ -15,6 +15,7 @@ from torch import nn
 
 from layerscope.errors import LayerscopeError, choices
 from layerscope.models.checks import check_folder, check_name, clear_errors
+from layerscope.models.encode import modality_of
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
 from layerscope.models.mean_head import as_told
 from layerscope.models.processor import load_processor
@@ -34,6 +35,7 @@ class Loaded:
     max_length: int | None = None
     prompt: str = ""
     notes: list[str] = field(default_factory=list)
+    lack: str = ""  # why a text model has no tokenizer, where it has none
     served: Any = None  # the SentenceTransformer around the module, where there is one
 
     def processor_for(self, modality: str) -> Any:
@@ -45,13 +47,14 @@ class Loaded:
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How weights are fetched, placed and trusted."""
+    """How weights are fetched, placed and trusted; with `as_stored` the dtype `auto` is the checkpoint's everywhere."""
 
     revision: str | None = None
     dtype: str = "auto"
     device: str = "auto"
     trust_remote_code: bool = False
     allow_pickle: bool = False
+    as_stored: bool = False
 
     def place(self) -> torch.device:
         """Return the device, or say that it is not there."""
@@ -70,7 +73,7 @@ class LoadOptions:
         if self.dtype not in DTYPES:
             raise LayerscopeError(f"dtype {self.dtype!r} does not exist{choices(self.dtype, DTYPES)}")
         if self.dtype == "auto":
-            return torch.float32 if self.place().type == "cpu" else "auto"
+            return torch.float32 if self.place().type == "cpu" and not self.as_stored else "auto"
         dtype: torch.dtype = getattr(torch, self.dtype)
         return dtype
 
@@ -82,9 +85,17 @@ def own_device() -> torch.device:
 
 
 def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
-    """Load a hub name, a local folder, a PEFT adapter folder, or take a loaded model as it is."""
+    """Load a hub name, a local folder or a PEFT adapter folder, or take a model as it is; so with its processor."""
     options.place()
     options.torch_dtype()
+    if isinstance(processor, (str, Path)):
+        loaded = _loaded(eager(model), options, processor)
+        loaded.processor = load_processor(str(processor), loaded.module, {})
+        return loaded
+    return _loaded(eager(model), options, processor)
+
+
+def _loaded(model: Any, options: LoadOptions, processor: Any) -> Loaded:
     if isinstance(model, (str, Path)):
         with without_bars():
             return _from_source(str(model), options, processor)
@@ -96,6 +107,11 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
         return _from_peft(model, processor)
     name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
     return Loaded(model, processor, Path(name).name)
+
+
+def eager(model: Any) -> Any:
+    """Return the model inside one that `torch.compile` gave: layers are read by hooks, and compiled code has none."""
+    return vars(model)["_modules"]["_orig_mod"] if "_orig_mod" in getattr(model, "_modules", {}) else model
 
 
 def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
@@ -115,26 +131,32 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
         go_offline_without_hub()
     if looks_local and (folder / "adapter_config.json").is_file():
         return _load_adapter(folder, options, processor)
-    if _has_file(source, "modules.json", options):
+    if _file(source, "modules.json", options) is not None:
         return _load_sentence_transformer(source, options)
     return _load_transformers(source, options, processor)
 
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """Keep transformers' own progress bars off the screen: a library that is asked to be silent is."""
+    """Keep transformers' own progress bars and tables of weights off the screen: what matters of them is a note."""
+    from logging import ERROR
+
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    shown, reports = logging.is_progress_bar_enabled(), logging.get_logger("transformers.modeling_utils")
     logging.disable_progress_bar()
+    level = reports.level
+    reports.setLevel(ERROR)
     try:
         yield
     finally:
+        reports.setLevel(level)
         if shown:
             logging.enable_progress_bar()
 
 
-def _has_file(source: str, name: str, options: LoadOptions) -> bool:
+def _file(source: str, name: str, options: LoadOptions) -> Path | None:
+    """Return a file of a model on this machine, None where it has none."""
     from transformers.utils import cached_file
 
     try:
@@ -146,8 +168,8 @@ def _has_file(source: str, name: str, options: LoadOptions) -> bool:
             _raise_exceptions_for_connection_errors=False,
         )
     except (OSError, ValueError):
-        return False
-    return found is not None
+        return None
+    return None if found is None else Path(found)
 
 
 def _device_map(options: LoadOptions) -> dict[str, Any]:
@@ -169,7 +191,7 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
             **_device_map(options),
             **({"revision": options.revision} if not options.trust_remote_code else trust),
         )
-    loaded = Loaded(as_told(module), processor, Path(source).name, _commit(config) or options.revision)
+    loaded = Loaded(as_told(module), processor, Path(source).name, _commit(source, options) or options.revision)
     if options.device != "map":
         module.to(options.place())
     missing = sorted(info["missing_keys"])
@@ -180,8 +202,18 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
         loaded.notes.append(f"the checkpoint has no weights for its head ({missing[0]}): the head is left out")
         loaded.module = getattr(module, base, module)
     if processor is None:
-        loaded.processor = load_processor(source, module, trust)
+        loaded.processor, loaded.lack = _processor(source, module, trust)
     return loaded
+
+
+def _processor(source: str, module: nn.Module, trust: dict[str, Any]) -> tuple[Any, str]:
+    """Return the processor, or for a text model, which reads token ids without, the line on its absence."""
+    try:
+        return load_processor(source, module, trust), ""
+    except LayerscopeError as error:
+        if modality_of(module) != "text":
+            raise
+        return None, f"{error}, or give token ids as data"
 
 
 def _class_of(config: Any, options: LoadOptions) -> Any:
@@ -215,12 +247,13 @@ def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
             local_files_only=Path(source).exists(),
             model_kwargs={"dtype": dtype, "use_safetensors": None if options.allow_pickle else True},
         )
-    return _from_sentence_transformer(model, Path(source).name)
+    return replace(_from_sentence_transformer(model, Path(source).name), revision=_commit(source, options))
 
 
 def _from_sentence_transformer(model: Any, name: str) -> Loaded:
     transformer = model[0]
     module = getattr(transformer, "auto_model", None) or getattr(transformer, "model", None)
+    module = eager(module)
     if module is None:
         raise LayerscopeError(
             f"{name!r} holds no transformer ({type(transformer).__name__}): it has no layers to look at"
@@ -238,7 +271,6 @@ def _from_sentence_transformer(model: Any, name: str) -> Loaded:
     card = getattr(module.config, "_name_or_path", "")
     if name == type(model).__name__ and card:
         loaded.name = Path(card).name
-    loaded.revision = _commit(module.config)
     if loaded.pooling is None:
         loaded.notes.append("the model's own pooling is not one of mean, cls, last: mean is used")
     return loaded
@@ -259,7 +291,7 @@ def _load_adapter(folder: Path, options: LoadOptions, processor: Any) -> Loaded:
         from peft import PeftModel
     except ImportError:
         raise LayerscopeError(f'{str(folder)!r} is a PEFT adapter: pip install "layerscope[peft]"') from None
-    base = json.loads((folder / "adapter_config.json").read_text()).get("base_model_name_or_path")
+    base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")).get("base_model_name_or_path")
     if not base:
         raise LayerscopeError(f"{str(folder)!r}: its adapter_config.json names no base model")
     loaded = _from_source(base, replace(options, revision=None), processor)
@@ -286,5 +318,7 @@ def _adapted(model: Any) -> nn.Module:
     return module
 
 
-def _commit(config: Any) -> str | None:
-    return getattr(config, "_commit_hash", None)
+def _commit(source: str, options: LoadOptions) -> str | None:
+    """Return the commit of a hub model: the name of the folder that the hub's client keeps its files in."""
+    config = _file(source, "config.json", options)
+    return config.parent.name if config is not None and config.parent.parent.name == "snapshots" else None

@@ -3,19 +3,27 @@
 transformers has none for BERT and its kin, but a linear head commutes with the mean: the mean of a token classifier's
 logits is what its head gives on the mean of the tokens. So the checkpoint is that of the token classifier, with
 `head_pooling` "mean" in its config; in memory the model pools before its head, and each sample has one row of logits.
+
+Read as transformers' own sequence classifier it would answer at random, through a pooler that was never trained. So it
+refuses: its config names a pipeline for text classification, kept beside the weights, and an empty weight stands where
+the sequence classifier expects one of its own.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import shutil
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 KEY, MEAN = "head_pooling", "mean"
+PIPELINE = Path(__file__).with_name("mean_pipeline.py")
+TASKS = ("text-classification", "sentiment-analysis")
 
 
 def is_mean_head(config: Any) -> bool:
@@ -31,6 +39,8 @@ def mean_headed(module: Any) -> Any:
     kind: Any = type(module)
     if standard_class(kind) is kind:
         setattr(module.config, KEY, MEAN)
+        own = {"impl": f"{PIPELINE.stem}.MeanTextClassification", "pt": ["AutoModelForTokenClassification"]}
+        module.config.custom_pipelines = dict.fromkeys(TASKS, own)
         module.__class__ = _pooled(kind)
     return module
 
@@ -79,15 +89,41 @@ def _pooled(base: Any) -> type:
         loss = None if labels is None else cross_entropy(output.logits, labels, items)
         return SequenceClassifierOutput(loss, output.logits, output.hidden_states, output.attentions)
 
-    names = {"forward": forward, "_standard": base, "__module__": base.__module__, "__qualname__": base.__qualname__}
-    return type(base.__name__, (base,), names)
+    @functools.wraps(base.save_pretrained)
+    def save_pretrained(self: Any, save_directory: Any, *args: Any, **named: Any) -> Any:
+        key = seal_of(self.config)
+        if key is not None:
+            named["state_dict"] = {**(named.get("state_dict") or self.state_dict()), key: torch.zeros(0)}
+        base.save_pretrained(self, save_directory, *args, **named)
+        shutil.copyfile(PIPELINE, Path(save_directory) / PIPELINE.name)
+
+    names = {"forward": forward, "save_pretrained": save_pretrained, "_standard": base}
+    return type(base.__name__, (base,), names | {"__module__": base.__module__, "__qualname__": base.__qualname__})
+
+
+def seal_of(config: Any) -> str | None:
+    """Return the weight of the sequence classifier that a token classifier lacks, outside the encoder if there is one.
+
+    Kept empty in a checkpoint, it stops the sequence classifier from loading it. None where there is no such weight.
+    """
+    from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as SEQUENCES
+    from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING as TOKENS
+
+    kind = SEQUENCES.get(type(config), None)
+    if kind is None:
+        return None
+    with torch.device("meta"):
+        own, others = (set(made(config).state_dict()) for made in (kind, TOKENS[type(config)]))
+    inner = f"{kind.base_model_prefix}."
+    return min(own - others, key=lambda name: (name.startswith(inner), name), default=None)
 
 
 def mean(states: Tensor, mask: Tensor | None) -> Tensor:
     """Return the mean [R, D] of real tokens of states [R, T, D]; the mask's rows [B, T] repeat where R is E·B."""
     if mask is None:
         return states.mean(1)
-    rows = mask.repeat(len(states) // len(mask), 1).unsqueeze(-1).to(states.dtype)
+    # sizes by shape: len() would freeze the batch in an ONNX export
+    rows = mask.repeat(states.shape[0] // mask.shape[0], 1).unsqueeze(-1).to(states.dtype)
     return (states * rows).sum(1) / rows.sum(1).clamp_min(1)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from layerscope.errors import LayerscopeError
 from layerscope.inputs.pairs import Ids
 from layerscope.models.encode import Encoder, TextEncoder
@@ -33,6 +35,16 @@ def beginning(sample: Any, share: float) -> Any:
         return Ids(sample.ids[: max(1, int(share * len(sample.ids)))])
     wave = getattr(sample, "samples", None)
     return sample if wave is None else replace(sample, samples=wave[: max(1, int(share * len(wave)))])
+
+
+def mate(sample: Any) -> Any:
+    """Return another sample of the same size: the first backwards, or upside down."""
+    if isinstance(sample, Ids):
+        return Ids(sample.ids[::-1])
+    if hasattr(sample, "rotate"):
+        return sample.rotate(180)
+    wave = getattr(sample, "samples", None)
+    return torch.as_tensor(sample).flip(-1) if wave is None else replace(sample, samples=wave[::-1].copy())
 
 
 def beginnings(encoder: Encoder, samples: Sequence[Any]) -> Sequence[Any]:

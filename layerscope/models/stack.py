@@ -10,8 +10,10 @@ from torch import nn
 
 from layerscope.errors import LayerscopeError, choices, near
 from layerscope.inputs.corpus import count
-from layerscope.models.chains import candidates, has_every_token
+from layerscope.models.chains import candidates, has_every_token, is_turned
 from layerscope.models.forward import Inputs, forward, is_out_of_memory
+from layerscope.models.links import Chain
+from layerscope.models.siblings import LISTS
 from layerscope.models.stages import differ_in_width
 from layerscope.models.trace import Call, is_norm, same, trace
 
@@ -34,6 +36,31 @@ class Stack:
     width: int
     found_by: str
     outputs: int  # how many values a block returns; 0 for a bare tensor
+    ends: tuple[str, ...] = ()
+    """The modules that give the layers: the blocks, or what reads a block's output before the next one does."""
+    added: bool = False
+    """Whether the model adds a block's output to its input: their sum is the layer."""
+
+    turned: bool = False
+    """Whether the blocks read and give tokens before samples, [T, B, D]."""
+
+    @property
+    def between(self) -> tuple[str, ...]:
+        """The modules that give a layer and are no block."""
+        return tuple(dict.fromkeys(path for path in self.ends if path not in self.blocks))
+
+    def check_plain(self, what: str) -> None:
+        """Raise where a layer is not what its block gives, which `what` needs."""
+        if self.added:
+            raise LayerscopeError(
+                f"{what} need blocks that give the layers: this model adds what {self.blocks[0]} gives by itself"
+            )
+        if self.turned:
+            raise LayerscopeError(f"{what} need blocks that read states [B, T, D]: those of this model read [T, B, D]")
+        if self.between:
+            raise LayerscopeError(
+                f"{what} need blocks that give the layers: this model runs {self.between[0]} after one"
+            )
 
     @property
     def depth(self) -> int:
@@ -68,18 +95,17 @@ def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) ->
     else the largest run of like modules; always confirmed by calls: the output of one is the input of the next.
     """
     found: list[tuple[Stack, list[Call]]] = []
+    refused: list[str] = []
+    seen: list[Call] = []
     for prefix, entry in _entries(module, inputs):
         calls = [call for call in trace(entry, prefix, inputs) if has_every_token(call, inputs)]
-        for how, chains in candidates(entry, prefix, calls, blocks):
+        seen += calls
+        for how, chains in candidates(entry, prefix, calls, blocks, refused):
             if chains:
-                found += [(_stack(chain, prefix.rstrip("."), how), calls) for chain in chains]
+                found += [(_stack(chain, prefix.rstrip("."), how, inputs), calls) for chain in chains]
                 break
     if not found:
-        where = f"under {blocks!r}" if blocks else "in this model"
-        raise LayerscopeError(
-            f"no stack of blocks was found {where}: name the module that holds them with --blocks PATH, such as "
-            f"{_likely(module)}"
-        )
+        raise LayerscopeError(_none_found(module, blocks, refused, seen))
     return _with_parts_and_norms(found)
 
 
@@ -124,7 +150,7 @@ def module_at(module: nn.Module, path: str, option: str) -> nn.Module:
         return module.get_submodule(path)
     except AttributeError:
         known = [name for name, _ in module.named_modules() if name] + (["none"] if option == "--norm" else [])
-        mend = near(path, known) or f": name one of its modules, such as {_likely(module)}"
+        mend = near(path, known) or f": name one of its modules{_such_as(module)}"
         raise LayerscopeError(f"{option} {path!r} does not exist in this model{mend}") from None
 
 
@@ -177,9 +203,24 @@ def _runs(module: nn.Module, inputs: Inputs) -> bool:
     return True
 
 
-def _stack(chain: list[Call], entry: str, how: str) -> Stack:
-    paths = tuple(call.path for call in chain)
-    return Stack("model", entry, paths, None, chain[-1].returned.shape[-1], how, chain[-1].outputs)
+def _stack(chain: Chain, entry: str, how: str, inputs: Inputs) -> Stack:
+    last = chain.blocks[-1]
+    blocks, ends = (tuple(call.path for call in calls) for calls in (chain.blocks, chain.ends))
+    width, turned = last.returned.shape[-1], is_turned(last.returned, inputs)
+    return Stack("model", entry, blocks, None, width, how, last.outputs, ends, chain.added, turned)
+
+
+def _none_found(module: nn.Module, blocks: str | None, refused: list[str], seen: list[Call]) -> str:
+    """Say that no blocks were found, what was seen instead, and what to do about it."""
+    where = f"--blocks {blocks!r} names no stack of blocks" if blocks else "no stack of blocks was found in this model"
+    if refused:
+        return f"{where}: {refused[0]}"
+    shapes = {call.returned.ndim for call in seen if call.given.shape == call.returned.shape}
+    if shapes and max(shapes) == 4 and not any(call.keeps_shape for call in seen):
+        return (
+            f"{where}: its modules give maps [B, C, H, W], and layers are states of tokens [B, T, D] or samples [B, D]"
+        )
+    return f"{where}: name the module that holds them with --blocks PATH{_such_as(module)}"
 
 
 def _with_parts_and_norms(found: list[tuple[Stack, list[Call]]]) -> list[tuple[Stack, list[Call]]]:
@@ -196,11 +237,14 @@ def _with_parts_and_norms(found: list[tuple[Stack, list[Call]]]) -> list[tuple[S
 
 
 def _final_norm(stack: Stack, calls: list[Call], inside: tuple[str, ...]) -> str | None:
-    """The normalising module that reads the last block's output (or a slice of it), outside every block."""
-    last = [i for i, call in enumerate(calls) if call.path == stack.blocks[-1]][-1]
-    state = calls[last].returned
-    for call in calls[last + 1 :]:
-        if call.path.startswith(inside):
+    """The normalising module that reads the last layer (or a slice of it), outside every block."""
+    last = [i for i, call in enumerate(calls) if call.path == stack.ends[-1]][-1]
+    state = calls[last].given + calls[last].returned if stack.added else calls[last].returned
+    later = [call for call in calls[last + 1 :] if not call.path.startswith(inside)]
+    around = [c for c in later if c.keeps_shape and not stack.blocks[0].startswith(c.path + ".")]
+    others = tuple(c.path + "." for c in around if not is_norm(c) and not c.passes_on)
+    for call in later:
+        if call.path.startswith(others):  # of another block, or of a head's inner part
             continue
         reads = call.given.untyped_storage().data_ptr() == state.untyped_storage().data_ptr() or same(call.given, state)
         if reads and call.given.shape[-1] == stack.width and is_norm(call):
@@ -223,11 +267,14 @@ def _short(name: str) -> str:
     return name.removesuffix("_model").removesuffix("_tower")
 
 
-def _likely(module: nn.Module) -> str:
-    """The longest list of modules: the best guess at what the user may mean by --blocks."""
+def _such_as(module: nn.Module) -> str:
+    """Return `", such as PATH"` with the longest list of like modules, or nothing where there is none."""
     lists = [
         (len(child), name)
         for name, child in module.named_modules()
-        if name and isinstance(child, (nn.ModuleList, nn.Sequential))
+        if name
+        and isinstance(child, LISTS)
+        and len({type(each) for each in child.children()}) == 1 < len(child)
+        and any(p.ndim > 1 for p in child.parameters())
     ]
-    return max(lists, default=(0, "encoder.layers"))[1]
+    return f", such as {max(lists)[1]}" if lists else ""

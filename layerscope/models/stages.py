@@ -6,12 +6,10 @@ from collections.abc import Callable
 
 from layerscope.models.trace import Call
 
-Chain = list[Call]
+Calls = list[Call]
 
 
-def stage_chains(
-    selected: list[Call], calls: list[Call], chains_of: Callable[[list[Call]], list[Chain]]
-) -> list[Chain]:
+def stage_chains(selected: Calls, calls: Calls, chains_of: Callable[[Calls], list[Calls]]) -> list[Calls]:
     """Return the blocks of every stage, or nothing where the model has no stages.
 
     Args:
@@ -30,7 +28,7 @@ def stage_chains(
     return chains if len(chains) > 1 else []
 
 
-def differ_in_width(chains: list[Chain]) -> bool:
+def differ_in_width(chains: list[Calls]) -> bool:
     """Return whether the states of several stacks of like blocks differ in width: the model is hierarchical."""
     kinds = {type(chain[0].module) for chain in chains}
     return len(chains) > 1 and len(kinds) == 1 and len({chain[-1].returned.shape[-1] for chain in chains}) > 1

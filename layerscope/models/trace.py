@@ -2,61 +2,107 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from layerscope.models.forward import Inputs, forward, hidden_of
+from layerscope.models.forward import Inputs, forward, hidden_of, tensors_in
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Call:
-    """One call of one module during the probe: its hidden-state input and output."""
+    """One call of one module during the probe: its hidden-state input and output, and every state that it was given."""
 
     path: str
     module: nn.Module
     given: Tensor
     returned: Tensor
     outputs: int
+    read: tuple[Tensor, ...] = ()
 
     @property
     def keeps_shape(self) -> bool:
         """Whether it gives what it was given: one vector a token or a sample, of the same width."""
         return self.given.shape == self.returned.shape and self.given.ndim in (2, 3)
 
+    @property
+    def passes_on(self) -> bool:
+        """Whether it hands its input on without weights that could change it: dropout, an identity."""
+        return same(self.given, self.returned) and next(self.module.parameters(), None) is None
+
 
 def trace(entry: nn.Module, prefix: str, inputs: Inputs) -> list[Call]:
-    """Record every module call of one forward of `entry`, in the order in which they end."""
-    calls: list[Call] = []
+    """Record every module call of one forward of `entry`, in the order in which they end.
 
-    def recorder(path: str) -> object:
-        def record(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
-            given, returned = hidden_of((*args, *kwargs.values())), hidden_of(output)
+    States that the model overwrites afterwards (`x += block(x)`) are copied, in a second forward.
+    """
+    recorder = _recorded(entry, prefix, inputs, frozenset())
+    overwritten = frozenset(number for number, state, mark in recorder.marks if _mark(state) != mark)
+    return (_recorded(entry, prefix, inputs, overwritten) if overwritten else recorder).calls
+
+
+class _Recorder:
+    """The calls of one forward; `copied` are the numbers, in the order in which they start, of those to be copied."""
+
+    def __init__(self, copied: frozenset[int]) -> None:
+        self.calls: list[Call] = []
+        self.marks: list[tuple[int, Tensor, float]] = []
+        self.copied, self.started = copied, 0
+        self.open: list[tuple[int, Tensor | None]] = []
+
+    def before(self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        self.open.append((self.started, self._seen(self.started, hidden_of((*args, *kwargs.values())))))
+        self.started += 1
+
+    def after(self, path: str) -> Any:
+        def hook(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
+            number, given = self.open.pop()
+            returned = self._seen(number, hidden_of(output))
             if given is not None and returned is not None:
                 outputs = len(output) if isinstance(output, (tuple, list)) else 0
-                calls.append(Call(path, module, given, returned, outputs))
+                self.calls.append(Call(path, module, given, returned, outputs, tuple(tensors_in((args, kwargs)))))
 
-        return record
+        return hook
 
-    handles = [
-        module.register_forward_hook(recorder(prefix + name), with_kwargs=True)  # type: ignore[arg-type]
-        for name, module in entry.named_modules()
-        if name
-    ]
+    def _seen(self, number: int, state: Tensor | None) -> Tensor | None:
+        if state is None or number in self.copied:
+            return None if state is None else state.clone()
+        self.marks.append((number, state, _mark(state)))
+        return state
+
+
+def _recorded(entry: nn.Module, prefix: str, inputs: Inputs, copied: frozenset[int]) -> _Recorder:
+    recorder, handles = _Recorder(copied), []
+    for name, module in entry.named_modules():
+        if name:
+            handles.append(module.register_forward_pre_hook(recorder.before, with_kwargs=True))
+            handles.append(module.register_forward_hook(recorder.after(prefix + name), with_kwargs=True))
     try:
         forward(entry, inputs)
     finally:
         for handle in handles:
             handle.remove()
-    return calls
+    return recorder
+
+
+def _mark(state: Tensor) -> float:
+    """Return a number that changes when a state is overwritten."""
+    total = float(state.detach().sum(dtype=torch.float64))
+    return total if math.isfinite(total) else 0.0
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors of a probe hold the same state (the same memory, or the same values)."""
-    if a.shape != b.shape:
+    """Return whether two tensors of a probe hold the same state (the same memory, or the same values).
+
+    Of two dtypes the coarser one counts: some models keep their stream in float32 and run blocks in half precision.
+    """
+    if a.shape != b.shape or a.device != b.device:
         return False
-    return a.data_ptr() == b.data_ptr() or (a.device == b.device and bool(torch.equal(a, b.to(a.dtype))))
+    coarse = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize)
+    return (a.data_ptr() == b.data_ptr() and a.dtype == b.dtype) or bool(torch.equal(a.to(coarse), b.to(coarse)))
 
 
 @torch.no_grad()

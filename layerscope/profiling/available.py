@@ -8,6 +8,7 @@ from layerscope.metrics.alpha_req import FIT
 from layerscope.metrics.pairs.asked import ASKED
 from layerscope.metrics.registry import METRICS, SETS
 from layerscope.models import LayeredModel
+from layerscope.models.encode import TextEncoder
 from layerscope.profiling.options import Options
 from layerscope.profiling.tables.labels import can_be_probed
 
@@ -17,8 +18,9 @@ def check_available(options: Options, model: LayeredModel, corpus: Corpus) -> li
 
     A set takes what applies, and nothing is said about the rest, but that labels are of no use.
     """
+    ids = corpus.modality == "tensor" and isinstance(model.encoder, TextEncoder)
     for name in ("chunk", "prompt", "max_length"):
-        if getattr(options, name) and corpus.modality != "text":
+        if getattr(options, name) and corpus.modality != "text" and not (ids and name == "max_length"):
             option = "--" + name.replace("_", "-")
             raise LayerscopeError(
                 f"{option} is of texts, and {corpus.name} holds {corpus.modality} samples: leave it out"

@@ -37,5 +37,8 @@ def _literal(value: Any) -> str:
         return repr(str(value))
     if isinstance(value, (list, tuple)) and len(value) <= LONGEST and all(isinstance(v, (int, float)) for v in value):
         return repr(value)
-    size = f" of {len(value):,}" if hasattr(value, "__len__") else ""
+    try:
+        size = f" of {len(value):,}"
+    except TypeError:  # some models have a length in name only
+        size = ""
     return f"<{type(value).__name__}{size}>"

@@ -17,6 +17,7 @@ from layerscope.inputs import Corpus
 from layerscope.inputs.samples import Window
 from layerscope.models import LayeredModel, Loaded
 from layerscope.models.encode import TextEncoder
+from layerscope.models.weights import numbers_of
 from layerscope.profiling.job import Job
 from layerscope.profiling.options import identity_in
 
@@ -39,14 +40,18 @@ class Origin:
     command: str
 
 
-def weights_fingerprint(module: nn.Module) -> str:
-    """Return a hash of every weight's name, shape and some of its values: another checkpoint gives another."""
+def weights_fingerprint(module: nn.Module, dtype: torch.dtype | None = None) -> str:
+    """Return a hash of every weight's name, shape and some of its values: another checkpoint gives another.
+
+    With a dtype it is that of the weights in it, though they are held in another.
+    """
     digest = hashlib.sha256()
-    for name, tensor in module.state_dict().items():
+    for name, tensor in numbers_of(module):
         flat = tensor.detach().reshape(-1)
         step = max(1, flat.numel() // VALUES_PER_WEIGHT)
-        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-        digest.update(flat[::step].float().cpu().numpy().tobytes())
+        held = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+        digest.update(f"{name}{tuple(tensor.shape)}{held}".encode())
+        digest.update(flat[::step].to(held).float().cpu().numpy().tobytes())
     return digest.hexdigest()
 
 

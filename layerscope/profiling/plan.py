@@ -97,7 +97,7 @@ def _batched(frame: pd.DataFrame, job: Job) -> pd.DataFrame:
     enough = TOKENS_WORTH_A_BATCH[_kind(job.model)] if job.options.batch_size is None else math.inf
     for row, length in enumerate(frame["length"]):
         ragged = length < RAGGED * longest and size * longest >= enough
-        if size >= limit or ragged or (not job.model.padding and length != longest):
+        if size >= limit or ragged or not job.model.joins(length, longest):
             starts[row] = True
             size, limit, longest = 0, _batch_size(job, length), length
         size += 1

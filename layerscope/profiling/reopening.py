@@ -40,12 +40,18 @@ def model_of(run: Run, override: Override, options: LoadOptions) -> tuple[str, O
     return source, override, replace(options, revision=revision)
 
 
-def check_unchanged(run: Run, model: LayeredModel) -> None:
-    """Raise where the model of a run is no longer what it was: its scores would be told of another."""
+def check_unchanged(run: Run, model: LayeredModel, *, as_stored: bool = False) -> None:
+    """Raise where the model of a run is no longer what it was: its scores would be told of another.
+
+    Weights are compared in the run's dtype: where they are in it, or `as_stored` and the run's is float32, which holds
+    what is stored exactly.
+    """
     there = run.info["model"]
     dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
     same_dtype = there.get("dtype") == str(dtype).removeprefix("torch.")
-    if run.depth != model.stack.depth or (same_dtype and there.get("weights") != weights_fingerprint(model.module)):
+    exact = torch.float32 if as_stored and there.get("dtype") == "float32" else None
+    known = same_dtype or exact is not None
+    if run.depth != model.stack.depth or (known and there.get("weights") != weights_fingerprint(model.module, exact)):
         raise LayerscopeError(
             f"the model of run {str(run.path)!r} ({there['source']}) has changed since: profile it again, "
             "or give the model without the run"

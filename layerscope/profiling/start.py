@@ -62,7 +62,7 @@ def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
     """What of the samples does not go in."""
     lines, total = [], len(job.corpus)
     if plan.attrs["cut"]:
-        what, unit = ("texts", "token") if job.corpus.modality == "text" else ("sounds", "second")
+        what, unit = ("texts", "token") if job.model.encoder.modality == "text" else ("sounds", "second")
         lines.append(f"{plan.attrs['cut']:,} of {total:,} {what} are cut at {count(job.model.max_length or 0, unit)}")
     if plan.attrs["empty"]:
         kept = set(plan["sample"])

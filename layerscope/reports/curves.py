@@ -29,8 +29,8 @@ LOWEST = (
     "prompt_entropy", "curvature", "infonce", "perplexity", "cross_entropy", "nc1", "alpha_req", "angular_distance",
 )  # fmt: skip
 """What stands out in these is their minimum, in the others their maximum: a convention, not a verdict."""
-NO_CURVE = ("saturation_layer", "effective_depth", "zero_steps")
-"""One number for all layers, and a count that explains the curvature's n: they stand in the table alone."""
+NO_CURVE = ("saturation_layer", "effective_depth", "zero_steps", "linear_probe_c")
+"""One number for all layers, a count that explains the curvature's n, a setting: they stand in the table alone."""
 SIMILAR = 0.9
 HALF = 0.5
 NIL = 1e-9

@@ -35,6 +35,8 @@ from layerscope.reports.scores import (
 from layerscope.reports.terminal import spark
 
 LETTERS = {"spearman": "ρ", "kendall": "τ", "pearson": "r", "dcor": "dCor"}
+FEWEST_LAYERS = 4
+"""Layers below which no correlation is printed: over three any order is likely by chance alone (1 in 6)."""
 NAMES = {"spearman": "Spearman", "kendall": "Kendall", "pearson": "Pearson", "dcor": "distance correlation"}
 
 
@@ -66,6 +68,10 @@ def show(
             show_tasks(entry, by_task, places, console)
     if correlations is not None:
         for title, rows in _by_model(correlations, evaluation.scores):
+            if rows["layers"].max() < FEWEST_LAYERS:
+                few = f"{title}: {rows['layers'].max()} layers are too few to correlate, {FEWEST_LAYERS} are needed"
+                console.print(Text(plain(f"Metrics and scores by layer · {few}.")))
+                continue
             _print(console, f"Metrics and scores by layer · {title}", _correlations(rows), _correlation_legend(rows))
     if rules:
         _print(console, "Rules without labels", _rules(rules, places), _rules_legend(rules))
@@ -123,7 +129,7 @@ def _rows(evaluation: Evaluation, min_share: float, shapes: bool) -> Table:
     frame, places = evaluation.summary(min_share), decimals(evaluation)
     shown = [name for name in SHOWN if frame[name].notna().any()]
     if (frame["best_layer"] == frame["best_block_layer"]).all():
-        shown.remove("best_block")
+        shown = [name for name in shown if name != "best_block"]
     several, heading = len(frame) > 1, _heading(evaluation)
     table = _table(*([heading] * several), *(SHOWN[name] for name in shown), *(["by depth"] * shapes))
     for row, grid in zip(frame.to_dict(orient="records"), evaluation.grids(min_share), strict=True):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from layerscope.evaluation.enough import Judged
 from layerscope.reports.curves import SIMILAR, Curve, apart, curves, error, number, told
 from layerscope.reports.names import capital
 from layerscope.reports.plain import pooling_name
@@ -66,10 +67,10 @@ def _probed(run: Run, known: list[Curve]) -> list[Finding]:
     linear = [c for c in known if c.metric == "linear_probe"]
     nearest = [c for c in known if c.metric == "knn_probe"]
     several = len({c.pooling for c in linear + nearest}) > 1
-    chance = _most_frequent(run) if linear or nearest else math.nan
+    chance, judged = (_most_frequent(run), _judged(run)) if linear or nearest else (math.nan, None)
     beside = {c.pooling: c for c in nearest} if linear else {}
     return [
-        _best(c, f", {pooling_name(c.pooling)}" if several else "", chance, beside.get(c.pooling))
+        _best(c, f", {pooling_name(c.pooling)}" if several else "", chance, beside.get(c.pooling), judged)
         for c in linear or nearest
         if _points(c)
     ]
@@ -85,6 +86,12 @@ def _most_frequent(run: Run) -> float:
     return float(counts.max() / counts.sum()) if len(counts) else math.nan
 
 
+def _judged(run: Run) -> Judged | None:
+    """Return how many samples and classes the probes judged, None where the run does not tell."""
+    plan = run.folder.plan
+    return Judged.of(plan.loc[plan["view"] == 0, "label"]) if "label" in plan else None
+
+
 def _points(curve: Curve) -> Points:
     """Return the layers that can be best, the last one after its norm."""
     points = {layer: curve.at(layer) for layer in curve.layers if layer >= 1}
@@ -98,7 +105,7 @@ def _tops(points: Points) -> list[int]:
     return [layer for layer, (value, _) in points.items() if value == highest]
 
 
-def _best(curve: Curve, where: str, chance: float, nearest: Curve | None) -> Finding:
+def _best(curve: Curve, where: str, chance: float, nearest: Curve | None, judged: Judged | None) -> Finding:
     points, end = _points(curve), curve.layers[-1]
     tops = _tops(points)
     layer = end if end in tops else tops[0]
@@ -118,7 +125,11 @@ def _best(curve: Curve, where: str, chance: float, nearest: Curve | None) -> Fin
         text += f" Layer 0, what the first block reads, has {told(curve, *at_start)} and is no candidate."
     if nearest is not None:
         text += _by_neighbours(nearest, tops if above is not False else [], chance)
-    chosen = above is not False and not 1 < len(tops) == len(points)
+    if judged is not None:
+        judged = replace(judged, n=curve.n)
+        text = f"no layer is named: {judged.lacking}." if judged.lacking else f"{text} Judged: {judged.told}."
+    enough = judged is None or not judged.lacking
+    chosen = enough and above is not False and not 1 < len(tops) == len(points)
     last, last_stderr = curve.last()
     numbers: dict[str, float | int | str | bool | None] = {
         "metric": curve.metric, "pooling": curve.pooling, "layer": layer if chosen else None, "value": value,

@@ -15,12 +15,15 @@ import pandas as pd
 from layerscope.errors import LayerscopeError
 from layerscope.evaluation.evaluation import Evaluation
 from layerscope.evaluation.summary import MIN_SHARE, VARIANT, Grid
+from layerscope.reports.findings import INTERVAL
 from layerscope.reports.plain import plain, pooling_name
 
 PLACE = ("site", "pooling")
 SHIPPED = "as shipped"
 """What the row of a baseline is called."""
 AVERAGE = "average"
+HEADER = ",".join([*VARIANT, "layer"])
+"""What every CSV of scores begins with."""
 SHOWN = {
     "first": "first", "mean_over_layers": "mean", "best": "best", "best_block": "best block", "last": "last",
     "oracle": "oracle", "baseline": SHIPPED,
@@ -38,9 +41,9 @@ class Score:
     high: float = math.nan
 
     @property
-    def half(self) -> float:
-        """Half the 95 % interval where there is one, else one standard error, else NaN."""
-        return (self.high - self.low) / 2 if math.isfinite(self.high - self.low) else self.stderr
+    def error(self) -> float:
+        """One standard error, of a score with a 95 % interval alone the one that fits it; NaN where none is known."""
+        return self.stderr if math.isfinite(self.stderr) else (self.high - self.low) / (2 * INTERVAL)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,10 @@ def show(selection: Selection, console: Console | None = None) -> None:
     """Print a choice; every name that came from data is printed as it is, never as markup."""
     console = console or Console()
     console.print(Text(plain(answer(selection)), style="bold"))
-    console.print(Text(plain(f"{selection.rule}: {selection.why}")))
+    if not selection.lacking:
+        console.print(Text(plain(f"{selection.rule}: {selection.why}")))
+        if selection.scored_on:
+            console.print(Text(plain(judged_on(selection))))
     if selection.evidence is not None:
         for line in record(selection.evidence, forced=selection.forced):
             console.print(Text(plain(line)))
@@ -33,20 +36,21 @@ def show(selection: Selection, console: Console | None = None) -> None:
         console.print(Text(f"\n{plain(_title(selection))}", style="bold"))
         console.print(_layers(selection))
         console.print(Padding(Text(_legend(selection)), (0, 0, 0, 2), expand=False), style="dim")
+    if selection.by_task:
+        console.print(_tasks(selection))
     for note in selection.notes:
         console.print(Padding(Text(plain(note)), (0, 0, 0, 2), expand=False), style="dim")
     console.print(Text(ship(selection)), soft_wrap=True)  # never wrapped: a command is copied whole
 
 
 def answer(selection: Selection) -> str:
-    """Return the answer in one line: layer, score, difference to the baseline, size and speed."""
-    chosen, depth = selection.chosen, selection.depth
-    where = selection.baseline_name if selection.as_shipped else f"layer {selection.layer} of {depth}"
-    facts = [where]
+    """Return the answer in one line: layer, score, how much it rests on, difference to the baseline, size and speed."""
+    if selection.lacking:
+        return f"no layer is recommended: {selection.lacking}"
+    chosen = selection.chosen
+    facts = [selection.baseline_name if selection.as_shipped else f"layer {selection.layer} of {selection.depth}"]
     if chosen.score is not None:
-        facts.append(_score(chosen, selection.share))
-        if not selection.as_shipped:
-            facts.append(f"{_difference(chosen, selection.share)} against {selection.baseline_name}")
+        facts += _scored(selection)
     elif not selection.as_shipped:
         facts.append("its score is not known: no labels, no tasks")
     if chosen.parameters is not None:
@@ -55,8 +59,43 @@ def answer(selection: Selection) -> str:
     return " · ".join(facts)
 
 
+def _scored(selection: Selection) -> list[str]:
+    """Return score and difference of the choice, on data that had no part in it where there are such."""
+    shown, apart, first = selection.chosen, selection.apart, selection.layers[0]
+    above = first.layer == 0 != selection.layer and (first.score or 0) > (shown.score or 0)
+    if apart is not None and not selection.as_shipped:
+        shown = Candidate(shown.layer, apart.score, apart.stderr, apart.difference, apart.difference_error)
+    facts = [f"{_score(shown, selection.share)}{f' ({selection.basis})' if selection.basis else ''}"]
+    if not selection.as_shipped:
+        facts.append(f"{_difference(shown, selection.share)} against {selection.baseline_name}")
+    if above:
+        facts.append(f"layer 0 has {_score(first, selection.share)} and is no candidate: it is before the first block")
+    return facts
+
+
+def judged_on(selection: Selection) -> str:
+    """Return what chose the layer and what judged it, in a sentence."""
+    apart = selection.apart
+    if selection.as_shipped:
+        return "its score comes from the same data that the layers were compared on"
+    if apart is None:
+        return "the same data chose the layer and judged it: expect a little less on new data"
+    blocks = sum(n for _, n in apart.layers)
+    led = ", ".join(f"{_led(layer, selection)} in {n}" for layer, n in apart.layers)
+    how = (
+        f"chosen on all {blocks} {apart.unit}s; the score above judges each {apart.unit} at the layer the others choose"
+    )
+    return f"{how} ({led})"
+
+
+def _led(layer: int | None, selection: Selection) -> str:
+    return selection.baseline_name if layer is None else f"layer {layer}"
+
+
 def ship(selection: Selection) -> str:
     """Return the command that writes the chosen model, on a line of its own, or why there is none."""
+    if selection.lacking:
+        return "nothing to truncate: too little was judged to choose by"
     if selection.as_shipped:
         kept = (
             "keep the model as it is"
@@ -67,8 +106,10 @@ def ship(selection: Selection) -> str:
     if selection.layer == 0:
         return "layer 0 is what the first block reads: no model ends there"
     source, name = selection.source or selection.model, f"{selection.model.split('/')[-1]}-layer{selection.layer}"
-    raw = ["--site", "raw", "--format", "onnx"] if selection.raw_only else []
-    words = ["layerscope", "truncate", source, "--layer", str(selection.layer), *raw, "--out", name]
+    how = ["--site", "raw", "--format", "onnx"] if selection.raw_only else []
+    if selection.pooled and not selection.raw_only:
+        how = ["--format", "sentence-transformers", "--pooling", str(selection.pooling)]
+    words = ["layerscope", "truncate", source, "--layer", str(selection.layer), *how, "--out", name]
     return f"ship it:\n{shlex.join(words)}"
 
 
@@ -137,12 +178,29 @@ def _layers(selection: Selection) -> Table:
 
 
 def _marks(row: Candidate, shipped: bool, selection: Selection, is_chosen: bool) -> str:
+    """Return what a row is, best being the highest score of all that could be chosen."""
     marks = ["◂"] if is_chosen else []
-    if not shipped and row.layer == selection.best:
+    best = next((other for other in selection.layers if other.layer == selection.best), None)
+    over = best is not None and (selection.baseline.score or 0) > (best.score or 0)
+    if best is not None and (shipped if over else row is best):
         marks.append("best")
+    if not shipped and best is not None and row.layer == 0 != best.layer and (row.score or 0) > (best.score or 0):
+        marks.append("no candidate")
     if not shipped and row.layer == selection.depth:
         marks.append("last")
     return " ".join(marks)
+
+
+def _tasks(selection: Selection) -> Table:
+    """Return what each task alone would choose."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for i, head in enumerate(("by task alone", "layer", "score", "difference")):
+        table.add_column(head, justify="right" if i else "left", overflow="fold", no_wrap=i > 0)
+    for task in selection.by_task:
+        row = Candidate(task.layer, task.score, None, task.difference, task.difference_error)
+        cells = [_score(row, selection.share), "" if task.as_shipped else _difference(row, selection.share)]
+        table.add_row(Text(plain(task.task)), "baseline" if task.as_shipped else str(task.layer), *cells)
+    return table
 
 
 def _cost(row: Candidate) -> list[str]:

@@ -7,12 +7,20 @@ from pathlib import Path
 
 from layerscope.errors import LayerscopeError
 
+PAGE_MARK = '<meta name="generator" content="layerscope'
+"""What a page of ours says of itself."""
+HEAD = 1 << 16
 
-def ending(path: Path, what: str, option: str, suffixes: tuple[str, ...]) -> Path:
-    """Return the file something goes to, `~` spelt out, refused before the long job where it can be none."""
+
+def ending(path: Path, what: str, option: str, suffixes: tuple[str, ...], mark: str) -> Path:
+    """Return the file something goes to, `~` spelt out, refused before the long job where it can be none.
+
+    A file that is there is replaced only where `mark` stands in its head, as in those that layerscope writes.
+    """
     try:
         target = path.expanduser()
         folder = target.is_dir()
+        foreign = target.is_file() and mark.encode() not in _head(target)
     except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody
         reason = getattr(error, "strerror", None) or error
         raise LayerscopeError(_refused(what, path, reason, option)) from error
@@ -21,7 +29,14 @@ def ending(path: Path, what: str, option: str, suffixes: tuple[str, ...]) -> Pat
     if folder:
         inside = target / f"report{suffixes[0]}"
         raise LayerscopeError(f"{option} {str(target)!r} is a folder: name a file in it, such as {inside}")
+    if foreign:
+        raise LayerscopeError(f"{option} {str(target)!r} exists and is not a {what} of layerscope's: name a new file")
     return target
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(HEAD)
 
 
 def write(path: Path, text: str, what: str, option: str) -> Path:

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+
+from filelock import BaseFileLock, FileLock, Timeout
 
 from layerscope.errors import LayerscopeError
+
+LOCK = ".lock"
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a run folder for this process alone; a second process is refused, and a refused start leaves nothing."""
     made = _absent(path)
-    file = _lock(path)
+    lock = _lock(path)
     try:
         yield
     finally:
-        if not (path / "run.json").is_file():
+        started = (path / "run.json").is_file()
+        if not started:
+            with suppress(OSError):  # Windows deletes no open file: there the release does
+                (path / LOCK).unlink()
+        lock.release()
+        if not started:
             _leave(path, made)
-        file.close()
 
 
 def _absent(path: Path) -> list[Path]:
@@ -34,31 +39,25 @@ def _absent(path: Path) -> list[Path]:
         return []
 
 
-def _lock(path: Path) -> Any:
-    lock = path / ".lock"
+def _lock(path: Path) -> BaseFileLock:
+    # for a moment, as a start that was refused may take the file away between our opening and locking it
+    lock = FileLock(path / LOCK, timeout=0.2)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        file = lock.open("w")
+        lock.acquire()
+    except Timeout:
+        raise LayerscopeError(
+            f"another process is writing to {str(path)!r}: wait for it, or choose another folder with --out"
+        ) from None
     except OSError as error:
         raise LayerscopeError(
             f"run folder {str(path)!r} cannot be written ({error.strerror}): choose another with --out"
         ) from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise LayerscopeError(
-            f"another process is writing to {str(path)!r}: wait for it, or choose another folder with --out"
-        ) from None
-    if lock.exists() and lock.stat().st_ino == os.fstat(file.fileno()).st_ino:
-        return file
-    file.close()  # a start that was refused took the lock away between our opening and locking it
-    return _lock(path)
+    return lock
 
 
 def _leave(path: Path, made: list[Path]) -> None:
-    """Take back what was made for a run that did not start, as far as nothing else lies in it."""
-    (path / ".lock").unlink(missing_ok=True)
+    """Take back the folders made for a run that did not start, as far as nothing lies in them."""
     for place in (path / "shards", path / "tables", *made):
         with suppress(OSError):
             place.rmdir()

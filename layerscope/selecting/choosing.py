@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +14,8 @@ import pandas as pd
 
 from layerscope.errors import LayerscopeError
 from layerscope.selecting.budget import Budget
-from layerscope.selecting.scored import BY_SCORE, SURE, Scored, best_of, within_loss
-from layerscope.selecting.selection import SHIPPED, Candidate, Refused, Selection
+from layerscope.selecting.scored import BY_SCORE, SURE, Scored, best_of, mean_of, within_loss
+from layerscope.selecting.selection import SHIPPED, Apart, Candidate, OfTask, Refused, Selection
 
 if TYPE_CHECKING:
     from layerscope.early_exit.truncation.costs import Cost, Costs
@@ -37,6 +39,8 @@ class Case:
     depth: int = 0
     sites: tuple[str, ...] = ()
     baseline: str = SHIPPED
+    of_tasks: tuple[Scored, ...] = ()
+    pooled: bool = False
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -65,20 +69,72 @@ class Case:
 
 
 def by_scores(case: Case, rule: str | None, source: str, notes: Sequence[str] = ()) -> Selection:
-    """Return the choice by scores: the shallowest within a loss where one is allowed, else the rule's."""
+    """Return the choice by scores: the shallowest within a loss where one is allowed, else the rule's.
+
+    Where too little was judged it is the model as shipped.
+    """
     scored = case.scored
     assert scored is not None
     baseline = len(scored.layers)
+    if scored.lacking:
+        return _selection(case, chosen=baseline, rule="none", why=scored.lacking, source=source, notes=tuple(notes))
     columns = [scored.layers.index(layer) for layer in case.candidates()]
     if case.fits_as_shipped():
         columns.append(baseline)
-    name = rule or DEFAULT
-    if case.budget.max_loss is not None:
-        name = "max-loss" if rule is None else name
-        columns = within_loss(scored, columns, case.budget.max_loss / (100 if scored.share else 1))
-    chosen = columns[0] if name == "max-loss" else BY_SCORE[name](scored, columns)
-    why = _why(case, scored, name, chosen, columns)
-    return _selection(case, chosen=chosen, rule=name, why=why, source=source, notes=tuple(notes))
+    name = rule or (DEFAULT if case.budget.max_loss is None else "max-loss")
+    choose = partial(_column, case.budget, name, columns)
+    chosen = choose(scored)
+    allowed = columns if case.budget.max_loss is None else _within(case.budget, scored, columns)
+    return _selection(
+        case, chosen=chosen, rule=name, why=_why(case, scored, name, chosen, allowed), source=source,
+        notes=tuple(notes), apart=None if chosen == baseline else _apart(scored, choose),
+        by_task=tuple(_of_task(task, choose, case) for task in case.of_tasks) if len(case.of_tasks) > 1 else (),
+    )  # fmt: skip
+
+
+def _column(budget: Budget, name: str, columns: Sequence[int], scored: Scored) -> int:
+    """Return the column that these scores choose."""
+    kept = columns if budget.max_loss is None else _within(budget, scored, columns)
+    return kept[0] if name == "max-loss" else BY_SCORE[name](scored, kept)
+
+
+def _within(budget: Budget, scored: Scored, columns: Sequence[int]) -> list[int]:
+    assert budget.max_loss is not None
+    return within_loss(scored, columns, budget.max_loss / (100 if scored.share else 1))
+
+
+def _apart(scored: Scored, choose: Callable[[Scored], int]) -> Apart | None:
+    """Return what the choice scores where every block is judged at the layer that the others choose."""
+    if scored.blocks is None:
+        return None
+    baseline, chosen = len(scored.layers), np.empty(len(scored.values), dtype=np.int64)
+    for block in np.unique(scored.blocks):
+        try:
+            chosen[scored.blocks == block] = choose(scored.some(scored.blocks != block))
+        except LayerscopeError:  # without this block no layer is within the loss that is allowed
+            return None
+    values = np.take_along_axis(scored.values, chosen[:, None], 1)[:, 0]
+    score, error = mean_of(values, scored.weights)
+    difference, difference_error = mean_of(values - scored.values[:, baseline], scored.weights)
+    firsts = chosen[np.unique(scored.blocks, return_index=True)[1]]
+    known = Counter(None if column == baseline else scored.layers[column] for column in firsts.tolist())
+    is_sample = scored.unit == "sample"
+    return Apart(
+        score, error if is_sample else None, difference, difference_error, tuple(known.most_common()),
+        "fold" if is_sample else "task",
+    )  # fmt: skip
+
+
+def _of_task(scored: Scored, choose: Callable[[Scored], int], case: Case) -> OfTask:
+    """Return what one task alone would choose, or the highest score where no layer is within the loss allowed."""
+    baseline = len(scored.layers)
+    try:
+        column = choose(scored)
+    except LayerscopeError:
+        column = baseline
+    difference, error = scored.difference(column, baseline)
+    layer = case.last if column == baseline else scored.layers[column]
+    return OfTask(scored.told, layer, column == baseline, float(scored.means[column]), difference, _known(error))
 
 
 def by_rule(
@@ -155,16 +211,18 @@ def _selection(
     rows = tuple(_candidate(case, column, values) for column in range(baseline))
     shown = _candidate(case, baseline, None)
     found = shown if chosen == baseline else rows[chosen]
-    known = None
+    known, apart = None, more.get("apart")
     if scored is not None:
         known = layers[best_of(scored, [i for i, layer in enumerate(layers) if layer >= case.first_layer])]
     return Selection(
         model=case.model, layer=case.last if chosen == baseline else layers[chosen], depth=case.last,
         as_shipped=shipped, site=case.site, sites=case.sites, pooling=case.pooling, rule=rule, why=why,
-        gain=0.0 if shipped else found.difference, gain_error=0.0 if shipped else found.difference_error,
+        gain=0.0 if shipped else found.difference if apart is None else apart.difference,
+        gain_error=0.0 if shipped else found.difference_error if apart is None else apart.difference_error,
         baseline=shown, baseline_name=case.baseline, layers=rows, best=known,
         scored_on=None if scored is None else scored.told, share=scored is not None and scored.share,
-        measured=None if case.costs is None else case.costs.measured, **more,
+        measured=None if case.costs is None else case.costs.measured, pooled=case.pooled,
+        basis="" if scored is None else scored.basis, lacking="" if scored is None else scored.lacking, **more,
     )  # fmt: skip
 
 

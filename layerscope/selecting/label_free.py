@@ -133,10 +133,10 @@ def rules_from(evidence: Any) -> list[Rule]:
     if given and all(isinstance(rule, Rule) for rule in given):
         return given
     if len(given) == 1:
-        if is_csv(Path(given[0])):
+        if isinstance(given[0], (str, Path)) and (is_csv(Path(given[0])) or Path(given[0]).expanduser().is_dir()):
             raise LayerscopeError(
-                f"--evidence {str(given[0])!r} alone is no evidence: give a CSV of scores ({', '.join(SCORES)}), then "
-                f"metrics of the same models, as run folders or CSVs ({', '.join(METRICS)})"
+                f"evidence {str(given[0])!r} is not a file of rules: give one that evaluate --save-rules wrote, or a CSV "
+                f"of scores ({', '.join(SCORES)}), then metrics (run folders, or CSVs of {', '.join(METRICS)})"
             )
         return open_rules(given[0])
     if not given:

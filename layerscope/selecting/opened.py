@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from layerscope.early_exit.truncation.source import Source
     from layerscope.evaluation.origins import ModelOrigin
 
+POOLINGS = ("mean", "cls", "last")
+"""What truncate --pooling takes."""
 MINILM = "all-MiniLM-L6-v2"
 
 
@@ -38,7 +40,7 @@ class Opened:
             from layerscope.early_exit.truncation.source import open_source
             from layerscope.models import LoadOptions, Override
 
-            self._source = open_source(self.given, None, Override(), LoadOptions(dtype="float32", device=self.device))
+            self._source = open_source(self.given, None, Override(), LoadOptions(device=self.device))
             self._check(self._source)
         return self._source
 
@@ -53,6 +55,16 @@ class Opened:
             raise LayerscopeError(f"{source.name} has {depth} layers, and layer {beyond[0]} was scored: another model")
         self.teller.say(f"costs: {source.name} at {len([x for x in layers if x])} depths")
         return costs_by_depth(source, [layer for layer in layers if layer > 0])
+
+    def pools_as_ours(self, pooling: str | None) -> bool:
+        """Return whether a layer was pooled by us: by another pooling than the model's makers serve it with, if any.
+
+        A model that was not opened is taken for one that pools nothing: a checkpoint may always be told of its pooling.
+        """
+        if pooling not in POOLINGS:
+            return False
+        loaded = None if self._source is None else self._source.model.loaded
+        return loaded is None or loaded.served is None or (loaded.pooling or ()) != (pooling,)
 
     def _check(self, source: Source) -> None:
         """Tell where the weights are not those that were scored, as far as the revision says which these were."""

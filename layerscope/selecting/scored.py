@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -22,7 +22,9 @@ ByScore = Literal["one-standard-error", "best"]
 class Scored:
     """Scores `[units, layers + 1]`; units are the same for all, samples or tasks, the last column is the baseline.
 
-    `errors` `[layers + 1]` are standard errors of the means, NaN where none is known.
+    `errors` `[layers + 1]` are standard errors of the means, NaN where none is known. `blocks` `[units]` numbers what
+    is held out together, None where nothing can be; `weights` `[units]` are those of the means, None where all are
+    equal. `basis` tells how much was judged, `lacking` what is missing for a choice.
     """
 
     layers: tuple[int, ...]
@@ -30,11 +32,20 @@ class Scored:
     errors: Floats
     unit: Literal["sample", "task"]
     told: str
+    blocks: npt.NDArray[np.int64] | None = None
+    weights: Floats | None = None
+    basis: str = ""
+    lacking: str = ""
 
     @property
     def means(self) -> Floats:
         """Mean score by column."""
-        return np.asarray(self.values.mean(0), dtype=np.float64)
+        return np.asarray(np.average(self.values, axis=0, weights=self.weights), dtype=np.float64)
+
+    def some(self, kept: npt.NDArray[np.bool_]) -> Scored:
+        """Return the scores of some units."""
+        weights = None if self.weights is None else self.weights[kept]
+        return replace(self, values=self.values[kept], blocks=None, weights=weights)
 
     @property
     def share(self) -> bool:
@@ -51,13 +62,20 @@ class Scored:
         if one == two:
             return 0.0, 0.0
         if len(apart) > 1:
-            return float(apart.mean()), float(apart.std(ddof=1) / math.sqrt(len(apart)))
+            return mean_of(apart, self.weights)
         return float(apart[0]), float(np.hypot(self.errors[one], self.errors[two]))
 
     def tolerance(self, one: int, best: int) -> float:
         """Return how far below the best a column may be: one standard error, 0 where none is known."""
         error = self.difference(one, best)[1] if len(self.values) > 1 else float(self.errors[best])
         return error if math.isfinite(error) else 0.0
+
+
+def mean_of(values: Floats, weights: Floats | None) -> tuple[float, float]:
+    """Return the mean of two values or more, and its standard error, with weights where these are given."""
+    shares = np.full(len(values), 1 / len(values)) if weights is None else weights / weights.sum()
+    mean, n = float(shares @ values), len(values)
+    return mean, math.sqrt(n / (n - 1) * float(np.square(shares) @ np.square(values - mean)))
 
 
 def best_of(scored: Scored, columns: Sequence[int]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import pandas as pd
 
 from layerscope.errors import LayerscopeError, choices
 from layerscope.evaluation.summary import MIN_SHARE, Grid, grids
+from layerscope.inputs.corpus import count
 from layerscope.progress import Teller
 from layerscope.selecting.scored import Floats, Scored
 
@@ -28,6 +29,8 @@ class Wanted:
     revision: str | None = None
     site: str | None = None
     pooling: str | None = None
+    tasks: Mapping[str, float] | None = None
+    """Weights of the tasks that count; None is all alike."""
 
 
 def has_labels(run: Run) -> bool:
@@ -44,6 +47,7 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, teller: Teller)
     The layers are taken at the site that a truncated model yields; the baseline is the last of them. `labels`, one a
     sample in their order, stand in for the run's own.
     """
+    from layerscope.evaluation.enough import Judged
     from layerscope.evaluation.probes import linear_probe_hits
     from layerscope.profiling.options import options_of
     from layerscope.profiling.tables.labels import FOLDS, can_be_probed, probed_rows
@@ -59,14 +63,20 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, teller: Teller)
     with teller.bar("linear probe at every layer", run.depth + 1, "layers") as advance:
         for layer in range(run.depth + 1):
             states = run.states(pooling, (Column(run.final, layer),), rows)[:][:, 0]
-            columns.append(linear_probe_hits(states, known, FOLDS, options.seed))
+            right, fold = linear_probe_hits(states, known, FOLDS, options.seed)
+            columns.append(right)
             advance(1)
     values = np.stack([*columns, columns[-1]], 1).astype(np.float64)
     means = values.mean(0)
     errors = np.sqrt(means * (1 - means) / len(values))
-    classes = len(pd.unique(known))
-    told = f"linear probe of {classes} labels, {FOLDS}-fold, {len(values):,} samples of {run.info['data']['name']}"
-    return Scored(tuple(range(run.depth + 1)), values, errors, "sample", told)
+    judged = Judged.of(known.tolist())
+    told = (
+        f"linear probe of {judged.classes} labels, {FOLDS}-fold, {len(values):,} samples of {run.info['data']['name']}"
+    )
+    return Scored(
+        tuple(range(run.depth + 1)), values, errors, "sample", told, blocks=fold, basis=judged.told,
+        lacking=judged.lacking,
+    )  # fmt: skip
 
 
 def _labels(run: Run, labels: Sequence[Any] | None) -> Any:
@@ -80,15 +90,15 @@ def _labels(run: Run, labels: Sequence[Any] | None) -> Any:
     return named[plan["sample"].to_numpy()]
 
 
-def judged(evaluation: Evaluation, wanted: Wanted) -> tuple[Grid, Scored, bool, list[str]]:
-    """Return the scores of one model of an evaluation on its tasks, with what is to be said about them.
+def judged(evaluation: Evaluation, wanted: Wanted) -> tuple[Grid, Scored, list[Scored], bool, list[str]]:
+    """Return the scores of one model of an evaluation on its tasks, then on each, with what is to be said about them.
 
     The flag says whether their baseline is the model as shipped; its last layer stands for one that was not scored.
     """
-    grid = _one(evaluation.grids(MIN_SHARE), wanted)
-    rows, depths = evaluation.scores, {name: origin.depth for name, origin in evaluation.origins.items()}
-    own = rows[(rows["model"] == grid.about["model"]) & (rows["revision"] == grid.about["revision"])]
-    grid = _one(grids(own, MIN_SHARE, depths), wanted)  # the tasks of other models do not matter here
+    own = evaluation.scores
+    grid = _one(_of_tasks(evaluation, own, wanted.tasks), wanted)
+    own = own[(own["model"] == grid.about["model"]) & (own["revision"] == grid.about["revision"])]
+    grid = _one(_of_tasks(evaluation, own, wanted.tasks), wanted)  # the tasks of other models do not matter here
     complete = grid.complete
     if complete.empty:
         raise LayerscopeError("no task has a score at every layer: evaluate the missing ones first")
@@ -107,18 +117,47 @@ def judged(evaluation: Evaluation, wanted: Wanted) -> tuple[Grid, Scored, bool, 
     values = np.column_stack([complete.to_numpy(dtype=np.float64).T, baseline.to_numpy(dtype=np.float64)])
     layers = tuple(int(layer) for layer in complete.index)
     tasks = list(map(str, complete.columns))
-    told = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
-    return grid, Scored(layers, values, _errors(evaluation, grid, layers, tasks), "task", told), is_shipped, notes
+    missing = [task for task in wanted.tasks or () if task not in tasks]
+    if missing:
+        raise LayerscopeError(
+            f"task {missing[0]!r} has no score at every layer: evaluate it, or leave it out of --tasks"
+        )
+    shares = np.array([(wanted.tasks or {}).get(task, 1.0) for task in tasks])
+    errors = _errors(evaluation, grid, layers, tasks)
+    scored = Scored(
+        layers, values, np.sqrt(np.square(shares / shares.sum()) @ np.square(errors)), "task",
+        tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks", weights=None if wanted.tasks is None else shares,
+        blocks=np.arange(len(tasks)) if len(tasks) > 2 else None, basis=count(len(tasks), "task"),
+    )  # fmt: skip
+    return grid, scored, [_of_one(scored, i, task, errors) for i, task in enumerate(tasks)], is_shipped, notes
+
+
+def _of_one(scored: Scored, row: int, task: str, errors: Floats) -> Scored:
+    """Return the scores of one task alone."""
+    return Scored(scored.layers, scored.values[[row]], errors[row], "task", task)
+
+
+def _of_tasks(evaluation: Evaluation, scores: pd.DataFrame, tasks: Mapping[str, float] | None) -> list[Grid]:
+    """Return the grids of the tasks that count."""
+    known = list(map(str, scores["task"].unique()))
+    for task, weight in (tasks or {}).items():
+        if task not in known:
+            raise LayerscopeError(f"task {task!r} is not in this evaluation{choices(task, known, 'it has')}")
+        if not (math.isfinite(weight) and weight > 0):
+            raise LayerscopeError(f"the weight of task {task!r} is {weight}: give a number above 0")
+    depths = {name: origin.depth for name, origin in evaluation.origins.items()}
+    return grids(scores if tasks is None else scores[scores["task"].isin(list(tasks))], MIN_SHARE, depths)
 
 
 def _errors(evaluation: Evaluation, grid: Grid, layers: Sequence[int], tasks: Sequence[str]) -> Floats:
-    """Return the standard error of each column's mean over tasks, as far as every task tells its own."""
+    """Return the standard error of each task at each layer and of the baseline, NaN where it is not told."""
     rows = evaluation.scores
-    rows = rows[rows["task"].isin(tasks) & (rows["model"] == grid.about["model"])]
-    rows = rows[rows["revision"] == grid.about["revision"]]
-    found = [_error(rows[(rows["kind"] == "layer") & (rows["layer"] == layer) & _at(rows, grid)]) for layer in layers]
+    rows = rows[(rows["model"] == grid.about["model"]) & (rows["revision"] == grid.about["revision"])]
+    of_layers = rows[(rows["kind"] == "layer") & _at(rows, grid)].assign(layer=lambda frame: frame["layer"].astype(int))
+    found = of_layers.pivot(index="task", columns="layer", values="stderr").reindex(index=tasks, columns=list(layers))
     base = rows[rows["kind"] == "baseline"]
-    return np.array([*found, found[-1] if base.empty else _error(base)])
+    last = found.iloc[:, -1] if base.empty else base.set_index("task")["stderr"].reindex(tasks)
+    return np.column_stack([found.to_numpy(dtype=np.float64), last.to_numpy(dtype=np.float64)])
 
 
 def _at(rows: pd.DataFrame, grid: Grid) -> Any:
@@ -129,18 +168,12 @@ def _at(rows: pd.DataFrame, grid: Grid) -> Any:
     return fits
 
 
-def _error(rows: pd.DataFrame) -> float:
-    """Return the standard error of the mean of independent scores, NaN where one of them has none."""
-    errors = rows["stderr"].to_numpy(dtype=np.float64)
-    return float(np.sqrt((errors**2).sum()) / len(errors)) if len(errors) else math.nan
-
-
-def _one(grids: Sequence[Grid], wanted: Wanted) -> Grid:
+def _one(found: Sequence[Grid], wanted: Wanted) -> Grid:
     """Return the scores that are meant; of two sites it is the normed one, which a truncated model yields."""
-    if wanted.site is None and any(grid.about["site"] == "normed" for grid in grids):
-        grids = [grid for grid in grids if grid.about["site"] in ("normed", None)]
+    if wanted.site is None and any(grid.about["site"] == "normed" for grid in found):
+        found = [grid for grid in found if grid.about["site"] in ("normed", None)]
     for name in ("model", "revision", "site", "pooling"):
-        known = list(dict.fromkeys(str(grid.about[name] or "") for grid in grids))
+        known = list(dict.fromkeys(str(grid.about[name] or "") for grid in found))
         asked = getattr(wanted, name)
         if asked is None:
             if len(known) > 1:
@@ -150,5 +183,5 @@ def _one(grids: Sequence[Grid], wanted: Wanted) -> Grid:
             continue
         if asked not in known:
             raise LayerscopeError(f"{name} {asked!r} is not in this evaluation{choices(asked, known, 'it has')}")
-        grids = [grid for grid in grids if str(grid.about[name] or "") == asked]
-    return grids[0]
+        found = [grid for grid in found if str(grid.about[name] or "") == asked]
+    return found[0]

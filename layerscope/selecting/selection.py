@@ -41,16 +41,45 @@ class Refused:
 
 
 @dataclass(frozen=True)
+class Apart:
+    """The chosen score on units that had no part in choosing: each block is judged at the layer the others choose.
+
+    `layers` tells how many blocks led to which layer, None being the model as shipped; `unit` is fold or task.
+    """
+
+    score: float
+    stderr: float | None
+    difference: float
+    difference_error: float
+    layers: tuple[tuple[int | None, int], ...]
+    unit: str
+
+
+@dataclass(frozen=True)
+class OfTask:
+    """The layer that one task alone would choose, its score there, and the difference to the baseline."""
+
+    task: str
+    layer: int
+    as_shipped: bool
+    score: float
+    difference: float
+    difference_error: float | None
+
+
+@dataclass(frozen=True)
 class Selection:
     """A choice of a layer of one model.
 
     `layer` is the last one that is kept, of `depth`; `as_shipped` says that it is the model as its makers serve it.
     `rule` names what chose it, `why` tells it in a sentence. `gain` is its score less that of the baseline, in the
-    scores' own units, with the standard error `gain_error`; None where no score tells. `evidence` is the record of
-    a rule without labels on models held out, `refused` those that were not followed. `layers` are all layers;
-    `baseline` is the model as shipped, or what `baseline_name` says where that was not scored; `best` the layer of
-    the highest score. `source` is what `truncate` takes, `measured` on what the costs are, `sites` where the model
-    can be taken.
+    scores' own units, with the standard error `gain_error`; None where no score tells. Both are of `apart`, units that
+    had no part in choosing, where there are enough of them. `basis` tells how much was judged, `lacking` what is
+    missing where that is too little to choose by; `by_task` is what each task alone would choose. `evidence` is the
+    record of a rule without labels on models held out, `refused` those that were not followed. `layers` are all layers;
+    `baseline` is the model as shipped, or what `baseline_name` says where that was not scored; `best` the layer of the
+    highest score. `source` is what `truncate` takes, `measured` on what the costs are, `sites` where the model can be
+    taken.
     """
 
     model: str
@@ -76,6 +105,19 @@ class Selection:
     forced: bool = False
     sites: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    basis: str = ""
+    lacking: str = ""
+    apart: Apart | None = None
+    by_task: tuple[OfTask, ...] = ()
+    pooled: bool = False
+    """Whether `pooling` is ours, and a checkpoint of the chosen layer must be told of it."""
+
+    def __repr__(self) -> str:
+        """Return the answer, without the table behind it."""
+        what = self.baseline_name if self.as_shipped else f"layer {self.layer} of {self.depth}"
+        gain = "" if self.gain is None or self.as_shipped else f", gain {self.gain:+.4g}"
+        error = f" ±{self.gain_error:.2g}" if gain and self.gain_error is not None else ""
+        return f"Selection({self.model!r}: {what} by {self.rule}{gain}{error})"
 
     @property
     def raw_only(self) -> bool:
@@ -98,4 +140,6 @@ class Selection:
             "refused": [as_record(entry.rule) | {"reason": entry.reason} for entry in self.refused],
             "notes": list(self.notes),
             "sites": list(self.sites),
+            "apart": None if self.apart is None else vars(self.apart),
+            "by_task": [vars(task) for task in self.by_task],
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -53,6 +53,7 @@ def select(
     revision: str | None = None,
     site: str | None = None,
     pooling: str | None = None,
+    tasks: Sequence[str] | Mapping[str, float] | None = None,
     cost: bool = True,
     cost_model: Any = None,
     data: Any = None,
@@ -63,9 +64,11 @@ def select(
     """Choose a layer of a model: by scores or labels where there are some, else by a rule that proved itself.
 
     With scores of tasks (an evaluation) or labels (of a run: a cross-validated linear probe) it is the shallowest layer
-    within one standard error of the best, the error that of the difference paired over tasks or samples. Without, it is
-    the rule of the best gain on models held out whose record may be trusted (`layerscope.selecting.trust`) and whose
-    metric the run has, measured alike; where there is none, the model as shipped. Layer 0 is no candidate.
+    within one standard error of the best, the error that of the difference paired over tasks or samples. Its gain is
+    that on folds, or on tasks where there are three, that had no part in choosing. Fewer than 50 judged samples, or
+    less than half of all, choose nothing. Without scores it is the rule of the best gain on models held out whose
+    record may be trusted (`layerscope.selecting.trust`) and whose metric the run has, measured alike; where there is
+    none, the model as shipped. Layer 0 is no candidate.
 
     Args:
         given: a run, an evaluation, or the path of one (also a CSV of scores).
@@ -83,6 +86,7 @@ def select(
         revision: of that model.
         site: where the layers of an evaluation were taken; None is normed where it has that.
         pooling: which one of several.
+        tasks: the tasks of an evaluation that count, or a weight for each.
         cost: measure what every depth costs.
         cost_model: what to load for that, where an evaluation's model is not found by its name.
         data: texts for half-text, where they are not to be the run's own.
@@ -99,7 +103,9 @@ def select(
     """
     for name, number in (("first_layer", first_layer), ("seed", seed)):
         whole(name, number)
-    asked = _Asked(rule, Budget(max_loss, max_ms, max_mb), first_layer, Wanted(model, revision, site, pooling), cost)
+    weights = tasks if tasks is None or isinstance(tasks, Mapping) else dict.fromkeys(tasks, 1.0)
+    wanted = Wanted(model, revision, site, pooling, weights)
+    asked = _Asked(rule, Budget(max_loss, max_ms, max_mb), first_layer, wanted, cost)
     if asked.budget.needs_costs and not cost:
         raise LayerscopeError("a bound on ms or MB needs the costs to be measured: leave --no-cost out")
     teller: Teller = Console() if progress else Silent()
@@ -131,7 +137,7 @@ def _opened(given: Any) -> Run | Evaluation:
 
 
 def _of_evaluation(evaluation: Evaluation, asked: _Asked, cost_model: Any, device: str, teller: Teller) -> Selection:
-    grid, scored, is_shipped, notes = judged(evaluation, asked.wanted)
+    grid, scored, of_tasks, is_shipped, notes = judged(evaluation, asked.wanted)
     name = str(grid.about["model"])
     if asked.rule not in (None, *BY_SCORE):
         named_rule(rules_from(None), str(asked.rule))  # one that does not exist is told so
@@ -146,6 +152,7 @@ def _of_evaluation(evaluation: Evaluation, asked: _Asked, cost_model: Any, devic
     case = Case(
         name, grid.about["site"], grid.about["pooling"], asked.budget, asked.first_layer, scored, costs,
         0 if origin is None else origin.depth, sites=tuple(map(str, sites)), baseline=SHIPPED if is_shipped else LAST,
+        of_tasks=tuple(of_tasks), pooled=opened.pools_as_ours(grid.about["pooling"]),
     )  # fmt: skip
     source = str(opened.given) if isinstance(opened.given, (str, Path)) else name
     return by_scores(case, asked.rule, source, (*notes, *told))
@@ -171,7 +178,10 @@ def _of_run(
     if not has_scores and run.info["data"].get("labels"):
         told = ("the run's labels give no two classes of five samples to probe: they are left out", *told)
     name = str(run.info["model"]["name"])
-    case = Case(name, run.final, pooling, asked.budget, asked.first_layer, scored, costs, run.depth)
+    case = Case(
+        name, run.final, pooling, asked.budget, asked.first_layer, scored, costs, run.depth,
+        pooled=run.info["data"]["modality"] == "text" and opened.pools_as_ours(pooling),
+    )  # fmt: skip
     source = str(run.path)
     if scored is not None and not free:
         return by_scores(case, asked.rule, source, told)
@@ -192,8 +202,10 @@ def _pooling(run: Run, asked: _Asked) -> str:
         )
     if asked.wanted.model not in (None, run.info["model"]["name"]):
         raise LayerscopeError(
-            f"--model is of evaluations, and this is a run of {run.info['model']['name']}: leave it out"
+            f"--model applies only to evaluations, and this is a run of {run.info['model']['name']}: leave it out"
         )
+    if asked.wanted.tasks is not None:
+        raise LayerscopeError("--tasks applies only to evaluations: a run is judged by its labels")
     return str(wanted or known[0])
 
 

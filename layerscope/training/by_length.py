@@ -34,6 +34,20 @@ class ByLength(Sampler[int]):
         yield from np.concatenate([batches.reshape(-1), alike[whole:]]).tolist()
 
 
+class LongestFirst(Sampler[int]):
+    """Numbers of the examples by their length, so that the batches of an evaluation hold little padding."""
+
+    def __init__(self, examples: Examples) -> None:
+        """Take examples of token ids."""
+        self.order = np.argsort([-len(sample.ids) for sample in examples.samples], kind="stable").tolist()
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.order)
+
+
 def of_lengths(examples: Examples) -> bool:
     """Return whether examples are token ids that differ in length."""
     samples = examples.samples

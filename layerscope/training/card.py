@@ -17,7 +17,8 @@ TOLD = {
     "aligned": "the loss of one shared head at every layer",
     "cosine": "the last layer's loss, and the cosine of every layer to it",
     "cka": "the last layer's loss, and the CKA of every layer to it",
-    "classifiers": "a head of its own for every layer; the checkpoint holds the last one",
+    "classifiers": "a head of its own for every layer, the last one in the checkpoint, the others beside it in "
+    "exit_heads.safetensors",
 }
 
 
@@ -32,9 +33,8 @@ def render(done: Trained, place: Place, module: Any) -> str:
     task, name = settings["task"], escape(about["model"]["name"])
     origin = f"From random weights of {name}'s config" if about["model"]["from_config"] else f"From {name}"
     held = about["data"]["eval"]
-    depth = done.lines[0].depth
     speed = f" Speed: {escape(done.measured)}." if done.measured else ""
-    rows = "\n".join(f"| {line.layer} | {_shown(line)} | {_ms(line)} |" for line in done.lines if line.depth == depth)
+    rows = "\n".join(f"| {line.layer} | {line} | {_ms(line)} |" for line in done.own)
     return f"""---
 library_name: transformers
 tags:
@@ -43,15 +43,17 @@ tags:
 ---
 
 # {name}, {task}
-
+{MEAN if is_mean_head(module.config) else ""}
 {origin}, trained on {escape(about["data"]["train"]["name"])} for {task} with the objective {settings["objective"]}: \
 {TOLD[settings["objective"]]}. All settings stand in training.json.
+
+{escape(done.headline)}.
 
 | layer | {"perplexity" if done.lines[0].metric == "perplexity" else "accuracy"} | ms per sample |
 | --- | --- | --- |
 {rows}
 
-Scores: {held["samples"]:,} samples of {escape(held["name"])}.{speed}
+Scores: {done.own[0].n:,} {"samples" if done.classes else "tokens"} of {escape(held["name"])}.{speed}
 
 ## Use
 
@@ -61,7 +63,6 @@ import transformers
 model = transformers.{auto_class(module)}.from_pretrained("path/to/this/folder")
 {_reading(module, place, READS.get(task, "text"))}
 ```
-{MEAN if is_mean_head(module.config) else ""}
 A model that ends at layer K: `layerscope truncate path/to/this/folder --layer K --out small`.
 """
 
@@ -72,10 +73,6 @@ def _reading(module: Any, place: Place, modality: str) -> str:
         size, channels = getattr(module.config, "image_size", 224), getattr(module.config, "num_channels", 3)
         return f"# pixel_values: {channels} channel{'s' * (channels != 1)}, resized to {size}, scaled to -1 ... 1"
     return f'processor = transformers.{READERS[modality]}.from_pretrained("path/to/this/folder")'
-
-
-def _shown(line: Line) -> str:
-    return f"{line.value:,.1f}" if line.metric == "perplexity" else f"{line.value:.1%}"
 
 
 def _ms(line: Line) -> str:

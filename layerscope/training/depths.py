@@ -23,15 +23,19 @@ from layerscope.models import LayeredModel, LoadOptions, Override
 from layerscope.progress import Teller
 from layerscope.runs import open_run
 from layerscope.runs.files import aside
-from layerscope.training.place import DEPTHS, Place
+from layerscope.training.place import BASELINES, DEPTHS, Place
 
 SCORES = ("perplexity", "layer_accuracy")
 """The score of a training: perplexity where it was measured, else accuracy."""
+LOSS = 0.01
+"""A shallower layer may lose so much to serve in the place of the last: a point of accuracy, 1 % of perplexity."""
+FEWEST = 50
+"""Below so many samples or tokens no depth is chosen."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One layer of a model: its score, and what a model that ends there costs."""
+    """One layer of a model: its score over `n` samples or tokens, and what a model that ends there costs."""
 
     name: str
     objective: str
@@ -42,16 +46,88 @@ class Line:
     stderr: float
     ms_per_sample: float | None
     megabytes: float | None
+    n: int
+
+    def __str__(self) -> str:
+        """Return the score as it is shown."""
+        blind = self.metric == "perplexity"
+        value, error = (number if blind else 100 * number for number in (self.value, self.stderr))
+        return f"{value:,.1f}" + ("" if error != error else f" ±{error:,.1f}") + ("" if blind else " %")
+
+    def loses(self, other: Line) -> float:
+        """Return how much worse this layer is than another: in accuracy (0 … 1), or as a share of its perplexity."""
+        return self.value / other.value - 1 if self.metric == "perplexity" else other.value - self.value
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training left: its folder, its layers and those of its baselines; `measured` says on what."""
+    """What a training left: its folder, its layers and those of its baselines; `measured` says on what.
+
+    `classes` is how many there are to guess from, None of a language model.
+    """
 
     path: Path
     history: Path
     lines: tuple[Line, ...]
     measured: str
+    classes: int | None = None
+
+    @property
+    def own(self) -> tuple[Line, ...]:
+        """The layers of the model itself."""
+        return tuple(line for line in self.lines if line.depth == self.lines[0].depth)
+
+    @property
+    def chosen(self) -> Line | None:
+        """The shallowest layer that loses at most `LOSS` against the last, None where there is none or no telling."""
+        last = self.own[-1]
+        if self._doubt() is not None:
+            return None
+        return next((line for line in self.own[:-1] if line.loses(last) <= LOSS), None)
+
+    @property
+    def headline(self) -> str:
+        """What this training bought, in a line."""
+        own, last, found, doubt = self.own, self.own[-1], self.chosen, self._doubt()
+        if doubt is not None:
+            return f"No depth is chosen: {doubt}"
+        name = "perplexity" if last.metric == "perplexity" else "accuracy"
+        what = f"N = {last.n:,} {'tokens' if self.classes is None else ''}".strip()
+        if found is None:
+            within = "1 %" if last.metric == "perplexity" else "1 point"
+            return f"All {last.layer} layers: {name} {last} ({what}); no shallower layer is within {within} of it"
+        loss = found.loses(last)
+        apart = (
+            f"{100 * abs(loss):.1f} {'%' if name == 'perplexity' else 'points'} worse than"
+            if loss > 0
+            else "as good as"
+        )
+        faster = ""
+        if found.ms_per_sample and last.ms_per_sample:
+            faster = f", {last.ms_per_sample / found.ms_per_sample:.1f} × faster"
+        return f"Layer {found.layer} of {len(own)}: {name} {found}{faster}, {apart} all {last.layer} ({last}; {what})"
+
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        """Separate models that are better than the layer of this one at their depth, a sentence each."""
+        own = {line.layer: line for line in self.own}
+        return tuple(
+            f"A separate model of {count(line.layer, 'layer')} is better than layer {line.layer} of this one: "
+            f"{line} against {own[line.layer]}, in {self.path / BASELINES / f'depth-{line.layer}'}"
+            for line in self.lines[len(own) :]
+            if own[line.layer].loses(line) > 0
+        )
+
+    def _doubt(self) -> str | None:
+        """Return why the scores say nothing about depth, None where they do."""
+        last = self.own[-1]
+        if last.n < FEWEST:
+            return f"{count(last.n, 'evaluation sample')} are too few, give at least {FEWEST}"
+        if self.classes and last.value - 2 * last.stderr <= 1 / self.classes:
+            return (
+                f"the last layer ({last}, N = {last.n:,}) is not above chance for {self.classes} classes, train longer"
+            )
+        return None
 
     def as_json(self) -> dict[str, Any]:
         """Return the same for a machine; what is not a number is null."""
@@ -64,6 +140,8 @@ class Trained:
             "history": str(self.history),
             "depths": rows,
             "measured": self.measured,
+            "headline": self.headline,
+            "layer": None if self.chosen is None else self.chosen.layer,
         }
 
 
@@ -85,7 +163,7 @@ def shallower(model: LayeredModel, depths: Sequence[int], seed: int, *, from_con
     """
     if not depths:
         return {}
-    _, samples = made_up_samples(model.module)
+    _, samples = made_up_samples(model.loaded)
     depth = find_depth(model.module, model.stack, expected_at(model, max(1, model.stack.depth // 2), samples))
     found = {}
     for layers in depths:
@@ -107,7 +185,9 @@ def compare(place: Place, baselines: Mapping[int, Place], part: str | None, tell
         found += [line for line in _scored(other, f"{name}, {count(depth, 'layer')}") if line.layer == depth]
     lines = tuple(_priced(line, costs) for line in found)
     aside(place.history / DEPTHS, lambda part: part.write_text(_table(lines), encoding="utf-8"))
-    return Trained(place.path, place.history, lines, "" if costs is None else costs.measured)
+    classes = place.about["model"]["classes"]
+    measured = "" if costs is None else costs.measured
+    return Trained(place.path, place.history, lines, measured, None if classes is None else len(classes))
 
 
 def _scored(place: Place, name: str) -> list[Line]:
@@ -116,15 +196,16 @@ def _scored(place: Place, name: str) -> list[Line]:
     metric = next(metric for metric in SCORES if (table["metric"] == metric).any())
     rows = table[table["metric"] == metric].sort_values("layer")
     depth, objective = int(rows["layer"].max()), place.about["settings"]["objective"]
+    columns = (rows["layer"].tolist(), rows["value"].tolist(), rows["stderr"].tolist(), rows["n"].tolist())
     return [
-        Line(name, objective, depth, int(row.layer), metric, float(row.value), float(row.stderr), None, None)
-        for row in rows.itertuples()
+        Line(name, objective, depth, layer, metric, value, stderr, None, None, n)
+        for layer, value, stderr, n in zip(*columns, strict=True)
     ]
 
 
 def _costs(folder: Path, layers: Sequence[int], part: str | None, teller: Teller) -> Costs | None:
     try:
-        source = open_source(str(folder), None, Override(part), LoadOptions(dtype="float32"))
+        source = open_source(str(folder), None, Override(part), LoadOptions())
         return costs_by_depth(source, layers)
     except LayerscopeError as error:
         teller.say(f"no times by depth: {error}")

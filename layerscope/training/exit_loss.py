@@ -14,7 +14,9 @@ from transformers.utils import ModelOutput
 
 from layerscope.errors import LayerscopeError
 from layerscope.models.capture import evaluating
+from layerscope.models.exit_heads import ExitHeads, heads_of
 from layerscope.models.forward import Inputs, accepts
+from layerscope.training.alone import Parts, parts_of
 from layerscope.training.exits import Exits
 from layerscope.training.loss import IGNORED, aligned_loss
 from layerscope.training.objectives import Objective
@@ -54,6 +56,13 @@ class ExitLoss:
 
         self.module.forward = forward
 
+    def own_heads(self) -> ExitHeads | None:
+        """Return the heads of the layers before the last exit, None where all read one."""
+        path, heads = self.exits.head_path, getattr(self.module, HEADS, None)
+        if path is None or heads is None:
+            return None
+        return heads_of(path, dict(zip(self.exits.layers, heads, strict=False)))
+
     def detach(self) -> None:
         """Give the model its own `forward` back, and take what was added away."""
         del self.module.forward
@@ -70,39 +79,57 @@ class ExitLoss:
         items = named.pop("num_items_in_batch", None)
         if labels is None and self.on:
             raise LayerscopeError("this batch has no labels: give what the exits are to predict")
+        given = named | {"labels": labels}
+        parts = Parts((given,)) if args else parts_of(self.exits.model, given)
         if labels is None or not self.module.training:
-            told = {"num_items_in_batch": items} if items is not None and self._takes_items else {}
-            if self.score is not None and labels is not None:
-                return self._scored(self.score, told, *args, labels=labels, **named)
-            return self._own(*args, labels=labels, **named, **told)
-
-        def call() -> Any:
-            return self._own(*args, **named)
+            return self._evaluated(parts, labels, items, *args)
 
         head: Any = self.exits.head or nn.Identity()
         heads: nn.ModuleList | None = getattr(self.module, HEADS, None)
         options: dict[str, Any] = {"shift": self.shift, "items": items}
+        calls = [functools.partial(self._own, *args, **_unlabelled(part)) for part in parts.inputs]
         if self.on:
-            loss = self.objective.loss(self.exits(call), labels, head, self.exits.layers, heads, **options)
+            found = zip(*map(self.exits, calls), strict=True)
+            states = [parts.joined(exit_) for exit_ in found]
+            loss = self.objective.loss(states, labels, head, self.exits.layers, heads, **options)
         else:
-            loss = aligned_loss([self.exits.last(call)], labels, head, **options)
+            loss = aligned_loss([parts.joined([*map(self.exits.last, calls)])], labels, head, **options)
             for parameter in heads.parameters() if heads is not None else ():
                 loss = loss + 0.0 * parameter.sum()  # DDP waits for the gradient of every weight
         return ModelOutput(loss=loss)
 
-    def _scored(self, score: Score, told: dict[str, Any], *args: Any, labels: Tensor, **named: Any) -> Any:
-        """Return what the model itself gives, after `score` has seen every exit of the same pass."""
-        output, read = self.every.reading(
-            lambda: self._own(*args, labels=labels, **named, **told), lambda: self._own(*args, **named)
-        )
-        score(read, self._readers(), labels)
-        return output
+    def _evaluated(self, parts: Parts, labels: Tensor | None, items: Any, *args: Any) -> Any:
+        """Return what the model itself gives, after `score`, where set, has seen every exit of the same pass."""
+        whole = parts.order is None
+        told = {"num_items_in_batch": items} if whole and items is not None and self._takes_items else {}
+        outputs, reads = [], []
+        for part in parts.inputs:
+            own = functools.partial(self._own, *args, **part, **told)
+            if self.score is None or labels is None:
+                outputs.append(own())
+                continue
+            output, read = self.every.reading(own, functools.partial(self._own, *args, **_unlabelled(part)))
+            outputs.append(output)
+            reads.append(read)
+        if self.score is not None and labels is not None:
+            self.score(parts.readers(reads), self._readers(), labels)
+        if whole:
+            return outputs[0]
+        logits = parts.joined([output.logits for output in outputs])
+        if labels is None:
+            return ModelOutput(logits=logits)
+        loss = aligned_loss([logits], labels, nn.Identity(), shift=self.shift, items=items)
+        return ModelOutput(loss=loss, logits=logits)
 
     def _readers(self) -> list[Head]:
         """Return what reads each layer from 1 on: its own head where it has one, else the model's."""
         shared = self.every.head or nn.Identity()
         own = dict(zip(self.exits.layers, getattr(self.module, HEADS, ()), strict=False))
         return [own.get(layer, shared) for layer in self.every.layers]
+
+
+def _unlabelled(inputs: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in inputs.items() if name != "labels"}
 
 
 @torch.no_grad()

@@ -58,6 +58,11 @@ class Exits:
         return self if len(self.layers) == self.stack.depth else Exits(self.model, inputs)
 
     @property
+    def head_path(self) -> str | None:
+        """Where that linear layer stands in the model."""
+        return None if self.head is None else self._head
+
+    @property
     def head(self) -> nn.Linear | None:
         """The linear layer that makes logits of what an exit gives."""
         found = None if self._head is None else self.module.get_submodule(self._head)
@@ -109,7 +114,7 @@ class Exits:
             return self.last(call)
 
     def _recorded(self, stacked: Sequence[int] = ()) -> AbstractContextManager[list[Tensor]]:
-        return recorded(self.module, self.stack.blocks, stacked)
+        return recorded(self.module, self.stack.ends, stacked)
 
     @contextmanager
     def _headless(self, stacked: int = 0) -> Iterator[list[Tensor]]:
@@ -177,6 +182,8 @@ def recorded(module: nn.Module, blocks: Sequence[str], stacked: Sequence[int] = 
 
 def checked(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int, ...]:
     """Return the depths of exits, None is every layer from 1 on; raises `LayerscopeError` for others."""
+    if model.stack.added or model.stack.turned:
+        model.stack.check_plain("exits")
     depth = model.stack.depth
     found = tuple(range(1, depth + 1)) if layers is None else tuple(layers)
     if not found or list(found) != sorted(set(found)) or found[0] < 1 or found[-1] > depth:

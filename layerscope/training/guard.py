@@ -64,7 +64,9 @@ class Guard(TrainerCallback):  # type: ignore[misc]
                 raise LayerscopeError(f"after step {step} {name} holds NaN or infinity: {self._mend()}")
         if writes:
             Path(folder).mkdir(parents=True, exist_ok=True)
-            aside(Path(folder) / RECORD, lambda part: part.write_text(json.dumps(self.record, indent=1)))
+            aside(
+                Path(folder) / RECORD, lambda part: part.write_text(json.dumps(self.record, indent=1), encoding="utf-8")
+            )
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Remember the newest checkpoint."""

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.errors import LayerscopeError
-from layerscope.runs.files import aside, read_json
+from layerscope.runs.files import read_json, write_json
+from layerscope.runs.folders import own_folder
 
 ABOUT = "training.json"
 CHECKPOINTS, HISTORY, BASELINES = "checkpoints", "history", "baselines"
@@ -70,16 +71,11 @@ def open_place(out: str | Path, about: Mapping[str, Any], *, main: bool) -> Plac
     place = Place(path, about)
     if not main:
         return place
-    try:
-        if path.exists() and not path.is_dir():
-            raise LayerscopeError(f"--out {str(path)!r} is a file: name a folder")
-        held = path.is_dir() and any(path.iterdir())
-    except OSError as error:
-        raise LayerscopeError(f"--out {str(path)!r} cannot be read ({error.strerror}): name another folder") from error
-    if (path / ABOUT).is_file() and not _unbegun(path):
+    unbegun = _unbegun(path)
+    if not unbegun:
+        own_folder(path, "training", ABOUT)
+    if (path / ABOUT).is_file() and not unbegun:
         _same(path, read_json(path / ABOUT), about)
-    elif held and not _unbegun(path):
-        raise LayerscopeError(f"--out {str(path)!r} exists and holds no training: name a new folder")
     else:
         _make(path, about)
     if not os.access(path, os.W_OK):
@@ -128,8 +124,7 @@ def _make(path: Path, about: Mapping[str, Any]) -> None:
 
 
 def _write(path: Path, about: Mapping[str, Any]) -> None:
-    text = json.dumps(about, indent=2)
-    aside(path / ABOUT, lambda part: part.write_text(text, encoding="utf-8"))
+    write_json(path / ABOUT, about)
 
 
 def _same(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:

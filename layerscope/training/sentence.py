@@ -26,8 +26,8 @@ class AlignedLoss(nn.Module):
     it. The transformer runs once for each batch that the loss gives it, and what comes after it once for each layer.
 
     Args:
-        loss: any sentence-transformers loss that holds its `model` and takes one pass for a step; cached ones take two,
-            with the loss between them, and are refused.
+        loss: any sentence-transformers loss that holds one SentenceTransformer to train and takes one pass for a step;
+            cached ones take two, with the loss between them, and are refused.
         layers: the exits, None is every layer from 1 on.
         weights: "linear", "uniform", or a number an exit: see `exit_weights`.
 
@@ -42,14 +42,19 @@ class AlignedLoss(nn.Module):
         self, loss: nn.Module, layers: Sequence[int] | None = None, weights: str | Sequence[float] = "linear"
     ) -> None:
         super().__init__()
-        model: Any = getattr(loss, "model", None)
-        if not hasattr(model, "_first_module"):
-            raise LayerscopeError(f"{type(loss).__name__} holds no SentenceTransformer in its .model")
-        for part in loss.modules():
-            if any("Cached" in kind.__name__ for kind in type(part).__mro__):
+        model = _model_of(loss)
+        for part in reversed(list(loss.modules())):  # what is wrapped is named before what wraps it
+            if any("AdaptiveLayer" in kind.__name__ for kind in type(part).__mro__):
                 raise LayerscopeError(
-                    f"{type(part).__name__} runs the model a second time after its loss, where no layer can be asked: "
-                    f"give {type(part).__name__.removeprefix('Cached')} with a smaller batch"
+                    f"{type(part).__name__} trains every layer itself: give it to the Trainer as it is, or give "
+                    "AlignedLoss the loss inside it"
+                )
+            name, cached = type(part).__name__, any("Cached" in kind.__name__ for kind in type(part).__mro__)
+            if getattr(part, "uses_gradient_cache", cached):
+                plain = name.removeprefix("Cached")
+                mend = f"{plain} with a smaller batch" if plain != name else "one that runs it once"
+                raise LayerscopeError(
+                    f"{name} runs the model a second time after its loss, where no layer can be asked: give {mend}"
                 )
         self.loss, self.model = loss, model
         layered = find_layers(load(model, LoadOptions()), "text", TEXTS, Override(), max_length=None, prompt="")
@@ -116,7 +121,7 @@ class AlignedLoss(nn.Module):
 
     def _stacked(self, call: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
         """Return the transformer's output, and the token states of every exit, of one run."""
-        with recorded(self._layered.module, self._layered.stack.blocks, self.layers):
+        with recorded(self._layered.module, self._layered.stack.ends, self.layers):
             output = call()
         return output, output[TOKENS].chunk(len(self.layers))
 
@@ -135,3 +140,17 @@ class AlignedLoss(nn.Module):
             raise LayerscopeError(
                 f"the layers of {type(model[0]).__name__} do not give token states that its pooling reads"
             )
+
+
+def _model_of(loss: nn.Module) -> Any:
+    """Return the SentenceTransformer that a loss trains: its `model`, else the only one it holds, whatever its name."""
+    own: Any = getattr(loss, "model", None)
+    found = [child for child in loss.children() if hasattr(child, "_first_module")]
+    if hasattr(own, "_first_module"):
+        return own
+    if len(found) == 1:
+        return found[0]
+    raise LayerscopeError(
+        f"{type(loss).__name__} holds {len(found) or 'no'} SentenceTransformer{'s' * (len(found) > 1)}: AlignedLoss "
+        "takes a loss that trains one"
+    )

@@ -13,8 +13,9 @@ import torch
 from layerscope.errors import LayerscopeError
 from layerscope.models.checks import check_folder, check_name, clear_errors, near_folder
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
-from layerscope.models.load import without_bars
+from layerscope.models.load import eager, without_bars
 from layerscope.models.mean_head import as_told, is_mean_head, mean_headed
+from layerscope.models.weights import is_offloaded, is_quantised
 from layerscope.training.data import READS, Source
 from layerscope.training.processors import find_processor, pad
 from layerscope.training.settings import Settings
@@ -53,11 +54,15 @@ class Start:
 def find(model: Any, *, from_config: bool) -> Origin:
     """Return where a model comes from; raises `LayerscopeError` where nothing is there."""
     if not isinstance(model, (str, Path)):
+        model = eager(model)
         if getattr(model, "config", None) is None or from_config:
             raise LayerscopeError(
                 f"a {type(model).__name__} cannot be trained here: give a transformers model, a name or a folder"
             )
         place = getattr(model.config, "_name_or_path", "")
+        if is_quantised(model) or is_offloaded(model):
+            state = "quantised" if is_quantised(model) else "partly offloaded"
+            raise LayerscopeError(f"this {type(model).__name__} is {state}: only whole models in floats are trained")
         return Origin(place, model.config, Path(place).name or type(model).__name__, model)
     source = embedded(str(model))
     check_name(source)

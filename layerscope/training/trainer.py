@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import Trainer
@@ -37,6 +40,13 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
 
     Args:
         model: a model with a head: sequence, token, image or audio classification, causal or masked language modelling.
+        args: the Trainer's, as all that follow up to `model_init` and all `others`: in its order, or by name.
+        data_collator: see the Trainer.
+        train_dataset: see the Trainer.
+        eval_dataset: see the Trainer.
+        processing_class: the tokenizer, image processor or feature extractor of the model.
+        model_init: makes the model, in the place of `model`; called again at the start of each `train`.
+        *others: the Trainer's, after `model_init` in its order.
         objective: what the exits are asked for, or its name.
         layers: the exits, None is every layer from 1 on.
         part: which stack, where a model has several.
@@ -52,8 +62,14 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
 
     def __init__(
         self,
-        model: Any,
-        *,
+        model: Any = None,
+        args: Any = None,
+        data_collator: Any = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
+        model_init: Any = None,
+        *others: Any,
         objective: Objective | str = "aligned",
         layers: Sequence[int] | None = None,
         part: str | None = None,
@@ -61,13 +77,18 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         self.objective = Objective(objective) if isinstance(objective, str) else objective  # type: ignore[arg-type]
-        layered = layered_model(model, options.get("processing_class"), part)
-        inputs = probe(layered)
-        self.exit_loss = ExitLoss(Exits(layered, inputs, layers), self.objective, inputs)
-        self.layer_evaluation = LayerEvaluation(layered, self.exit_loss)
+        if (model is None) == (model_init is None):
+            raise LayerscopeError("AlignedTrainer takes either a model or model_init: give one of them")
+        self._found = (processing_class, part, layers)
         self.history: History | None = None
-        super().__init__(model=model, **options)
+        self.guard: Guard | None = None
+        if model is not None:
+            self._attach(model)
+        super().__init__(
+            model, args, data_collator, train_dataset, eval_dataset, processing_class, model_init, *others, **options
+        )
         check_options(self)
+        layered = self.layered
         self.guard = Guard(self.exit_loss)
         self.add_callback(self.guard)
         self.model_accepts_loss_kwargs = True  # the exits' loss divides by them, whatever the model's own does
@@ -77,6 +98,25 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
             self.history = History(history, manifest(layered, self.objective, told.language_model, self.args, notes))
             self.add_callback(Rewinds(self.history))
         self._modality = layered.encoder.modality
+
+    def _attach(self, model: Any) -> None:
+        """Find the exits of a model, and have its `forward` compute their loss."""
+        processor, part, layers = self._found
+        try:
+            self.layered = layered_model(model, processor, part)
+        except LayerscopeError as error:  # which names the argument of every other verb
+            raise LayerscopeError(str(error).replace("processor=", "processing_class=")) from error
+        inputs = probe(self.layered)
+        self.exit_loss = ExitLoss(Exits(self.layered, inputs, layers), self.objective, inputs)
+        self.layer_evaluation = LayerEvaluation(self.layered, self.exit_loss)
+        if self.guard is not None:
+            self.guard.exit_loss = self.exit_loss
+
+    def call_model_init(self, trial: Any = None) -> Any:
+        """Return what `model_init` makes, with its exits found."""
+        model = super().call_model_init(trial)
+        self._attach(model)
+        return model
 
     def compute_loss(
         self,
@@ -91,12 +131,13 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
             found = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         finally:
             self.exit_loss.on = False
-        if model.training:
+        if model.training and self.guard is not None:
             self.guard.watch(found[0] if return_outputs else found, inputs)
         return found
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
         """Train as the Trainer does; raises `LayerscopeError` for a loss that is not finite or another objective."""
+        assert self.guard is not None
         self.guard.resuming(resume_from_checkpoint, self.args.output_dir)
         return super().train(resume_from_checkpoint, *args, **options)
 
@@ -107,6 +148,7 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         step = self.state.global_step
         folder = str(Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{step}")
+        assert self.guard is not None
         self.guard.before_save(self.model, folder, step, self.args.should_save)
         super()._save_checkpoint(model, trial)
 
@@ -118,8 +160,11 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> Any:
-        """Return the Trainer's own output, with the scores of every layer, from the same passes, in its metrics."""
-        with self.layer_evaluation.scoring(self.accelerator):
+        """Return the Trainer's own output, with the scores of every layer, from the same passes, in its metrics.
+
+        Random generators are left as they were: how often a model is evaluated does not change its training.
+        """
+        with generators_kept(self.args.device), self.layer_evaluation.scoring(self.accelerator):
             output = super().evaluation_loop(
                 dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
             )
@@ -137,10 +182,23 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
             history.write(self.state.global_step, self.layer_evaluation.rows, data, name)
 
 
+@contextmanager
+def generators_kept(device: torch.device) -> Iterator[None]:
+    """Within, whatever is drawn at random is drawn from copies of the generators."""
+    python, array = random.getstate(), np.random.get_state()  # noqa: NPY002  that which others draw from
+    kind, devices = (device.type, [device]) if device.type not in ("cpu", "mps") else ("cuda", [])
+    with torch.random.fork_rng(devices, device_type=kind):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(array)  # noqa: NPY002
+
+
 def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
     """Return a model with its layers found by samples that are made up."""
-    modality, samples = made_up_samples(model)
     loaded = load(model, LoadOptions(), processor)
+    modality, samples = made_up_samples(loaded)
     try:
         return find_layers(loaded, modality, samples, Override(part), max_length=None, prompt="")
     except SeveralWidths as several:
@@ -150,5 +208,5 @@ def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
 @torch.no_grad()
 def probe(model: LayeredModel) -> Any:
     """Return a small batch of made-up samples, on the model's device."""
-    _, samples = made_up_samples(model.module)
+    _, samples = made_up_samples(model.loaded)
     return model.encoder.batch(list(samples)[:2]).to(model.device)

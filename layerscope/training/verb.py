@@ -124,7 +124,7 @@ def train_all(
     }
     place = open_place(out, about, main=is_main())
     with nothing_left(place, main=is_main()):
-        for note in (*data.notes, *begun.notes):
+        for note in (*data.notes, *begun.notes, *layered.notes):
             teller.say(note)
         job = _job(origin.name, begun, data, classes, chosen, part, report_to, keep_checkpoints, teller)
         others = _baselines(job, layered, place, baseline_depths, from_config=from_config)

@@ -5,6 +5,7 @@ import tiny
 
 import layerscope
 from layerscope import LayerscopeError
+from layerscope.runs.files import read_json, write_json
 
 
 def refused(*runs, **options):
@@ -19,7 +20,7 @@ def test_too_few_the_same_and_what_is_no_run(three, tmp_path):
         layerscope.compare(str(three[0].path))
     assert "is given twice: compare needs runs that differ" in refused(three[0], three[0].path)
     assert "did you mean step100?" in refused(three[0], three[0].path.with_name("step10"))
-    assert "name one of its own" in refused(*three[:2], out=three[0].path)
+    assert "exists and holds no comparison: name a new folder" in refused(*three[:2], out=three[0].path)
 
 
 def test_other_samples(make, three, tmp_path):
@@ -51,12 +52,11 @@ def test_names_that_do_not_exist(three, deep, spoken):
 
 
 def test_a_history_holds_no_states(three, tmp_path):
-    import json
     import shutil
 
     shutil.copytree(three[0].path, tmp_path / "history")
-    info = json.loads((tmp_path / "history/run.json").read_text())
-    (tmp_path / "history/run.json").write_text(json.dumps(info | {"pooling": []}))
+    path = tmp_path / "history" / "run.json"
+    write_json(path, read_json(path) | {"pooling": []})
     assert "is the history of a training and holds no states" in refused(three[0], tmp_path / "history")
 
 

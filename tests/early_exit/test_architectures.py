@@ -196,6 +196,13 @@ def test_a_tower_of_clip_has_its_depth_in_a_nested_config(tmp_path: Path) -> Non
     state = model.text_model(input_ids=ids, output_hidden_states=True).hidden_states[2]
     close(cut.text_model(input_ids=ids).last_hidden_state, model.text_model.final_layer_norm(state))
     assert "part text\\_model" in (out / "README.md").read_text()
+    out = layerscope.truncate(tmp_path / "full", 2, tmp_path / "seen", part="vision", progress=False)
+    pixels = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    state = model.vision_model(pixels, output_hidden_states=True).hidden_states[2]
+    close(hf.CLIPVisionModel.from_pretrained(out).eval()(pixels).last_hidden_state, state)
+    cut = loaded(hf.AutoModel, out)
+    assert (cut.config.text_config.num_hidden_layers, cut.config.vision_config.num_hidden_layers) == (3, 2)
+    assert "part vision\\_model" in (out / "README.md").read_text()
 
 
 @torch.no_grad()

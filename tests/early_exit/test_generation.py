@@ -1,7 +1,10 @@
 """Language models at every depth against the truncated checkpoint in transformers' own hands."""
 
 import copy
+import gc
+import pickle
 import random
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +22,7 @@ from torch import Tensor, nn
 
 from layerscope import LayerscopeError, metrics
 from layerscope.early_exit import generate, score, truncate_layers
+from layerscope.early_exit.generation import decoder as opening
 from layerscope.early_exit.generation.decoder import open_decoder, open_language_model
 from layerscope.early_exit.generation.decoding import continued, greedy, nucleus
 from layerscope.early_exit.truncation import speed
@@ -398,3 +402,29 @@ def test_an_empty_prompt_begins_a_text_where_the_tokenizer_can() -> None:
     tokenizer.bos_token = "[CLS]"
     (one,) = told(zoo.gpt2(), [""], processor=tokenizer)
     assert one.prompt_ids == (1,) and len(one.ids) == NEW
+
+
+def test_a_model_that_stays_is_probed_once_and_one_that_changes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, probed, find = zoo.llama(), [], opening.find_layers
+    monkeypatch.setattr(opening, "find_layers", lambda *given, **how: probed.append(1) or find(*given, **how))
+
+    def ids(model: Any, layer: int | None = None) -> tuple[int, ...]:
+        (made,) = generate(model, ["w1 w2 w3"], layer, processor=TOKENIZER, max_new_tokens=6, progress=False)
+        return made.ids
+
+    first = ids(model), ids(model, 2)
+    assert (ids(model), ids(model, 2)) == first and len(probed) == 1
+    with torch.no_grad():
+        model.lm_head.weight.copy_(model.lm_head.weight.flip(0))
+    fresh = zoo.llama()
+    fresh.load_state_dict(model.state_dict())
+    assert (ids(model), ids(model, 2)) == (ids(fresh), ids(fresh, 2)) != first
+    model.generation_config.eos_token_id = ids(model, 2)[0]
+    assert len(ids(model, 2)) == 1, "what ends a text is read again"
+    there = len(probed)
+    assert ids(copy.deepcopy(model), 2) == ids(model, 2) and len(probed) == there + 1
+    assert b"layerscope." not in pickle.dumps(model), "it loads where this package is not"
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None

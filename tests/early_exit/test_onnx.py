@@ -14,6 +14,7 @@ from models.zoo import TEXT
 
 import layerscope
 from layerscope import LayerscopeError
+from layerscope.early_exit.truncation.card import AFTER
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -57,6 +58,7 @@ def test_a_classifier_pads_and_keeps_its_head(tmp_path: Path) -> None:
         state = model.bert(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states[2]
         alone.append(model.classifier(model.bert.pooler(state)))
     close(found, torch.cat(alone))
+    assert used(out)["best"].shape == (2,)
 
 
 @torch.no_grad()
@@ -69,7 +71,31 @@ def test_a_sentence_transformer_gives_sentences(tmp_path: Path) -> None:
     run, tokenizer = session(out), hf.AutoTokenizer.from_pretrained(out)
     given = tokenizer(texts, padding=True, truncation=True, return_tensors="np")
     found = run.run(["sentence_embedding"], {entry.name: given[entry.name] for entry in run.get_inputs()})[0]
-    close(found, torch.from_numpy(SentenceTransformer(str(folder), device="cpu").encode(texts)))
+    served = SentenceTransformer(str(folder), device="cpu")
+    close(found, torch.from_numpy(served.encode(texts)))
+    axes = {tuple(entry.shape) for entry in (*run.get_inputs(), *run.get_outputs())}
+    assert axes == {("batch", "sequence"), ("batch", "sequence", 384), ("batch", 384)}
+    told = used(out)
+    close(told["vectors"], torch.from_numpy(served.encode(["a text", "another, which is longer"])))
+    assert "in turns, in float32 by onnxruntime, on" in (out / "README.md").read_text()
+
+
+def used(folder: Path) -> dict[str, object]:
+    """Run what the card shows, and return its names."""
+    code = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    told: dict[str, object] = {}
+    exec(code.replace("path/to/this/folder", str(folder)), told)
+    return told
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
+def test_the_card_shows_how_states_become_vectors(pooling: str) -> None:
+    states, mask = np.random.default_rng(0).normal(size=(3, 4, 5)), np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 1, 0]])
+    told = {"np": np, "states": states, "batch": {"attention_mask": mask}}
+    exec(AFTER[pooling].format(output="states"), told)
+    rows = [state[real == 1] for state, real in zip(states, mask, strict=True)]
+    wanted = {"mean": [row.mean(0) for row in rows], "last": [row[-1] for row in rows], "cls": [s[0] for s in states]}
+    np.testing.assert_allclose(told["vectors"], wanted[pooling])
 
 
 @torch.no_grad()

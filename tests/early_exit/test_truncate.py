@@ -1,6 +1,7 @@
 """The verb as a person types it: one depth or several, of a model or a run, with figures and a card."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -9,9 +10,15 @@ import tiny
 import torch
 import transformers as hf
 import yaml
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
 
 import layerscope
 from layerscope.early_exit import truncate_layers
+from layerscope.evaluation import Evaluation
+from layerscope.evaluation.origins import ModelOrigin
+from layerscope.models.hub import embedded
+from layerscope.selecting import Candidate, Selection
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +73,125 @@ def test_the_card_tells_numbers_and_warns(run: layerscope.Run, tmp_path: Path) -
     head = yaml.safe_load(card.split("---")[1])
     assert head == {"library_name": "transformers", "tags": ["layerscope", "truncated"]}
     assert 'transformers.AutoModelForMaskedLM.from_pretrained("path/to/this/folder")' in card
+
+
+LICENCE = "Apache, in full"
+CARD = """---
+license: apache-2.0
+language: [en, de]
+datasets: mine/texts
+pipeline_tag: fill-mask
+base_model: someone/else
+tags: [bert, "<b>"]
+model-index: [{name: x, results: []}]
+---
+# Mine
+"""
+
+
+@pytest.mark.parametrize("card", [CARD, "---\nlicense: [\n---\n"], ids=["whole", "broken"])
+def test_what_the_makers_say_goes_with_the_model(card: str, tmp_path: Path) -> None:
+    folder = tiny.saved(tiny.bert(), tmp_path / "full", special=True)
+    (folder / "README.md").write_text(card)
+    (folder / "LICENSE.txt").write_text(LICENCE)
+    (made,) = truncate_layers(folder, [2], tmp_path / "cut", progress=False)
+    text = (Path(made.path) / "README.md").read_text()
+    head = yaml.safe_load(text.split("---")[1])
+    assert (Path(made.path) / "LICENSE.txt").read_text() == LICENCE
+    own = {"library_name": "transformers", "tags": ["layerscope", "truncated"]}
+    if card is CARD:
+        own["tags"] = ["bert", "<b>", *own["tags"]]
+        own |= {"license": "apache-2.0", "language": ["en", "de"], "datasets": "mine/texts"}
+        own |= {"pipeline_tag": "fill-mask", "base_model": "someone/else", "base_model_relation": "finetune"}
+    assert head == own
+    assert f"the largest difference is {made.difference:.1g}, in float32" in text and made.difference < 1e-5
+
+
+def test_a_hub_model_is_named_with_its_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, commit = tmp_path / "models--me--small", "0123456789abcdef0123456789abcdef01234567"
+    tiny.saved(tiny.bert(), cache / "snapshots" / commit, special=True)
+    (cache / "snapshots" / commit / "NOTICE").write_text(LICENCE)
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    layerscope.truncate("me/small", 1, tmp_path / "cut", progress=False)
+    text = (tmp_path / "cut" / "README.md").read_text()
+    assert yaml.safe_load(text.split("---")[1])["base_model"] == "me/small" and f"at revision {commit}" in text
+    assert (tmp_path / "cut" / "NOTICE").read_text() == LICENCE
+
+
+def test_the_checkpoints_own_precision_stays_and_another_can_be_named(cli, tmp_path: Path) -> None:
+    full = tiny.saved(tiny.llama().to(torch.bfloat16), tmp_path / "full", special=False)
+    (made,) = truncate_layers(full, [2], tmp_path / "cut", progress=False)
+    before, after = (load_file(folder / "model.safetensors") for folder in (full, Path(made.path)))
+    assert {tensor.dtype for tensor in after.values()} == {torch.bfloat16}
+    assert all(torch.equal(tensor, before[name]) for name, tensor in after.items())
+    assert (made.dtype, made.difference) == ("bfloat16", 0) and "in bfloat16" in made.measured
+    told = cli("truncate", full, "--layer", 2, "--dtype", "float16", "--out", tmp_path / "half", "--json")
+    assert json.loads(told.out)[0]["dtype"] == "float16"
+    assert {tensor.dtype for tensor in load_file(tmp_path / "half" / "model.safetensors").values()} == {torch.float16}
+    with pytest.raises(layerscope.LayerscopeError, match=r"is loaded in float32: convert it \(.to\(torch.float16\)\)"):
+        layerscope.truncate(
+            tiny.llama(), 2, tmp_path / "no", dtype="float16", processor=tiny.tokenizer(special=False), progress=False
+        )
+
+
+def test_a_run_in_float32_knows_its_model_in_another_precision(tmp_path: Path) -> None:
+    full = tiny.saved(tiny.bert().to(torch.bfloat16), tmp_path / "full", special=True)
+    layerscope.profile(
+        str(full), tiny.texts(12), out=tmp_path / "run", metrics="curvature", dtype="float32", progress=False
+    )
+    layerscope.truncate(tmp_path / "run", 1, tmp_path / "cut", progress=False)
+    tiny.saved(tiny.bert(seed=1).to(torch.bfloat16), full, special=True)
+    with pytest.raises(layerscope.LayerscopeError, match="has changed since"):
+        layerscope.truncate(tmp_path / "run", 1, tmp_path / "again", progress=False)
+
+
+def test_several_layers_a_selection_and_an_evaluation(bert: Path, tmp_path: Path) -> None:
+    out = layerscope.truncate(bert, layers=[2, 3], out=tmp_path / "depths", progress=False)
+    assert [path.name for path in sorted(out.iterdir())] == ["layer-2", "layer-3"]
+    assert hf.AutoModel.from_pretrained(out / "layer-3").config.num_hidden_layers == 3
+    chosen = Selection(
+        model="m", layer=2, depth=3, as_shipped=False, site="raw", pooling="cls", rule="best", why="", gain=None,
+        gain_error=None, baseline=Candidate(3), baseline_name="the last layer", layers=(Candidate(2),),
+        source=str(bert),
+    )  # fmt: skip
+    cut = SentenceTransformer(str(layerscope.truncate(chosen, out=tmp_path / "chosen", progress=False)), device="cpu")
+    assert cut[1].pooling_mode == "cls" and len(cut[0].auto_model.encoder.layer) == 2, "what was scored is shipped"
+    with pytest.raises(layerscope.LayerscopeError, match="the selection keeps the model as shipped"):
+        layerscope.truncate(replace(chosen, as_shipped=True), out=tmp_path / "none", progress=False)
+    rows = [{"model": "m", "kind": "layer", "layer": k, "task": "t", "score": k / 3, "pooling": "mean"} for k in (1, 2)]
+    scores = Evaluation(pd.DataFrame(rows), "scores")
+    scores.origins = {"m": ModelOrigin(str(bert), 3)}
+    scores.save(tmp_path / "scores")
+    cut = SentenceTransformer(str(layerscope.truncate(tmp_path / "scores", 1, tmp_path / "of", progress=False)))
+    assert cut[1].pooling_mode == "mean" and len(cut[0].auto_model.encoder.layer) == 1
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
+def test_a_pooling_that_is_named_is_shipped(cli, pooling: str, bert: Path, tmp_path: Path) -> None:
+    out = tmp_path / "cut"
+    how = ("--layer", 2, "--format", "sentence-transformers", "--pooling", pooling, "--out", out)
+    assert cli("truncate", bert, *how).status == 0
+    given = tiny.tokenizer(special=True)("w1 w2 w3", return_tensors="pt")
+    with torch.no_grad():
+        state = tiny.bert().bert(**given, output_hidden_states=True).hidden_states[2][0]
+    wanted = {"mean": state.mean(0), "cls": state[0], "last": state[-1]}[pooling]
+    found = SentenceTransformer(str(out), device="cpu").encode("w1 w2 w3", convert_to_tensor=True)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    line = cli("truncate", bert, "--layer", 2, "--pooling", pooling, "--out", tmp_path / "no").line
+    assert line.startswith(f"--pooling {pooling} needs --format sentence-transformers: ")
+
+
+def test_a_sentence_transformer_is_shipped_with_another_pooling(tmp_path: Path) -> None:
+    out = layerscope.truncate("minilm", 2, tmp_path / "cut", "sentence-transformers", pooling="cls", progress=False)
+    cut, full = (SentenceTransformer(str(folder), device="cpu") for folder in (out, embedded("minilm")))
+    given = full.tokenizer("One text.", return_tensors="pt")
+    with torch.no_grad():
+        state = full[0].auto_model(**given, output_hidden_states=True).hidden_states[2][0, 0]
+    wanted = torch.nn.functional.normalize(state, dim=-1)
+    torch.testing.assert_close(cut.encode("One text.", convert_to_tensor=True), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_a_hostile_name_does_nothing_in_the_card(tmp_path: Path) -> None:

@@ -117,3 +117,23 @@ def _workers(parent: int, until: Callable[[list[psutil.Process]], bool]) -> list
 def test_a_number_of_jobs_that_is_none(folder: Path, jobs: object):
     with pytest.raises(LayerscopeError, match="no whole number from 1 on: give one, or auto"):
         layerscope.evaluate(str(folder / "tiny-bert"), f"clustering:{folder / 'groups.csv'}", jobs=jobs, progress=False)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_cls_pooled_encoder_keeps_its_sts_tasks(
+    folder: Path, jobs: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    monkeypatch.setattr(workers, "WORTH", 0)
+    body = Transformer(str(folder / "tiny-bert"))
+    served = SentenceTransformer(modules=[body, Pooling(32, pooling_mode="cls")], device="cpu")
+    tasks = [f"sts:{folder / 'pairs.csv'}", f"clustering:{folder / 'groups.csv'}"]
+    found = layerscope.evaluate(served, tasks, jobs=jobs)
+    assert found.failed == {} and "layer 0 has no score" in capsys.readouterr().err
+    table = found.table()
+    assert table["pairs"].isna().tolist() == [True, False, False, False] and table["groups"].notna().all()
+    (grid,) = found.grids()
+    assert grid.left_out == (0,) and set(grid.complete) == {"pairs", "groups"}
+    assert found.baseline()["pairs"].notna().all()

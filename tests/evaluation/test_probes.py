@@ -4,11 +4,14 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold
-from sklearn.preprocessing import StandardScaler
+from sklearn.metrics import log_loss
+from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
 
 from layerscope.errors import LayerscopeError
 from layerscope.evaluation import ProbeScore, knn_probe, linear_probe
+from layerscope.evaluation.linear import SEARCHED, STRENGTHS, _thinned, linearly_judged
 
 
 @pytest.fixture
@@ -33,17 +36,73 @@ def test_knn_agrees_with_a_plain_count(clusters):
 
 def test_linear_probe_is_converged_where_it_counts(clusters):
     states, labels = clusters
-    rows = states / np.linalg.norm(states, axis=1, keepdims=True)
-    folds = []
-    for train, test in StratifiedKFold(5, shuffle=True, random_state=0).split(rows, labels):
-        scaler = StandardScaler().fit(rows[train])
-        exact = LogisticRegression(tol=1e-9, max_iter=10_000).fit(scaler.transform(rows[train]), labels[train])
-        folds.append((exact.predict(scaler.transform(rows[test])) == labels[test]).mean())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         score = linear_probe(states, labels)
+    rows = states / np.linalg.norm(states, axis=1, keepdims=True)
+    folds = []
+    splits = StratifiedKFold(5, shuffle=True, random_state=0).split(rows, labels)
+    for (train, test), strength in zip(splits, score.strengths, strict=True):
+        scaler = StandardScaler().fit(rows[train])
+        exact = LogisticRegression(C=strength, tol=1e-9, max_iter=10_000)
+        exact.fit(scaler.transform(rows[train]), labels[train])
+        folds.append((exact.predict(scaler.transform(rows[test])) == labels[test]).mean())
     assert score.folds == pytest.approx(folds, abs=0.021)
     assert score.mean == pytest.approx(np.mean(folds), abs=0.005)
+
+
+def test_the_strength_of_a_fold_has_the_lowest_loss_on_its_neighbours(clusters):
+    states, labels = clusters
+    rows, fold = states.astype(float), np.arange(240) % 5
+    _, found = linearly_judged(rows, labels, fold, seed=0)
+    for number, strength in enumerate(found):
+        losses = []
+        for c in STRENGTHS:
+            exact = make_pipeline(StandardScaler(), LogisticRegression(C=c, tol=1e-6, max_iter=10_000))
+            beside = [(number + 1) % 5, (number - 1) % 5]
+            probabilities = [
+                exact.fit(rows[train], labels[train]).predict_proba(rows[fold == other])
+                for other, train in ((other, ~np.isin(fold, (number, other))) for other in beside)
+            ]
+            losses.append(sum(log_loss(labels[fold == o], p) for o, p in zip(beside, probabilities, strict=True)))
+        assert losses[STRENGTHS.index(strength)] == pytest.approx(min(losses), rel=0.01)
+    other = labels.copy()
+    other[fold == 2] = np.roll(labels[fold == 2], 1)  # what a fold holds has no part in its own strength
+    assert linearly_judged(rows, other, fold, seed=0)[1][2] == found[2]
+
+
+def test_the_probe_prefers_the_layer_that_holds_more_not_the_one_that_suits_a_fixed_strength():
+    rng = np.random.default_rng(1)
+    truth = np.arange(300) % 2
+    labels = np.where(rng.random(300) < 0.15, 1 - truth, truth)  # some are wrong: what fits them all, overfits
+    signal = 2.0 * truth[:, None] - 1
+    few = 1.2 * signal * np.eye(8)[0] + rng.standard_normal((300, 8))  # 77 % can be read
+    many = 0.3 * signal + rng.standard_normal((300, 100))  # 85 %: the same evidence a hundred times, thinner
+    fixed = make_pipeline(Normalizer(), StandardScaler(), LogisticRegression(max_iter=1000))
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    narrow, wide = (cross_val_score(fixed, rows, labels, cv=folds).mean() for rows in (few, many))
+    assert narrow > wide, "C = 1 takes the wrong layer"
+    narrow, wide = linear_probe(few, labels), linear_probe(many, labels)
+    assert wide.mean - narrow.mean > 2 * wide.stderr and max(wide.strengths) < 0.1
+
+
+def test_many_samples_choose_the_strength_by_an_even_share_of_every_class():
+    rng = np.random.default_rng(0)
+    classes = np.where(np.arange(6000) < 6, 2, rng.integers(0, 2, 6000))
+    fold = np.arange(6000) % 5
+    kept = _thinned(classes, fold, seed=1)
+    assert SEARCHED <= len(kept) <= SEARCHED + 15 and len(np.unique(kept)) == len(kept)
+    assert set(fold[kept][classes[kept] == 2]) == set(range(5))
+    assert (classes[kept] == 0).mean() == pytest.approx((classes == 0).mean(), abs=0.01)
+    rows = rng.standard_normal((6000, 4)) + classes[:, None]
+    right, strengths = linearly_judged(rows, classes, fold, seed=0)
+    assert right.mean() > 0.8 and len(strengths) == 5
+
+
+def test_a_fold_that_leaves_one_class_is_judged_all_the_same():
+    classes = np.repeat([0, 1], [28, 2])
+    right, _ = linearly_judged(np.random.default_rng(0).standard_normal((30, 3)), classes, np.repeat([0, 1, 2], 10), 0)
+    assert right[:20].mean() > 0.8 and not right[28:].any()
 
 
 def test_score_is_an_interval_over_all_held_out_samples(clusters):
@@ -90,5 +149,7 @@ def test_errors(clusters):
         knn_probe(states, labels, k=500)
     with pytest.raises(LayerscopeError, match="folds=1"):
         knn_probe(states, labels, folds=1)
+    with pytest.raises(LayerscopeError, match="folds=2: give at least 3"):
+        linear_probe(states, labels, folds=2)
     with pytest.raises(LayerscopeError, match=r"labels \(7,\)"):
         linear_probe(states, labels[:7])

@@ -79,20 +79,6 @@ def test_overrides():
         layered(model, "tensor", rows, norm="nope")
 
 
-def test_named_blocks_are_taken_even_where_something_stands_between_them():
-    class Scaled(MLP):
-        def forward(self, x):
-            x = self.stem(x)
-            for block in self.blocks:
-                x = 0.5 * block(x)
-            return self.head(x)
-
-    rows = list(torch.randn(2, 8))
-    assert layered(build(lambda: Scaled(True, False)), "tensor", rows, blocks="blocks").stack.depth == 3
-    with pytest.raises(LayerscopeError, match="no stack of blocks was found in this model: name .* such as blocks$"):
-        layered(build(lambda: Scaled(True, False)), "tensor", rows)
-
-
 def test_a_model_without_a_stack_is_told():
     class Lonely(nn.Module):
         def forward(self, x):

@@ -176,7 +176,7 @@ def test_another_best_layer_by_knn_is_told(written, by_layer):
         ([0.5, 0.38, 0.35, 0.3], ""),
     ):
         (found,) = findings(written(linear + by_layer("knn_probe", values, [0.03] * 4), depth=3))
-        assert found.text.endswith("alone gives 33.3 %." + words)
+        assert found.text.endswith(f"alone gives 33.3 %.{words} Judged: 50 samples, 3 classes.")
 
 
 def test_layer_0_is_told_but_is_no_candidate(written, by_layer):

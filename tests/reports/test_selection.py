@@ -22,7 +22,7 @@ __all__ = ["cli"]
 
 @pytest.fixture
 def evaluation() -> Evaluation:
-    rows = [scored({"x": [0.9, 0.5, 0.70, 0.6], "y": [0.9, 0.3, 0.52, 0.4], "z": [0.9, 0.1, 0.31, 0.2]}, "a[b]c")]
+    rows = [scored({"x": [0.9, 0.5, 0.70, 0.6], "y": [0.2, 0.3, 0.52, 0.4], "z": [0.1, 0.1, 0.31, 0.2]}, "a[b]c")]
     rows.append(scored({"x": [0.65], "y": [0.45], "z": [0.25]}, "a[b]c").assign(layer=None))
     return Evaluation(pd.concat(rows))
 
@@ -37,7 +37,7 @@ def test_the_first_line_is_the_answer_and_the_last_the_command(evaluation):
     found = layerscope.select(evaluation, cost=False, progress=False)
     lines = printed(found).splitlines()
     # .51 against .45; by task +.05 +.07 +.06: error .0058
-    assert lines[0] == "layer 2 of 3 · 51.0 % · +6.0 ±0.6 against the model as shipped"
+    assert lines[0] == "layer 2 of 3 · 51.0 % (3 tasks) · +6.0 ±0.6 against the model as shipped"
     assert lines[-2] == "ship it:" and shlex.split(lines[-1]) == [
         "layerscope", "truncate", "a[b]c", "--layer", "2", "--out", "a[b]c-layer2",
     ]  # fmt: skip
@@ -49,7 +49,10 @@ def test_a_narrow_console_wraps_the_answer_and_never_the_command(evaluation):
     blanks = Evaluation(evaluation.scores.assign(model="a model of a name with blanks"))
     text = printed(layerscope.select(blanks, cost=False, progress=False), 40)
     lines = text.splitlines()
-    assert lines[0].rstrip() == "layer 2 of 3 · 51.0 % · +6.0 ±0.6" and lines[1] == "against the model as shipped"
+    assert (
+        lines[0].rstrip() == "layer 2 of 3 · 51.0 % (3 tasks) · +6.0"
+        and lines[1] == "±0.6 against the model as shipped"
+    )
     name = "a model of a name with blanks"
     assert lines[-1] == f"layerscope truncate '{name}' --layer 2 --out '{name}-layer2'"
 
@@ -57,13 +60,13 @@ def test_a_narrow_console_wraps_the_answer_and_never_the_command(evaluation):
 def test_percents_are_told_as_they_are(evaluation):
     percent = Evaluation(evaluation.scores.assign(score=evaluation.scores["score"] * 100))
     text = answer(layerscope.select(percent, cost=False, progress=False))
-    assert text == "layer 2 of 3 · 51.00 · +6.00 ±0.58 against the model as shipped"
+    assert text == "layer 2 of 3 · 51.00 (3 tasks) · +6.00 ±0.58 against the model as shipped"
 
 
 def test_no_layer_is_shipped_where_the_model_is_best_as_it_is(evaluation):
     shipped = evaluation.scores.assign(score=evaluation.scores["score"].where(evaluation.scores["layer"].notna(), 0.99))
     found = layerscope.select(Evaluation(shipped), cost=False, progress=False)
-    assert answer(found) == "the model as shipped · 99.0 %"
+    assert answer(found) == "the model as shipped · 99.0 % (3 tasks)"
     assert ship(found) == "nothing to truncate: keep the model as it is"
 
 
@@ -88,9 +91,45 @@ def test_the_command_prints_json_alone(evaluation, cli, tmp_path: Path):
     assert json.loads(cli("select", tmp_path / "scores", "--no-cost", "--with-embeddings", "--json").out)["layer"] == 0
 
 
+def test_what_chose_and_what_judged_stands_in_the_lines(evaluation):
+    lines = printed(layerscope.select(evaluation, cost=False, progress=False), 200).splitlines()
+    assert lines[2] == (
+        "chosen on all 3 tasks; the score above judges each task at the layer the others choose (layer 2 in 3)"
+    )
+    assert [line.split() for line in lines if line.startswith(("x ", "y ", "z "))][1] == ["y", "2", "52.0", "%", "+7.0"]
+    two = evaluation.scores[evaluation.scores["task"] != "z"]
+    assert "the same data chose the layer and judged it" in printed(quick(two))
+
+
+def quick(scores: pd.DataFrame) -> layerscope.Selection:
+    return layerscope.select(Evaluation(scores), cost=False, progress=False)
+
+
+def test_a_larger_number_than_the_best_has_its_reason(evaluation):
+    first = (evaluation.scores["layer"] == 0).fillna(False).astype(bool)
+    found = quick(evaluation.scores.assign(score=evaluation.scores["score"].where(~first, 0.9)))
+    text = printed(found, 200).splitlines()
+    assert text[0].endswith("· layer 0 has 90.0 % and is no candidate: it is before the first block")
+    assert next(line for line in text if re.match(r"\s+0 ", line)).rstrip().endswith("no candidate")
+    above = quick(
+        evaluation.scores.assign(score=evaluation.scores["score"].where(evaluation.scores["layer"].notna(), 0.99))
+    )
+    rows = printed(above, 200).splitlines()
+    assert next(line for line in rows if "baseline" in line and "99.0" in line).rstrip().endswith("◂ best")
+    assert not any("best" in line for line in rows if re.match(r"\s+2 ", line))
+
+
+def test_the_command_ships_the_pooling_that_was_scored():
+    rows = scored({"x": [0.1, 0.4, 0.2]}, pooling="cls")
+    found = layerscope.select(Evaluation(rows), cost=False, progress=False)
+    assert "--layer 1 --format sentence-transformers --pooling cls --out" in ship(found)
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [
+        (["--tasks", "q"], "task 'q' is not in this evaluation"),
+        (["--tasks", "x=much"], "--tasks: the weight 'much' of 'x' is no number"),
         (["--max-loss", "-1"], "--max-loss -1.0 makes no sense: give 0 or more points"),
         (["--max-loss", "some"], "--max-loss 'some' makes no sense"),
         (["--max-mb", "5", "--no-cost"], "leave --no-cost out"),
@@ -104,3 +143,11 @@ def test_a_mistake_is_one_line(evaluation, cli, tmp_path: Path, options, line):
     evaluation.save(tmp_path / "scores")
     done = cli("select", tmp_path / "scores", *options)
     assert done.status == 2 and line in done.line and not done.out
+
+
+def test_options_of_a_model_are_refused_where_scores_are_shown(evaluation, cli, tmp_path: Path):
+    evaluation.save(tmp_path / "scores")
+    done = cli("evaluate", "--results", tmp_path / "scores", "--layers", "1,2")
+    assert (
+        done.status == 2 and "--layers says how a model is evaluated, and --results shows scores there are" in done.line
+    )

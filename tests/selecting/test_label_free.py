@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ import layerscope
 from layerscope import LayerscopeError
 from layerscope.evaluation import Choice, Evaluation, Rule, save_rules, shipped_rules
 from layerscope.runs import Run
+from layerscope.selecting.label_free import rules_from
 from layerscope.selecting.trust import distrust, kind_of
 
 
@@ -158,3 +160,8 @@ def test_the_command_without_labels(bare, cli, tmp_path):
     (tmp_path / "few.txt").write_text("a few words\n")
     wrong = cli("select", bare.path, "--rule", "half-text", "--data", tmp_path / "few.txt")
     assert wrong.status == 2 and "texts of 8 words or more" in wrong.line and "costs" not in wrong.err
+
+
+def test_evidence_that_is_a_folder_is_told_what_to_be(tmp_path: Path):
+    with pytest.raises(LayerscopeError, match=r"is not a file of rules: give one that evaluate --save-rules wrote, or a"):
+        rules_from(str(tmp_path))

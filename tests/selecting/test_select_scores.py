@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler, normalize
 import layerscope
 from layerscope import LayerscopeError
 from layerscope.evaluation import Evaluation
+from layerscope.evaluation.enough import Judged
 
 
 def quick(given: object, **options: object) -> layerscope.Selection:
@@ -148,7 +149,8 @@ def test_costs_by_depth_and_bounds_on_them(labelled, model):
         ({"rule": "best-of-all"}, "rule 'best-of-all' does not exist"),
         ({"pooling": "cls"}, "pooling 'cls' is not in this run"),
         ({"site": "raw"}, "a truncated model yields normed"),
-        ({"model": "other"}, "--model is of evaluations"),
+        ({"model": "other"}, "--model applies only to evaluations"),
+        ({"tasks": ["x"]}, "--tasks applies only to evaluations"),
     ],
 )
 def test_wrong_options(labelled, options, line):
@@ -167,3 +169,52 @@ def test_what_is_neither_run_nor_evaluation(tmp_path: Path):
     evaluation = Evaluation(scored({"x": [0.1, 0.4, 0.2]}))
     with pytest.raises(LayerscopeError, match="reads metrics of a run"):
         quick(evaluation, rule="half-text")
+
+
+def test_the_gain_is_of_tasks_that_did_not_choose():
+    # without x layer 2 leads, without y or z layer 1: each task is judged at the layer that the other two choose
+    rows = [scored({"x": [0, 0.9, 0.5, 0.4], "y": [0, 0.4, 0.6, 0.4], "z": [0, 0.4, 0.6, 0.4]})]
+    rows.append(scored({"x": [0.4], "y": [0.4], "z": [0.4]}).assign(layer=None))
+    found = quick(Evaluation(pd.concat(rows)), rule="best")
+    assert found.layer == 1 and found.layers[1].difference == pytest.approx(0.5 / 3)
+    assert found.gain == found.apart.difference == pytest.approx((0.1 + 0 + 0) / 3)
+    assert dict(found.apart.layers) == {1: 2, 2: 1} and found.apart.unit == "task"
+    assert [(task.task, task.layer) for task in found.by_task] == [("x", 1), ("y", 2), ("z", 2)]
+    assert repr(found) == "Selection('m': layer 1 of 3 by best, gain +0.03333 ±0.033)"
+
+
+def test_tasks_that_count_and_their_weights():
+    rows = scored({"x": [0, 0.9, 0.5, 0.4], "y": [0, 0.4, 0.6, 0.4], "z": [0, 0.4, 0.6, 0.4]})
+    evaluation = Evaluation(rows)
+    assert quick(evaluation, rule="best", tasks=["y", "z"]).layer == 2
+    found = quick(evaluation, rule="best", tasks={"x": 1, "y": 4, "z": 4})
+    assert found.layer == 2 and found.layers[2].score == pytest.approx((0.5 + 4 * 0.6 + 4 * 0.6) / 9)
+    apart = np.repeat([0.1, 0.2, 0.2], [1, 4, 4])
+    assert found.layers[2].difference == pytest.approx(apart.mean())
+    equal = quick(evaluation, rule="best", tasks={"x": 3, "y": 3, "z": 3})
+    plain = quick(evaluation, rule="best")
+    assert [row.difference_error for row in equal.layers] == pytest.approx([r.difference_error for r in plain.layers])
+    with pytest.raises(LayerscopeError, match="task 'w' is not in this evaluation"):
+        quick(evaluation, tasks=["w"])
+    with pytest.raises(LayerscopeError, match="weight of task 'x' is 0: give a number above 0"):
+        quick(evaluation, tasks={"x": 0})
+
+
+def test_the_gain_of_a_run_is_of_folds_that_did_not_choose(labelled):
+    found = quick(labelled, rule="best")
+    assert found.as_shipped or (sum(n for _, n in found.apart.layers) == 5 and found.apart.unit == "fold")
+    assert found.basis == "60 samples, 2 classes"
+
+
+def test_too_little_chooses_nothing(bare):
+    few = ["a"] * 20 + ["b"] * 20 + [f"rare {i}" for i in range(20)]
+    found = quick(bare, labels=few)
+    assert found.as_shipped and found.rule == "none"
+    assert found.lacking == (
+        "only 40 samples, 2 classes; 20 skipped, fewer than 5 of their class: 50 judged samples are needed, "
+        "take more --samples or label more"
+    )
+    assert Judged(60, 3, 61).lacking.endswith(
+        "more than half cannot be judged, take more --samples or merge rare classes"
+    )
+    assert not Judged(60, 3, 60).lacking and Judged.of("aaaaabbbbbcc") == Judged(10, 2, 2)

@@ -9,7 +9,10 @@ import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.losses import (
+    AdaptiveLayerLoss,
+    BatchAllTripletLoss,
     CachedMultipleNegativesRankingLoss,
+    ContrastiveTensionLoss,
     CosineSimilarityLoss,
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
@@ -46,6 +49,7 @@ def blocks_of(model: SentenceTransformer) -> tuple[nn.Module, str]:
 
 LOSSES = {
     "ranking": (lambda m: MultipleNegativesRankingLoss(m), 3, None),
+    "triplets": (lambda m: BatchAllTripletLoss(m), 1, torch.tensor([0, 0, 1, 1, 2, 2])),
     "cosine": (lambda m: CosineSimilarityLoss(m), 2, torch.linspace(0, 1, 6)),
     "matryoshka": (lambda m: MatryoshkaLoss(m, MultipleNegativesRankingLoss(m), [8, 4]), 2, None),
 }
@@ -117,6 +121,10 @@ def test_what_cannot_be_asked_at_every_layer_is_told(tmp_path: Path):
     for loss in (cached, MatryoshkaLoss(model, cached, [8])):
         with pytest.raises(LayerscopeError, match="CachedMultipleNegativesRankingLoss runs the model a second time"):
             AlignedLoss(loss)
+    with pytest.raises(LayerscopeError, match="AdaptiveLayerLoss trains every layer itself: give it to the Trainer as"):
+        AlignedLoss(AdaptiveLayerLoss(model, MultipleNegativesRankingLoss(model)))
+    with pytest.raises(LayerscopeError, match="ContrastiveTensionLoss holds 2 SentenceTransformers"):
+        AlignedLoss(ContrastiveTensionLoss(model))
     with pytest.raises(LayerscopeError, match="CrossEntropyLoss holds no SentenceTransformer"):
         AlignedLoss(nn.CrossEntropyLoss())
     with pytest.raises(LayerscopeError, match=r"exits \[0, 3\]: give increasing layers from 1 to 3"):

@@ -104,7 +104,7 @@ CASES = [
     (["bert", "--train", "texts.csv", "--device", "tpu"],
      "device 'tpu' does not exist, did you mean cpu? (choose auto, cpu, cuda)"),
     (["bert", "--train", "texts.csv", "--layers", "1,last"],
-     "--layers 'last' is no whole number: give layers with commas, such as 3,6"),
+     "--layers 'last' is no whole number: give layers with commas, such as 3,6 or 3-6"),
     (["bert", "--train", "texts.csv", "--seed", "5000000000"], "seed is 5000000000: give at most 4294967295"),
     (["bert", "--train", "texts.csv", "--distillation", "0.5"],
      "distillation is of the objective 'classifiers', not 'aligned': leave it out"),

@@ -31,13 +31,27 @@ def classes(n: int = 16) -> list[dict[str, Any]]:
 
 
 def trainer(folder: Path, model: nn.Module, data: list, objective: Any = "aligned", **options: Any) -> AlignedTrainer:
+    callbacks = options.pop("callbacks", None)
     options = {"max_steps": 4, "per_device_train_batch_size": 4, "learning_rate": 1e-2} | options
     args = hf.TrainingArguments(
         str(folder), report_to="none", disable_tqdm=True, logging_steps=1, use_cpu=True, save_strategy="no", **options
     )
     text = tiny.tokenizer(special=not isinstance(model, hf.GPT2LMHeadModel))
     return AlignedTrainer(model, objective=objective, args=args, train_dataset=data, processing_class=text,
-                          data_collator=hf.default_data_collator)  # fmt: skip
+                          data_collator=hf.default_data_collator, callbacks=callbacks)  # fmt: skip
+
+
+class Evaluating(hf.TrainerCallback):
+    """Asks for an evaluation after every step."""
+
+    times = 0
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        control.should_evaluate = True
+        return control
+
+    def on_evaluate(self, *_: Any, **__: Any) -> None:
+        self.times += 1
 
 
 def weights(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -124,3 +138,43 @@ def test_wrong_objectives_are_told(tmp_path: Path):
     bare = hf.BertModel(hf.BertConfig(**tiny.COMMON, max_position_embeddings=64))
     with pytest.raises(LayerscopeError, match="has no head"):
         trainer(tmp_path, bare, classes())
+
+
+def test_it_is_called_as_the_trainer_of_transformers_is(tmp_path: Path):
+    text, data = tiny.tokenizer(special=True), classes(8)
+
+    def made() -> nn.Module:
+        return tiny.classifier()
+
+    def run(folder: str, *model: Any, **options: Any) -> None:
+        args = hf.TrainingArguments(str(tmp_path / folder), max_steps=2, per_device_train_batch_size=4, use_cpu=True,
+                                    report_to="none", disable_tqdm=True, save_strategy="no")  # fmt: skip
+        found = AlignedTrainer(*model or (None,), args, hf.default_data_collator, data, data, text, **options)
+        first = found.model
+        found.train()
+        assert (found.model is first) is bool(model)  # model_init is called again at the start of a training
+        assert found.exit_loss.module is found.model
+        assert "eval_accuracy_layer_1" in found.evaluate()
+        assert not same(weights(found.model), weights(made()))
+
+    run("model", tiny.classifier())
+    run("init", model_init=made)
+    for wrong in ({}, {"model": made(), "model_init": made}):
+        with pytest.raises(LayerscopeError, match="either a model or model_init: give one of them"):
+            AlignedTrainer(**wrong)
+    with pytest.raises(LayerscopeError, match="needs processing_class=: its tokenizer or feature extractor"):
+        AlignedTrainer(made())
+
+
+def test_how_often_a_model_is_evaluated_does_not_change_its_weights(tmp_path: Path):
+    def run(folder: str, **options: Any) -> dict[str, torch.Tensor]:
+        model = tiny.gpt2()
+        assert any(isinstance(m, nn.Dropout) and m.p > 0 for m in model.modules())
+        found = trainer(tmp_path / folder, model, tokens(), **options)
+        found.eval_dataset = tokens(6)
+        found.train()
+        return weights(found.model)
+
+    often = Evaluating()
+    assert same(run("often", callbacks=[often]), run("never"))
+    assert often.times == 4

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from layerscope.early_exit.generation.kept import kept
 from layerscope.early_exit.truncation.agreement import expected_at
 from layerscope.early_exit.truncation.depth import find_depth
 from layerscope.errors import LayerscopeError
@@ -74,8 +76,13 @@ class Decoder:
 def open_decoder(model: LayeredModel, layer: int) -> Decoder:
     """Return the decoder of one depth, with its cache and in batches where they give what the whole text alone gives.
 
-    Some caches mix the texts of a batch, and some break where a cut leaves layers of one kind only; a probe tells.
+    Some caches mix the texts of a batch, and some break where a cut leaves layers of one kind only; a probe tells. It
+    is made once for a model that stays as it is.
     """
+    return copy(kept(model.module, ("decoder", layer, model.stack), lambda: _decoder(model, layer)))
+
+
+def _decoder(model: LayeredModel, layer: int) -> Decoder:
     module = at_depth(model, layer)
     assert model.lens is not None and model.max_length is not None
     seeded = torch.Generator().manual_seed(0)
@@ -107,10 +114,20 @@ def _steps_agree(decoder: Decoder, ids: Tensor) -> bool:
 def open_language_model(model: Any, processor: Any, override: Override, options: LoadOptions) -> LayeredModel:
     """Load a decoder and find its layers; a text of it may be as long as its positions go.
 
+    What was found of a model that is given as an object is kept for the next call.
+
     Raises:
         LayerscopeError: for what cannot be loaded, and for a model that does not continue a text.
 
     """
+
+    def find() -> tuple[LayeredModel, Any]:
+        return _opened(model, processor, override, options), processor  # which, kept alive, is known by its id
+
+    return kept(model, ("layers", id(processor), override), find)[0] if isinstance(model, nn.Module) else find()[0]
+
+
+def _opened(model: Any, processor: Any, override: Override, options: LoadOptions) -> LayeredModel:
     loaded = load(model, options, processor)
     module: Any = loaded.module
     refusal = (
@@ -120,9 +137,9 @@ def open_language_model(model: Any, processor: Any, override: Override, options:
     two_texts = getattr(getattr(module, "config", None), "is_encoder_decoder", False)
     if modality_of(module) != "text" or two_texts or not hasattr(module, "prepare_inputs_for_generation"):
         raise LayerscopeError(refusal)
-    _, samples = made_up_samples(module)
+    modality, samples = made_up_samples(loaded)
     window = int(min(positions(module), sys.maxsize))
-    found = find_layers(loaded, "text", samples, override, max_length=window, prompt="")
+    found = find_layers(loaded, modality, samples, override, max_length=window, prompt="")
     if not found.is_language_model:
         raise LayerscopeError("; ".join([refusal, *found.notes]))
     return found
@@ -137,7 +154,7 @@ def at_depth(model: LayeredModel, layer: int) -> Any:
     """
     if layer == model.stack.depth:
         return model.module
-    _, samples = made_up_samples(model.module)
+    _, samples = made_up_samples(model.loaded)
     expected = expected_at(model, layer, samples)
     return find_depth(model.module, model.stack, expected).build(model.module, layer)
 

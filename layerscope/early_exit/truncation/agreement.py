@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +12,11 @@ from torch import Tensor, nn
 
 from layerscope.models import LayeredModel
 from layerscope.models.capture import capture, evaluating
-from layerscope.models.forward import Inputs, forward, hidden_of
+from layerscope.models.forward import Inputs, forward, hidden_of, tensors_in
 from layerscope.models.stack import Stack
 
 EXACT = 1e-5
-"""Tolerance in float32, of a value or relative to it."""
-HALF = 2e-2
+"""Tolerance in float32, of a value or relative to it; in half precision two of its steps."""
 
 
 @dataclass(frozen=True)
@@ -104,21 +103,17 @@ def holds(output: object, states: Tensor) -> bool:
     return any(agrees(tensor, states) for tensor in tensors_in(output))
 
 
-def tensors_in(output: object) -> Iterator[Tensor]:
-    """Yield every tensor of a model's output."""
-    if isinstance(output, Tensor):
-        yield output
-    elif isinstance(output, (Mapping, tuple, list)):
-        for value in output.values() if isinstance(output, Mapping) else output:
-            yield from tensors_in(value)
-
-
 def agrees(one: Tensor, two: Tensor, tolerance: float | None = None) -> bool:
-    """Return whether two tensors hold the same numbers, to 1e-5 in float32."""
+    """Return whether two tensors hold the same numbers, to 1e-5 in float32, in half precision to two steps of it."""
     if one.shape != two.shape:
         return False
-    close = tolerance or (EXACT if one.dtype in (torch.float32, torch.float64) else HALF)
+    close = tolerance or close_in(one.dtype)
     return bool(torch.allclose(one.float(), two.to(one.device).float(), rtol=close, atol=close))
+
+
+def close_in(dtype: torch.dtype, exact: float = EXACT, steps: int = 2) -> float:
+    """Return how far numbers of this dtype may be apart: `exact`, or so many steps of it where these are coarser."""
+    return max(exact, steps * torch.finfo(dtype).eps)
 
 
 def difference(one: Tensor, two: Tensor) -> float:

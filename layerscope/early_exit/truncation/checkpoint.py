@@ -14,37 +14,39 @@ from layerscope.early_exit.truncation.agreement import (
     Expected,
     agrees,
     base_of,
+    close_in,
     difference,
     holds,
     states_of,
-    tensors_in,
 )
 from layerscope.early_exit.truncation.depth import Depth, shallower
 from layerscope.early_exit.truncation.source import Source
 from layerscope.errors import LayerscopeError
 from layerscope.models.capture import evaluating
-from layerscope.models.forward import forward
+from layerscope.models.forward import forward, tensors_in
 from layerscope.models.lens import logits_of
-from layerscope.models.mean_head import as_told, standard_class
+from layerscope.models.mean_head import as_told, is_mean_head, seal_of, standard_class
 
-HEAD = 1e-4
-"""Tolerance of logits in float32: a head reads one token at a time in the full model, and all at once here."""
+HEAD, HEAD_STEPS = 1e-4, 8
+"""Tolerance of logits in float32, and in steps of half precision: a head reads the full model token by token."""
 
 
-def write_checkpoint(source: Source, depth: Depth, expected: Expected, folder: Path) -> None:
-    """Write config, safetensors and tokenizer or processor, and raise where what was written is not that layer."""
+def write_checkpoint(source: Source, depth: Depth, expected: Expected, folder: Path) -> float:
+    """Write config, safetensors and tokenizer or processor, and return how far its states are from the full model's.
+
+    Raises `LayerscopeError` where what was written is not that layer.
+    """
     built = depth.build(source.module, expected.layer)
-    save(built, source, folder)
+    save(built, folder)
     save_processors(source, folder)
-    check_checkpoint(load_back(folder, built, source), source, expected)
+    return check_checkpoint(load_back(folder, built, source), source, expected)
 
 
-def save(built: Any, source: Source, folder: Path) -> None:
-    """Write config and weights in the checkpoint's own dtype; ties between weights stay ties."""
+def save(built: Any, folder: Path) -> None:
+    """Write config and weights as they are held; ties between weights stay ties."""
     config = built.config
     if hasattr(config, "auto_map"):  # the code it names is not needed, and not beside it
         del config.auto_map
-    built.to(source.dtype)
     built.save_pretrained(folder)
 
 
@@ -77,6 +79,8 @@ def load_back(folder: Path, built: Any, source: Source) -> nn.Module:
         ) from error
     module = as_told(module)
     wrong = [key for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in told.get(kind) or ()]
+    if is_mean_head(built.config):
+        wrong = [key for key in wrong if key != seal_of(built.config)]
     if type(module) is not type(built) or wrong:
         what = f"as {type(module).__name__}" if not wrong else f"without {sorted(map(str, wrong))[0]}"
         raise LayerscopeError(f"the truncated {type(built).__name__} loads {what}: nothing was written")
@@ -85,8 +89,8 @@ def load_back(folder: Path, built: Any, source: Source) -> nn.Module:
 
 
 @torch.inference_mode()
-def check_checkpoint(module: nn.Module, source: Source, expected: Expected) -> None:
-    """Raise where a truncated model's plain output is not the full model's layer.
+def check_checkpoint(module: nn.Module, source: Source, expected: Expected) -> float:
+    """Return the largest difference of a truncated model's states; raise where they are not the full model's layer.
 
     Its output must show the states of that layer wherever the full model's shows those of its last; its blocks must
     give them; and its head must read from them what the full model's head does.
@@ -98,18 +102,17 @@ def check_checkpoint(module: nn.Module, source: Source, expected: Expected) -> N
             if expected.shown and not holds(output, states):
                 near = min((difference(t, states) for t in tensors_in(output)), default=float("inf"))
                 raise _another(source, expected.layer, "output", near)
+        apart = 0.0
         for mine, states in zip(states_of(module, stack, expected.inputs), expected.states, strict=True):
+            apart = max(apart, difference(mine, states))
             if not agrees(mine, states):
                 raise _another(source, expected.layer, "states", difference(mine, states))
         for inputs, logits in zip(expected.inputs, expected.logits or (), strict=expected.logits is not None):
             own = logits_of(forward(module, inputs))
-            if own is None or not agrees(own, logits, max(HEAD, _loose(own))):
+            if own is None or not agrees(own, logits, close_in(own.dtype, HEAD, HEAD_STEPS)):
                 near = float("inf") if own is None else difference(own, logits)
                 raise _another(source, expected.layer, "head", near)
-
-
-def _loose(tensor: torch.Tensor) -> float:
-    return 0.0 if tensor.dtype in (torch.float32, torch.float64) else 5e-2
+    return apart
 
 
 def _another(source: Source, layer: int, what: str, near: float) -> LayerscopeError:

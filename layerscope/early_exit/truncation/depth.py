@@ -87,7 +87,7 @@ def find_depth(module: Any, stack: Stack, expected: Expected) -> Depth:
 
 def shallower(stack: Stack, layers: int) -> Stack:
     """Return the stack of the truncated model."""
-    return replace(stack, blocks=stack.blocks[:layers])
+    return replace(stack, blocks=stack.blocks[:layers], ends=stack.ends[:layers])
 
 
 def _kinds(module: Any, stack: Stack) -> list[type[nn.Module]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import io
 import logging
@@ -23,9 +24,11 @@ from layerscope.early_exit.truncation.source import Source
 from layerscope.early_exit.truncation.speed import Workload
 from layerscope.errors import LayerscopeError
 
-FILE = "model.onnx"
+FILE, SENTENCE = "model.onnx", "sentence_embedding"
 CLOSE = 1e-4
 """Tolerance between onnxruntime and torch in float32."""
+AXES = ("batch", "sequence")
+"""What the axes of any size are called; pictures and sounds have the first alone."""
 LENGTHS = (1, 3, 2)
 """Batches of this many samples are compared, of texts each of another length."""
 
@@ -46,14 +49,21 @@ class Exported(nn.Module):
         return tuple(found[name] for name in self.outputs)
 
 
-def write_onnx(source: Source, depth: Depth, layer: int, site: str, folder: Path) -> None:
-    """Export a truncated model with its tokenizer; `site` raw leaves the final norm out (and the head with it).
+def write_onnx(source: Source, depth: Depth, layer: int, site: str, folder: Path) -> float:
+    """Export a truncated model with its tokenizer, and return how far onnxruntime's numbers are from torch's.
 
     Raises:
         LayerscopeError: where the model cannot be exported, or onnxruntime gives other numbers than torch.
 
     """
-    onnxruntime = _needed()
+    exported = export(source, depth, layer, site, folder)
+    save_processors(source, folder)
+    return _check(exported, source, folder)
+
+
+def export(source: Source, depth: Depth, layer: int, site: str, folder: Path) -> Exported:
+    """Export a model that ends at a layer, in float32; `site` raw leaves the final norm out (and the head with it)."""
+    _needed()
     built = depth.build(source.module, layer)
     if getattr(built.config, "is_encoder_decoder", False):
         raise LayerscopeError(
@@ -68,15 +78,19 @@ def write_onnx(source: Source, depth: Depth, layer: int, site: str, folder: Path
     module = module.to(torch.float32)
     exported, batch = _exported(source, module, built)
     _export(exported, batch, folder / FILE, source.name)
-    save_processors(source, folder)
-    _check(onnxruntime, exported, source, folder)
+    return exported
 
 
-def onnx_run(source: Source, folder: Path, work: Workload) -> Callable[[], Any]:
+def onnx_run(folder: Path, work: Workload) -> Callable[[], Any]:
     """Return a call that runs the file once on the workload."""
-    session = _session(_needed(), folder)
+    session = _session(folder)
     given = _as_numpy(session, work.inputs.named)
     return lambda: session.run(None, given)
+
+
+def output_of(folder: Path) -> str:
+    """Return the name of the output that is to be read: of a sentence encoder the sentence's, the last of two."""
+    return str(_session(folder).get_outputs()[-1].name)
 
 
 def weights_in(folder: Path) -> Iterator[Path]:
@@ -95,10 +109,11 @@ def _exported(source: Source, module: nn.Module, built: nn.Module) -> tuple[Expo
             output: Any = module(**batch)
         name = next(name for name, value in output.items() if isinstance(value, Tensor))
         return Exported(module, tuple(batch), (name,), False).eval(), batch
-    pipeline = nn.Sequential(_Inner(built), *list(served)[1:])
+    after = [copy.deepcopy(child) for child in list(served)[1:]]
+    pipeline = nn.Sequential(_Inner(built), *after).to(torch.float32)
     taken = inspect.signature(type(built).forward).parameters
     batch = {name: tensor for name, tensor in batch.items() if name in taken}
-    return Exported(pipeline, tuple(batch), ("token_embeddings", "sentence_embedding"), True).eval(), batch
+    return Exported(pipeline, tuple(batch), ("token_embeddings", SENTENCE), True).eval(), batch
 
 
 class _Inner(nn.Module):
@@ -132,10 +147,7 @@ def _batch(source: Source, samples: int, start: int = 0) -> dict[str, Tensor]:
 
 def _export(exported: Exported, batch: dict[str, Tensor], path: Path, name: str) -> None:
     """Export with any batch size and length: what was told to be of any length is checked by running it."""
-    free = torch.export.Dim.DYNAMIC
-    shapes = tuple(
-        dict.fromkeys(range(tensor.ndim if tensor.dtype == torch.long else 1), free) for tensor in batch.values()
-    )
+    shapes = tuple(dict(enumerate(AXES[: tensor.ndim if _is_text(tensor) else 1])) for tensor in batch.values())
     device = next(exported.parameters()).device
     given = tuple(tensor.to(device) for tensor in batch.values())
     try:
@@ -174,9 +186,13 @@ def _silent() -> Iterator[None]:
         logging.disable(before)
 
 
-def _check(onnxruntime: Any, exported: Exported, source: Source, folder: Path) -> None:
-    """Raise where onnxruntime and torch differ on any of several batches and lengths."""
-    session = _session(onnxruntime, folder)
+def _is_text(tensor: Tensor) -> bool:
+    return tensor.dtype == torch.long
+
+
+def _check(exported: Exported, source: Source, folder: Path) -> float:
+    """Return how far onnxruntime and torch are apart over several batches and lengths; raise where they differ."""
+    session, largest = _session(folder), 0.0
     device = next(exported.parameters()).device
     for start, samples in enumerate(LENGTHS):
         batch = {name: tensor for name, tensor in _batch(source, samples, start).items() if name in exported.inputs}
@@ -193,10 +209,12 @@ def _check(onnxruntime: Any, exported: Exported, source: Source, folder: Path) -
         mask = batch.get("attention_mask")
         for one, two in zip(found, wanted, strict=True):
             by = _apart(one, two.cpu().numpy(), mask)
+            largest = max(largest, by)
             if by > CLOSE:
                 raise LayerscopeError(
                     f"onnxruntime gives other numbers than torch for {source.name} (by {by:.1e}): nothing was written"
                 )
+    return largest
 
 
 def _apart(one: Any, two: Any, mask: Tensor | None) -> float:
@@ -217,7 +235,8 @@ def _as_numpy(session: Any, named: Mapping[str, Tensor]) -> dict[str, Any]:
     return {name: named.get(name, torch.zeros_like(first)).cpu().numpy() for name in wanted}
 
 
-def _session(onnxruntime: Any, folder: Path) -> Any:
+def _session(folder: Path) -> Any:
+    onnxruntime = _needed()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3

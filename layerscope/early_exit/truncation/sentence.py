@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from layerscope.early_exit.truncation.agreement import EXACT, HALF, Expected, ending_at
+from layerscope.early_exit.truncation.agreement import Expected, close_in, ending_at
 from layerscope.early_exit.truncation.checkpoint import check_checkpoint, save, save_processors
 from layerscope.early_exit.truncation.depth import Depth
 from layerscope.early_exit.truncation.source import Source
@@ -21,24 +21,25 @@ from layerscope.models.pooling import pool
 MODES = {"mean": "mean", "cls": "cls", "first": "cls", "last": "lasttoken"}
 
 
-def write_sentence_transformer(source: Source, depth: Depth, expected: Expected, folder: Path) -> None:
-    """Write a folder that `SentenceTransformer(path)` loads, and raise where its embeddings are not that layer's."""
-    wanted = _embeddings(source, expected)
-    built = depth.build(source.module, expected.layer).to(source.dtype)
+def write_sentence_transformer(source: Source, depth: Depth, expected: Expected, folder: Path) -> float:
+    """Write a folder that `SentenceTransformer(path)` loads, and return how far its embeddings are from the layer's.
+
+    Raises `LayerscopeError` where they are not that layer's.
+    """
     served = source.model.loaded.served
-    if served is None:
-        _around(built, source, folder)
-    else:
-        if hasattr(built.config, "auto_map"):
-            del built.config.auto_map
-        with _holding(served, source.module, built):
-            served.save_pretrained(str(folder), create_model_card=False)
-    _check(folder, source, expected, wanted)
-
-
-def pooling_of(source: Source) -> str:
-    """Return the pooling that goes with a plain model: the run's first, else what the model itself uses."""
-    return str(source.run.info["pooling"][0]) if source.run is not None else source.model.pooling[0]
+    asked = source.pooling or source.scored
+    keeps = served is None or asked not in MODES or (asked,) == source.model.loaded.pooling
+    with nullcontext() if keeps else _pooled_by(served, str(asked)):
+        wanted = _embeddings(source, expected)
+        built = depth.build(source.module, expected.layer)
+        if served is None:
+            _around(built, source, folder)
+        else:
+            if hasattr(built.config, "auto_map"):
+                del built.config.auto_map
+            with _holding(served, source.module, built):
+                served.save_pretrained(str(folder), create_model_card=False)
+        return _check(folder, source, expected, wanted)
 
 
 def _around(built: Any, source: Source, folder: Path) -> None:
@@ -46,12 +47,13 @@ def _around(built: Any, source: Source, folder: Path) -> None:
     SentenceTransformer, Pooling, Transformer = _classes()
     if source.model.encoder.modality != "text":
         raise LayerscopeError(f"{source.name} reads no texts: --format transformers writes it")
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".plain-") as plain:
-        save(getattr(built, "base_model", built), source, Path(plain))
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".plain-") as plain:
+        save(getattr(built, "base_model", built), Path(plain))
         save_processors(source, Path(plain))
         length = getattr(source.model.encoder, "max_length", None)
-        transformer = Transformer(plain, max_seq_length=length, model_kwargs={"local_files_only": True})
-        pooling = Pooling(source.model.stack.width, pooling_mode=MODES[pooling_of(source)])
+        how = {"local_files_only": True, "dtype": source.dtype}
+        transformer = Transformer(plain, max_seq_length=length, model_kwargs=how)
+        pooling = Pooling(source.model.stack.width, pooling_mode=MODES[source.pooled_by])
         model = SentenceTransformer(modules=[transformer, pooling], device="cpu")
         model.save_pretrained(str(folder), create_model_card=False)
 
@@ -61,11 +63,28 @@ def _embeddings(source: Source, expected: Expected) -> np.ndarray[Any, Any]:
     served, model = source.model.loaded.served, source.model
     if served is not None:
         with ending_at(source.module, model.stack, expected.layer):
-            return np.asarray(served.encode(list(source.samples), convert_to_numpy=True, show_progress_bar=False))
-    pooling = pooling_of(source)
+            return _encoded(served, source)
+    pooling = source.pooled_by
     if expected.states[0].ndim != 3 or pooling not in MODES:
         raise LayerscopeError(f"{source.name} gives no states of tokens to pool: --format transformers writes it")
-    return torch.cat([pool(states, None, pooling) for states in expected.states]).cpu().numpy()
+    return torch.cat([pool(states, None, pooling) for states in expected.states]).float().cpu().numpy()
+
+
+def _encoded(served: Any, source: Source) -> np.ndarray[Any, Any]:
+    """Return the embeddings of the samples, each alone: in half precision batch-mates show."""
+    found = served.encode(list(source.samples), batch_size=1, convert_to_numpy=True, show_progress_bar=False)
+    return np.asarray(found, dtype=np.float32)
+
+
+@contextmanager
+def _pooled_by(served: Any, pooling: str) -> Iterator[None]:
+    """Within, a SentenceTransformer pools as was asked for, with all that follows its pooling."""
+    name, own = next((name, child) for name, child in served.named_children() if type(child).__name__ == "Pooling")
+    served._modules[name] = type(own)(own.embedding_dimension, pooling_mode=MODES[pooling])
+    try:
+        yield
+    finally:
+        served._modules[name] = own
 
 
 @contextmanager
@@ -80,14 +99,12 @@ def _holding(served: Any, full: Any, built: Any) -> Iterator[None]:
         first._modules[name] = full
 
 
-def _check(folder: Path, source: Source, expected: Expected, wanted: np.ndarray[Any, Any]) -> None:
+def _check(folder: Path, source: Source, expected: Expected, wanted: np.ndarray[Any, Any]) -> float:
     SentenceTransformer = _classes()[0]
-    computed = next(p.dtype for p in source.module.parameters())
     again = SentenceTransformer(
-        str(folder), device=str(source.model.device), local_files_only=True, model_kwargs={"dtype": computed}
+        str(folder), device=str(source.model.device), local_files_only=True, model_kwargs={"dtype": source.dtype}
     )
-    found = np.asarray(again.encode(list(source.samples), convert_to_numpy=True, show_progress_bar=False))
-    close = EXACT if computed in (torch.float32, torch.float64) else HALF
+    found, close = _encoded(again, source), close_in(source.dtype)
     if found.shape != wanted.shape or not np.allclose(found, wanted, rtol=close, atol=close):
         by = float(np.abs(found - wanted).max()) if found.shape == wanted.shape else float("inf")
         raise LayerscopeError(
@@ -97,6 +114,7 @@ def _check(folder: Path, source: Source, expected: Expected, wanted: np.ndarray[
     if source.model.loaded.served is not None:
         inner = next(child for child in again[0].children() if isinstance(child, type(source.module)))
         check_checkpoint(inner, source, expected)
+    return float(np.abs(found - wanted).max())
 
 
 def _classes() -> Sequence[Any]:

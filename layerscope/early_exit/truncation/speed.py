@@ -49,7 +49,8 @@ def workload(source: Source) -> Workload:
 def _texts(source: Source, encoder: TextEncoder) -> Workload:
     """Texts of 128 tokens, or of as many as the model takes; where only its code knows, shorter ones are tried."""
     length = min(TOKENS, encoder.max_length)
-    text = " ".join([str(source.samples[0])] * length)
+    one = source.samples[0]
+    text = " ".join([one] * length) if isinstance(one, str) else one.repeat(length)
     while True:
         inputs = replace(encoder, max_length=length).batch([text] * BATCH).to(source.model.device)
         work = Workload(inputs, BATCH, f"{BATCH} texts of {inputs.named['input_ids'].shape[1]} tokens at once")

@@ -42,7 +42,8 @@ class ProbeScores:
         from layerscope.runs.files import aside  # runs import torch, which reading scores does without
 
         about = dict(zip(("layer", "site", "pooling"), place, strict=True))
-        self.rows.append({"kind": kind, **about, **{name: values[name] for name in VALUES}})
+        chosen = {"strengths": list(values["strengths"])} if values.get("strengths") else {}
+        self.rows.append({"kind": kind, **about, **{name: values[name] for name in VALUES}, **chosen})
         text = json.dumps({**self.about, "rows": self.rows}, indent=1, ensure_ascii=False)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         aside(self.path, lambda part: part.write_text(text, encoding="utf-8"))
@@ -78,6 +79,7 @@ def has_probes(folder: Path) -> bool:
 def read_probes(folder: Path) -> pd.DataFrame:
     """Return the scores of probes in a folder as a long frame; a file that is not whole is a `LayerscopeError`."""
     frame = pd.DataFrame(list(_rows(folder)))
+    frame = frame.drop(columns="strengths", errors="ignore")  # each fold's C stands in the file alone
     refuse_duplicates(frame, ("model", "revision", "kind", "layer", "site", "pooling", "task"), folder)
     return frame.astype({"layer": "Int64", "n": "Int64"})
 
@@ -96,16 +98,28 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         names = {"kind", "layer", "site", "pooling", *VALUES}
-        whole = all(names <= set(row) for row in found["rows"]) and all(
+        whole = all(names <= set(row) and _is_row(row) for row in found["rows"]) and all(
             isinstance(found[name], str) for name in ("model", "revision", "task", "data", "digest")
         )
         newer = int(found["format"]) > FORMAT
     except OSError as error:
         raise LayerscopeError(f"{path} cannot be read ({error.strerror}): check its permissions") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise LayerscopeError(damaged) from error
     if newer:
         raise LayerscopeError(f"{path} was written by a newer layerscope (format {found['format']}): upgrade")
     if not whole:
         raise LayerscopeError(damaged)
     return found
+
+
+def _is_row(row: dict[str, Any]) -> bool:
+    """Return whether a row holds a place in the model and numbers, those of an interval or none."""
+    place = row["layer"], row["site"], row["pooling"]
+    numbers = all(row[name] is None or type(row[name]) in (int, float) for name in VALUES)
+    return numbers and type(row["score"]) in (int, float) and _is_place(row["kind"], *place)
+
+
+def _is_place(kind: object, layer: object, site: object, pooling: object) -> bool:
+    named = isinstance(site, str) and isinstance(pooling, str)
+    return kind in ("layer", "baseline") and type(layer) is int and layer >= 0 and named

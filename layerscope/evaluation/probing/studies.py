@@ -33,7 +33,7 @@ from layerscope.runs import Run
 from layerscope.runs.place import locked
 from layerscope.runs.states import Column
 
-FORMAT = 1
+FORMAT = 2
 """Raised when the same weights, data and options would give another score."""
 SHIPPED = "as shipped"
 """Stands for the pooling of a SentenceTransformer that pools as none of ours does."""

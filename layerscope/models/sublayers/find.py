@@ -27,6 +27,7 @@ def find_sublayers(module: nn.Module, stack: Stack, inputs: Inputs) -> Sublayers
     `attn_residual` the stream after its addition. A norm that two branches share is `norm`. What equals the block's
     output is no site: it is `raw`.
     """
+    stack.check_plain("sub-layers")
     taps: list[Tap] = []
     told: dict[str, dict[int, None]] = {}
     for layer, run in enumerate(watch(module, stack, inputs), 1):

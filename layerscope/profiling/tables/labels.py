@@ -38,6 +38,9 @@ def label_rows(source: Source) -> Iterator[Row]:
                 right = np.asarray(score.right, dtype=np.float64)
                 parts.append((source.block, pd.DataFrame({"sample": judged, "metric": name, **place, "value": right})))
                 yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
+            if source.wants(name) and score.strengths:
+                strength = float(np.median(score.strengths))
+                yield source.row("linear_probe_c", column, strength, n=score.n, total=total, pooling=pooling)
     found = sorted(chain(*source.team.meet(parts)), key=itemgetter(0))
     if source.team.leads and found:
         source.folder.write_table("samples.probes", (part.assign(variant=None) for _, part in found))

@@ -19,6 +19,8 @@ from layerscope.errors import LayerscopeError
 from layerscope.reports.plain import plain
 
 DPI = 300
+MADE_BY = "layerscope"
+"""What every figure file says of itself."""
 TEXT_WIDTH = 6.3
 """Inches: the width of a page's text."""
 COLUMN_WIDTH = 3.15
@@ -148,11 +150,17 @@ def finish(figure: Any) -> Any:
 
 
 def save(figure: Any, folder: Path, name: str) -> list[Path]:
-    """Write a figure as PNG and as PDF, the same bytes each time, and return the paths."""
+    """Write a figure as PNG and as PDF, the same bytes each time, and return the paths; a figure of ours is replaced.
+
+    Raises `LayerscopeError` where a file that is there was drawn by something else, or cannot be written.
+    """
     paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
     for path in paths:
+        marks = {"Creator": MADE_BY, "CreationDate": None} if path.suffix == ".pdf" else {"Software": MADE_BY}
         try:
-            figure.savefig(path, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
+            if path.exists() and MADE_BY.encode() not in path.read_bytes():
+                raise LayerscopeError(f"{str(path)!r} is not a figure of layerscope's: give another folder")
+            figure.savefig(path, metadata=marks)
         except OSError as error:
             raise LayerscopeError(
                 f"figure {str(path)!r} cannot be written: {error.strerror}; give another folder"

@@ -11,7 +11,7 @@ from layerscope.evaluation.files import is_csv
 from layerscope.evaluation.mteb_results import META
 from layerscope.evaluation.opening import open_evaluation
 from layerscope.reports.scores import merged
-from layerscope.reports.written import ending, write
+from layerscope.reports.written import PAGE_MARK, ending, write
 from layerscope.runs.folder import RunFolder
 from layerscope.runs.run import Run, open_run
 
@@ -44,7 +44,7 @@ def report(shown: Given | Sequence[Given], out: str | Path | None = None) -> Pat
     kept: list[ExitReport | Comparison] = [*exits, *compared]
     places = [*(run.path for run in runs), *(entry.folder or Path() for entry in kept)]
     own = places[0] if len(places) == 1 and evaluation is None else Path()
-    target = ending(own / DEFAULT if out is None else Path(out), "page", "--out", SUFFIXES)
+    target = ending(own / DEFAULT if out is None else Path(out), "page", "--out", SUFFIXES, PAGE_MARK)
     try:
         from layerscope.reports.page.render import render
     except ImportError as error:

@@ -68,8 +68,17 @@ function trainedTraces(line, x, figure, colors, place) {
       hovertext: line.told.map((told, i) => `${name ? `${name}<br>` : ""}${place(i)}: ${escaped(told)}`),
       line: { color: style.color, dash: style.dash, width: 2 },
       marker: { symbol: style.symbol, size: 6, color: style.color, maxdisplayed: MOST_MARKERS },
+      ...(x.length === 1 ? apart(line, style) : {}),
     },
   ];
+}
+
+// A model of one point: a large open diamond with its error, which no curve that it rivals can cover.
+function apart(line, { color }) {
+  return {
+    mode: "markers", error_y: { type: "data", array: line.errors, color, thickness: 1.5, width: 5 },
+    marker: { symbol: "diamond-open", size: 14, color, line: { width: 2.5 } },
+  };
 }
 
 function digits3(value) {

@@ -1,0 +1,60 @@
+"""What a model's makers say of it beside its weights: where it lies, its licence, and the head of its card."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
+
+EMBEDDED_HUB = "sentence-transformers/all-MiniLM-L6-v2"
+CARD = "README.md"
+TERMS = ("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*")
+"""Files that go with every copy of the weights."""
+KEPT = ("license", "license_name", "license_link", "language", "tags", "datasets", "pipeline_tag", "base_model")
+"""What a card says of the model that holds at every depth; its results do not."""
+
+
+def whereabouts(given: str, revision: str | None) -> tuple[str | None, Path | None]:
+    """Return a model's name on the hub and the folder that its files lie in, each None where there is none."""
+    if given == EMBEDDED:
+        return EMBEDDED_HUB, Path(embedded(given))
+    folder = Path(given).expanduser()
+    if not given or folder.exists():
+        return None, folder if given and folder.is_dir() else None
+    beside = _snapshot(given, revision)
+    return (None if beside is None else given), beside
+
+
+def _snapshot(name: str, revision: str | None) -> Path | None:
+    """Return the folder of a hub model's files on this machine, its card and its terms fetched where they can be."""
+    from huggingface_hub import snapshot_download
+
+    go_offline_without_hub()
+    patterns = ["config.json", CARD, *TERMS]
+    for here in (False, True):
+        with suppress(Exception):  # no hub, no such files: the weights that are here need neither
+            return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, local_files_only=here))
+    return None
+
+
+def copy_terms(beside: Path | None, folder: Path) -> None:
+    """Copy the licence and the notices that lie beside a model."""
+    for pattern in TERMS if beside is not None else ():
+        for path in sorted(beside.glob(pattern)):  # type: ignore[union-attr]
+            if path.is_file():
+                shutil.copyfile(path, folder / path.name)
+
+
+def card_head(beside: Path | None) -> dict[str, Any]:
+    """Return what the card beside a model says that holds at every depth; nothing of a card that cannot be read."""
+    from huggingface_hub import ModelCard
+
+    if beside is None or not (beside / CARD).is_file():
+        return {}
+    with suppress(Exception):  # written by hand, and broken in as many ways
+        head = ModelCard.load(beside / CARD, ignore_metadata_errors=True).data.to_dict()
+        return {name: head[name] for name in KEPT if head.get(name)}
+    return {}

@@ -1,0 +1,95 @@
+"""The heads of a model that was trained with one for each layer: a file beside its checkpoint.
+
+A standard checkpoint holds one head, that of the last layer. `exit_heads.safetensors` holds those of the layers before
+it, each as `K.weight` [classes, D] and `K.bias`, and in its metadata the path of the head they stand in for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.errors import LayerscopeError
+
+FILE = "exit_heads.safetensors"
+
+
+@dataclass(frozen=True)
+class ExitHeads:
+    """The weights of each layer's own head, by layer, and the path of the head that they stand in for."""
+
+    path: str
+    heads: Mapping[int, Mapping[str, Tensor]]
+
+    def save(self, folder: str | Path) -> None:
+        """Write them beside a checkpoint; of no head there is no file."""
+        from safetensors.torch import save_file
+
+        flat = {f"{layer}.{name}": tensor.detach().cpu().contiguous()
+                for layer, head in self.heads.items() for name, tensor in head.items()}  # fmt: skip
+        if flat:
+            save_file(flat, Path(folder) / FILE, {"format": "pt", "head": self.path})
+
+    def below(self, layer: int) -> ExitHeads:
+        """Return the heads of the layers before this one, which a model that ends here keeps."""
+        return ExitHeads(self.path, {own: head for own, head in self.heads.items() if own < layer})
+
+    @contextmanager
+    def reading(self, module: nn.Module, layer: int) -> Iterator[None]:
+        """Within, the head of a model has the weights of this layer's own, where there is one.
+
+        Raises `LayerscopeError` for a head that shares its weights with another part, such as the token embeddings.
+        """
+        own = self.heads.get(layer)
+        if own is None:
+            yield
+            return
+        head = module.get_submodule(self.path)
+        mine = dict(head.named_parameters())
+        if sum(weight is mine["weight"] for _, weight in module.named_parameters(remove_duplicate=False)) > 1:
+            raise LayerscopeError(
+                f"layer {layer} has a head of its own, and this model's head is tied to its token embeddings: a "
+                "checkpoint that ends there cannot hold it"
+            )
+        before = {name: weight.data for name, weight in mine.items()}
+        try:
+            for name, weight in mine.items():
+                weight.data = own[name].to(weight.device, weight.dtype)
+            yield
+        finally:
+            for name, weight in mine.items():
+                weight.data = before[name]
+
+
+def exit_heads(folder: str | Path) -> ExitHeads | None:
+    """Return the heads kept in a checkpoint's folder; None where each layer reads the model's one head.
+
+    Raises `LayerscopeError` for a file that is damaged.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    place = Path(folder).expanduser() / FILE
+    if not place.is_file():
+        return None
+    heads: dict[int, dict[str, Tensor]] = {}
+    try:
+        with safe_open(place, framework="pt") as file:
+            path = file.metadata()["head"]
+            for name in file.keys():  # noqa: SIM118  the file is no mapping
+                layer, _, own = name.partition(".")
+                heads.setdefault(int(layer), {})[own] = file.get_tensor(name)
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise LayerscopeError(f"{str(place)!r} cannot be read ({type(error).__name__}): copy it again") from error
+    return ExitHeads(path, heads)
+
+
+def heads_of(path: str, layers: Mapping[int, nn.Module]) -> ExitHeads:
+    """Return the heads of layers as they are now, copied."""
+    with torch.no_grad():
+        return ExitHeads(path, {layer: {name: weight.clone() for name, weight in head.named_parameters()}
+                                for layer, head in layers.items()})  # fmt: skip

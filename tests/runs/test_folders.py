@@ -1,0 +1,121 @@
+"""What a verb writes over: an earlier result of its own, and nothing else."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import tiny
+from typed import cli, unread
+
+import layerscope
+from layerscope import LayerscopeError
+from layerscope.evaluation import save_rules, shipped_rules
+from layerscope.reports.figures import style
+from layerscope.runs.folders import HELD, folder_aside
+
+__all__ = ["cli", "unread"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    place = tmp_path_factory.mktemp("runs")
+    for seed in (0, 1):
+        layerscope.profile(
+            tiny.bert(seed), tiny.texts(12), processor=tiny.tokenizer(special=True), out=place / f"run{seed}",
+            metrics="curvature", progress=False,
+        )  # fmt: skip
+    return [place / "run0", place / "run1"]
+
+
+@pytest.mark.parametrize("names", [("report.html",), ("lens.json.bak", "grid.csv"), ("model/model.safetensors",)])
+def test_a_folder_of_others_is_left_alone(cli, runs: list[Path], tmp_path: Path, names: tuple[str, ...]) -> None:
+    mine = [tmp_path / "mine" / name for name in names]
+    for path in mine:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("keep")
+    bert = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
+    for arguments, what in (
+        (("compare", *runs), "comparison"),
+        (("lens", bert, "--prompt", "w1 w2"), "reading of the lens"),
+        (("exits", bert, "--data", "digits"), "report of exits"),
+    ):
+        line = cli(*arguments, "--out", tmp_path / "mine").line
+        assert line == f"--out '{tmp_path}/mine' exists and holds no {what}: name a new folder"
+    assert [path.read_text() for path in mine] == ["keep"] * len(mine)
+
+
+def test_a_file_of_others_is_left_alone_and_an_earlier_one_replaced(cli, runs: list[Path], tmp_path: Path) -> None:
+    for name in ("p.html", "t.csv", "r.json"):
+        (tmp_path / name).write_text("run,value\nmine,1\n")
+    page, table, rules = tmp_path / "p.html", tmp_path / "t.csv", tmp_path / "r.json"
+    what = "exists and is not a {} of layerscope's: name a new file"
+    assert cli("report", *runs, "--out", page).line == f"--out '{page}' {what.format('page')}"
+    assert cli("compare", *runs, "--csv", table).line == f"--csv '{table}' {what.format('table')}"
+    with pytest.raises(LayerscopeError, match="exists and holds no rules: name a new file"):
+        save_rules(shipped_rules(), rules)
+    for path in (page, table, rules):
+        assert path.read_text() == "run,value\nmine,1\n"
+        path.unlink()
+    for _ in range(2):
+        assert cli("report", *runs, "--out", page).status == 0
+        assert cli("compare", *runs, "--csv", table, "--out", tmp_path / "both").status == 0
+        save_rules(shipped_rules(), rules)
+    assert len(pd.read_csv(table)) and page.stat().st_size > 1_000_000
+
+
+def test_a_figure_of_others_is_left_alone_and_an_earlier_one_replaced(tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    for _ in range(2):
+        style.save(Figure(), tmp_path, "curves")
+    for ending in ("png", "pdf"):
+        Figure().savefig(tmp_path / f"mine.{ending}")
+        before = (tmp_path / f"mine.{ending}").read_bytes()
+        with pytest.raises(LayerscopeError, match=r"mine\.p..' is not a figure of layerscope's"):
+            style.save(Figure(), tmp_path, "mine")
+        assert (tmp_path / f"mine.{ending}").read_bytes() == before
+        (tmp_path / f"mine.{ending}").unlink()
+
+
+def test_a_reader_that_leaves_costs_no_file(unread, runs: list[Path], tmp_path: Path) -> None:
+    bert, both = tiny.saved(tiny.bert(), tmp_path / "bert", special=True), ("--out", tmp_path / "a", "--figures")
+    assert unread("lens", bert, "--prompt", "w1 w2", *both, tmp_path / "b", "--page", tmp_path / "c.html") == 0
+    for name in ("a/lens.json", "a/lens.html", "c.html", "b/lens.pdf", "b/lens_saturation-column.png"):
+        assert (tmp_path / name).is_file()
+    assert unread("compare", *runs, "--out", tmp_path / "d", "--figures", tmp_path / "e") == 0
+    assert (tmp_path / "d/report.html").is_file() and (tmp_path / "e/differences.pdf").is_file()
+
+
+WRITE = """
+import sys, time
+from pathlib import Path
+from layerscope.runs.folders import folder_aside
+with folder_aside(Path(sys.argv[1])) as aside:
+    (aside / "model").mkdir()
+    (aside / "model" / "weights").write_text("half")
+    print("writing", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_what_a_killed_process_left_is_taken_away_and_what_another_writes_is_not(tmp_path: Path) -> None:
+    place = tmp_path / "cut"
+    writer = subprocess.Popen([sys.executable, "-c", WRITE, place], stdout=subprocess.PIPE)
+    assert writer.stdout is not None and writer.stdout.readline() == b"writing\n"
+    (left,) = tmp_path.iterdir()
+    other = tmp_path / ".cut.mine.part"
+    other.mkdir()
+    with folder_aside(place) as aside:
+        (aside / "weights").write_text("whole")
+        assert left.is_dir(), "its process still writes"
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.wait()
+    assert left.is_dir() and (place / "weights").read_text() == "whole" and not (place / HELD).exists()
+    with pytest.raises(KeyboardInterrupt), folder_aside(place):
+        assert not left.exists()
+        raise KeyboardInterrupt
+    assert sorted(tmp_path.iterdir()) == [other, place]
