@@ -10,6 +10,7 @@ from models import zoo
 from models.tokenizer import word_tokenizer, words
 from rich.console import Console
 
+import layerscope
 from layerscope import metrics, profile
 from layerscope.inputs import augment, open_corpus
 from layerscope.reports import terminal
@@ -221,12 +222,14 @@ def test_the_demo_answers_in_its_first_line(tmp_path, capfd) -> None:
     from layerscope.demo import run_demo
 
     answer, run = run_demo(tmp_path / "demo", "60")
-    found = re.fullmatch(r"layer (\d): (\d+\.\d) % · the model as shipped: (\d+\.\d) % · (\d+\.\d)× faster", answer)
+    share = r"(\d+\.\d) ±\d+\.\d %"
+    found = re.fullmatch(
+        rf"layer (\d): {share} · the model as shipped: {share} · (\d+\.\d)× faster · 60 docstrings, 12 modules", answer
+    )
     assert found is not None, answer
-    accuracy = run.metric("linear_probe")
-    assert int(found[1]) == accuracy.drop(0).idxmax()
-    assert float(found[2]) == pytest.approx(100 * accuracy[int(found[1])], abs=0.051)
-    assert float(found[3]) == pytest.approx(100 * accuracy[6], abs=0.051)
+    chosen = layerscope.select(run, cost=False, progress=False)
+    assert int(found[1]) == chosen.layer and float(found[2]) == pytest.approx(100 * chosen.apart.score, abs=0.051)
+    assert float(found[3]) == pytest.approx(100 * run.metric("linear_probe")[6], abs=0.051)
 
 
 def test_cosines_with_a_layer_that_gives_every_sample_one_vector_are_undefined_and_counted(tmp_path) -> None:

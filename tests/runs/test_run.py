@@ -42,7 +42,7 @@ def test_the_table_is_the_long_frame(run) -> None:
     for column in ("variant", "pooling", "site_b"):
         assert all(value is None or isinstance(value, str) for value in table[column])
     assert table["step"].isna().all()
-    assert set(table["metric"]) - {"zero_steps"} == set(metrics_of_a_language_model())
+    assert set(table["metric"]) - {"zero_steps", "linear_probe_c"} == set(metrics_of_a_language_model())
     keys = ["metric", "variant", "layer", "site", "layer_b", "site_b", "pooling"]
     assert not table.duplicated(keys).any()
     pd.testing.assert_frame_equal(layerscope.open_run(run.path).table(), table)

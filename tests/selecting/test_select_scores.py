@@ -1,6 +1,7 @@
 """A choice by labels of a run and by tasks of an evaluation: what it says is what independent counts give."""
 
 import math
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import layerscope
 from layerscope import LayerscopeError
 from layerscope.evaluation import Evaluation
 from layerscope.evaluation.enough import Judged
+from layerscope.reports.selection import ship
 
 
 def quick(given: object, **options: object) -> layerscope.Selection:
@@ -218,3 +220,18 @@ def test_too_little_chooses_nothing(bare):
         "more than half cannot be judged, take more --samples or merge rare classes"
     )
     assert not Judged(60, 3, 60).lacking and Judged.of("aaaaabbbbbcc") == Judged(10, 2, 2)
+
+
+def test_the_command_that_is_printed_writes_the_model_that_was_scored(bare, cli, tmp_path: Path, monkeypatch):
+    from sentence_transformers import SentenceTransformer
+
+    monkeypatch.chdir(tmp_path)
+    labels = np.random.default_rng(0).integers(0, 2, 60).tolist()
+    found = next(f for f in (quick(bare, labels=labels, max_loss=m) for m in (60, 100)) if not f.as_shipped)
+    words = shlex.split(ship(found).splitlines()[-1])
+    assert words[-6:-2] == ["--format", "sentence-transformers", "--pooling", str(found.pooling)]
+    assert cli(*words[1:]).status == 0
+    texts = list(pd.read_csv(bare.info["data"]["source"])["text"])
+    own = SentenceTransformer(words[-1], device="cpu").encode(texts)
+    scored_states = bare.pooled(found.layer, "normed", found.pooling)
+    assert np.allclose(own, scored_states, atol=1e-4)
