@@ -19,6 +19,13 @@ PUBLISHED = ("model", "layer", "task", "main_score")
 GIVE = f"give a CSV ({', '.join(PUBLISHED)}), a folder of mteb results, or what Evaluation.save wrote"
 
 
+def holds_scores(place: Path) -> bool:
+    """Return whether a path is a CSV file, or a folder of scores that `open_evaluation` reads."""
+    if not place.is_dir():
+        return place.is_file() and is_csv(place)
+    return (place / MANIFEST).exists() or has_probes(place) or next(place.rglob(META), None) is not None
+
+
 def open_evaluation(path: str | Path) -> Evaluation:
     """Open scores of layers on tasks: a CSV, a folder of per-layer mteb results, or what `Evaluation.save` wrote.
 

@@ -87,7 +87,7 @@ def test_hostile_options(forks: Forks, made: Path, tmp_path: Path) -> None:
             for other in made.iterdir():
                 (shutil.copytree if other.is_dir() else shutil.copyfile)(other, place / other.name)
             command = forks.start(*words, cwd=place, env={"HOME": str(place)})
-            ended = command.wait(seconds=30)
+            ended = command.wait(seconds=60)
             trial.outcome = "refused" if ended.status else "taken"
             if ended.status == -signal.SIGALRM:  # a million steps take their time
                 trial.outcome = "long"

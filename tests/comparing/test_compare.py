@@ -193,6 +193,12 @@ def test_what_was_saved_is_what_is_opened(three, tmp_path):
     again = layerscope.open_comparison(tmp_path / "kept")
     pd.testing.assert_frame_equal(again.frame, found.frame)
     assert (again.runs, again.n, again.notes, again.series) == (found.runs, found.n, found.notes, found.series)
+    about = tmp_path / "kept" / "comparison.json"
+    whole = about.read_text()
+    about.write_text(whole.replace('"depth": 3', '"depth": "three"', 1))
+    with pytest.raises(LayerscopeError, match="comparison.json' is not what was written there: run layerscope"):
+        layerscope.open_comparison(tmp_path / "kept")
+    about.write_text(whole)
     (tmp_path / "kept" / "comparison.parquet").write_bytes(b"damaged")
     with pytest.raises(LayerscopeError, match=r"comparison.parquet' is not what was written there: run layerscope"):
         layerscope.open_comparison(tmp_path / "kept")

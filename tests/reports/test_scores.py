@@ -36,6 +36,11 @@ def printed(evaluation: Evaluation, width: int = 120, **more: object) -> str:
     return console.file.getvalue()
 
 
+def test_scores_of_layer_0_alone_have_no_best_block():
+    text = printed(Evaluation(scored({"a": [0.5]})))
+    assert "0.5000" in text and "best block" not in text
+
+
 def test_a_row_a_model_with_what_was_left_out(evaluation):
     text = printed(evaluation)
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line[:2] in ("m ", "n ")}
