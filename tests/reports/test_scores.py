@@ -135,7 +135,7 @@ def test_percents_have_two_decimals():
 
 
 def test_correlations_and_rules(evaluation, metrics):
-    correlations = evaluation.correlate(metrics, statistics=["spearman", "pearson"], min_share=0.5)
+    correlations = evaluation.correlate(metrics, statistics=["spearman", "pearson"], min_share=0.5, first_layer=0)
     text = printed(evaluation, correlations=correlations, rules=fit_rules(metrics, evaluation, min_share=0.5))
     (line,) = {line for line in text.splitlines() if line.startswith("  lidar")}
     assert line.split() == ["lidar", "−1.00", "−1.00", "…", "−1.00", "−1.00", "−1.00"]
