@@ -110,6 +110,11 @@ class Rule:
         return self._mean("fixed_gain")
 
     @property
+    def rival_gain(self) -> float:
+        """The better of both: a rule that gains no more has found nothing."""
+        return float(np.fmax(self.chance_gain, self.fixed_gain))
+
+    @property
     def failure_share(self) -> float:
         """Share of choices that score less than the last layer, mean over models of that over their revisions."""
         return self._mean("fails")
