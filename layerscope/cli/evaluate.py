@@ -130,7 +130,11 @@ def evaluate(  # noqa: D417
         ),
     ] = None,
     min_share: Annotated[
-        str, typer.Option(help="Leave out layers with less than this share of the tasks.", rich_help_panel=SCORES)
+        str,
+        typer.Option(
+            help="Leave out layers with scores on a smaller share of the tasks; all are those of the model with most.",
+            rich_help_panel=SCORES,
+        ),
     ] = "25/32",
     first_layer: Annotated[
         str,

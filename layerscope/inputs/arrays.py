@@ -37,6 +37,10 @@ def memory_corpus(
         return _masked_ids(data, labels)
     if _is_a(data, "pandas.Series"):
         data = data.tolist()
+    return _samples(data, labels, modality)
+
+
+def _samples(data: Any, labels: Sequence[Any] | None, modality: Modality | None) -> Corpus:
     if _is_array(data) and not (_is_strings(data) or modality in ("image", "audio")):
         return _rows(data, labels)
     if _is_array(data):

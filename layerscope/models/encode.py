@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from layerscope.errors import LayerscopeError
 from layerscope.models.checks import clear_inputs
 from layerscope.models.forward import Inputs, accepts
+from layerscope.models.image_encoder import ImageEncoder
 
 TOKENISED_AT_ONCE = 256
 
@@ -131,65 +132,6 @@ def padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
     """Return rows of numbers as one tensor, filled up on the right."""
     width = max(map(len, rows))
     return torch.tensor([[*row, *[value] * (width - len(row))] for row in rows])
-
-
-@dataclass
-class ImageEncoder:
-    """Images through an image processor; without one, resized to the model's size and scaled to -1 … 1.
-
-    A model of one channel reads them in grey.
-    """
-
-    processor: Any
-    module: nn.Module
-    modality: str = "image"
-
-    def lengths(self, samples: Iterable[Any]) -> list[int]:
-        """Return 1 for each image: a processor gives all one size."""
-        return [1 for _ in samples]
-
-    def batch(self, samples: Sequence[Any]) -> Inputs:
-        """Return pixel values [B, C, H, W]."""
-        images = list(samples)
-        grey = getattr(self._config(), "num_channels", 3) == 1
-        with clear_inputs(self.processor):
-            pixels = (
-                self.processor([_grey(image) if grey else image for image in images], return_tensors="pt")[
-                    "pixel_values"
-                ]
-                if self.processor is not None
-                else torch.stack([self._plain(image) for image in images])
-            )
-        return Inputs({"pixel_values": pixels} | self._order(len(images)))
-
-    def _config(self) -> Any:
-        """Return the settings of what reads images: of two towers, those of its own."""
-        config = getattr(self.module, "config", None)
-        return getattr(config, "vision_config", None) or config
-
-    def _order(self, n: int) -> dict[str, Tensor]:
-        """Return the noise that keeps the patches of a masked autoencoder in their own order."""
-        config = self._config()
-        size, patch = getattr(config, "image_size", None), getattr(config, "patch_size", None)
-        if not accepts(self.module, "noise") or not isinstance(size, int) or not isinstance(patch, int):
-            return {}
-        patches = (size // patch) ** 2
-        return {"noise": torch.arange(patches, dtype=torch.float32).expand(n, patches)}
-
-    def _plain(self, image: Any) -> Tensor:
-        import numpy as np
-
-        config = self._config()
-        size, channels = getattr(config, "image_size", 224), getattr(config, "num_channels", 3)
-        height, width = size if isinstance(size, (tuple, list)) else (size, size)
-        sized = image.convert("L" if channels == 1 else "RGB").resize((width, height))
-        pixels = torch.from_numpy(np.array(sized, dtype="float32")) / 127.5 - 1.0
-        return pixels.view(height, width, channels).permute(2, 0, 1)
-
-
-def _grey(image: Any) -> Any:
-    """Return a picture in grey; an array is left as it is."""
-    return image.convert("L") if hasattr(image, "convert") else image
 
 
 @dataclass

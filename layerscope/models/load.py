@@ -211,7 +211,8 @@ def _processor(source: str, module: nn.Module, trust: dict[str, Any]) -> tuple[A
     try:
         return load_processor(source, module, trust), ""
     except LayerscopeError as error:
-        if modality_of(module) != "text":
+        damaged = any(path for kind in ("tokenizer*", "vocab*", "*.model") for path in Path(source).glob(kind))
+        if modality_of(module) != "text" or damaged:
             raise
         return None, f"{error}, or give token ids as data"
 

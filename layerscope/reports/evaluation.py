@@ -230,29 +230,40 @@ def _correlation_legend(rows: pd.DataFrame) -> str:
 def _rules(rules: Sequence[Rule], decimals: int) -> Table:
     models = list(dict.fromkeys(model for rule in rules for model in rule.gains))
     failed = any(rule.failures for rule in rules)
-    table = _table("rule", *map(plain, models), "mean", "failed", *(["worst"] * failed), "agree")
+    table = _table("rule", *map(plain, models), "mean", "at random", "fixed", "failed", *(["worst"] * failed), "agree")
     for rule in rules:
         layers = rule.layers
-        cells = [f"{told(rule.gains[m], decimals, sign=True)} ({layers[m]})" if m in layers else "–" for m in models]
-        mean = told(rule.mean_gain, decimals, sign=True) if rule.choices else "–"
+        gains = {model: told(gain, decimals, sign=True) for model, gain in rule.gains.items()}
+        gains |= {model: f"{gain} ({layers[model]})" for model, gain in gains.items() if model in layers}
+        cells = [gains.get(model, "–") for model in models]
+        means = (rule.mean_gain, rule.chance_gain, rule.fixed_gain)
+        found = [told(gain, decimals, sign=True) if math.isfinite(gain) else "–" for gain in means]
         worst = told(rule.worst_gain, decimals, sign=True) if rule.failures else "–"
         of = len(rule.choices)
         agree = "" if rule.direction is None else f"{rule.agreeing} of {of}"
         table.add_row(
-            Text(plain(rule.name)), *cells, mean, f"{rule.failures} of {of}", *([worst] * failed), agree
+            Text(plain(rule.name)), *cells, *found, f"{rule.failures} of {of}", *([worst] * failed), agree
         )  # fmt: skip
     return table
 
 
 def _rules_legend(rules: Sequence[Rule]) -> str:
     chosen = [rule for rule in rules if rule.choices]
-    chance = f"{max((rule.chance_gain for rule in chosen), default=math.nan):+.4g}".replace("-", "−")
     models = max((len(rule.gains) for rule in chosen), default=0)
+    ahead = sum(rule.mean_gain > max(rule.chance_gain, rule.fixed_gain) for rule in chosen)
     return (
-        "Gain over the last layer (and the layer chosen) on a model that took no part in fitting the direction; agree: "
-        f"how often that direction was the one of all models. A layer drawn at random gains {chance} on average: "
-        f"a rule that gains no more has found nothing. Tried on {models} models."
+        "Gain over the last layer (and the layer chosen) on models that took no part in fitting the direction, mean "
+        "over the checkpoints of each and then over models; at random: of a layer drawn at random for the same "
+        "models; fixed: of a fixed share of depth, chosen on the other models; agree: how often the direction was the "
+        f"one of all models. {_ahead(ahead, len(chosen))} Tried on {models} models."
     )
+
+
+def _ahead(ahead: int, rules: int) -> str:
+    """Return how many rules are worth following, in a sentence."""
+    if not ahead:
+        return "No rule gains more than both: take the fixed share of depth, or scores."
+    return f"{ahead} of {rules} rules gain{'s' * (ahead == 1)} more than both; any other has found nothing."
 
 
 def _signed(value: float) -> str:

@@ -27,6 +27,7 @@ import layerscope
 from layerscope.errors import LayerscopeError
 from layerscope.evaluation import linear_probe
 from layerscope.evaluation.probing import attention, studies
+from layerscope.inputs import draw, open_corpus
 from layerscope.profiling import passing
 
 __all__ = ["cli", "one_thread"]
@@ -87,7 +88,7 @@ def test_linear_and_nearest_neighbour_probes_read_every_layer(vit: str, tmp_path
     tasks = ["linear-probe:digits", "knn-probe:digits"]
     found = layerscope.evaluate(vit, tasks, tmp_path / "out", samples=150, pooling="mean", progress=False)
     assert sum(forwards) == 150, "one pass for both, and for all layers"
-    chosen = np.sort(np.random.default_rng(0).choice(1797, 150, replace=False))
+    chosen = np.array(list(map(int, draw(open_corpus("digits"), 150, seed=0).names)))
     digits, labels = load_digits().images[chosen], load_digits().target[chosen]
     images = [np.rint(image * 255 / 16).astype("uint8")[..., None].repeat(3, 2) for image in digits]
     module = hf.ViTModel.from_pretrained(vit).eval()

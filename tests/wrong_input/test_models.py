@@ -134,10 +134,6 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         remote_code,
         "'{}' runs code of its own when loaded: read it, then allow it with --trust-remote-code",
     ),
-    "no tokenizer": (
-        no_tokenizer,
-        "'{}' has no tokenizer that can be loaded (there is none): save it beside the model",
-    ),
     "tokenizer cut": (
         write("tokenizer.json", b"{"),
         "'{}' has no tokenizer that can be loaded (Expecting property name enclosed in double quotes: "
@@ -168,6 +164,20 @@ def test_a_broken_model_folder(refused, bert: Path, reviews: Path, tmp_path: Pat
     options = ["--data", reviews, "--out", tmp_path / "run"] if verb == "profile" else []
     assert refused(verb, folder, *options) == message.replace("{}", str(folder))
     assert not (folder / "ran").exists()
+
+
+def test_texts_need_a_tokenizer_and_a_look_at_the_model_needs_none(
+    cli, refused, bert: Path, reviews: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(bert, folder)
+    no_tokenizer(folder)
+    assert cli("inspect", folder).status == 0
+    assert refused("profile", folder, "--data", reviews, "--out", tmp_path / "run") == (
+        f"'{folder}' has no tokenizer that can be loaded (there is none): save it beside the model, "
+        "or give token ids as data"
+    )
+    assert not (tmp_path / "run").exists()
 
 
 def edited(name: str, **changed: object) -> Callable[[Path], object]:

@@ -182,7 +182,7 @@ DEMO: list[tuple[list[str], str]] = [
     (["--samples", "nan"], "--samples 'nan' is no whole number: give 2 or more, or all"),
     (
         ["--samples", "9"],
-        "--samples 9 is too few for the demo, which probes for a docstring's module: give 100 or more",
+        "--samples 9 is too few for the demo, which probes for a docstring's module: give 50 or more",
     ),
     (["extra"], "'extra' is one word too many for layerscope demo: put texts with spaces in quotes"),
     (["--sample", "5"], "option --sample does not exist, did you mean --samples? (layerscope demo --help lists them)"),
