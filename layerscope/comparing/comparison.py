@@ -13,7 +13,7 @@ import pandas as pd
 
 from layerscope.errors import LayerscopeError, choices
 from layerscope.runs.files import aside, digest, read_parquet, unchanged, write_json, write_parquet
-from layerscope.runs.folders import own_folder
+from layerscope.runs.folders import own_folder, writing
 
 MANIFEST = "comparison.json"
 TABLE = "comparison.parquet"
@@ -131,13 +131,10 @@ class Comparison:
         cannot be written.
         """
         target = own_folder(folder, "comparison", MANIFEST)
-        try:
-            target.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LayerscopeError(f"{str(target)!r} cannot be made ({error.strerror}): name another folder") from error
-        aside(target / TABLE, lambda part: write_parquet(part, self.frame))
-        told = {"format": FORMAT, **self._facts(), "sha256": digest(target / TABLE)}
-        write_json(target / MANIFEST, told)
+        with writing(target):
+            aside(target / TABLE, lambda part: write_parquet(part, self.frame))
+            told = {"format": FORMAT, **self._facts(), "sha256": digest(target / TABLE)}
+            write_json(target / MANIFEST, told)
         return target
 
     def _facts(self) -> dict[str, Any]:

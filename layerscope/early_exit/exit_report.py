@@ -12,7 +12,7 @@ import pandas as pd
 
 from layerscope.errors import LayerscopeError
 from layerscope.runs.files import aside, digest
-from layerscope.runs.folders import own_folder
+from layerscope.runs.folders import own_folder, writing
 
 MANIFEST = "exits.json"
 FORMAT = 2
@@ -113,17 +113,14 @@ class ExitReport:
         written.
         """
         place = own_folder(folder, "report of exits", MANIFEST)
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LayerscopeError(f"{str(place)!r} cannot be made ({error.strerror}): name another folder") from error
-        checks = {}
-        for name in TABLES:
-            text = getattr(self, name).to_csv(index=False)
-            _write(place / f"{name}.csv", text)
-            checks[name] = digest(place / f"{name}.csv")
-        told = {"format": FORMAT, **self._facts(), "sha256": checks}
-        _write(place / MANIFEST, json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
+        with writing(place):
+            checks = {}
+            for name in TABLES:
+                text = getattr(self, name).to_csv(index=False)
+                _write(place / f"{name}.csv", text)
+                checks[name] = digest(place / f"{name}.csv")
+            told = {"format": FORMAT, **self._facts(), "sha256": checks}
+            _write(place / MANIFEST, json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
         return place
 
     def _facts(self) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def nothing_left(place: Place, *, main: bool) -> Iterator[None]:
 def _unbegun(path: Path) -> bool:
     """Whether a folder tells of a training, or of its baselines, and holds nothing of them."""
     files = [file.name for file in path.rglob("*") if not file.is_dir()]
-    return bool(files) and set(files) == {ABOUT}
+    return bool(files) and set(files) <= {ABOUT, f".{ABOUT}.part"}
 
 
 def step_of(checkpoint: Path) -> int:

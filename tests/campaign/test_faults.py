@@ -271,7 +271,7 @@ def disturb(bench: Bench, part: Part, faults: list[Callable[..., None]]) -> None
 
 
 def test_kills(bench: Bench) -> None:
-    disturb(bench, Part("kills", few=6, share=0.08), [killed])
+    disturb(bench, Part("kills", few=4, share=0.08), [killed])
 
 
 def test_faults(bench: Bench, tmp_path: Path) -> None:
@@ -280,4 +280,4 @@ def test_faults(bench: Bench, tmp_path: Path) -> None:
         faults = [fault for fault in faults if fault not in MOUNTS]
     if not MINUTES:
         faults = [fault for fault in faults if fault not in NEEDS]  # whose processes take seconds to start
-    disturb(bench, Part("faults", few=8, share=0.12), faults)
+    disturb(bench, Part("faults", few=6, share=0.12), faults)

@@ -148,7 +148,7 @@ def check(ended: Ended, told: str, before: dict[str, str], after: dict[str, str]
 
 
 def test_hostile_inputs(forks: Forks, made: Path, tmp_path: Path) -> None:
-    for trial in Part("inputs", few=24, share=0.2).trials():
+    for trial in Part("inputs", few=14, share=0.2).trials():
         with trial:
             rng = trial.random
             subject = rng.choice(SUBJECTS)

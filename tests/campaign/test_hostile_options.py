@@ -75,7 +75,7 @@ def value(option: Any, rng: Random) -> list[str]:
 
 
 def test_hostile_options(forks: Forks, made: Path, tmp_path: Path) -> None:
-    for trial in Part("options", few=16, share=0.1).trials():
+    for trial in Part("options", few=12, share=0.1).trials():
         with trial:
             rng = trial.random
             name = rng.choice(list(COMMANDS))

@@ -71,7 +71,7 @@ class Place:
         self.path, self.forks, self.rng = path, forks, rng
         path.mkdir()
         self.classes = list(dict.fromkeys(draw(rng).strip() or "x" for _ in range(40)))[:3]
-        self.text, self.label = "t" + draw(rng), "l" + draw(rng)
+        self.text, self.label = ("tl"[i] + re.sub(r"[\0\ud800-\udfff]", "", draw(rng)) for i in (0, 1))  # typed words
         self.model = self._model(made / "cls")
         self.data = self._data()
 
