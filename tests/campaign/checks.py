@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from campaign.feeding import SOUND_RATE, feed, fitting, processor, run, samples
+from campaign.feeding import feed, fitting, processor, run, samples
 from torch import Tensor, nn
 
 import layerscope
@@ -209,7 +209,8 @@ def states(model: nn.Module, blocks: tuple[str, ...], given: dict[str, Tensor]) 
     seen = watched(model, list(blocks), given)[: len(blocks)]
     assert [path for path, _, _ in seen] == list(blocks), f"blocks run as {[p for p, _, _ in seen]}, not {blocks}"
     pairs = list(zip(seen, seen[1:], strict=False))
-    if pairs and all(same(before + gave, read) for (_, before, gave), (_, read, _) in pairs):
+    chained = all(same(gave, read) for (_, _, gave), (_, read, _) in pairs)
+    if not chained and all(same(before + gave, read) for (_, before, gave), (_, read, _) in pairs):
         return [*[read for _, read, _ in seen], seen[-1][1] + seen[-1][2]]  # the model adds by itself
     for (_, _, gave), (path, read, _) in pairs:
         assert same(gave, read), f"{path} does not read what the block before it gives"
@@ -252,7 +253,8 @@ def pools(model: Any, part: Any, sample: Any, state: Tensor) -> Iterator[Tensor]
         state = state[:, : len(sample.split()) + 2]  # with what the tokenizer puts around it
     yield state.reshape(-1, state.shape[-1]).mean(0)
     if state.ndim == 3 and part.modality == "audio":
-        own = round(state.shape[1] * len(sample.samples) / SOUND_RATE)
+        mask = feed(model, "audio", sample).get("attention_mask", torch.ones(1, 1))
+        own = round(state.shape[1] * float(mask.float().mean()))
         yield from (state[0, :frames].mean(0) for frames in range(max(1, own - 1), own + 2))
 
 

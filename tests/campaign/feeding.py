@@ -73,7 +73,12 @@ def feed(model: Any, modality: str, sample: Any) -> dict[str, Tensor]:
         config = getattr(model.config, "vision_config", None) or model.config
         image = sample.convert("L") if getattr(config, "num_channels", 3) == 1 else sample
         pixels = torch.from_numpy(np.array(image, "float32")) / 127.5 - 1.0
-        return {"pixel_values": pixels.view(*pixels.shape[:2], -1).permute(2, 0, 1)[None]}
+        found = {"pixel_values": pixels.view(*pixels.shape[:2], -1).permute(2, 0, 1)[None]}
+        patch = getattr(config, "patch_size", None)
+        patches = (image.width // patch) * (image.height // patch) if isinstance(patch, int) else 1
+        return found | {
+            "noise": torch.arange(patches, dtype=torch.float32)[None]
+        }  # of a masked autoencoder: no shuffle
     options = {"sampling_rate": SOUND_RATE, "return_tensors": "pt"}
     try:
         out = extractor(model)([sample.samples], return_attention_mask=True, **options)

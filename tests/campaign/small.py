@@ -18,6 +18,9 @@ from layerscope.models.encode import modality_of
 LAYERS, HEADS, VOCABULARY = 3, 4, 99
 MOST = 40_000_000
 """Parameters of a model that is still called small."""
+SLOW = 0.5
+"""Seconds of one forward from which a model is not small."""
+LONG = {"VitsModel": "how long its sounds are is drawn, up to minutes of computation"}
 SECONDS = 5.0
 """How long one type is tried."""
 
@@ -62,6 +65,8 @@ class NotSmall(ValueError):
 
 def small_model(kind: str, name: str) -> nn.Module:
     """Return a model of a type, small and of random weights, that runs on what it reads; raise `NotSmall`."""
+    if name in LONG:
+        raise NotSmall(LONG[name])
     why, end = "its config cannot be made small", time.monotonic() + SECONDS
     try:
         attempts, model_class = small_configs(hf.CONFIG_MAPPING[kind]), getattr(hf, name)
@@ -71,7 +76,9 @@ def small_model(kind: str, name: str) -> nn.Module:
         try:
             model: Any = build(model_class, config)
             modality = modality_of(model)
-            run(model, feed(model, modality, samples(modality, model, 1)[0]))
+            took = _seconds(model, feed(model, modality, samples(modality, model, 1)[0]))
+            if took > SLOW:
+                raise NotSmall(f"one forward takes {took:.0f} s")
         except Exception as error:
             why = line_of(error) if number == 0 else why
         else:
@@ -79,6 +86,14 @@ def small_model(kind: str, name: str) -> nn.Module:
         if time.monotonic() > end:
             break
     raise NotSmall(why)
+
+
+def _seconds(model: nn.Module, given: dict[str, torch.Tensor]) -> float:
+    """Return the processor time of a model's second forward."""
+    run(model, given)
+    start = time.process_time()
+    run(model, given)
+    return time.process_time() - start
 
 
 def line_of(error: Exception) -> str:

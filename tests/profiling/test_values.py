@@ -255,8 +255,8 @@ def test_float64_gives_the_metrics_of_float32(tmp_path):
     model, given = zoo.bert(), texts()[:6]
     runs = [
         profile(
-            model.to(dtype), given, processor=word_tokenizer(), out=tmp_path / str(dtype), metrics="norm_mean,curvature",
-            views=0, progress=False,
+            model.to(dtype), given, processor=word_tokenizer(), out=tmp_path / str(dtype), views=0, progress=False,
+            metrics="norm_mean,curvature",
         ).table()["value"]
         for dtype in (torch.float32, torch.float64)
     ]  # fmt: skip
