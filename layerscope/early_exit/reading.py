@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -18,7 +17,7 @@ from layerscope.errors import LayerscopeError
 from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
-from layerscope.models.forward import Inputs, accepts, forward
+from layerscope.models.forward import FAILURES, Inputs, accepts, forward
 from layerscope.models.lens import Lens
 from layerscope.models.probe import beginning, probe_sample
 
@@ -38,9 +37,14 @@ def find_tail(model: LayeredModel) -> Tail:
     lens = check_head(model)
     if not model.batching:
         raise LayerscopeError(f"batch-mates change the states of {model.loaded.name}: no row can leave its batches")
+    if lens.alone:
+        raise LayerscopeError(f"{model.loaded.name} takes one sample at a time: set config.pad_token_id for batches")
     long, short, shorter = samples = _samples(model)
-    batches = (_batch(model, some) for some in ([long, short], samples, [short, shorter]))
-    layout = find_layout(model, *map(partial(_placed, model.module), batches))
+    batches = [_placed(model.module, _batch(model, some)) for some in ([long, short], samples, [short, shorter])]
+    try:
+        layout = find_layout(model, *batches)
+    except FAILURES as error:
+        raise _not_in_batches(model, error) from error
     samples = [*samples, short] if model.padding else [long] * 4
     depth = model.stack.depth
     layers = [1, max(1, depth - 1), depth, max(1, depth // 2)]
@@ -61,6 +65,13 @@ def find_tail(model: LayeredModel) -> Tail:
             if all(map(_same, found, wanted)):
                 return candidate
     raise LayerscopeError(f"rows cannot leave the batches of {model.loaded.name} ({why})")
+
+
+def _not_in_batches(model: LayeredModel, error: Exception) -> LayerscopeError:
+    if isinstance(error, LayerscopeError):
+        return error
+    line = (str(error).splitlines() or [type(error).__name__])[0][:150]
+    return LayerscopeError(f"{model.loaded.name} does not run on a batch of samples of several lengths ({line})")
 
 
 def _tails(lens: Lens, layout: Layout, steps: tuple[Step, ...]) -> list[Tail]:

@@ -91,7 +91,7 @@ def knn_probe(states: Array, labels: npt.ArrayLike, k: int | None = None, folds:
     """Return how often most of the `k` nearest neighbours by cosine have the right label, cross-validated.
 
     `states` is `[N, D]`, `labels` `[N]` of any type; `k` None is 10, or all where there are fewer; neighbours
-    come from the training folds, which are those of `linear_probe`; a tie goes to the class first in order.
+    come from the training folds, which are those of `linear_probe`; a tie goes to the class of the nearer ones.
     Accuracy in 0 ... 1. Raises `LayerscopeError` as `linear_probe` does, and where a training fold has fewer than
     k samples.
 
@@ -106,11 +106,16 @@ def knn_probe(states: Array, labels: npt.ArrayLike, k: int | None = None, folds:
     right = np.zeros(len(classes), dtype=bool)
     fold = _numbered(StratifiedKFold(folds, shuffle=True, random_state=seed).split(rows, classes), len(rows))
     # Between unit rows Euclidean order is cosine order, and the faster of the two.
-    nearest = KNeighborsClassifier(n_neighbors=k, algorithm="brute")
+    nearest = KNeighborsClassifier(n_neighbors=k, algorithm="brute", weights=_votes)
     for test in (fold == number for number in range(folds)):
         with config_context(working_memory=_DISTANCES_MB):
             right[test] = nearest.fit(rows[~test], classes[~test]).predict(rows[test]) == classes[test]
     return score_of(right, _by_fold(right, fold), skipped)
+
+
+def _votes(distances: Array) -> Array:
+    """One vote for each neighbour, nearest first; what the nearer ones have more only decides between equal counts."""
+    return np.tile(1 + 0.5 ** np.arange(1, distances.shape[1] + 1), (len(distances), 1))
 
 
 def token_probe(

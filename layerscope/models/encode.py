@@ -245,6 +245,9 @@ def encoder_for(
         lack = NO_TOKENIZER.replace("text", modality)
     if modality == "audio" and processor is None:
         raise LayerscopeError(lack)
+    if modality == "audio" and not hasattr(processor, "sampling_rate"):
+        kind = type(processor).__name__
+        raise LayerscopeError(f"sounds are read through a feature extractor: give it as processor=, not a {kind}")
     if modality == "audio":
         return AudioEncoder(processor, module)
     encoder = TextEncoder(processor, module, _max_length(processor, module, max_length), prompt, lack=lack)

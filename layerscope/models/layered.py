@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.errors import LayerscopeError
+from layerscope.models.batching import states_of, tested_in_batches, visited_states
 from layerscope.models.capture import Visit, capture, evaluating
 from layerscope.models.encode import Encoder, TextEncoder, encoder_for, read_as
 from layerscope.models.forward import Inputs
@@ -17,9 +18,9 @@ from layerscope.models.frames import frame_mask
 from layerscope.models.lens import Lens, find_lens, token_read
 from layerscope.models.load import Loaded
 from layerscope.models.pooling import Vectors, parse
-from layerscope.models.probe import beginning, beginnings, mate, probe_sample
+from layerscope.models.probe import beginning, beginnings, probe_sample
 from layerscope.models.projection import Projection, find_projection
-from layerscope.models.stack import Stack, check_norm, choose, find_stacks, is_decoder, module_at
+from layerscope.models.stack import Stack, check_norm, choose, find_stacks, is_decoder, module_at, tokens_read
 from layerscope.models.sublayers.find import find_sublayers
 from layerscope.models.sublayers.place import Sublayers
 from layerscope.models.weights import input_device, is_quantised
@@ -138,6 +139,7 @@ def find_layers(
         long, alone = _finite_states(model, [long, *beginnings(encoder, samples)])
         model = replace(model, notes=(*model.notes, *_broken(model, alone)))
         last, final = alone[f"raw.{stack.depth}"], alone[f"{model.final}.{stack.depth}"]
+        _check_one(model, last, encoder.batch([long]))
         model = replace(model, rank=last.ndim, tokens=last.shape[1] if last.ndim == 3 else 1)
         inputs = encoder.batch([long]).to(device)
         inputs = replace(inputs, mask=model.mask(inputs, last))
@@ -150,7 +152,7 @@ def find_layers(
         model = replace(model, pooling=_pooling(model, inputs, last))
         if model.projection is not None and not loaded.pooling:
             model = replace(model, pooling=(_token_projected(model, model.projection, samples),))
-        model = _batching(model, short, long, alone)
+        model = tested_in_batches(model, short, long, alone)
         return _with_sublayers(model, inputs) if sublayers else model
 
 
@@ -174,23 +176,10 @@ def _find_stack(module: nn.Module, inputs: Inputs, override: Override) -> tuple[
     return stack, tuple(s.part for s in stacks)
 
 
-def _states(model: LayeredModel, samples: list[Any]) -> dict[str, Tensor]:
-    """All states of a small batch, by site and layer."""
-    return _visited(model, model.encoder.batch(samples))
-
-
-def _visited(model: LayeredModel, inputs: Inputs) -> dict[str, Tensor]:
-    states: dict[str, Tensor] = {}
-    model.run(
-        inputs.to(model.device), lambda layer, site, tokens: states.__setitem__(f"{site}.{layer}", tokens.clone())
-    )
-    return states
-
-
 def _finite_states(model: LayeredModel, samples: Sequence[Any]) -> tuple[Any, dict[str, Tensor]]:
     """The first sample whose states are all finite, with them: a broken one would hide what the model can do."""
-    first = _states(model, [samples[0]])
-    for sample, states in ((s, first if s is samples[0] else _states(model, [s])) for s in samples):
+    first = states_of(model, [samples[0]])
+    for sample, states in ((s, first if s is samples[0] else states_of(model, [s])) for s in samples):
         if all(bool(torch.isfinite(state).all()) for state in states.values()):
             return sample, states
     return samples[0], first
@@ -226,7 +215,10 @@ def _causal(model: LayeredModel, sample: Any) -> bool:
     middle, changed = ids.shape[1] // 2, ids.clone()
     others = ids[ids != ids[0, middle]]
     changed[0, middle] = others[0] if len(others) else (ids[0, middle] - 1).clamp_min(0)
-    one, two = _visited(model, inputs), _visited(model, replace(inputs, named={**inputs.named, name: changed}))
+    one, two = (
+        visited_states(model, inputs),
+        visited_states(model, replace(inputs, named={**inputs.named, name: changed})),
+    )
     for key, states in one.items():
         before, after = states[:, :middle].float(), two[key][:, :middle].float()
         if bool(((before - after).norm(dim=-1) > ROUNDING[states.dtype.itemsize] * before.norm(dim=-1)).any()):
@@ -238,6 +230,21 @@ def _declares_causal(model: LayeredModel) -> bool:
     """Whether attention is causal by its own word: activations quantised by a common range blur what was seen."""
     block = model.module.get_submodule(model.stack.blocks[0])
     return any(getattr(child, "is_causal", False) is True for child in block.modules())
+
+
+def _check_one(model: LayeredModel, last: Tensor, inputs: Inputs) -> None:
+    """Raise where a sample's states are not one row of states, or a text's not one for each token."""
+    if last.shape[0] != 1:
+        raise LayerscopeError(
+            f"the blocks of the {model.stack.part} of {model.loaded.name} read a sample as {last.shape[0]} rows of "
+            "states: its layers cannot be told by sample"
+        )
+    tokens = tokens_read(model.module, model.stack, inputs)
+    if tokens is not None and last.ndim == 3 and last.shape[1] < tokens:
+        raise LayerscopeError(
+            f"the blocks of the {model.stack.part} of {model.loaded.name} give {last.shape[1]} states for {tokens} "
+            "tokens: its layers cannot be told by token"
+        )
 
 
 def _pooling(model: LayeredModel, inputs: Inputs, last: Tensor) -> tuple[str, ...]:
@@ -256,39 +263,7 @@ def _token_projected(model: LayeredModel, projection: Projection, samples: Seque
     if sample is None:
         return "mean"
     inputs = model.encoder.batch([sample]).to(model.device)
-    return token_read(projection.vectors, _states(model, [sample])[f"raw.{model.stack.depth}"], inputs)
-
-
-def _batching(model: LayeredModel, short: Any, long: Any, alone: dict[str, Tensor]) -> LayeredModel:
-    """Test whether another sample beside it, or padding, changes a sample's states, and note what follows."""
-    notes = list(model.notes)
-    together = {key: states[:1] for key, states in _states(model, [long, mate(long)]).items()}
-    batching = _agree(alone, together)
-    padding = True
-    if not batching:
-        notes.append("batch-mates change this model's states: every sample is run alone")
-    elif short is not long and model.rank == 3:
-        first = _states(model, [short])
-        padded = {key: states[:1, : first[key].shape[1]] for key, states in _states(model, [short, long]).items()}
-        mask = model.mask(model.encoder.batch([short]).to(model.device), first["raw.0"])
-        real = None if mask is None else int(mask[0].sum())
-        padding = _agree({k: v[:, :real] for k, v in first.items()}, {k: v[:, :real] for k, v in padded.items()})
-        if not padding:
-            notes.append("padding changes this model's states: batches hold samples of one length only")
-    return replace(model, padding=padding, batching=batching, notes=tuple(notes))
-
-
-def _agree(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
-    for key, states in one.items():
-        if states.shape != two[key].shape:
-            return False
-        if not bool(torch.isfinite(states).all()):
-            continue  # reported by the pass, with its sample
-        tolerance = 1e-4 if states.dtype in (torch.float32, torch.float64) else 5e-2
-        # token by token: next to one massive activation any other difference would look small
-        if bool(((states - two[key]).norm(dim=-1) > tolerance * states.norm(dim=-1)).any()):
-            return False
-    return True
+    return token_read(projection.vectors, states_of(model, [sample])[f"raw.{model.stack.depth}"], inputs)
 
 
 def class_numbers(labels: Iterable[Any], model: LayeredModel) -> list[int | None]:

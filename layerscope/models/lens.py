@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from layerscope.models.forward import FAILURES, Inputs, forward, hidden_of
+from layerscope.models.forward import FAILURES, Inputs, accepts, forward, hidden_of
 from layerscope.models.stack import Stack
 from layerscope.models.trace import same
 
@@ -34,6 +34,14 @@ class Lens:
     causal: bool = False
     short: bool = False
 
+    @property
+    def alone(self) -> bool:
+        """Whether the model takes one sample at a time: a classifier on a decoder without a pad token does."""
+        config: Any = getattr(self.module, "config", None)
+        config = config.get_text_config() if hasattr(config, "get_text_config") else config
+        padless = getattr(config, "pad_token_id", 0) is None
+        return padless and self.kind == "pooled" and accepts(self.module, "input_ids")
+
     def token_logits(self, states: Tensor, inputs: Inputs) -> Iterator[Tensor]:
         """Yield the float32 logits [n, K] of token states [m, D], in chunks of rows, in order."""
         rows = max(1, CHUNK // self.classes)
@@ -50,11 +58,8 @@ class Lens:
 
     def sample_logits(self, states: Tensor, inputs: Inputs) -> Tensor:
         """Return the float32 logits [B, K] of a classifier on the states [B, T, D] of one layer."""
-        config = getattr(self.module, "config", None)
-        padless = getattr(config, "pad_token_id", 0) is None
-        if not padless or len(states) == 1:
+        if not self.alone or len(states) == 1:
             return self._run(states, inputs)
-        # without a pad token a classifier on a decoder takes one sample at a time
         rows = [rows_of(inputs, slice(i, i + 1)) for i in range(len(states))]
         cut = [s[: r.mask.shape[1]] if r.mask is not None else s for s, r in zip(states, rows, strict=True)]
         return torch.cat([self._run(s[None], r) for s, r in zip(cut, rows, strict=True)])
@@ -87,7 +92,7 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor, short: bool = False
             if stack.added and hidden is not None:  # what the model adds to it
                 hidden = state - hidden if calls == last else torch.zeros_like(hidden)
             elif calls == last and path in stack.ends:
-                hidden = state
+                hidden = _filled_up(state, hidden)
             return (hidden, *[None] * (stack.outputs - 1)) if stack.outputs and path in stack.blocks else hidden
 
         return skip
@@ -98,6 +103,13 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor, short: bool = False
     skips = {block: instead(path) for path, block in zip(paths, blocks, strict=True)}
     with replaced(skips), _only(module, stack, blocks[0]) if short else nullcontext():
         yield
+
+
+def _filled_up(state: Tensor, run: Tensor | None) -> Tensor:
+    """Return states as long as the model runs them: some fill a text up to whole windows, and later cut that off."""
+    if run is None or state.ndim != 3 or run.ndim != 3 or state.shape[1] >= run.shape[1]:
+        return state
+    return torch.cat([state, run[:, state.shape[1] :].to(state.dtype)], 1)
 
 
 @contextmanager

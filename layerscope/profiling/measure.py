@@ -159,7 +159,8 @@ class BatchMeasure:
         wanted = [name for name in NORMS if name in self.options.metrics]
         if not wanted and not self.options.exclude_sinks:
             return mask
-        norms, real = torch.linalg.vector_norm(tokens, dim=-1, dtype=torch.float32), real_mask(tokens, mask)
+        exact = torch.promote_types(tokens.dtype, torch.float32)
+        norms, real = torch.linalg.vector_norm(tokens, dim=-1, dtype=exact).float(), real_mask(tokens, mask)
         sinks = is_sink(norms, real)
         if kept:
             found = summary(norms, real) if wanted else None

@@ -249,3 +249,15 @@ def test_cosines_with_a_layer_that_gives_every_sample_one_vector_are_undefined_a
     terminal.show(run, Console(file=stream, width=120))
     assert f"N: 0 to {N} samples by layer, the others skipped." in stream.getvalue()
     assert "nan" not in stream.getvalue() and len(draw(run, tmp_path / "figures")) == 14
+
+
+def test_float64_gives_the_metrics_of_float32(tmp_path):
+    model, given = zoo.bert(), texts()[:6]
+    runs = [
+        profile(
+            model.to(dtype), given, processor=word_tokenizer(), out=tmp_path / str(dtype), metrics="norm_mean,curvature",
+            views=0, progress=False,
+        ).table()["value"]
+        for dtype in (torch.float32, torch.float64)
+    ]  # fmt: skip
+    np.testing.assert_allclose(runs[1], runs[0], rtol=1e-5, atol=1e-6)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from layerscope.models import LayeredModel
 from layerscope.models.capture import capture, evaluating
-from layerscope.models.forward import Inputs, forward, hidden_of, tensors_in
+from layerscope.models.forward import Inputs, accepts, forward, hidden_of, tensors_in
 from layerscope.models.stack import Stack
 
 EXACT = 1e-5
@@ -95,7 +95,10 @@ def base_of(module: nn.Module, stack: Stack) -> nn.Module:
     """Return the module whose plain output is the states: the tower that is run, or the model without its head."""
     entry = module.get_submodule(stack.entry)
     base = getattr(entry, "base_model", entry)
-    return base if isinstance(base, nn.Module) else entry
+    main = str(getattr(entry, "main_input_name", "input_ids"))
+    return (
+        base if isinstance(base, nn.Module) and accepts(base, main) else entry
+    )  # a model's base may be a part of it that reads states
 
 
 def holds(output: object, states: Tensor) -> bool:

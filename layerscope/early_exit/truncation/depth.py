@@ -127,7 +127,7 @@ def _places(config: Any, above: Place = ()) -> Iterator[Place]:
 
 def _get(config: Any, place: Place) -> Any:
     for name in place:
-        config = getattr(config, name)
+        config = vars(config)[name]  # what is stored: a value that may vary by layer cannot be read as an attribute
     return config
 
 
@@ -142,8 +142,10 @@ def _fits(depth: Depth, module: Any, stack: Stack, expected: Expected, wanted: S
         hollow = _hollow(depth.kind, config)
     except Exception:  # a config that makes no sense: this number means something else
         return False, None
-    if _shapes(hollow) != wanted:
-        return False, None
+    shapes = _shapes(hollow)
+    if shapes != wanted:
+        other = next((key for key in wanted if shapes.keys() == wanted.keys() and shapes[key] != wanted[key]), None)
+        return False, other and f"the size of its {other} depends on how many blocks it has"
     built, name = _filled(hollow, module), ".".join(depth.number)
     if built is None:
         return False, f"a model of {name} {expected.layer} has buffers that the full one has not"

@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from layerscope.early_exit.truncation.source import Source
+from layerscope.inputs.corpus import count
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
 from layerscope.models.forward import Inputs, forward
@@ -39,21 +40,23 @@ class Workload:
 
 def workload(source: Source) -> Workload:
     """Return a batch of a fixed size: texts all of one length, images, or sounds."""
-    encoder = source.model.encoder
+    encoder, lens = source.model.encoder, source.model.lens
+    size = 1 if lens is not None and lens.alone else BATCH
     if isinstance(encoder, TextEncoder):
-        return _texts(source, encoder)
-    inputs = encoder.batch([source.samples[0]] * BATCH).to(source.model.device)
-    return Workload(inputs, BATCH, f"{BATCH} {source.unit}s at once")
+        return _texts(source, encoder, size)
+    inputs = encoder.batch([source.samples[0]] * size).to(source.model.device)
+    return Workload(inputs, size, f"{count(size, source.unit)} at once")
 
 
-def _texts(source: Source, encoder: TextEncoder) -> Workload:
+def _texts(source: Source, encoder: TextEncoder, size: int) -> Workload:
     """Texts of 128 tokens, or of as many as the model takes; where only its code knows, shorter ones are tried."""
     length = min(TOKENS, encoder.max_length)
     one = source.samples[0]
     text = " ".join([one] * length) if isinstance(one, str) else one.repeat(length)
     while True:
-        inputs = replace(encoder, max_length=length).batch([text] * BATCH).to(source.model.device)
-        work = Workload(inputs, BATCH, f"{BATCH} texts of {inputs.named['input_ids'].shape[1]} tokens at once")
+        inputs = replace(encoder, max_length=length).batch([text] * size).to(source.model.device)
+        tokens = inputs.named["input_ids"].shape[1]
+        work = Workload(inputs, size, f"{count(size, 'text')} of {tokens} tokens at once")
         try:
             forward(source.module.get_submodule(source.model.stack.entry), inputs)
         except Exception:

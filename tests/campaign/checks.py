@@ -1,0 +1,266 @@
+"""One model through the verbs, each answer compared with what plain hooks and transformers alone say of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from campaign.feeding import SOUND_RATE, feed, fitting, processor, run, samples
+from torch import Tensor, nn
+
+import layerscope
+from layerscope.early_exit.exit_model import ExitModel
+from layerscope.models.encode import modality_of
+
+CLOSE = 2e-4
+METRICS = "effective_rank,curvature,prompt_entropy"
+
+
+class Examination:
+    """A model, and what is known of it before layerscope sees it."""
+
+    def __init__(self, model: Any, folder: Path) -> None:
+        self.model, self.folder = model, folder
+        self.processor = processor(model)
+        self.modality = modality_of(model)
+        self.found: list[Any] = []
+
+    @cached_property
+    def has_stack(self) -> bool:
+        """Whether lists of blocks with states of tokens are there, each block reading what the one before it gave."""
+        return bool(own_stacks(self.model, feed(self.model, self.modality, self.texts[0])))
+
+    @cached_property
+    def texts(self) -> list[Any]:
+        return samples(self.modality, self.model)
+
+    def inspect(self) -> str | None:
+        self.found = layerscope.inspect(self.model, processor=self.processor)
+        for part in self.found:
+            sample = samples(part.modality, self.model, 1)[0]
+            states(self.model, part.blocks, feed(self.model, part.modality, sample))
+            assert_complete(self.model, part.blocks, feed(self.model, part.modality, sample))
+        return None
+
+    def profile(self) -> str | None:
+        for number, part in enumerate(self._parts()):
+            given = samples(part.modality, self.model, 4)
+            result = layerscope.profile(
+                self.model, given, processor=self.processor, part=part.part if len(self.found) > 1 else None,
+                metrics=METRICS, pooling="mean", out=self.folder / f"run-{number}", progress=False, views=0,
+            )  # fmt: skip
+            for row, sample in enumerate(given):
+                own = states(self.model, part.blocks, feed(self.model, part.modality, sample))
+                for layer, state in enumerate(own):
+                    mine = torch.from_numpy(result.pooled(layer, "raw", "mean")[row])
+                    nearest = min(pools(self.model, part, sample, state), key=lambda own: float((own - mine).norm()))
+                    close(mine, nearest, f"profile, sample {row}, layer {layer}")
+        return None
+
+    def lens(self) -> str | None:
+        part = self._parts()[0]
+        given = samples(part.modality, self.model)
+        self.reading = layerscope.lens(
+            self.model, data=given, processor=self.processor, part=part.part if len(self.found) > 1 else None,
+            samples=3, top=3, progress=False,
+        )  # fmt: skip
+        for name, sample in zip(self.reading.samples, given, strict=False):
+            logits = own_logits(self.model, feed(self.model, part.modality, sample))
+            assert_reads(self.reading, name, self.reading.depth, logits, "lens at the last layer")
+        return None
+
+    def truncate(self) -> str | None:
+        part = self._parts()[0]
+        layer = max(1, part.depth - 1)
+        out = layerscope.truncate(
+            self.model, layer, self.folder / "cut", processor=self.processor,
+            part=part.part if len(self.found) > 1 else None, progress=False,
+        )  # fmt: skip
+        kind = type(self.model)
+        cut = kind.from_pretrained(out).eval() if _same_kind(out, kind) else None
+        if cut is None:
+            return f"ok (as {_architecture(out)})"
+        for name, sample in enumerate(samples(part.modality, self.model, 3)):
+            given = feed(self.model, part.modality, sample)
+            whole = states(self.model, part.blocks, given)
+            shorter = states(cut, part.blocks[:layer], given)
+            for k, (one, two) in enumerate(zip(whole, shorter, strict=False)):
+                close(two, one, f"truncated, layer {k}")
+            reading = getattr(self, "reading", None)
+            if reading is not None and layer < part.depth:
+                assert_reads(reading, reading.samples[name], layer, own_logits(cut, given), f"lens at layer {layer}")
+        return None
+
+    def exits(self) -> str | None:
+        part = self._parts()[0]
+        model = ExitModel(
+            self.model, exits=[part.depth - 1] if part.depth > 1 else None, threshold=0.0, processor=self.processor,
+            part=part.part if len(self.found) > 1 else None,
+        )  # fmt: skip
+        alone = getattr(self.model.config, "pad_token_id", None) is None  # its own forward takes no batch
+        given = samples(part.modality, self.model, 1 if alone else 4)
+        inputs = model.layered.encoder.batch(given)
+        early = model(**inputs.named)
+        assert set(early.exit_layer.tolist()) == {max(1, part.depth - 1)}, f"left at {early.exit_layer.tolist()}"
+        close(model.leave()(**inputs.named).logits, own_logits(self.model, dict(inputs.named)), "exits, full")
+        reading = getattr(self, "reading", None)
+        for row in range(len(given) if reading is not None and model.layered.padding else 0):
+            if row < len(reading.samples) and part.depth > 1:
+                assert_reads(reading, reading.samples[row], part.depth - 1, early.logits[row : row + 1], "exit")
+        return None
+
+    def _parts(self) -> list[Any]:
+        """What was found; nothing where the model was refused, so that a verb must refuse it as well."""
+        if self.found:
+            return self.found[:2]
+        from types import SimpleNamespace
+
+        return [SimpleNamespace(part=None, depth=2, modality=self.modality, blocks=())]
+
+
+def close(one: Tensor, two: Tensor, what: str) -> None:
+    assert one.shape == two.shape, f"{what}: shape {tuple(one.shape)} for {tuple(two.shape)}"
+    if not bool(torch.isfinite(two).all()) and not bool(torch.isfinite(one).all()):
+        return
+    away = float((one.float() - two.float()).norm() / two.float().norm().clamp_min(1e-6))
+    assert away <= CLOSE, f"{what}: {away:.1e} away"
+
+
+def same(one: Tensor, two: Tensor) -> bool:
+    """Return whether two states are equal, also where a model of random weights gives NaN."""
+    return one.shape == two.shape and torch.allclose(one, two, rtol=0, atol=0, equal_nan=True)
+
+
+def own_logits(model: Any, given: dict[str, Tensor]) -> Tensor:
+    output = run(model, given)
+    logits = getattr(output, "logits", None)
+    assert isinstance(logits, Tensor), "a lens for a model without logits"
+    return logits.float()
+
+
+def assert_reads(reading: Any, sample: str, layer: int, logits: Tensor, what: str) -> None:
+    """Assert that a reading's grid has the likeliest classes of these logits, with their probabilities."""
+    rows = reading.grid.query("sample == @sample and layer == @layer and not generated")
+    own = logits.reshape(-1, logits.shape[-1]).softmax(-1)
+    for row in rows.itertuples():
+        position = row.position if len(own) > 1 else 0
+        wanted = float(own[int(position), row.id])
+        assert abs(wanted - row.probability) <= 1e-4, f"{what}: {row.probability:.5f} for {wanted:.5f}"
+        if row.rank == 1:
+            assert wanted >= float(own[int(position)].max()) - 1e-4, f"{what}: not the likeliest"
+
+
+def first(value: Any) -> Tensor | None:
+    if isinstance(value, Tensor):
+        return value if value.is_floating_point() and value.ndim > 1 else None
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        return next((t for t in map(first, value) if t is not None), None)
+    return None
+
+
+Seen = list[tuple[str, Tensor, Tensor]]
+
+
+def watched(model: nn.Module, paths: Iterator[str] | list[str], given: dict[str, Tensor]) -> Seen:
+    """Return path, state read and state given of every call of these modules."""
+    seen: Seen = []
+
+    def hook(path: str) -> Any:
+        def keep(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            before, after = first((*args, *kwargs.values())), first(output)
+            if before is not None and after is not None:
+                seen.append((path, before.detach().clone(), after.detach().clone()))
+
+        return keep
+
+    entry = tower(model, list(paths), given)
+    handles = [model.get_submodule(p).register_forward_hook(hook(p), with_kwargs=True) for p in dict.fromkeys(paths)]
+    try:
+        run(entry, given)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return seen
+
+
+@torch.no_grad()
+def tower(model: nn.Module, paths: list[str], given: dict[str, Tensor]) -> nn.Module:
+    """Return the model, or where it does not run on one modality alone the part above the blocks that does."""
+    parts = paths[0].split(".") if paths else []
+    above = [model, *[model.get_submodule(".".join(parts[:end])) for end in range(1, len(parts))]]
+    for part in above:
+        if part is model or hasattr(part, "main_input_name"):
+            with suppress(Exception):
+                part(**fitting(part, given))
+                return part
+    return model
+
+
+def states(model: nn.Module, blocks: tuple[str, ...], given: dict[str, Tensor]) -> list[Tensor]:
+    """Return the states 0 … L at blocks, and assert that each reads what the one before it gave."""
+    if not blocks:
+        return []
+    seen = watched(model, list(blocks), given)[: len(blocks)]
+    assert [path for path, _, _ in seen] == list(blocks), f"blocks run as {[p for p, _, _ in seen]}, not {blocks}"
+    pairs = list(zip(seen, seen[1:], strict=False))
+    if pairs and all(same(before + gave, read) for (_, before, gave), (_, read, _) in pairs):
+        return [*[read for _, read, _ in seen], seen[-1][1] + seen[-1][2]]  # the model adds by itself
+    for (_, _, gave), (path, read, _) in pairs:
+        assert same(gave, read), f"{path} does not read what the block before it gives"
+    return [seen[0][1], *[gave for _, _, gave in seen]]
+
+
+def assert_complete(model: nn.Module, blocks: tuple[str, ...], given: dict[str, Tensor]) -> None:
+    """Assert that no sibling of the blocks that runs on such states is left out."""
+    homes = {path.rpartition(".")[0] for path in blocks}
+    beside = [f"{home}.{name}".lstrip(".") for home in homes for name, _ in model.get_submodule(home).named_children()]
+    listed = [path for path in beside if path.rpartition(".")[2].isdigit()]
+    seen = {path for path, read, gave in watched(model, listed, given) if read.shape == gave.shape}
+    assert seen <= set(blocks), f"{sorted(seen - set(blocks))} run beside the blocks and are left out"
+
+
+def own_stacks(model: nn.Module, given: dict[str, Tensor]) -> list[list[str]]:
+    """Return the lists of modules each of which reads the [1, T, D] that the one before it gave; outermost ones."""
+    lists = [
+        (name, child) for name, child in model.named_modules() if isinstance(child, (nn.ModuleList, nn.Sequential))
+    ]
+    found: list[list[str]] = []
+    paths = [
+        f"{name}.{key}".lstrip(".") for name, child in lists if len(child) > 1 for key, _ in child.named_children()
+    ]
+    seen = watched(model, paths, given)
+    for name, child in lists:
+        inside = [f"{name}.{key}".lstrip(".") for key, _ in child.named_children()]
+        calls = [call for call in seen if call[0] in inside and call[1].ndim == 3 and call[1].shape == call[2].shape]
+        chained = all(same(a[2], b[1]) for a, b in zip(calls, calls[1:], strict=False))
+        weighed = all(any(p.ndim > 1 for p in model.get_submodule(path).parameters()) for path in inside)
+        like = len({type(block) for block in child}) == 1
+        if len(calls) > 1 and chained and weighed and like and {call[0] for call in calls} == set(inside):
+            found.append(inside)
+    return [one for one in found if not any(one[0].startswith(path + ".") for other in found for path in other)]
+
+
+def pools(model: Any, part: Any, sample: Any, state: Tensor) -> Iterator[Tensor]:
+    """Yield what the mean of a sample may be: over its own tokens, of a sound in a fixed window its own frames."""
+    if state.ndim == 3 and part.modality == "text":
+        state = state[:, : len(sample.split()) + 2]  # with what the tokenizer puts around it
+    yield state.reshape(-1, state.shape[-1]).mean(0)
+    if state.ndim == 3 and part.modality == "audio":
+        own = round(state.shape[1] * len(sample.samples) / SOUND_RATE)
+        yield from (state[0, :frames].mean(0) for frames in range(max(1, own - 1), own + 2))
+
+
+def _architecture(folder: Path) -> str:
+    import json
+
+    return str(json.loads((folder / "config.json").read_text()).get("architectures", ["?"])[0])
+
+
+def _same_kind(folder: Path, kind: type) -> bool:
+    return _architecture(folder) == kind.__name__

@@ -1,0 +1,233 @@
+"""The campaign's models: every type that transformers knows, small, through the verbs, each answer checked or refused.
+
+python tests/campaign/every_model.py --out table.json [--only bert,gpt2] [--minutes 60]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+SECONDS = 120
+GIBIBYTES = 8
+VERBS = ("inspect", "profile", "lens", "truncate", "exits")
+HEADS = (
+    "CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_CLASSIFICATION", "AUDIO_CLASSIFICATION",
+    "SEQUENCE_CLASSIFICATION", "IMAGE_TEXT_TO_TEXT", "SPEECH_SEQ_2_SEQ", "",
+)  # fmt: skip
+CLASSIFIERS = ("SEQUENCE_CLASSIFICATION", "IMAGE_CLASSIFICATION", "AUDIO_CLASSIFICATION")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model type and one of its classes."""
+
+    kind: str
+    name: str
+
+
+@dataclass
+class Row:
+    """What came of one class: a word for each verb ("ok", "refused: why", "DEFECT: what"), or why it was skipped.
+
+    `stack`: whether a look at its forward shows a list of blocks each of which reads what the one before it gives.
+    """
+
+    kind: str
+    name: str
+    skipped: str | None = None
+    stack: bool = False
+    verbs: dict[str, str] = field(default_factory=dict)
+    parameters: int = 0
+    seconds: float = 0.0
+
+
+def cases() -> list[Case]:
+    """Return for every model type the class that says most about it, and its classifier."""
+    from transformers.models.auto import modeling_auto as auto
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    found: list[Case] = []
+    for kind in CONFIG_MAPPING_NAMES:
+        classes = [name for head in HEADS if (name := _class(auto, head, kind))]
+        second = [name for head in CLASSIFIERS if (name := _class(auto, head, kind))]
+        found += [Case(kind, name) for name in dict.fromkeys([*classes[:1], *second[:1]])]
+    return list({case.name: case for case in found}.values())
+
+
+def _class(auto: Any, head: str, kind: str) -> str | None:
+    names = getattr(auto, f"MODEL_FOR_{head}_MAPPING_NAMES" if head else "MODEL_MAPPING_NAMES")
+    found = names.get(kind)
+    return found[0] if isinstance(found, (tuple, list)) else found
+
+
+def attempt(case: Case) -> Row:
+    """Try one class in a process of its own, which may neither last nor take too much memory."""
+    read, write = os.pipe()
+    start = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        _confined(case, write)
+    os.close(write)
+    answer = _answer(read, SECONDS)
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    seconds = round(time.monotonic() - start, 1)
+    if not answer:
+        why = f"no answer in {SECONDS} s" if seconds >= SECONDS else "the process died"
+        return Row(case.kind, case.name, skipped=None, verbs={"inspect": f"DEFECT: {why}"}, seconds=seconds)
+    return Row(**json.loads(answer) | {"seconds": seconds})
+
+
+def _answer(read: int, seconds: float) -> bytes:
+    end, parts = time.monotonic() + seconds, b""
+    while (left := end - time.monotonic()) > 0:
+        if not select.select([read], [], [], left)[0]:
+            break
+        part = os.read(read, 1 << 16)
+        if not part:
+            break
+        parts += part
+    os.close(read)
+    return parts
+
+
+def _confined(case: Case, write: int) -> None:
+    """Run in the child: everything it prints is dropped, and it never returns."""
+    resource.setrlimit(resource.RLIMIT_AS, (GIBIBYTES << 30, GIBIBYTES << 30))
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    folder = tempfile.mkdtemp()
+    try:
+        row = examine(case, Path(folder))
+    except BaseException as error:  # the examination itself failed
+        row = Row(case.kind, case.name, skipped=f"campaign: {_line(error)}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    os.write(write, json.dumps(asdict(row)).encode())
+    os._exit(0)
+
+
+def examine(case: Case, folder: Path) -> Row:
+    """Build a class small and put it through every verb."""
+    from campaign.checks import Examination
+    from campaign.small import NotSmall, small_model
+
+    row = Row(case.kind, case.name)
+    try:
+        model = small_model(case.kind, case.name)
+    except NotSmall as error:
+        row.skipped = str(error)
+        return row
+    row.parameters = sum(p.numel() for p in model.parameters())
+    examination = Examination(model, folder)
+    row.stack = examination.has_stack
+    for verb in VERBS:
+        row.verbs[verb] = verdict(getattr(examination, verb))
+    return row
+
+
+def verdict(check: Any) -> str:
+    """Return "ok", "refused: the line", or "DEFECT: what" of one check."""
+    from layerscope.errors import LayerscopeError
+
+    try:
+        return check() or "ok"
+    except LayerscopeError as error:
+        line = str(error)
+        return f"refused: {line}" if "\n" not in line else f"DEFECT: refused in several lines: {line[:200]!r}"
+    except AssertionError as error:
+        return f"DEFECT: {_line(error)}"
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        place = next((f for f in reversed(frames) if "layerscope/" in f.filename and "/tests/" not in f.filename), None)
+        where = f"{Path(place.filename).name}:{place.lineno}" if place else "campaign"
+        return f"DEFECT: traceback at {where}: {_line(error)}"
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:220]}"
+
+
+def campaign(chosen: Iterable[Case], minutes: float = float("inf")) -> Iterator[Row]:
+    """Yield the row of each case, one after another, as long as the minutes last."""
+    end = time.monotonic() + 60 * minutes
+    for case in chosen:
+        if time.monotonic() > end:
+            return
+        yield attempt(case)
+
+
+def defects(row: Row) -> list[str]:
+    """Return what must not be: a traceback, a wrong number."""
+    return [f"{row.name} {verb}: {word}" for verb, word in row.verbs.items() if word.startswith("DEFECT")]
+
+
+def main() -> None:
+    """Run all of it, or some, and add the rows as JSON, one a line; what is there already is not run again."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--share", default="0/1", help="which part of the cases, such as 0/2")
+    given = parser.parse_args()
+    prepare()
+    only = set(given.only.split(",")) - {""}
+    part, parts = map(int, given.share.split("/"))
+    done = {json.loads(line)["name"] for line in given.out.read_text().splitlines()} if given.out.exists() else set()
+    chosen = [case for case in cases() if (not only or only & {case.kind, case.name}) and case.name not in done]
+    chosen = chosen[part::parts]
+    start, counts = time.monotonic(), Counter[str]()
+    with given.out.open("a") as file:
+        for row in campaign(chosen, given.minutes):
+            file.write(json.dumps(asdict(row)) + "\n")
+            file.flush()
+            counts["skipped" if row.skipped else "examined"] += 1
+            for line in [f"{row.name} skipped: {row.skipped}"] if row.skipped else defects(row):
+                print(line, flush=True)
+    print(f"{dict(counts)} in {time.monotonic() - start:.0f} s", file=sys.stderr)
+
+
+def prepare() -> None:
+    """Load once what every child needs."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    import campaign.checks  # noqa: F401
+    import torch
+    import transformers
+
+    import layerscope.early_exit.exit_model  # noqa: F401
+    import layerscope.early_exit.truncation.verb  # noqa: F401
+    import layerscope.inspecting  # noqa: F401
+    import layerscope.lensing  # noqa: F401
+    import layerscope.profiling  # noqa: F401
+    from layerscope.early_exit.truncation import speed
+
+    torch.set_num_threads(1)
+    speed.FEWEST = speed.MOST = 1  # how fast these models are is not looked at
+    transformers.logging.set_verbosity(50)
+    folder = tempfile.mkdtemp()
+    examine(Case("bert", "BertForSequenceClassification"), Path(folder))  # imports what verbs import when they run
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    main()

@@ -1,0 +1,38 @@
+"""Model types of transformers, built small: every verb equals what plain hooks say, or refuses in one line."""
+
+import pytest
+from campaign import every_model
+from campaign.every_model import Case, attempt, defects
+from trials import Part
+
+FOUND = {
+    "GPT2ForSequenceClassification": "gpt2",  # without a pad token its forward takes one sample at a time
+    "BartForSequenceClassification": "bart",  # as many <eos> in every text of a batch
+    "DINOv3ViTModel": "dinov3_vit",  # what it calls its base reads states, not pixels
+    "Gemma4ForCausalLM": "gemma4_text",  # a config whose values vary by layer
+    "WhisperForCausalLM": "whisper",  # reads ids, and its type reads sounds
+    "LasrEncoder": "lasr_encoder",  # counts its frames by another name
+    "LongformerForSequenceClassification": "longformer",  # fills a text up to whole windows
+    "MobileViTForImageClassification": "mobilevit",  # reads an image as four rows of patches
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ready() -> None:
+    every_model.prepare()
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_once_found(name: str) -> None:
+    row = attempt(Case(FOUND[name], name))
+    assert row.skipped is None
+    assert not defects(row)
+
+
+def test_models() -> None:
+    part, cases = Part("models", few=9, share=0.25), every_model.cases()
+    for trial in part.trials(most=len(cases)):
+        with trial:
+            row = attempt(cases[trial.seed * 101 % len(cases)])  # far from each other in the alphabet
+            trial.outcome = "skipped" if row.skipped else "refused" if "refused" in row.verbs["inspect"] else "held"
+            assert not defects(row), "; ".join(defects(row))
