@@ -73,7 +73,7 @@ def test_a_model_without_a_layer_keeps_its_row():
 def test_nothing_left_is_an_error():
     with pytest.raises(LayerscopeError, match=r"no layer has scores on enough tasks \(at most 20 of 32\): lower"):
         tasks_at([20, 3]).summary()
-    gaps = Evaluation(scored({"a": [0.1, None], "b": [None, 0.1]}))
+    gaps = Evaluation(scored({"a": [0.1, 0.1, None], "b": [0.1, None, 0.1]}))
     with pytest.raises(LayerscopeError, match="no task has a score at every layer: raise min_share"):
         gaps.summary(min_share=0.5)
 
