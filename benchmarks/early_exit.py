@@ -29,15 +29,19 @@ BARS = {1: 0.93, 32: 0.95, 256: 0.95}
 OFF = 1.03
 
 
-def exit_model(device: str, dtype: str) -> Any:
-    """Return BERT-base's shape with random weights."""
+def exit_model(device: str, dtype: str, width: int = 768) -> Any:
+    """Return BERT-base's shape, or a narrower one, with random weights."""
     import transformers as hf
 
     from layerscope.early_exit import ExitModel
     from layerscope.models.hub import embedded
 
     torch.manual_seed(0)
-    model = hf.BertForSequenceClassification(hf.BertConfig()).eval().to(device, getattr(torch, dtype))
+    model = (
+        hf.BertForSequenceClassification(hf.BertConfig(hidden_size=width, intermediate_size=4 * width))
+        .eval()
+        .to(device, getattr(torch, dtype))
+    )
     return ExitModel(model, processor=hf.AutoTokenizer.from_pretrained(embedded("minilm")))
 
 
@@ -125,6 +129,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--peak", choices=("plain", "exits"), help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -136,7 +141,7 @@ def main() -> None:
         told = {kind: statistics.median(found) for kind, found in peaks.items()}
         print(f"peak of the process: plain {told['plain']:.1f} MB, with exits {told['exits']:.1f} MB")
         sys.exit(told["exits"] > 1.005 * told["plain"])
-    model = exit_model(given.device, given.dtype)
+    model = exit_model(given.device, given.dtype, given.width)
     torch.manual_seed(0)
     met = [measure(model, int(rows), given.repeats, given.device) for rows in given.batches.split(",")]
     sys.exit(not all(met))

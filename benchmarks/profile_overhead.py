@@ -49,8 +49,8 @@ def texts(n: int) -> list[str]:
     return [" ".join(joined[i * 120 : (i + 1) * 120]) for i in range(n)]
 
 
-def measure(name: str, repeats: int) -> dict[str, Any]:
-    """Time both sides of a case in turns."""
+def measure(name: str, repeats: int, most: int) -> dict[str, Any]:
+    """Time both sides of a case in turns; raises where they give other states of the last layer."""
     import torch
 
     from layerscope.inputs import open_corpus
@@ -63,9 +63,10 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     from layerscope.profiling.plan import make_plan
 
     source, tokenizer, n = case(name)
+    n = min(n, most)
     loaded = load(source, LoadOptions(), tokenizer)
     corpus = open_corpus(texts(n))
-    options = options_from("default", "all", 1.0, "auto", None, views=0, max_length=TOKENS, batch_size=32)
+    options = options_from("default", "all", 1.0, "auto", None, None, views=0, max_length=TOKENS, batch_size=32)
     model = find_layers(loaded, "text", corpus.samples[:4], Override(), max_length=TOKENS, prompt="")
     job = Job(model, corpus, options, vectors_for(model, "auto"))
     plan = make_plan(job)
@@ -86,6 +87,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
         return time.perf_counter() - start
 
     with evaluating(model.module):
+        _check_equal(forward(backbone, inputs[0]), inputs[0].mask, next(compute(job, batches[0], print)), model)
         bare(), measured()
         pairs = [(bare(), measured()) for _ in range(repeats)]
         from torch.profiler import ProfilerActivity, profile
@@ -102,13 +104,24 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def end_to_end() -> None:
+def _check_equal(output: Any, mask: Any, kept: dict[str, Any], model: Any) -> None:
+    """Raise unless the pass kept what the bare forward gives at its end, pooled."""
+    from layerscope.models.pooling import pool
+
+    name = model.pooling[0]
+    want = pool(output.last_hidden_state, mask, name)
+    worst = float((kept[f"{model.final}.{name}"][-1] - want).abs().max() / want.abs().max())
+    if not worst < 1e-4:
+        raise SystemExit(f"the two sides differ by {worst:.1e} at the last layer")
+
+
+def end_to_end(samples: int) -> None:
     """Print the time of a whole profile with views beside one forward of the originals."""
     from layerscope import profile
     from layerscope.inputs import draw, open_corpus
     from layerscope.models import LoadOptions, Override, find_layers, load
 
-    corpus = draw(open_corpus("stdlib-docs"), 256, 0)
+    corpus = draw(open_corpus("stdlib-docs"), samples, 0)
     model = find_layers(
         load("minilm", LoadOptions()), "text", corpus.samples[:4], Override(), max_length=None, prompt=""
     )
@@ -121,7 +134,7 @@ def end_to_end() -> None:
         start = time.perf_counter()
         profile("minilm", corpus, out=Path(folder) / "run", progress=False)
         whole = time.perf_counter() - start
-    print(f"end to end, 256 docstrings, two views, all metrics and probes: {whole:.1f} s")
+    print(f"end to end, {len(corpus)} docstrings, two views, all metrics and probes: {whole:.1f} s")
     print(f"one forward of the originals: {bare:.1f} s")
 
 
@@ -130,21 +143,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", choices=BARS)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--texts", type=int, default=256, help="texts of a case at most")
     parser.add_argument("--child", action="store_true")
     args = parser.parse_args()
     if args.child:
-        print(json.dumps(measure(args.case, args.repeats)))
+        print(json.dumps(measure(args.case, args.repeats, args.texts)))
         return
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     for name in [args.case] if args.case else BARS:
         command = [sys.executable, __file__, "--child", "--case", name, "--repeats", str(args.repeats)]
+        command += ["--texts", str(args.texts)]
         out = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
         print(out.pop("where"))
         print(f"{name}: {out['ratio']:.3f} x (bar {out['bar']}), repeats {out['ratios']}")
         print(
             f"bare {out['bare_s']:.2f} s, profile {out['profile_s']:.2f} s, {out['texts']} x {out['tokens']} tokens\n"
         )
-    end_to_end()
+    end_to_end(args.texts)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """Make the rules without labels that come with the package, each with its record on models held out.
 
-Two parts. The metrics' rules are fitted on what the authors of Layer by Layer published for two Pythia models; only
-what follows from it is kept, per rule and held-out model: direction, correlation, the layer chosen, four scores. The
-half-text rule has one direction, so every model is one held out: it is measured here on the texts of each task, and
-judged by the task's own scores, which `layerscope evaluate` gives.
+Two parts. The metrics' rules are fitted on what the authors of Layer by Layer published for four Pythia models, one of
+them at many training steps; only what follows from it is kept, per rule and held-out choice: direction, correlation,
+the layer chosen, five scores. The half-text rule has one direction, so every model is one held out: it is measured here
+on the texts of each task, and judged by the task's own scores, which `layerscope evaluate` gives.
 
-    python benchmarks/shipped_rules.py [--shared ../shared] [--out layerscope/evaluation/shipped_rules.json]
+    python benchmarks/shipped_rules.py [--shared ../shared] [--out layerscope/evaluation/shipped_rules.json] [--keep]
+
+`--keep` takes the half-text rule as it is there instead of measuring it again.
 """
 
 from __future__ import annotations
@@ -18,9 +20,21 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 import layerscope
-from layerscope.evaluation import Choice, Rule, corpus_averages, fit_rules, one_variant, open_metrics, save_rules
+from layerscope.evaluation import (
+    Choice,
+    Evaluation,
+    Rule,
+    corpus_averages,
+    fit_rules,
+    one_variant,
+    open_metrics,
+    save_rules,
+    shipped_rules,
+)
+from layerscope.evaluation.fitting import fixed_layers
 from layerscope.evaluation.half_text import clear_maximum, half_text_ranks, halves_of
 from layerscope.evaluation.texts import TextStates
 from layerscope.inputs import Corpus
@@ -28,8 +42,9 @@ from layerscope.inspecting import made_up_samples
 from layerscope.models import LoadOptions, Override, find_layers, load
 
 AUTHORS = (
-    "scores and metric values published with Layer by Layer (Skean et al. 2025) for Pythia-160M and -410M, which are "
-    "one family; the metrics were computed by their authors, in part by other definitions than here"
+    "scores and metric values published with Layer by Layer (Skean et al. 2025) for Pythia-14M, -70M, -160M and -410M, "
+    "which are one family, and 410M at 14 training steps; the metrics were computed by their authors, in part by other "
+    "definitions than here"
 )
 OURS = (
     "measured here on the texts of four tasks, 500 rows each (Banking77, TREC, SST-2, STS-B), scores of the same "
@@ -38,12 +53,16 @@ OURS = (
 TASKS = ("classification:banking77", "classification:trec", "classification:sst2", "sts:stsbenchmark")
 KINDS = {"minilm": "bidirectional", "models/stories260K": "causal"}
 ROWS = 500
+SCORES = ("mteb_scores.csv.gz", "mteb_scores_more.csv.gz")
+METRICS = ("metrics.csv.gz", "metrics_more.csv.gz")
 
 
 def published(folder: Path) -> list[Rule]:
     """Rules fitted on the published values, each model held out in turn."""
-    evaluation = layerscope.open_evaluation(folder / "mteb_scores.csv.gz")
-    metrics = one_variant(corpus_averages(open_metrics(folder / "metrics.csv.gz")))
+    scores = [layerscope.open_evaluation(folder / name).scores for name in SCORES]
+    evaluation = Evaluation(pd.concat(scores, ignore_index=True))
+    frames = [open_metrics(folder / name) for name in METRICS]
+    metrics = one_variant(corpus_averages(pd.concat(frames, ignore_index=True)))
     source = f"{AUTHORS} ({date.today()})"
     return [_told(rule, source) for rule in fit_rules(metrics, evaluation)]
 
@@ -55,18 +74,16 @@ def _told(rule: Rule, source: str) -> Rule:
 
 def half_text(shared: Path, scores: Path) -> Rule:
     """The record of half-text recall on models and tasks at hand."""
-    choices = [choice for model, kind in KINDS.items() for choice in _choices(model, kind, shared, scores)]
-    return Rule(
-        "half-text",
-        "half_text_reciprocal_rank",
-        "maximum",
-        float("nan"),
-        tuple(choices),
-        source=f"{OURS} ({date.today()})",
+    found = [entry for model, kind in KINDS.items() for entry in _choices(model, kind, shared, scores)]
+    fixed = fixed_layers([(choice.model, by_layer) for choice, by_layer in found])
+    choices = tuple(
+        replace(choice, fixed=float(by_layer[layer])) for (choice, by_layer), layer in zip(found, fixed, strict=True)
     )
+    source = f"{OURS} ({date.today()})"
+    return Rule("half-text", "half_text_reciprocal_rank", "maximum", float("nan"), choices, source=source)
 
 
-def _choices(name: str, kind: str, shared: Path, scores: Path) -> Iterator[Choice]:
+def _choices(name: str, kind: str, shared: Path, scores: Path) -> Iterator[tuple[Choice, pd.Series]]:
     given = name if name == "minilm" else str(shared / name)
     tasks = [f"{task.partition(':')[0]}:{shared / 'data' / task.partition(':')[2]}" for task in TASKS]
     evaluation = layerscope.evaluate(given, tasks, scores / Path(name).name, samples=ROWS)
@@ -85,16 +102,15 @@ def _choices(name: str, kind: str, shared: Path, scores: Path) -> Iterator[Choic
             f"{loaded.name} {place.name}: {len(halves)} texts, 1/rank {np.round(ranks.mean(0), 4)}, "
             f"scores {column.round(3).tolist()}"
         )
-        yield Choice(
+        choice = Choice(
             loaded.name, place.name, "maximum", layer, score=float(column[layer]), last=float(column.iloc[-1]),
             best=float(column.max()), mean=float(column.mean()), kind=kind,
         )  # fmt: skip
+        yield choice, column
 
 
 def _texts(place: Path) -> Corpus:
     """The texts of a task's test rows, without labels, pairs one after the other."""
-    import pandas as pd
-
     frame = pd.read_csv(place / "test.csv")
     texts = [str(text) for name in ("text", "text_a", "text_b") if name in frame for text in frame[name]]
     return Corpus(place.name, "text", tuple(texts), tuple(map(str, range(len(texts)))))
@@ -106,8 +122,11 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=Path("../shared"))
     parser.add_argument("--scores", type=Path, default=Path("scores"))
     parser.add_argument("--out", type=Path, default=Path("layerscope/evaluation/shipped_rules.json"))
+    parser.add_argument("--keep", action="store_true")
     asked = parser.parse_args()
-    rules = [*published(asked.shared / "data" / "published_layerwise"), half_text(asked.shared, asked.scores)]
+    kept = [rule for rule in shipped_rules() if asked.keep and rule.name == "half-text"]
+    halves = kept or [half_text(asked.shared, asked.scores)]
+    rules = [*published(asked.shared / "data" / "published_layerwise"), *halves]
     print(save_rules(rules, asked.out, command="python benchmarks/shipped_rules.py"))
 
 

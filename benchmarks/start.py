@@ -1,22 +1,23 @@
 """How long `import layerscope` and `layerscope --help` take, median of ten processes each.
 
-    python benchmarks/start.py
+    python benchmarks/start.py [--repeats 10]
 
 Bars: 0.3 s and 0.5 s.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
 import sys
 import time
 
 
-def seconds(code: list[str]) -> float:
-    """Return the median wall time of ten runs of a Python command."""
+def seconds(code: list[str], repeats: int) -> float:
+    """Return the median wall time of some runs of a Python command."""
     times = []
-    for _ in range(10):
+    for _ in range(repeats):
         start = time.perf_counter()
         subprocess.run([sys.executable, *code], check=True, capture_output=True)
         times.append(time.perf_counter() - start)
@@ -24,5 +25,8 @@ def seconds(code: list[str]) -> float:
 
 
 if __name__ == "__main__":
-    print(f"import layerscope: {seconds(['-c', 'import layerscope']):.2f} s (bar 0.3)")
-    print(f"layerscope --help: {seconds(['-m', 'layerscope', '--help']):.2f} s (bar 0.5)")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=10)
+    repeats = parser.parse_args().repeats
+    print(f"import layerscope: {seconds(['-c', 'import layerscope'], repeats):.2f} s (bar 0.3)")
+    print(f"layerscope --help: {seconds(['-m', 'layerscope', '--help'], repeats):.2f} s (bar 0.5)")

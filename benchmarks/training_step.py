@@ -1,6 +1,6 @@
 """What a step of `alternate` costs over a step of `standard`, forward and backward without the optimiser.
 
-    python benchmarks/training_step.py [--repeats 10] [--only vit|gpt2]
+    python benchmarks/training_step.py [--repeats 10] [--only vit|gpt2] [--rows 16]
 
 A 12-layer ViT with 10 classes (bar 1.04 x), and a 12-layer GPT-2 shape with a 50k vocabulary on 2,048 tokens, against
 the floor of its operations (bar 1.10 x the floor): multiply-adds of blocks and head in a plain step, and in the mean of
@@ -25,25 +25,25 @@ from layerscope.training.trainer import layered_model, probe
 LAYERS = 12
 
 
-def vit() -> tuple[Any, Any, dict[str, torch.Tensor], float]:
+def vit(rows: int) -> tuple[Any, Any, dict[str, torch.Tensor], float]:
     """Return a ViT of DeiT-S's width, nothing to process with, a batch, and the floor: the head costs nothing."""
     config = hf.ViTConfig(
         hidden_size=384, num_hidden_layers=LAYERS, num_attention_heads=6, intermediate_size=1536, image_size=32,
         patch_size=4, num_labels=10,
     )  # fmt: skip
-    batch = {"pixel_values": torch.randn(16, 3, 32, 32), "labels": torch.randint(0, 10, (16,))}
+    batch = {"pixel_values": torch.randn(rows, 3, 32, 32), "labels": torch.randint(0, 10, (rows,))}
     return hf.ViTForImageClassification(config), None, batch, 1.0
 
 
-def gpt2() -> tuple[Any, Any, dict[str, torch.Tensor], float]:
-    """Return a GPT-2 shape of width 768, a tokenizer, a batch of 2,048 tokens, and the floor of its operations."""
+def gpt2(rows: int) -> tuple[Any, Any, dict[str, torch.Tensor], float]:
+    """Return a GPT-2 shape of width 768, a tokenizer, a batch of 128 tokens a row, and the floor of its operations."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     config = hf.GPT2Config(n_layer=LAYERS, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
     words = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", pad_token="[UNK]")
-    ids = torch.randint(0, config.vocab_size, (8, 256))
+    ids = torch.randint(0, config.vocab_size, (max(1, rows // 2), 256))
     width, length = config.n_embd, ids.shape[1]
     block = 12 * width**2 + 2 * length * width  # of a token: projections, and attention's two products
     head = width * config.vocab_size
@@ -78,11 +78,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--only", choices=("vit", "gpt2"))
+    parser.add_argument("--rows", type=int, default=16)
     given = parser.parse_args()
     met = True
     for name, make, bar in (("vit", vit, 1.04), ("gpt2", gpt2, 1.10)):
         if given.only in (None, name):
-            *parts, floor = make()
+            *parts, floor = make(given.rows)
             seconds, found = ratio(*parts, given.repeats)
             print(
                 f"{name}: a plain step {seconds:.2f} s, alternate {found:.3f} x; floor {floor:.2f}, "

@@ -1,5 +1,7 @@
 import difflib
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class LayerscopeError(ValueError):
@@ -21,3 +23,9 @@ def choices(name: str, known: Iterable[str], lead: str = "choose") -> str:
     names = list(known)
     hint, listed = near(name, names), f"{lead} {', '.join(names)}"
     return f"{hint} ({listed})" if hint else f": {listed}"
+
+
+def refuse_dangling(path: Path) -> None:
+    """Raise for a link whose target is not there: its name is right, and no other file is meant."""
+    if path.is_symlink() and not path.exists():
+        raise LayerscopeError(f"{str(path)!r} is a link to {os.readlink(path)!r}, which does not exist: mend the link")

@@ -123,7 +123,7 @@ def as_one(verb: Callable[P, T]) -> Callable[P, T]:
 
 @contextmanager
 def one_voice(line: str) -> Iterator[bool]:
-    """Yield whether this process is the one to tell of an error; the others go on once it has.
+    """Yield whether this process is to tell of an error: the first, or each where one is gone; all go on once it has.
 
     A launcher ends all processes when the first has failed, so that none may end before it is told.
     """
@@ -132,6 +132,16 @@ def one_voice(line: str) -> Iterator[bool]:
         return
     with suppress(LayerscopeError):
         team().fail(LayerscopeError(line))
-    yield os.environ.get("RANK") == "0"
-    with suppress(LayerscopeError, RuntimeError):
+    here = _all_here()
+    yield os.environ.get("RANK") == "0" or not here
+    if here:
+        _all_here()
+
+
+def _all_here() -> bool:
+    """Wait for the other processes, and return whether each is still there."""
+    try:
         team().exchange(None)
+    except (LayerscopeError, RuntimeError):
+        return False
+    return True

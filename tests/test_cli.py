@@ -1,6 +1,8 @@
 """The command line as a person types it: what is printed where."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,10 +10,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import tiny
+import torch
 from tiny import one_thread
 from typed import Printed, cli, process
 
 import layerscope
+from layerscope.cli import usage
 
 __all__ = ["cli", "one_thread"]
 
@@ -101,3 +105,33 @@ def test_no_command_shows_them_all_and_says_so(cli) -> None:
     assert printed.status == 2
     assert "profile" in printed.out
     assert printed.line == "no command is given: layerscope demo is the one to start with"
+
+
+def test_what_the_machine_refuses_is_a_line_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    told = []
+    for do in (lambda: (tmp_path / "loop").read_text(), lambda: torch.empty(2**60), lambda: bytearray(2**60)):
+        with pytest.raises((OSError, RuntimeError, MemoryError)) as error:
+            do()
+        told.append(usage.machine(error.value))
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x/y")
+    assert told[0].startswith(f"{str(tmp_path / 'loop')!r} cannot be used (Too many levels of symbolic links): check")
+    assert told[1] == told[2] and told[1].startswith("out of memory: take fewer samples")
+    line = "'x/y' cannot be written (No space left on device): make room, then run the same command again"
+    assert usage.machine(full) == line
+    assert usage.machine(ValueError("a mistake of the program")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "layers"), [("1..3", [1, 2, 3]), ("1-3", [1, 2, 3]), ("0, 2-4,6", [0, 2, 3, 4, 6]), ("-1", [-1])]
+)
+def test_layers_are_numbers_and_ranges(text: str, layers: list[int]) -> None:
+    assert usage.layers(text, "--layers") == layers
+
+
+def test_a_link_to_a_missing_file_is_called_one(cli, bert: Path, tmp_path: Path) -> None:
+    link = tmp_path / "dangling.csv"
+    link.symlink_to(tmp_path / "gone.csv")
+    wanted = f"'{link}' is a link to '{tmp_path}/gone.csv', which does not exist: mend the link"
+    for command in (("profile", bert, "--data", link), ("profile", link), ("report", link), ("select", link)):
+        assert cli(*command, *(("--out", tmp_path / "out") if command[0] == "profile" else ())).line == wanted

@@ -89,6 +89,8 @@ def main() -> NoReturn:
 
         if isinstance(error, LayerscopeError):
             _fail(str(error), 2)
+        if (told := usage.machine(error)) is not None:
+            _fail(told, 2)
         line = (str(error).strip().splitlines() or [""])[0]
         _fail(f"unexpected {type(error).__name__}: {line} (LAYERSCOPE_DEBUG=1 shows where)", 1)
     if status == INTERRUPTED:  # typer may turn Ctrl-C into a status of its own

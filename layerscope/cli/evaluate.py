@@ -89,7 +89,7 @@ def evaluate(  # noqa: D417
             show_default="scores/MODEL",
         ),
     ] = None,
-    layers: Annotated[str, typer.Option(help="all, or numbers with commas.", rich_help_panel=PASS)] = "all",
+    layers: Annotated[str, typer.Option(help="all, or such as 0,3 or 1-6.", rich_help_panel=PASS)] = "all",
     site: Annotated[
         str | None,
         typer.Option(
@@ -130,7 +130,11 @@ def evaluate(  # noqa: D417
         ),
     ] = None,
     min_share: Annotated[
-        str, typer.Option(help="Leave out layers with less than this share of the tasks.", rich_help_panel=SCORES)
+        str,
+        typer.Option(
+            help="Leave out layers with scores on a smaller share of the tasks; all are those of the model with most.",
+            rich_help_panel=SCORES,
+        ),
     ] = "25/32",
     first_layer: Annotated[
         str,
@@ -187,7 +191,8 @@ def evaluate(  # noqa: D417
     share, table = _share(min_share), None if csv is None else ending(csv, "table", "--csv", (".csv",), HEADER)
     if model is not None:
         evaluation = _judged(
-            model, tasks, task_file or [], usage.place("--out", out), sites=site, layers=layers, pooling=pooling,
+            model, tasks, task_file or [], usage.place("--out", out), sites=site, layers=_layers(layers),
+            pooling=pooling,
             samples=usage.whole(samples), seed=usage.whole(seed), keep_states=keep_states,
             jobs=usage.whole(jobs), dtype=dtype, device=device,
             part=part, blocks=blocks, norm=norm, revision=revision, trust_remote_code=trust_remote_code,
@@ -306,3 +311,7 @@ def _share(text: str) -> Any:
         return float(Fraction(text))
     except (ValueError, ZeroDivisionError):
         return text
+
+
+def _layers(text: str) -> Any:
+    return text if text == "all" else usage.layers(text, "--layers")

@@ -89,7 +89,7 @@ def exits(  # noqa: D417
     ] = "confidence",
     exits: Annotated[
         str | None,
-        typer.Option(help="Layers, with commas.", show_default="those that pay here", rich_help_panel=LEAVING),
+        typer.Option(help="Layers, such as 3,6 or 3-6.", show_default="those that pay here", rich_help_panel=LEAVING),
     ] = None,
     min_speedup: Annotated[
         str, typer.Option(help="From which on exits pay.", metavar=NUMBER, rich_help_panel=LEAVING)
@@ -113,7 +113,6 @@ def exits(  # noqa: D417
     out, figures = usage.place("--out", out), usage.place("--figures", figures)
     if data is None:
         raise LayerscopeError("exits needs --data FILE: samples that the model was not trained on")
-    layers = usage.names(exits, "--exits")
     disagreement, accuracy = (
         None if text is None else usage.fraction(text) for text in (max_disagreement, min_accuracy)
     )
@@ -123,7 +122,7 @@ def exits(  # noqa: D417
         model, data, max_disagreement=disagreement, min_accuracy=accuracy, confidence=usage.fraction(confidence),
         min_speedup=usage.fraction(min_speedup),
         batch_size=usage.whole(batch_size), samples=usage.whole(samples), max_length=usage.whole(max_length),
-        seed=usage.whole(seed), exits=None if layers is None else [usage.whole(layer) for layer in layers],
+        seed=usage.whole(seed), exits=usage.layers(exits, "--exits"),
         criterion=criterion, text_column=text_column, label_column=label_column, processor=processor, part=part,
         blocks=blocks, norm=norm, revision=revision, device=device, dtype=dtype, allow_pickle=allow_pickle, out=out,
     )  # fmt: skip

@@ -163,7 +163,10 @@ def train(
     eval_every: Annotated[
         str | None,
         typer.Option(
-            help="Steps between evaluations.", metavar=WHOLE, show_default="a tenth of all", rich_help_panel=EVALUATION
+            help="Steps between evaluations.",
+            metavar=WHOLE,
+            show_default="a tenth of all, in a fifth of the time",
+            rich_help_panel=EVALUATION,
         ),
     ] = None,
     eval_samples: Annotated[
@@ -202,10 +205,10 @@ def train(
     settings |= {name: None if value is None else usage.fraction(value) for name, value in numbers.items()}
     done = train_all(
         model, train, eval, out=folder, preset=preset, as_printed=as_printed, from_config=from_config,
-        processor=processor, baseline_depths=_wholes(baseline_depths, "--baseline-depths") or (), part=part,
+        processor=processor, baseline_depths=usage.layers(baseline_depths, "--baseline-depths") or (), part=part,
         text_column=text_column, label_column=label_column, report_to=report_to, keep_checkpoints=keep_checkpoints,
         task=task, objective=objective, schedule=schedule, weights=_weights(weights),
-        layers=_wholes(layers, "--layers"), head=head, augment=augment, dtype=dtype, device=device,
+        layers=usage.layers(layers, "--layers"), head=head, augment=augment, dtype=dtype, device=device,
         scheduler=scheduler, **settings,
     )  # fmt: skip
     if not done.lines:  # one of several processes, of which the first one tells
@@ -221,12 +224,3 @@ def train(
 
 def _weights(text: str) -> Any:
     return usage.numbers(text, "--weights") if "," in text else text
-
-
-def _wholes(text: str | None, option: str) -> list[Any] | None:
-    names = usage.names(text, option)
-    found = None if names is None else [usage.whole(name) for name in names]
-    wrong = next((one for one in found or () if not isinstance(one, int)), None)
-    if wrong is not None:
-        raise LayerscopeError(f"{option} {wrong!r} is no whole number: give layers with commas, such as 3,6")
-    return found

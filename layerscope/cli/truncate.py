@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -34,7 +34,7 @@ def truncate(
     ],
     layer: Annotated[str | None, typer.Option(help="Last layer that is kept.", metavar=WHOLE)] = None,
     layers: Annotated[
-        str | None, typer.Option(help="Several with commas: each into OUT/layer-K, and one table.")
+        str | None, typer.Option(help="Several, such as 2,4 or 2-4: each into OUT/layer-K, and one table.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="New folder for the model.")] = None,
     format: Annotated[  # noqa: A002
@@ -91,10 +91,9 @@ def truncate(
     print(f"\nwritten: {out}")
 
 
-def _kept(layer: str | None, layers: str | None) -> list[int]:
+def _kept(layer: str | None, layers: str | None) -> list[Any]:
     from layerscope.errors import LayerscopeError
 
     if (layer is None) == (layers is None):
         raise LayerscopeError("truncate needs either --layer K or --layers, such as --layers 3,6,9")
-    names = [layer] if layer is not None else usage.names(layers, "--layers")
-    return [usage.whole(name) for name in names or []]
+    return [usage.whole(layer)] if layer is not None else usage.layers(layers, "--layers") or []

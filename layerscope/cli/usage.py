@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from layerscope.errors import LayerscopeError, near
+
+RANGE = re.compile(r"(\d{1,4}) *(?:-|\.\.) *(\d{1,4})")
 
 
 def whole(text: str | None) -> Any:
@@ -45,6 +49,20 @@ def numbers(text: str, option: str) -> list[float]:
         ) from None
 
 
+def layers(text: str | None, option: str) -> list[Any] | None:
+    """Return the layers in a text with commas, where 2-4 and 2..4 are three of them; what is none is an error."""
+    found: list[Any] = []
+    for name in names(text, option) or ():
+        ends = RANGE.fullmatch(name)
+        first, last = map(int, ends.groups()) if ends else (whole(name), None)
+        if not isinstance(first, int):
+            raise LayerscopeError(f"{option} {name!r} is no whole number: give layers with commas, such as 3,6 or 3-6")
+        if last is not None and last < first:
+            raise LayerscopeError(f"{option} {name!r} ends before it begins: give {last}-{first}")
+        found += [first] if last is None else range(first, last + 1)
+    return None if text is None else found
+
+
 def wholes(text: str | None, option: str) -> list[Any] | None:
     """Return the whole numbers in a text with commas; what is none stays text, which the options refuse by name."""
     return None if text is None else [whole(part) for part in names(text, option) or ()]
@@ -70,11 +88,22 @@ def told(error: Any) -> str:
         hint = near(typed, commands)
         return f"command {typed!r} does not exist{hint or ':'} {_listed(hint, command)}"
     if text.startswith("Got unexpected extra argument"):
-        extra = text.rpartition("(")[2].rstrip(").").split()
-        return f"{extra[0] if extra else ''!r} is one word too many for {command}: put texts with spaces in quotes"
+        extra = (text.rpartition("(")[2].rstrip(").").split() or [""])[0]
+        hint = _meant(extra, _options(context)) or ": put texts with spaces in quotes"
+        return f"{extra!r} is one word too many for {command}{hint}"
     if "requires an argument" in text:
         return f"option {error.option_name} needs a value: {command} --help shows which"
     return f"{text.rstrip('.')}: {command} --help shows how"
+
+
+def _meant(word: str, options: list[str]) -> str:
+    """Return the option that a word too many goes with, where it is a file or a number; empty where it may be any."""
+    if word.isdecimal():
+        option = next((name for name in ("--layer",) if name in options), None)
+    else:
+        is_data = "/" in word or "." in word or word.startswith("hf:") or word in ("stdlib-docs", "digits")
+        option = next((name for name in ("--data", "--train") if name in options and is_data), None)
+    return f", did you mean {option} {word}?" if option and option not in sys.argv else ""
 
 
 def _options(context: Any) -> list[str]:
@@ -98,6 +127,20 @@ def place(option: str, folder: Path | None) -> Path | None:
     if not there.is_dir():
         raise LayerscopeError(f"{option} {str(folder)!r} cannot be made ({there} is a file): name a folder")
     return folder
+
+
+def machine(error: Exception) -> str | None:
+    """Return the line on an error that is not the program's but the machine's: of its files or its memory."""
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return "out of memory: take fewer samples, a smaller --batch-size or a smaller model, then run it again"
+    if "No space left on device" in str(error) and not isinstance(error, OSError):  # of a library
+        return "no space left on the disk: make room, then run the same command again"
+    if not isinstance(error, OSError) or error.strerror is None:
+        return None
+    what = repr(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else "a file"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"{what} cannot be written ({error.strerror}): make room, then run the same command again"
+    return f"{what} cannot be used ({error.strerror}): check what is there, then run the same command again"
 
 
 def printable(line: str) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from layerscope.errors import LayerscopeError, choices
-from layerscope.runs.files import aside, digest, read_parquet, write_parquet
-from layerscope.runs.folders import own_folder
+from layerscope.runs.files import aside, digest, read_parquet, unchanged, write_json, write_parquet
+from layerscope.runs.folders import own_folder, writing
 
 MANIFEST = "comparison.json"
 TABLE = "comparison.parquet"
@@ -131,14 +131,10 @@ class Comparison:
         cannot be written.
         """
         target = own_folder(folder, "comparison", MANIFEST)
-        try:
-            target.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LayerscopeError(f"{str(target)!r} cannot be made ({error.strerror}): name another folder") from error
-        aside(target / TABLE, lambda part: write_parquet(part, self.frame))
-        told = {"format": FORMAT, **self._facts(), "sha256": digest(target / TABLE)}
-        text = json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False)
-        aside(target / MANIFEST, lambda part: part.write_text(text, encoding="utf-8"))
+        with writing(target):
+            aside(target / TABLE, lambda part: write_parquet(part, self.frame))
+            told = {"format": FORMAT, **self._facts(), "sha256": digest(target / TABLE)}
+            write_json(target / MANIFEST, told)
         return target
 
     def _facts(self) -> dict[str, Any]:
@@ -171,6 +167,8 @@ def open_comparison(folder: str | Path) -> Comparison:
         told = json.loads(path.read_text(encoding="utf-8"))
         if told["format"] != FORMAT:
             raise LayerscopeError(f"{str(path)!r} is of another version of layerscope: {AGAIN}")
+        if not unchanged(told):
+            raise LayerscopeError(f"{str(path)!r} is not what was written there: {AGAIN}")
         if digest(source / TABLE) != told["sha256"]:
             raise LayerscopeError(f"{str(source / TABLE)!r} is not what was written there: {AGAIN}")
         frame = _read(source / TABLE)

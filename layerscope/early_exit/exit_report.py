@@ -12,10 +12,10 @@ import pandas as pd
 
 from layerscope.errors import LayerscopeError
 from layerscope.runs.files import aside, digest
-from layerscope.runs.folders import own_folder
+from layerscope.runs.folders import own_folder, writing
 
 MANIFEST = "exits.json"
-FORMAT = 1
+FORMAT = 2
 TABLES: dict[str, dict[str, str]] = {
     "curve": {
         "threshold": "float64", "chosen": "bool", "mean_layer": "float64", "exit_speedup": "float64",
@@ -44,7 +44,8 @@ class ExitReport:
     `pays` and `verdict` are the answer; `predicted` and `measured` how many times faster than the plain model,
     `exit_speedup` the same by depth alone, Σ L·mᵢ / Σ i·mᵢ for mᵢ samples that leave at layer i (Jiang et al. 2025).
     `accuracy` and `plain_accuracy` are None without labels, `disagreement` is the share of predictions that are not the
-    plain model's, `plain_milliseconds` a sample's share of its time. `path` is the folder of the exit model, `folder`
+    plain model's, `plain_milliseconds` a sample's share of its time. `alone` is `measured` where every sample comes
+    alone, None where none leaves early. `path` is the folder of the exit model, `folder`
     the one this report was opened from.
 
     `curve` has a row for each threshold, `layers` for each layer 1 … L (which is checked, how many leave, and what all
@@ -79,6 +80,7 @@ class ExitReport:
     layers: pd.DataFrame = field(repr=False)
     depths: pd.DataFrame = field(repr=False)
     notes: tuple[str, ...] = ()
+    alone: float | None = None
     folder: Path | None = None
 
     def __post_init__(self) -> None:
@@ -111,17 +113,14 @@ class ExitReport:
         written.
         """
         place = own_folder(folder, "report of exits", MANIFEST)
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LayerscopeError(f"{str(place)!r} cannot be made ({error.strerror}): name another folder") from error
-        checks = {}
-        for name in TABLES:
-            text = getattr(self, name).to_csv(index=False)
-            _write(place / f"{name}.csv", text)
-            checks[name] = digest(place / f"{name}.csv")
-        told = {"format": FORMAT, **self._facts(), "sha256": checks}
-        _write(place / MANIFEST, json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
+        with writing(place):
+            checks = {}
+            for name in TABLES:
+                text = getattr(self, name).to_csv(index=False)
+                _write(place / f"{name}.csv", text)
+                checks[name] = digest(place / f"{name}.csv")
+            told = {"format": FORMAT, **self._facts(), "sha256": checks}
+            _write(place / MANIFEST, json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
         return place
 
     def _facts(self) -> dict[str, Any]:

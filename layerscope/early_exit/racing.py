@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.truncation.agreement import expected_at
 from layerscope.early_exit.truncation.depth import find_depth
-from layerscope.early_exit.validation import Rows, Validation
+from layerscope.early_exit.validation import Rows, Validation, in_order
 from layerscope.errors import LayerscopeError
 from layerscope.inspecting import made_up_samples
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, forward
 from layerscope.progress import Teller
 
-SECONDS = 60.0
-"""About how long the race takes; fewer batches are run where all of them would take longer."""
+SECONDS, ALONE = 60.0, 10.0
+"""About how long a race takes, of batches and of single samples; fewer are run where all would take longer."""
 ROUNDS = 3
 PLAIN = ("plain", 0.0)
 Way = Callable[[Inputs], Any]
@@ -65,23 +65,40 @@ def race_exits(
 
     The order turns with every batch, so that a busy machine slows all alike; the median over rounds counts.
     """
-    ways: dict[Name, Way] = {PLAIN: partial(forward, model.model)}
-    ways |= {("threshold", threshold): _leaving(model, exits, threshold) for threshold in thresholds}
     cut, notes = _truncated(model)
-    ways |= cut
+    raced = _raced(model, read, plan, _ways(model, exits, thresholds) | cut, SECONDS, teller)
+    if len(raced.plan) < len(plan):
+        notes = (*notes, f"times are of {len(raced.plan)} of {len(plan)} batches, spread over the data")
+    return Raced(raced.plan, {**raced.seconds, ("layer", model.depth): raced.seconds[PLAIN]}, notes)
+
+
+def race_alone(model: ExitModel, read: Validation, exits: Sequence[int], threshold: float, teller: Teller) -> float:
+    """Return how many times faster than the plain model exits are where every sample comes alone."""
+    raced = _raced(model, read, in_order(len(read), 1), _ways(model, exits, [threshold]), ALONE, teller)
+    return raced.speedup(threshold)
+
+
+def _ways(model: ExitModel, exits: Sequence[int], thresholds: Sequence[float]) -> dict[Name, Way]:
+    """Return the plain model, and exits at each threshold."""
+    plain: dict[Name, Way] = {PLAIN: partial(forward, model.model)}
+    return plain | {("threshold", threshold): _leaving(model, exits, threshold) for threshold in thresholds}
+
+
+def _raced(
+    model: ExitModel, read: Validation, plan: Sequence[Rows], ways: dict[Name, Way], seconds: float, teller: Teller
+) -> Raced:
+    """Run batches of a plan, spread over it, in all these ways for about so many seconds."""
     with evaluating(model.model):
         first = [read.batch(plan[0])]
         _seconds(ways, first, model.device)  # warms up
         once = float(_seconds(ways, first, model.device).sum())
-        fits = max(1, int(SECONDS / (ROUNDS * max(once, 1e-9))))
+        fits = max(1, int(seconds / (ROUNDS * max(once, 1e-9))))
         raced = [plan[i] for i in np.unique(np.linspace(0, len(plan) - 1, min(fits, len(plan))).astype(int))]
         batches = [read.batch(rows) for rows in raced]
         with teller.bar("exits and depths in turns", ROUNDS * len(batches), "batches") as advance:
             rounds = [_seconds(ways, batches, model.device, advance) for _ in range(ROUNDS)]
-    if len(raced) < len(plan):
-        notes = (*notes, f"times are of {len(raced)} of {len(plan)} batches, spread over the data")
     medians = dict(zip(ways, np.median(np.stack(rounds), axis=0).sum(axis=1).tolist(), strict=True))
-    return Raced(raced, medians | {("layer", model.depth): medians[PLAIN]}, notes)
+    return Raced(raced, medians, ())
 
 
 def _leaving(model: ExitModel, exits: Sequence[int], threshold: float) -> Way:

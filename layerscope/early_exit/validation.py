@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.errors import LayerscopeError, choices
-from layerscope.inputs import open_corpus
+from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.corpus import count
 from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick
@@ -20,6 +22,10 @@ from layerscope.models.forward import Inputs
 from layerscope.models.layered import class_numbers
 
 Rows = NDArray[np.int64]
+ABOUT = "training.json"
+"""What `train` leaves beside a checkpoint, with the digests of its data."""
+MANY, SHARE = 20, 0.5
+"""Labels look like ids from so many different ones on, where they are this share of the samples."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ def read_validation(
     """
     corpus = open_corpus(data, text_column=text_column, label_column=label_column)
     corpus = paired(corpus, data, text_column)
-    loaded, notes = model.layered.loaded, list(corpus.notes)
+    loaded, notes = model.layered.loaded, [*corpus.notes, *_seen_in_training(model, corpus), *_ids(corpus)]
     length = max_length or loaded.max_length
     modality = read_as(corpus.modality, corpus.samples[0], model.model)
     encoder = encoder_for(
@@ -99,6 +105,39 @@ def read_validation(
     if not together:
         notes.append("padding changes this model's states: samples of different lengths are run one at a time")
     return Validation(corpus.name, encoder, read, labels, tuple(notes), together)
+
+
+def _seen_in_training(model: ExitModel, corpus: Corpus) -> list[str]:
+    """Tell where what lies beside a trained checkpoint says that it learnt these samples."""
+    place = Path(str(getattr(model.model.config, "_name_or_path", ""))) / ABOUT
+    try:
+        data = json.loads(place.read_text(encoding="utf-8"))["data"]
+        train, held = data["train"]["digest"], data["eval"]["digest"]
+    except (OSError, ValueError, KeyError, TypeError):  # trained elsewhere
+        return []
+    name, notes = model.layered.loaded.name, []
+    if train == held:
+        notes.append(
+            f"{name} was trained and evaluated on the same data: its training scores say nothing of new samples"
+        )
+    if train == corpus.fingerprint():
+        notes.append(
+            f"{corpus.name} is what {name} was trained on: it is surer of these samples than of new ones, for which "
+            "the guarantee does not hold; give samples that it has not seen"
+        )
+    return notes
+
+
+def _ids(corpus: Corpus) -> list[str]:
+    """Tell of labels that are nearly all different: those name samples, not classes."""
+    labels = [] if corpus.labels is None else list(corpus.labels)
+    different = len(set(map(str, labels)))
+    if different < MANY or different < SHARE * len(labels):
+        return []
+    return [
+        f"the labels of {corpus.name} look like ids: {different:,} different ones in {len(labels):,} samples; name the "
+        "column of the classes with --label-column"
+    ]
 
 
 def _lengths(encoder: Encoder, samples: Sequence[Any]) -> list[int]:

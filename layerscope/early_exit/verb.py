@@ -18,7 +18,7 @@ from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.exit_options import MOST_SAMPLES, ExitOptions
 from layerscope.early_exit.exit_report import MANIFEST, ExitReport
 from layerscope.early_exit.exit_tables import curve_table, depths_table, layers_table, thresholds_shown
-from layerscope.early_exit.racing import race_exits
+from layerscope.early_exit.racing import race_alone, race_exits
 from layerscope.early_exit.recording import record
 from layerscope.early_exit.saving import FILE, strangers
 from layerscope.early_exit.timing import measure_times
@@ -166,6 +166,7 @@ def _report(model: ExitModel, read: Validation, options: ExitOptions, place: Pat
         layers=layers_table(recorded, chosen, leaving),
         depths=depths_table(model, recorded, raced),
         notes=(*read.notes, *raced.notes),
+        alone=race_alone(model, read, chosen, threshold, teller) if threshold != NEVER else None,
     )
     if place is not None:
         _write(report, model, calibration, place)

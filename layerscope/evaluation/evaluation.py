@@ -90,13 +90,14 @@ class Evaluation:
         Columns, in the scores' own units: first, mean_over_layers, best, best_layer, last, oracle (the mean over tasks
         of each task's best layer), best_block (the best without layer 0), baseline; first_layer and last_layer say
         which layers these are; layers, tasks, missing are counts, left_out names layers. Averages run over the tasks
-        present at every layer that is not left out; a layer with less than `min_share` of its model's tasks is.
+        present at every layer that is not left out; a layer with less than `min_share` of the most tasks of a model is.
+        `last` is the model's last layer, NaN where that is left out or was not scored.
         """
-        return summary(grids(self.scores, min_share))
+        return summary(self.grids(min_share))
 
     def grids(self, min_share: float = MIN_SHARE) -> list[Grid]:
         """Return the scores of each model, revision, site and pooling as layer × task, with what is left out."""
-        return grids(self.scores, min_share)
+        return grids(self.scores, min_share, {name: origin.depth for name, origin in self.origins.items()})
 
     def correlate(self, metrics: Metrics, **options: Any) -> pd.DataFrame:
         """Return how metrics by layer go with scores by layer: see `layerscope.evaluation.correlate`."""

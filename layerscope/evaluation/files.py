@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from layerscope.errors import LayerscopeError, near
+from layerscope.errors import LayerscopeError, near, refuse_dangling
 
 
 def existing(path: str | Path, what: str) -> Path:
@@ -22,7 +22,10 @@ def existing(path: str | Path, what: str) -> Path:
         place = place.expanduser()
         if place.exists():
             return place
+        refuse_dangling(place)
         siblings = [other.name for other in place.parent.iterdir()] if place.parent.is_dir() else []
+    except LayerscopeError:
+        raise
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: ~ of nobody; ValueError: a zero byte
         raise LayerscopeError(f"{what} {str(path)[:80]!r} is no path: give a file or a folder") from error
     raise LayerscopeError(f"{what} {str(path)!r} does not exist{near(place.name, siblings) or ': check the path'}")

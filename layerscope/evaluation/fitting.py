@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from layerscope.errors import LayerscopeError
 from layerscope.evaluation.correlation import pairs, whole
 from layerscope.evaluation.metric_values import curves
 from layerscope.evaluation.rules import Choice, Direction, Rule, lowest_mean_rank
-from layerscope.evaluation.statistics import FEWEST, spearman
+from layerscope.evaluation.statistics import FEWEST, Floats, spearman
 from layerscope.evaluation.summary import MIN_SHARE
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 WHAT = ("corpus", "metric", "variant", "site", "pooling")
 """What a rule's metric is told by."""
 COMBINED = "mean rank"
+SHARES = np.arange(1, 101) / 100
+"""Shares of depth among which a fixed one is chosen."""
 Key = tuple[Any, ...]
 """The values of `WHAT` of one metric."""
 
@@ -51,7 +53,8 @@ def fit_rules(
     A direction is the sign of the mean Spearman correlation with the mean score over models: a negative one takes the
     minimum. Every rule is tried on each model with directions fitted on the other models only (all revisions of one are
     held out together), and `choices` tell what that gave. A metric whose correlation is 0 or cannot be computed gives
-    no rule; several variants of a metric give a rule each. Raises `LayerscopeError` for fewer than two models with both
+    no rule; several variants of a metric give a rule each. Models whose last layer has no scores, and those with scores
+    on less than `min_share` of the tasks, take no part. Raises `LayerscopeError` for fewer than two models with both
     metrics and scores.
     """
     whole("first_layer", first_layer)
@@ -59,8 +62,8 @@ def fit_rules(
     models = list(dict.fromkeys(case.model for case in cases))
     if len(models) < 2:
         raise LayerscopeError(
-            f"rules are tested on models they were not fitted on, and {models[0]} is the only one with metrics and "
-            "scores: give two models or more"
+            f"rules are tested on models they were not fitted on, and {(*models, 'none')[0]} is the only one with "
+            "metrics and scores, those of its last layer on enough tasks among them: give two models or more"
         )
     keys = dict.fromkeys(key for case in cases for key in case.metrics)
     single = [rule for key in keys if (rule := _rule(key, cases, first_layer)) is not None]
@@ -73,10 +76,14 @@ def fit_rules(
 
 
 def _cases(frame: pd.DataFrame, evaluation: Evaluation, first_layer: int, min_share: float) -> list[_Case]:
-    """Return the models with scores and metrics, metrics only at layers that have a score."""
+    """Return the whole models with scores and metrics, metrics only at layers that have a score."""
     found: dict[int, _Case] = {}
-    for about, grid, curve in pairs(frame, evaluation.grids(min_share)):
-        if grid.complete.empty:
+    known = list(pairs(frame, evaluation.grids(min_share)))
+    depths: dict[int, int] = {}
+    for _, grid, curve in known:
+        depths[id(grid)] = max(depths.get(id(grid), grid.depth), 0, *map(int, curve.index))
+    for about, grid, curve in known:
+        if grid.is_partial or depths[id(grid)] not in grid.complete.index:
             continue
         scores = grid.average[grid.average.index >= first_layer]
         case = found.setdefault(id(grid), _Case(grid.about["model"], grid.about["revision"], {}, scores, {}))
@@ -86,6 +93,30 @@ def _cases(frame: pd.DataFrame, evaluation: Evaluation, first_layer: int, min_sh
             case.metrics[key] = metric
             case.correlations[key] = _correlation(metric, scores)
     return [case for case in found.values() if case.metrics]
+
+
+def fixed_layers(scores: Sequence[tuple[str, pd.Series]]) -> list[int]:
+    """Return for each model the layer at the share of depth that ranks best on the others.
+
+    `scores` are names of models, of two or more, and their scores by layer down to the last one; several of a model,
+    its revisions, count once together and are held out together. A share's rank is that of its layer's score among the
+    layers, as a share of their number, so that no model counts for more whose scores lie further apart. Of shares that
+    tie it is the middle one.
+    """
+    near = [
+        np.abs(by_layer.index.to_numpy()[None] - SHARES[:, None] * by_layer.index[-1]).argmin(1)
+        for _, by_layer in scores
+    ]
+    ranks: dict[str, list[Floats]] = {}
+    for (model, by_layer), places in zip(scores, near, strict=True):
+        ranks.setdefault(model, []).append((by_layer.rank().to_numpy()[places] - 0.5) / len(by_layer))
+    means = {model: np.mean(own, axis=0) for model, own in ranks.items()}
+    found = []
+    for (model, by_layer), places in zip(scores, near, strict=True):
+        others = np.mean([mean for name, mean in means.items() if name != model], axis=0)
+        ties = np.flatnonzero(others >= others.max() - 1e-12)
+        found.append(int(by_layer.index[places[ties[len(ties) // 2]]]))
+    return found
 
 
 def _correlation(metric: pd.Series, scores: pd.Series) -> float:
@@ -119,7 +150,7 @@ def _rule(key: Key, cases: list[_Case], first_layer: int) -> Rule | None:
             rule = Rule(about["metric"], about["metric"], fitted, math.nan, ())
             choices.append(_choice(case, fitted, rule.choose(case.metrics[key], first_layer)))
     name = _name([direction, about["metric"]], about["corpus"])
-    return Rule(name, direction=direction, correlation=correlation, choices=tuple(choices), **about)
+    return Rule(name, direction=direction, correlation=correlation, choices=_compared(choices, cases), **about)
 
 
 def _combined(parts: tuple[Rule, ...], cases: list[_Case], first_layer: int) -> Rule:
@@ -134,7 +165,20 @@ def _combined(parts: tuple[Rule, ...], cases: list[_Case], first_layer: int) -> 
         if layer is not None:
             choices.append(_choice(case, None, layer))
     name = _name([COMBINED, "of", str(len(parts))], parts[0].corpus)
-    return Rule(name, COMBINED, None, math.nan, tuple(choices), corpus=parts[0].corpus, parts=parts)
+    return Rule(name, COMBINED, None, math.nan, _compared(choices, cases), corpus=parts[0].corpus, parts=parts)
+
+
+def _compared(choices: Sequence[Choice], cases: Sequence[_Case]) -> tuple[Choice, ...]:
+    """Return choices with what a fixed share of depth, chosen on the other models of these very trials, scores."""
+    if len({choice.model for choice in choices}) < 2:
+        return tuple(choices)
+    scores = {(case.model, case.revision): case.scores for case in cases}
+    tried = [scores[choice.model, choice.revision] for choice in choices]
+    fixed = fixed_layers([(choice.model, by_layer) for choice, by_layer in zip(choices, tried, strict=True)])
+    return tuple(
+        replace(choice, fixed=float(by_layer[layer]))
+        for choice, by_layer, layer in zip(choices, tried, fixed, strict=True)
+    )
 
 
 def _others(case: _Case, cases: list[_Case]) -> list[_Case]:

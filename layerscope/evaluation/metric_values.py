@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Metrics: TypeAlias = pd.DataFrame | Run | str | Path
 
-PUBLISHED = ("model", "revision", "dataset", "metric", "normalization", "layer", "value")
+PUBLISHED = ("model", "dataset", "metric", "layer", "value")
 NAMES = {"entropy_sentence": "prompt_entropy", "entropy_dataset": "dataset_entropy"}
 """What the authors of Layer by Layer call a metric in their published values, and its name here."""
 CURVE = ("model", "revision", "corpus", "metric", "variant", "site", "pooling")
@@ -25,7 +25,7 @@ PLAIN = "raw"
 
 
 def open_metrics(path: str | Path | Run) -> pd.DataFrame:
-    """Open metrics by layer: a CSV with the columns of `PUBLISHED`, or a run.
+    """Open metrics by layer: a CSV with the columns of `PUBLISHED` (revision, normalization too), or a run.
 
     Returns a long frame: model, revision, dataset, metric, variant (`normalization` of a CSV), site, pooling, layer
     (Int64) and value; an empty value is NaN. The authors' names of metrics become those of `layerscope.metrics`. Of a
@@ -44,7 +44,7 @@ def open_metrics(path: str | Path | Run) -> pd.DataFrame:
     frame = pd.DataFrame(
         {
             "model": named(rows, "model", place),
-            "revision": rows["revision"],
+            "revision": optional(rows, "revision").fillna(""),
             "dataset": named(rows, "dataset", place),
             "metric": named(rows, "metric", place).replace(NAMES),
             "variant": optional(rows, "normalization"),

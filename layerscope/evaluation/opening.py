@@ -15,14 +15,21 @@ from layerscope.evaluation.mteb_results import META, read_mteb
 from layerscope.evaluation.origins import from_json, read_origins
 from layerscope.evaluation.probing.results import has_probes, read_probes
 
-PUBLISHED = ("model", "revision", "layer", "task", "main_score")
+PUBLISHED = ("model", "layer", "task", "main_score")
 GIVE = f"give a CSV ({', '.join(PUBLISHED)}), a folder of mteb results, or what Evaluation.save wrote"
+
+
+def holds_scores(place: Path) -> bool:
+    """Return whether a path is a CSV file, or a folder of scores that `open_evaluation` reads."""
+    if not place.is_dir():
+        return place.is_file() and is_csv(place)
+    return (place / MANIFEST).exists() or has_probes(place) or next(place.rglob(META), None) is not None
 
 
 def open_evaluation(path: str | Path) -> Evaluation:
     """Open scores of layers on tasks: a CSV, a folder of per-layer mteb results, or what `Evaluation.save` wrote.
 
-    A CSV (also `.csv.gz`) has the columns model, revision, layer, task and main_score, and may have site and pooling;
+    A CSV (also `.csv.gz`) has the columns model, layer, task and main_score, and may have revision, site and pooling;
     an empty main_score is a missing value. In a folder of mteb ≥ 2 layer, site and pooling of a model are its
     `experiment_kwargs`; results without a layer are its baseline. Scores of probes in the folder come with them. Raises
     `LayerscopeError`, one line that names the thing and the mend.
@@ -48,7 +55,7 @@ def _published(path: Path) -> pd.DataFrame:
     frame = pd.DataFrame(
         {
             "model": named(rows, "model", path),
-            "revision": rows["revision"],
+            "revision": optional(rows, "revision").fillna(""),
             "kind": "layer",
             "layer": layers(rows, path),
             "site": optional(rows, "site"),

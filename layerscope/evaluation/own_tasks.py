@@ -121,6 +121,8 @@ def _read(file: Path, kind: str) -> pd.DataFrame:
     frame: pd.DataFrame = read_frame(file, suffix, [])
     frame = frame.rename(columns=lambda name: str(name).strip())
     for column in COLUMNS[kind]:
+        if list(frame).count(column) > 1:
+            raise LayerscopeError(f"{file} has two columns named {column!r}: rename one")
         if column not in frame and (kind, column) in OPTIONAL:
             frame[column] = OPTIONAL[kind, column]
         if column not in frame:

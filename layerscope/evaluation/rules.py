@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ class Choice:
 
     `direction` was fitted on the other models; `last`, `best` and `mean` are scores of the layers that could be chosen:
     of the last, of the best, and of one drawn at random; `kind` what the model is (causal, bidirectional), where told.
+    `fixed` is the score at the share of depth that ranks best on the other models, None where that was not tried.
     """
 
     model: str
@@ -33,6 +34,7 @@ class Choice:
     best: float
     mean: float
     kind: str | None = None
+    fixed: float | None = None
 
     @property
     def gain(self) -> float:
@@ -48,6 +50,16 @@ class Choice:
     def chance_gain(self) -> float:
         """Gain over the last layer to be expected of a layer drawn at random."""
         return self.mean - self.last
+
+    @property
+    def fixed_gain(self) -> float:
+        """Gain over the last layer of a fixed share of depth, NaN where that was not tried."""
+        return math.nan if self.fixed is None else self.fixed - self.last
+
+    @property
+    def fails(self) -> bool:
+        """Whether the chosen layer scores less than the last one."""
+        return self.gain < 0
 
 
 @dataclass(frozen=True)
@@ -73,23 +85,39 @@ class Rule:
 
     @property
     def gains(self) -> dict[str, float]:
-        """Gain over the last layer by held-out model, in the scores' own units."""
-        return _by_model(self.choices, "gain")
+        """Gain over the last layer by held-out model, mean over its revisions, in the scores' own units."""
+        return self._by_model("gain")
 
     @property
     def layers(self) -> dict[str, int]:
-        """Layer chosen by held-out model."""
-        return _by_model(self.choices, "layer")
+        """Layer chosen by held-out model; by model and revision where a model has several."""
+        models = [choice.model for choice in self.choices]
+        return {f"{c.model} {c.revision}" if models.count(c.model) > 1 else c.model: c.layer for c in self.choices}
 
     @property
     def mean_gain(self) -> float:
-        """Mean of the gains, NaN where the rule chose for no model."""
-        return float(np.mean(list(self.gains.values()))) if self.choices else math.nan
+        """Mean gain over models, each the mean over its revisions; NaN where the rule chose for no model."""
+        return self._mean("gain")
 
     @property
     def chance_gain(self) -> float:
-        """Mean gain of a layer drawn at random: a rule that gains no more has found nothing."""
-        return float(np.mean([choice.chance_gain for choice in self.choices])) if self.choices else math.nan
+        """Mean gain of a layer drawn at random for the same models: a rule that gains no more has found nothing."""
+        return self._mean("chance_gain")
+
+    @property
+    def fixed_gain(self) -> float:
+        """Mean gain of a fixed share of depth, chosen on the other models, for the same ones; NaN where not tried."""
+        return self._mean("fixed_gain")
+
+    @property
+    def rival_gain(self) -> float:
+        """The better of both: a rule that gains no more has found nothing."""
+        return float(np.fmax(self.chance_gain, self.fixed_gain))
+
+    @property
+    def failure_share(self) -> float:
+        """Share of choices that score less than the last layer, mean over models of that over their revisions."""
+        return self._mean("fails")
 
     @property
     def agreeing(self) -> int:
@@ -99,7 +127,7 @@ class Rule:
     @property
     def failures(self) -> int:
         """Number of choices that score less than the last layer."""
-        return sum(choice.gain < 0 for choice in self.choices)
+        return sum(choice.fails for choice in self.choices)
 
     @property
     def worst_gain(self) -> float:
@@ -120,6 +148,16 @@ class Rule:
         if known.empty:
             raise LayerscopeError(f"{self.metric} has no value at any layer from {first_layer} on: measure it first")
         return int(known.idxmin() if self.direction == "minimum" else known.idxmax())
+
+    def _by_model(self, field: str) -> dict[str, float]:
+        """Return the mean over each model's revisions: checkpoints of one model are no independent trials."""
+        values: dict[str, list[float]] = {}
+        for choice in self.choices:
+            values.setdefault(choice.model, []).append(float(getattr(choice, field)))
+        return {model: float(np.mean(own)) for model, own in values.items()}
+
+    def _mean(self, field: str) -> float:
+        return float(np.mean(list(self._by_model(field).values()))) if self.choices else math.nan
 
     def _by_rank(self, values: pd.Series | pd.DataFrame, first_layer: int) -> int:
         columns = [_column(values, part.metric) for part in self.parts]
@@ -151,8 +189,9 @@ def rules_table(rules: Iterable[Rule]) -> pd.DataFrame:
         {
             "rule": rule.name, "corpus": rule.corpus, "metric": rule.metric, "variant": rule.variant,
             "direction": rule.direction, "correlation": rule.correlation, "agreeing": rule.agreeing,
-            "models": len(rule.choices), "mean_gain": rule.mean_gain, "chance_gain": rule.chance_gain,
-            "failed": rule.failures, "worst_gain": rule.worst_gain,
+            "models": len(rule.gains), "choices": len(rule.choices), "mean_gain": rule.mean_gain,
+            "chance_gain": rule.chance_gain, "fixed_gain": rule.fixed_gain, "failed": rule.failures,
+            "worst_gain": rule.worst_gain,
             **{f"gain {model}": gain for model, gain in rule.gains.items()},
             **{f"layer {model}": layer for model, layer in rule.layers.items()},
         }
@@ -169,10 +208,3 @@ def _column(values: pd.Series | pd.DataFrame, metric: str) -> pd.Series:
         known = [str(name) for name in values.columns]
         raise LayerscopeError(f"metric {metric!r} is not among these by layer{choices_of(metric, known, 'there are')}")
     return values[metric]
-
-
-def _by_model(choices: Sequence[Choice], field: str) -> dict[str, Any]:
-    """Return one field of the choices by model; by model and revision where a model has several."""
-    models = [choice.model for choice in choices]
-    names = [f"{c.model} {c.revision}".strip() if models.count(c.model) > 1 else c.model for c in choices]
-    return {name: getattr(choice, field) for name, choice in zip(names, choices, strict=True)}

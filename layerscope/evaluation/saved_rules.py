@@ -21,7 +21,7 @@ _PLAIN = ("name", "metric", "direction", "correlation", "variant", "corpus", "si
 def as_record(rule: Rule) -> dict[str, Any]:
     """Return a rule as JSON can hold it, with what its record comes to; what is not a number is null."""
     record = {name: _known(getattr(rule, name)) for name in _PLAIN}
-    totals = ("mean_gain", "chance_gain", "failures", "worst_gain")
+    totals = ("mean_gain", "chance_gain", "fixed_gain", "failures", "worst_gain")
     return record | {
         **{name: _known(getattr(rule, name)) for name in totals},
         "choices": [{**{key: _known(value) for key, value in vars(choice).items()}} for choice in rule.choices],

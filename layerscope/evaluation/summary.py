@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 from layerscope.errors import LayerscopeError
 
 MIN_SHARE = 25 / 32
-"""A layer with fewer of its model's tasks is left out of every average: 25 of the 32 of Layer by Layer."""
+"""A layer with scores on a smaller share of the tasks is left out of every average: 25 of 32 in Layer by Layer."""
 VARIANT = ("model", "revision", "site", "pooling")
 """What one set of scores by layer is about."""
 SUMMARY = (
@@ -26,7 +26,8 @@ class Grid:
     """Scores of one model, revision, site and pooling.
 
     `scores` is layer × task, every layer and task there is; `complete` the layers with enough tasks × the tasks present
-    at each of these; `left_out` the other layers; `baseline` the shipped model's scores by task.
+    at each of these; `left_out` the other layers; `baseline` the shipped model's scores by task. `depth` is the number
+    of the model's last layer, as far as that is known; `needed` is the number of tasks that a layer must have.
     """
 
     about: dict[str, Any]
@@ -34,6 +35,18 @@ class Grid:
     complete: pd.DataFrame
     left_out: tuple[int, ...]
     baseline: pd.Series
+    depth: int
+    needed: int
+
+    @property
+    def last(self) -> float:
+        """Mean score of the model's last layer, NaN where that is not among the complete ones."""
+        return float(self.average.get(self.depth, math.nan))
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the model's last layer has no average, or the averages are over too few tasks."""
+        return self.depth not in self.complete.index or self.complete.shape[1] < self.needed
 
     @property
     def missing(self) -> int:
@@ -53,13 +66,24 @@ def groups(frame: pd.DataFrame, keys: list[str]) -> Iterator[tuple[dict[str, Any
         yield {key: None if pd.isna(first[key]) else first[key] for key in keys}, rows
 
 
-def grids(scores: pd.DataFrame, min_share: float) -> list[Grid]:
-    """Return a grid for every model, revision, site and pooling of the long frame of an evaluation."""
+def grids(scores: pd.DataFrame, min_share: float, depths: Mapping[str, int] | None = None) -> list[Grid]:
+    """Return a grid for every model, revision, site and pooling of the long frame of an evaluation.
+
+    `min_share` is of the most tasks that any of them has, so that averages over one task and over many do not stand
+    beside each other. `depths` are last layers by model; one that is not there has the last layer it has a score of.
+    """
     if not (isinstance(min_share, (int, float)) and 0 < min_share <= 1):
         raise LayerscopeError(f"min_share {min_share!r} is no share of tasks: give one above 0 and up to 1, as 25/32")
     layers = scores[scores["kind"] == "layer"]
     baselines = scores[scores["kind"] == "baseline"]
-    return [_grid(about, rows, baselines, min_share) for about, rows in groups(layers, list(VARIANT))]
+    found = list(groups(layers, list(VARIANT)))
+    most = max((rows.loc[rows["score"].notna(), "task"].nunique() for _, rows in found), default=0)
+    needed = [math.ceil(min_share * max(most, rows["task"].nunique()) - 1e-9) for _, rows in found]
+    known = depths or {}
+    return [
+        _grid(about, rows, baselines, least, known.get(about["model"], 0))
+        for (about, rows), least in zip(found, needed, strict=True)
+    ]
 
 
 def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -69,16 +93,17 @@ def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return found[tasks].sort_index()
 
 
-def _grid(about: dict[str, Any], rows: pd.DataFrame, baselines: pd.DataFrame, min_share: float) -> Grid:
+def _grid(about: dict[str, Any], rows: pd.DataFrame, baselines: pd.DataFrame, needed: int, depth: int) -> Grid:
     scores = wide(rows.assign(layer=rows["layer"].astype("int64")), ["layer"])
-    enough = scores.notna().sum(axis=1) >= math.ceil(min_share * scores.shape[1] - 1e-9)
+    enough = scores.notna().sum(axis=1) >= needed
     # a task whose only gap is at the embeddings, which may have no score, outweighs them
     blocks = scores[enough & (scores.index != 0)].dropna(axis=1)
     enough &= (scores.index != 0) | scores[blocks.columns].notna().all(axis=1)
     complete = scores[enough].dropna(axis=1)
     own = (baselines["model"] == about["model"]) & (baselines["revision"] == about["revision"])
     baseline = baselines[own].set_index("task")["score"]
-    return Grid(about, scores, complete, tuple(int(layer) for layer in scores.index[~enough]), baseline)
+    left_out = tuple(int(layer) for layer in scores.index[~enough])
+    return Grid(about, scores, complete, left_out, baseline, max(depth, int(scores.index.max())), needed)
 
 
 def summary(found: list[Grid]) -> pd.DataFrame:
@@ -107,11 +132,11 @@ def _row(grid: Grid) -> dict[str, Any]:
         "mean_over_layers": average.mean(),
         "best": average.max(),
         "best_layer": average.idxmax(),
-        "last": average.iloc[-1],
+        "last": grid.last,
         "oracle": grid.complete.max().mean(),
         "baseline": grid.baseline.reindex(grid.complete.columns).mean(skipna=False),
         "first_layer": average.index[0],
-        "last_layer": average.index[-1],
+        "last_layer": grid.depth,
     }
     if len(blocks):
         row |= {"best_block": blocks.max(), "best_block_layer": blocks.idxmax()}

@@ -15,24 +15,32 @@ from layerscope.inputs.media import media_corpus, media_kind
 from layerscope.inputs.samples import Modality, Rows, Waveform
 
 ASSUMED_RATE = 16_000  # hertz, of sounds that come as bare arrays
+_LABELS = "labels="
 _WANTED = "give texts, images, sounds, paths, an array of rows, a data frame, a data set or a path"
 
 
-def memory_corpus(data: Any, modality: Modality | None, columns: Columns) -> Corpus:
-    """Return data that lie in memory as a corpus; `(samples, labels)` gives labels."""
+def memory_corpus(
+    data: Any, modality: Modality | None, columns: Columns, labels: Sequence[Any] | None = None
+) -> Corpus:
+    """Return data that lie in memory as a corpus; `(samples, labels)` gives labels too."""
     if _is_a(data, "pandas.DataFrame"):
-        return frame_corpus(data, "frame", columns, "the data frame")
+        return frame_corpus(*_labelled_frame(data, labels, columns), "the data frame")
     if _is_a(data, "datasets.Dataset", "datasets.DatasetDict", "datasets.IterableDataset"):
+        if labels is not None:
+            raise LayerscopeError("a data set has its labels in a column: name it with label_column, leave labels out")
         name = str(getattr(getattr(data, "info", None), "dataset_name", None) or "dataset")
         return dataset_corpus(data, name, columns, "the data set")
-    labels: Sequence[Any] | None = None
-    if _is_labelled(data):
+    if labels is None and _is_labelled(data):
         data, labels = data
         labels = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     if isinstance(data, Mapping) and "input_ids" in data:
         return _masked_ids(data, labels)
     if _is_a(data, "pandas.Series"):
         data = data.tolist()
+    return _samples(data, labels, modality)
+
+
+def _samples(data: Any, labels: Sequence[Any] | None, modality: Modality | None) -> Corpus:
     if _is_array(data) and not (_is_strings(data) or modality in ("image", "audio")):
         return _rows(data, labels)
     if _is_array(data):
@@ -42,6 +50,14 @@ def memory_corpus(data: Any, modality: Modality | None, columns: Columns) -> Cor
     if not data:
         raise LayerscopeError("the list of samples is empty: give at least one")
     return _listed(list(data), labels, modality)
+
+
+def _labelled_frame(data: Any, labels: Sequence[Any] | None, columns: Columns) -> tuple[Any, str, Columns]:
+    if labels is None:
+        return data, "frame", columns
+    if len(labels) != len(data):
+        raise LayerscopeError(f"{len(labels)} labels for {len(data)} rows: give one a row")
+    return data.assign(**{_LABELS: list(labels)}), "frame", replace(columns, label=_LABELS)
 
 
 def _is_a(data: Any, *names: str) -> bool:
@@ -81,8 +97,10 @@ def _classes(labels: Sequence[Any] | None) -> Labels | None:
 def _rows(array: Any, labels: Sequence[Any] | None, notes: tuple[str, ...] = ()) -> Corpus:
     if array.ndim < 2:
         raise LayerscopeError(f"an array of shape {tuple(array.shape)} has no rows of features: give [N, …]")
-    if isinstance(array, np.ndarray) and array.dtype.kind not in "fiub":
+    if isinstance(array, np.ndarray) and array.dtype.kind not in "fiubc":
         raise LayerscopeError(f"an array of {array.dtype} holds no numbers: give floats or integers")
+    if "complex" in str(array.dtype):
+        raise LayerscopeError(f"an array of {array.dtype} holds complex numbers: give real ones, such as both parts")
     return Corpus("tensor", "tensor", Rows(array), _numbers(len(array)), _classes(labels), notes)
 
 

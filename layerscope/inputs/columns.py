@@ -6,6 +6,7 @@ from typing import Any
 
 from layerscope.errors import LayerscopeError, near
 from layerscope.inputs.corpus import Corpus, Labels, count, folder_name, listed
+from layerscope.inputs.tables import without_surrogates
 
 TEXT_COLUMNS = ("text", "sentence", "content", "document", "review", "question", "title", "body")
 PAIR_COLUMNS = ("text_a", "sentence1", "sentence_a", "question1", "premise")
@@ -159,7 +160,7 @@ def text_corpus(
     final: Labels | None = None
     if labels is not None:
         rows, final = _labelled(labels, rows, where, label_source, label_named, told)
-    cleaned = [_without_surrogates(texts[i]) for i in rows]
+    cleaned = [without_surrogates(texts[i]) for i in rows]
     mended = [str(i) for i, text in zip(rows, cleaned, strict=True) if text != texts[i]]
     if mended:
         told.append(f"{count(len(mended), 'text')} held half characters, now U+FFFD: rows {listed(mended)}")
@@ -181,14 +182,6 @@ def _check_texts(texts: Sequence[Any], where: str, column: str) -> None:
         )
     held = "numbers" if column_kind(found) == "numbers" else f"values of type {kind}"
     raise LayerscopeError(f"{where}: {column} holds {held} (such as {value}), not texts: name another")
-
-
-def _without_surrogates(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def _tell_left_out(notes: list[str], what: str, total: int, kept: Sequence[int]) -> None:
@@ -225,6 +218,7 @@ def class_labels(cells: Sequence[Any]) -> Labels | None:
     Fractions are scores and lists are several classes: neither is a class.
     """
     values = [cell.item() if hasattr(cell, "item") and getattr(cell, "ndim", 0) == 0 else cell for cell in cells]
+    values = without_surrogates(values)
     if not all(isinstance(value, (str, int, float)) for value in values):
         return None
     if all(isinstance(value, str) for value in values):

@@ -1,10 +1,11 @@
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
-from layerscope.errors import LayerscopeError, near
+from layerscope.errors import LayerscopeError, near, refuse_dangling
 from layerscope.inputs.archives import archive_corpus, is_archive
 from layerscope.inputs.arrays import memory_corpus
 from layerscope.inputs.builtin import BUILT_IN, digits, stdlib_docs
@@ -23,6 +24,7 @@ _NO_PATH = "data {!r}… is no path: give texts as a list"
 def open_corpus(
     data: Any,
     *,
+    labels: Iterable[Any] | None = None,
     text_column: str | None = None,
     label_column: str | None = None,
     modality: Modality | None = None,
@@ -30,13 +32,15 @@ def open_corpus(
     """Return what a model is to be shown as a `Corpus`, with every guess told in its `notes`.
 
     `data` is a corpus, texts, images, sounds or array rows in memory (also `(samples, labels)`), a pandas
-    frame, a `datasets.Dataset`, the path of a table, text file, folder or archive, `stdlib-docs`, `digits`
+    frame, a `datasets.Dataset`, token ids, the path of a table, text file, folder or archive, `stdlib-docs`, `digits`
     or `hf:name/config:split`. Raises `LayerscopeError`, one line that names the thing and the mend.
     """
     if modality is not None and modality not in get_args(Modality):
         known = get_args(Modality)
         raise LayerscopeError(f"modality {modality!r} is unknown{near(modality, known)} ({', '.join(known)})")
     columns = Columns(text_column, label_column)
+    if labels is not None and isinstance(data, (str, Path, Corpus)):
+        raise LayerscopeError("labels= goes with samples in memory: name a table's column with label_column")
     if isinstance(data, Corpus):
         corpus = data
     elif isinstance(data, str):
@@ -44,7 +48,7 @@ def open_corpus(
     elif isinstance(data, Path):
         corpus = open_path(data, modality, columns)
     else:
-        corpus = memory_corpus(data, modality, columns)
+        corpus = memory_corpus(data, modality, columns, None if labels is None else list(labels))
     if modality is not None and corpus.modality != modality:
         raise LayerscopeError(f"{corpus.name} holds {corpus.modality} samples, not the modality {modality!r} asked for")
     return corpus
@@ -108,6 +112,7 @@ def _check_exists(path: Path) -> None:
     try:
         if path.exists():
             return
+        refuse_dangling(path)
         siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
     except PermissionError as error:
         raise unreadable(path, error) from error

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.errors import LayerscopeError
+from layerscope.inputs.corpus import count, listed
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 JSON_LINES = (".jsonl", ".ndjson", ".json")
@@ -29,7 +30,7 @@ def read_frame(path: Path, kind: str, notes: list[str]) -> Any:
     if kind in PARQUET:
         return _parquet(path)
     text = read_text(path)
-    return _json_lines(text, path) if kind in JSON_LINES else _separated(text, path, SEPARATORS[kind], notes)
+    return _json_lines(text, path, notes) if kind in JSON_LINES else _separated(text, path, SEPARATORS[kind], notes)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -132,7 +133,7 @@ def _unlimited_fields() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-def _json_lines(text: str, path: Path) -> Any:
+def _json_lines(text: str, path: Path, notes: list[str]) -> Any:
     if text.lstrip().startswith("["):
         records = _parsed(text, path, "it")
     else:
@@ -145,11 +146,29 @@ def _json_lines(text: str, path: Path) -> Any:
         raise LayerscopeError(f'{path}: record {odd} is {found:.40}, not an object: write {{"text": …}} a line')
     if not records:
         raise LayerscopeError(f"{path} has no records: give at least one text")
+    halves = [str(i) for i, record in enumerate(records) if without_surrogates(record) != record]
+    if halves:
+        records = without_surrogates(records)
+        notes.append(f"{count(len(halves), 'row')} held half characters, now U+FFFD: rows {listed(halves)}")
     names = dict.fromkeys(name for record in records for name in record)
     import pandas as pd
 
     columns = {name: pd.Series([record.get(name) for record in records], dtype=object) for name in names}
     return pd.DataFrame(columns)
+
+
+def without_surrogates(value: Any) -> Any:
+    """Return a text, or the texts in lists and objects, with halves of surrogate pairs as U+FFFD."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    elif isinstance(value, list):
+        return [without_surrogates(item) for item in value]
+    elif isinstance(value, dict):
+        return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
+    return value
 
 
 def _parsed(text: str, path: Path, what: str) -> Any:

@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from layerscope.errors import LayerscopeError
 from layerscope.runs.files import aside
-from layerscope.runs.folders import own_folder
+from layerscope.runs.folders import own_folder, writing
 
 Kind = Literal["next", "masked", "itself", "tag", "class"]
 NOUNS: dict[Kind, str] = {
@@ -93,14 +92,11 @@ class Reading:
         Raises `LayerscopeError` where the folder holds something else, or cannot be written.
         """
         place = own_folder(folder, WHAT, FILE)
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LayerscopeError(f"{str(place)!r} cannot be made ({error.strerror}): name another folder") from error
-        for name, frame in (("grid", self.grid), ("saturation", self.saturation), ("cumulative", self.cumulative)):
-            text = frame.to_csv(index=False)
-            aside(place / f"{name}.csv", lambda part, text=text: _write(part, text))
-        aside(place / FILE, lambda part: _write(part, json.dumps(self._facts(), indent=2, ensure_ascii=False)))
+        with writing(place):
+            for name, frame in (("grid", self.grid), ("saturation", self.saturation), ("cumulative", self.cumulative)):
+                text = frame.to_csv(index=False)
+                aside(place / f"{name}.csv", lambda part, text=text: _write(part, text))
+            aside(place / FILE, lambda part: _write(part, json.dumps(self._facts(), indent=2, ensure_ascii=False)))
         return place
 
     def _facts(self) -> dict[str, Any]:

@@ -138,4 +138,7 @@ def _read(values: Array) -> Tensor:
     """Return values as a tensor, without torch's warning on arrays that must not be written: nothing here writes."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.as_tensor(values)
+        tensor = torch.as_tensor(values)
+    if tensor.is_complex():
+        raise LayerscopeError("complex values have no metric here: give real ones, such as both parts side by side")
+    return tensor

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from layerscope.models.forward import Inputs
 from layerscope.models.links import Broken, Chain, follows, linked
-from layerscope.models.siblings import LISTS, check_siblings, check_whole, members
+from layerscope.models.siblings import LISTS, are_apart, check_siblings, check_whole, members
 from layerscope.models.stages import Calls, stage_chains
 from layerscope.models.trace import Call, is_norm, same
 
@@ -48,8 +48,21 @@ def candidates(
         for group in groups:
             like_blocks = id(group[0].module) in listed or next(group[0].module.children(), None) is not None
             for one in _checked([group], calls, refused if like_blocks else []):
-                if told in (None, len(one.blocks)) and check_whole(entry, prefix, one, calls, refused):
+                if told not in (None, len(one.blocks)):
+                    continue
+                if check_whole(entry, prefix, [one], calls, refused):
                     yield "structure", [one]
+                found = _alike(one, groups, calls)
+                if are_apart(entry, prefix, found) and check_whole(entry, prefix, found, calls, []):
+                    yield "structure", found
+
+
+def _alike(one: Chain, groups: Iterable[Calls], calls: Calls) -> list[Chain]:
+    """The chains of blocks of the same kinds as those of one, in the order in which they run."""
+    kinds = {type(call.module) for call in one.blocks}
+    like = (group for group in groups if {type(call.module) for call in group} == kinds)
+    found = {id(each.blocks[0]): each for group in like for each in _checked([group], calls, [])}
+    return sorted(found.values(), key=lambda each: calls.index(each.blocks[0]))
 
 
 def _checked(groups: Iterable[Calls], calls: Calls, refused: list[str]) -> list[Chain]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from layerscope.errors import LayerscopeError, near
+from layerscope.errors import LayerscopeError, near, refuse_dangling
 from layerscope.models.hub import EMBEDDED
 
 CONFIGS = ("config.json", "adapter_config.json", "modules.json")
@@ -27,6 +27,7 @@ def check_name(source: str) -> None:
 
 def check_folder(folder: Path, allow_pickle: bool) -> None:
     """Raise where a folder is no saved model with whole weights that may be loaded."""
+    refuse_dangling(folder)
     if not folder.exists():
         raise LayerscopeError(f"model folder {str(folder)!r} does not exist{near_folder(folder)}")
     if not folder.is_dir():
@@ -137,6 +138,21 @@ def clear_errors(source: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise LayerscopeError(f"{source!r} {_what_failed(source, error)}") from error
+
+
+@contextmanager
+def clear_inputs(processor: Any) -> Iterator[None]:
+    """Turn what a processor raises over good samples into one line: the files it was loaded from are damaged."""
+    try:
+        yield
+    except (LayerscopeError, MemoryError):
+        raise
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
+        raise LayerscopeError(
+            f"the model's {type(processor).__name__} cannot turn the samples into inputs ({reason}): "
+            "check the files it was saved in"
+        ) from error
 
 
 def _what_failed(source: str, error: Exception) -> str:

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.errors import LayerscopeError
+from layerscope.models.checks import clear_inputs
 from layerscope.models.forward import Inputs, accepts
+from layerscope.models.image_encoder import ImageEncoder
 
 TOKENISED_AT_ONCE = 256
 
@@ -89,9 +91,10 @@ class TextEncoder:
         if self.tokenizer is None:
             raise LayerscopeError(self.lack)
         texts = [self.prompt + sample for sample in samples]
-        encoded: list[list[int]] = self.tokenizer(
-            texts, return_attention_mask=False, return_token_type_ids=False, **options
-        )["input_ids"]
+        with clear_inputs(self.tokenizer):
+            encoded: list[list[int]] = self.tokenizer(
+                texts, return_attention_mask=False, return_token_type_ids=False, **options
+            )["input_ids"]
         return encoded
 
     def _checked(self, sample: Any) -> list[int]:
@@ -132,62 +135,6 @@ def padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
 
 
 @dataclass
-class ImageEncoder:
-    """Images through an image processor; without one, resized to the model's size and scaled to -1 … 1.
-
-    A model of one channel reads them in grey.
-    """
-
-    processor: Any
-    module: nn.Module
-    modality: str = "image"
-
-    def lengths(self, samples: Iterable[Any]) -> list[int]:
-        """Return 1 for each image: a processor gives all one size."""
-        return [1 for _ in samples]
-
-    def batch(self, samples: Sequence[Any]) -> Inputs:
-        """Return pixel values [B, C, H, W]."""
-        images = list(samples)
-        grey = getattr(self._config(), "num_channels", 3) == 1
-        pixels = (
-            self.processor([_grey(image) if grey else image for image in images], return_tensors="pt")["pixel_values"]
-            if self.processor is not None
-            else torch.stack([self._plain(image) for image in images])
-        )
-        return Inputs({"pixel_values": pixels} | self._order(len(images)))
-
-    def _config(self) -> Any:
-        """Return the settings of what reads images: of two towers, those of its own."""
-        config = getattr(self.module, "config", None)
-        return getattr(config, "vision_config", None) or config
-
-    def _order(self, n: int) -> dict[str, Tensor]:
-        """Return the noise that keeps the patches of a masked autoencoder in their own order."""
-        config = self._config()
-        size, patch = getattr(config, "image_size", None), getattr(config, "patch_size", None)
-        if not accepts(self.module, "noise") or not isinstance(size, int) or not isinstance(patch, int):
-            return {}
-        patches = (size // patch) ** 2
-        return {"noise": torch.arange(patches, dtype=torch.float32).expand(n, patches)}
-
-    def _plain(self, image: Any) -> Tensor:
-        import numpy as np
-
-        config = self._config()
-        size, channels = getattr(config, "image_size", 224), getattr(config, "num_channels", 3)
-        height, width = size if isinstance(size, (tuple, list)) else (size, size)
-        sized = image.convert("L" if channels == 1 else "RGB").resize((width, height))
-        pixels = torch.from_numpy(np.array(sized, dtype="float32")) / 127.5 - 1.0
-        return pixels.view(height, width, channels).permute(2, 0, 1)
-
-
-def _grey(image: Any) -> Any:
-    """Return a picture in grey; an array is left as it is."""
-    return image.convert("L") if hasattr(image, "convert") else image
-
-
-@dataclass
 class AudioEncoder:
     """Sounds through a feature extractor at its own rate; `mask` is at the rate of the model's frames."""
 
@@ -224,14 +171,15 @@ class AudioEncoder:
         """Return the features the model reads, with the mask of the real ones."""
         waves = [self._wave(sample) for sample in samples]
         fixed = self.max_length
-        out = self.extractor(
-            waves,
-            sampling_rate=self.extractor.sampling_rate,
-            padding="max_length" if fixed else True,
-            truncation=True if fixed else None,
-            return_attention_mask=True,
-            return_tensors="pt",
-        )
+        with clear_inputs(self.extractor):
+            out = self.extractor(
+                waves,
+                sampling_rate=self.extractor.sampling_rate,
+                padding="max_length" if fixed else True,
+                truncation=True if fixed else None,
+                return_attention_mask=True,
+                return_tensors="pt",
+            )
         named = {k: v for k, v in out.items() if isinstance(v, Tensor)}
         if accepts(self.module, "decoder_input_ids"):
             start = getattr(self.module.config, "decoder_start_token_id", None) or 0

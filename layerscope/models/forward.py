@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from layerscope.errors import LayerscopeError
+
 FAILURES = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 """What a forward may raise where a model, or a part of it, is not run the way that it was written for."""
 
@@ -57,7 +59,16 @@ def forward(module: nn.Module, inputs: Inputs, **extra: object) -> object:
     ids = inputs.named.get("input_ids")
     if ids is not None and not hasattr(module, "main_input_name") and "input_ids" not in named:
         return module(ids, **named)  # a plain module, whatever it calls them
-    return module(**named)
+    try:
+        return module(**named)
+    except IndexError as error:
+        if ids is None or "out of range in self" not in str(error):
+            raise
+        rows = sorted({each.num_embeddings for each in module.modules() if isinstance(each, nn.Embedding)})
+        raise LayerscopeError(
+            f"token id {int(ids.max())} or position {ids.shape[1]} is beyond an embedding table of the model (of "
+            f"{' or '.join(map(str, rows))} rows): give the model's own tokenizer, or a lower --max-length"
+        ) from error
 
 
 def fitted(module: nn.Module, value: Any) -> Any:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.errors import LayerscopeError
-from layerscope.inputs.pairs import Ids
 from layerscope.models.capture import Visit, capture, evaluating
 from layerscope.models.encode import Encoder, TextEncoder, encoder_for, read_as
 from layerscope.models.forward import Inputs
@@ -20,7 +19,7 @@ from layerscope.models.load import Loaded
 from layerscope.models.pooling import Vectors, parse
 from layerscope.models.probe import beginning, beginnings, mate, probe_sample
 from layerscope.models.projection import Projection, find_projection
-from layerscope.models.stack import Stack, check_norm, choose, find_stacks, module_at
+from layerscope.models.stack import Stack, check_norm, choose, find_stacks, is_decoder, module_at
 from layerscope.models.sublayers.find import find_sublayers
 from layerscope.models.sublayers.place import Sublayers
 from layerscope.models.weights import input_device, is_quantised
@@ -177,9 +176,14 @@ def _find_stack(module: nn.Module, inputs: Inputs, override: Override) -> tuple[
 
 def _states(model: LayeredModel, samples: list[Any]) -> dict[str, Tensor]:
     """All states of a small batch, by site and layer."""
+    return _visited(model, model.encoder.batch(samples))
+
+
+def _visited(model: LayeredModel, inputs: Inputs) -> dict[str, Tensor]:
     states: dict[str, Tensor] = {}
-    inputs = model.encoder.batch(samples).to(model.device)
-    model.run(inputs, lambda layer, site, tokens: states.__setitem__(f"{site}.{layer}", tokens.clone()))
+    model.run(
+        inputs.to(model.device), lambda layer, site, tokens: states.__setitem__(f"{site}.{layer}", tokens.clone())
+    )
     return states
 
 
@@ -210,12 +214,19 @@ def _causal(model: LayeredModel, sample: Any) -> bool:
 
     Experts round a token by how many others they are given, so that no exact equality can be asked for.
     """
-    ids: tuple[int, ...] = getattr(sample, "ids", ())
-    if len(ids) < 2:
+    inputs = model.encoder.batch([sample])
+    decodes = is_decoder(model.module, model.stack)
+    name = "decoder_input_ids" if decodes else "input_ids"
+    ids = inputs.named.get(name)
+    if decodes and ids is not None and ids.shape[1] < 2:  # of a sound: its decoder reads the token that starts a text
+        inputs = replace(inputs, named={**inputs.named, name: torch.arange(4)[None]})
+        ids = inputs.named[name]
+    if ids is None or ids.shape[1] < 2:
         return False
-    middle = len(ids) // 2
-    other = next(i for i in ids if i != ids[middle]) if len(set(ids)) > 1 else max(0, ids[middle] - 1)
-    one, two = _states(model, [sample]), _states(model, [Ids((*ids[:middle], other, *ids[middle + 1 :]))])
+    middle, changed = ids.shape[1] // 2, ids.clone()
+    others = ids[ids != ids[0, middle]]
+    changed[0, middle] = others[0] if len(others) else (ids[0, middle] - 1).clamp_min(0)
+    one, two = _visited(model, inputs), _visited(model, replace(inputs, named={**inputs.named, name: changed}))
     for key, states in one.items():
         before, after = states[:, :middle].float(), two[key][:, :middle].float()
         if bool(((before - after).norm(dim=-1) > ROUNDING[states.dtype.itemsize] * before.norm(dim=-1)).any()):
@@ -296,7 +307,7 @@ def vectors_for(model: LayeredModel, asked: str, pairs: bool = True) -> Vectors:
         return Vectors(poolings)
     if model.lens is not None and model.lens.kind == "pooled":
         return Vectors(poolings, tuple(name for name in model.pooling if name not in poolings))
-    return Vectors(poolings, ("position",) if model.causal else ())
+    return Vectors(poolings, ("position",) if model.causal and isinstance(model.encoder, TextEncoder) else ())
 
 
 def _poolings(model: LayeredModel, asked: str) -> tuple[str, ...]:

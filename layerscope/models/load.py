@@ -85,10 +85,17 @@ def own_device() -> torch.device:
 
 
 def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
-    """Load a hub name, a local folder, a PEFT adapter folder, or take a loaded model as it is."""
+    """Load a hub name, a local folder or a PEFT adapter folder, or take a model as it is; so with its processor."""
     options.place()
     options.torch_dtype()
-    model = eager(model)
+    if isinstance(processor, (str, Path)):
+        loaded = _loaded(eager(model), options, processor)
+        loaded.processor = load_processor(str(processor), loaded.module, {})
+        return loaded
+    return _loaded(eager(model), options, processor)
+
+
+def _loaded(model: Any, options: LoadOptions, processor: Any) -> Loaded:
     if isinstance(model, (str, Path)):
         with without_bars():
             return _from_source(str(model), options, processor)
@@ -204,7 +211,8 @@ def _processor(source: str, module: nn.Module, trust: dict[str, Any]) -> tuple[A
     try:
         return load_processor(source, module, trust), ""
     except LayerscopeError as error:
-        if modality_of(module) != "text":
+        damaged = any(path for kind in ("tokenizer*", "vocab*", "*.model") for path in Path(source).glob(kind))
+        if modality_of(module) != "text" or damaged:
             raise
         return None, f"{error}, or give token ids as data"
 

@@ -25,8 +25,10 @@ def load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> Any
         processor = auto.from_pretrained(source, **trust, **more)
         if kind == "input_ids" and len(processor) <= len(set(processor.all_special_ids)):
             raise ValueError("there is none")  # transformers makes up an empty one
+        if not isinstance(getattr(processor, "model_max_length", 0), (int, float)):
+            raise ValueError(f"its model_max_length is {processor.model_max_length!r}")
         return processor
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # a damaged tokenizer.json raises a bare one
         if kind == "pixel_values":
             return None
         what = "tokenizer" if kind == "input_ids" else "feature extractor"
@@ -41,6 +43,6 @@ def _both(source: str, trust: dict[str, Any]) -> Any:
 
     try:
         found = transformers.AutoProcessor.from_pretrained(source, **trust)
-    except (OSError, ValueError, KeyError, TypeError, ImportError):
+    except Exception:  # what is there may be damaged
         return None
     return found if hasattr(found, "tokenizer") and hasattr(found, "image_processor") else None

@@ -37,11 +37,24 @@ def check_siblings(entry: nn.Module, prefix: str, found: Sequence[Chain], calls:
     return True
 
 
-def check_whole(entry: nn.Module, prefix: str, found: Chain, calls: Calls, refused: list[str]) -> bool:
-    """Return whether a chain found by structure is a whole stack; says in `refused` what it would leave out.
+def are_apart(entry: nn.Module, prefix: str, found: Sequence[Chain]) -> bool:
+    """Return whether several chains may be parts of a model: each in a list of its own, and none inside another list.
+
+    Chains inside the blocks of a list are no parts: the list is what holds the layers.
+    """
+    if len(found) < 2:
+        return False
+    around = [[id(c) for c in _containers(entry, prefix, one, direct=False)] for one in found]
+    own = [[id(c) for c in _containers(entry, prefix, one, direct=True)] for one in found]
+    return around == own and len({each for one in own for each in one}) == len(found) == sum(map(len, own))
+
+
+def check_whole(entry: nn.Module, prefix: str, chains: Sequence[Chain], calls: Calls, refused: list[str]) -> bool:
+    """Return whether chains found by structure are whole stacks; says in `refused` what they would leave out.
 
     Neither may a module in a list with a block, or with what holds one, be left out, nor one of the same kind.
     """
+    found = Chain(tuple(c for one in chains for c in one.blocks), tuple(c for one in chains for c in one.ends))
     between = [end for end, block in zip(found.ends[:-1], found.blocks, strict=False) if end is not block]
     if between and len(between) == len(found.blocks) - 1 and any(map(_has_matrices, between)):
         return False  # another block follows every one of them
@@ -77,8 +90,9 @@ def _left_out(group: Calls, found: Chain, refused: list[str]) -> bool:
 
     for call in group:
         if apart(call) and next(call.module.parameters(), None) is not None and not is_norm(call):
+            row = paths[0] if len(paths) == 1 else f"{paths[0]} … {paths[-1]}"
             refused.append(
-                f"{call.path} is run as well as {paths[0]} … {paths[-1]}, and not in a row with them: "
+                f"{call.path} is run as well as {row}, and not in a row with {'it' if len(paths) == 1 else 'them'}: "
                 "name the module that holds the blocks to be measured with --blocks PATH"
             )
             return True

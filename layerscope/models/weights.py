@@ -65,7 +65,7 @@ def _stored(module: nn.Module, name: str) -> Tensor:
 
 def _hooks(module: nn.Module) -> Iterator[Any]:
     """Yield the hooks of accelerate that keep weights of a module."""
-    hook = getattr(module, "_hf_hook", None)
+    hook: Any = getattr(module, "_hf_hook", None)
     for one in getattr(hook, "hooks", (hook,)):
         if getattr(one, "offload", False) and one.weights_map is not None:
             yield one

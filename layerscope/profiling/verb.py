@@ -38,6 +38,7 @@ def profile(
     model: Any,
     data: Any = None,
     *,
+    labels: Iterable[Any] | None = None,
     processor: Any = None,
     out: str | Path | None = None,
     metrics: str | Iterable[str] = "default",
@@ -85,7 +86,9 @@ def profile(
         data: texts, images, sounds or arrays in memory, a file, a folder, an archive, `hf:name/config:split`,
             "stdlib-docs" or "digits"; None is one of the last two, by what the model reads.
         processor: tokenizer, image processor or feature extractor, where the model is an object.
-        out: the run folder; None is `runs/<model>-<data>`. The same call on it goes on where it stopped.
+        labels: a class for each sample of data in memory; a table has them in a column.
+        out: the run folder; None is `runs/<model>-<data>`, of data in memory with a short digest of them. The same call
+            on it goes on where it stopped.
         metrics: "default", "seven" (Layer by Layer), "all", of each what applies; or names.
         pooling: "auto" (what the model itself uses), or some of mean, cls, last, first with commas between.
         max_length: tokens per text at most; None is the SentenceTransformer's own, else min(tokenizer, positions, 512).
@@ -135,7 +138,7 @@ def profile(
     )  # fmt: skip
     team = parallel.team()
     teller: Teller = Console() if progress and team.leads else Silent()
-    read = partial(open_corpus, text_column=text_column, label_column=label_column)
+    read = partial(open_corpus, labels=labels, text_column=text_column, label_column=label_column)
     weights = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)
     corpus = None if data is None else read(data)  # wrong data is told before the model is loaded
     loaded = load(model, weights, processor)
@@ -156,8 +159,10 @@ def profile(
     job = Job(layered, corpus, options, vectors)
     for note in check_available(options, layered, corpus):
         teller.say(note)
-    path = Path(out) if out is not None else Path("runs") / folder_name(f"{loaded.name}-{corpus.name}")
     manifest = describe(job, Origin(_named(model), _named(data), text_column, label_column, command))
+    path = (
+        Path(out) if out is not None else Path("runs") / folder_name(_called(loaded.name, corpus.name, data, manifest))
+    )
     with locked(path) if team.leads else nullcontext():
         if team.leads:
             open_or_start(path, manifest, job, teller)
@@ -175,6 +180,12 @@ def profile(
 def _named(given: Any) -> str:
     """Return a path or a name as it was given, of an object its kind."""
     return str(given) if isinstance(given, (str, Path)) else type(given).__name__
+
+
+def _called(model: str, name: str, data: Any, manifest: dict[str, Any]) -> str:
+    """Return what a run is called: data in memory all have one name, so that their contents tell them apart."""
+    own = "" if isinstance(data, (str, Path)) else f"-{manifest['data']['fingerprint'][:8]}"
+    return f"{model}-{name}{own}"
 
 
 def _default_data(loaded: Loaded) -> str:

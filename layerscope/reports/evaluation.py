@@ -74,7 +74,7 @@ def show(
                 continue
             _print(console, f"Metrics and scores by layer · {title}", _correlations(rows), _correlation_legend(rows))
     if rules:
-        _print(console, "Rules without labels", _rules(rules, places), _rules_legend(rules))
+        _print(console, "Rules without labels", _rules(rules, places, console), _rules_legend(rules))
 
 
 def summary_json(
@@ -129,7 +129,7 @@ def _rows(evaluation: Evaluation, min_share: float, shapes: bool) -> Table:
     frame, places = evaluation.summary(min_share), decimals(evaluation)
     shown = [name for name in SHOWN if frame[name].notna().any()]
     if (frame["best_layer"] == frame["best_block_layer"]).all():
-        shown.remove("best_block")
+        shown = [name for name in shown if name != "best_block"]
     several, heading = len(frame) > 1, _heading(evaluation)
     table = _table(*([heading] * several), *(SHOWN[name] for name in shown), *(["by depth"] * shapes))
     for row, grid in zip(frame.to_dict(orient="records"), evaluation.grids(min_share), strict=True):
@@ -227,32 +227,50 @@ def _correlation_legend(rows: pd.DataFrame) -> str:
     return text
 
 
-def _rules(rules: Sequence[Rule], decimals: int) -> Table:
+def _rules(rules: Sequence[Rule], decimals: int, console: Console) -> Table:
+    """Return a row a rule; without the gain on each of more than two models where these leave no room for names."""
     models = list(dict.fromkeys(model for rule in rules for model in rule.gains))
+    table = _rules_on(models, rules, decimals)
+    wanted = console.measure(table, options=console.options.update(width=10_000)).maximum
+    return table if wanted <= console.width or len(models) <= 2 else _rules_on([], rules, decimals)
+
+
+def _rules_on(models: Sequence[str], rules: Sequence[Rule], decimals: int) -> Table:
     failed = any(rule.failures for rule in rules)
-    table = _table("rule", *map(plain, models), "mean", "failed", *(["worst"] * failed), "agree")
+    table = _table("rule", *map(plain, models), "mean", "rival", "failed", *(["worst"] * failed), "agree")
     for rule in rules:
         layers = rule.layers
-        cells = [f"{told(rule.gains[m], decimals, sign=True)} ({layers[m]})" if m in layers else "–" for m in models]
-        mean = told(rule.mean_gain, decimals, sign=True) if rule.choices else "–"
+        gains = {model: told(gain, decimals, sign=True) for model, gain in rule.gains.items()}
+        gains |= {model: f"{gain} ({layers[model]})" for model, gain in gains.items() if model in layers}
+        cells = [gains.get(model, "–") for model in models]
+        means = (rule.mean_gain, rule.rival_gain)
+        found = [told(gain, decimals, sign=True) if math.isfinite(gain) else "–" for gain in means]
         worst = told(rule.worst_gain, decimals, sign=True) if rule.failures else "–"
         of = len(rule.choices)
         agree = "" if rule.direction is None else f"{rule.agreeing} of {of}"
         table.add_row(
-            Text(plain(rule.name)), *cells, mean, f"{rule.failures} of {of}", *([worst] * failed), agree
+            Text(plain(rule.name)), *cells, *found, f"{rule.failures} of {of}", *([worst] * failed), agree
         )  # fmt: skip
     return table
 
 
 def _rules_legend(rules: Sequence[Rule]) -> str:
     chosen = [rule for rule in rules if rule.choices]
-    chance = f"{max((rule.chance_gain for rule in chosen), default=math.nan):+.4g}".replace("-", "−")
     models = max((len(rule.gains) for rule in chosen), default=0)
+    ahead = sum(rule.mean_gain > rule.rival_gain for rule in chosen)
     return (
-        "Gain over the last layer (and the layer chosen) on a model that took no part in fitting the direction; agree: "
-        f"how often that direction was the one of all models. A layer drawn at random gains {chance} on average: "
-        f"a rule that gains no more has found nothing. Tried on {models} models."
+        "Gain over the last layer (and the layer chosen) on models that took no part in fitting the direction, mean "
+        "over the checkpoints of each and then over models; rival: the better of a layer drawn at random and a fixed "
+        "share of depth chosen on the other models, for the same models; agree: how often the direction was the one "
+        f"of all models. {_ahead(ahead, len(chosen))} Tried on {models} models."
     )
+
+
+def _ahead(ahead: int, rules: int) -> str:
+    """Return how many rules are worth following, in a sentence."""
+    if not ahead:
+        return "No rule gains more than its rival: none has found anything."
+    return f"{ahead} of {rules} rules gain{'s' * (ahead == 1)} more than the rival; any other has found nothing."
 
 
 def _signed(value: float) -> str:

@@ -17,9 +17,10 @@ def show(found: Inspection, console: Console | None = None) -> None:
     runs = len(found.blocks)
     unique = len(set(found.blocks))
     shared = f", one block run {runs} times" if unique == 1 and runs > 1 else ""
+    unit = "seconds" if found.modality == "audio" else "tokens"
     facts = {
         "model": f"{found.model} ({found.kind}, {found.parameters:,} parameters, {found.dtype})",
-        "reads": found.modality + (f", {found.max_length} tokens at most" if found.max_length else ""),
+        "reads": found.modality + (f", {found.max_length} {unit} at most" if found.max_length else ""),
         "part": found.part + (f" of {', '.join(found.parts)}" if len(found.parts) > 1 else ""),
         "layers": f"0 (what the first block reads) to {found.depth}, {found.width} wide",
         "blocks": f"{found.blocks[0]} … {found.blocks[-1]}{shared}, found by {found.found_by}",

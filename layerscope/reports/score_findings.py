@@ -14,12 +14,17 @@ def score_findings(entry: Scored, decimals: int) -> list[str]:
         return ["No layer has scores on enough tasks for an average."]
     tasks = entry.grid.complete.shape[1]
     on = f"on the average of {tasks:,} tasks" if tasks > 1 else f"on {entry.grid.complete.columns[0]}"
-    last = max(average)
+    last = entry.grid.depth
 
     def told(value: float) -> str:
         return f"{value:.{decimals}f}"
 
-    if average[best] == average[last]:
+    if last not in average:
+        found = [
+            f"Layer {best} scores highest {on}: {told(average[best])}, of {len(average)} layers; the last one ({last}) "
+            "has no scores to compare it with."
+        ]
+    elif average[best] == average[last]:
         found = [f"No layer scores higher than the last, layer {last}, {on}: {told(average[last])}."]
     else:
         gain = f"{average[best] - average[last]:+.{decimals}f}"
@@ -33,7 +38,7 @@ def score_findings(entry: Scored, decimals: int) -> list[str]:
             f"layer {best} {difference:+.{decimals}f} against that" if difference else f"layer {best} scores the same"
         )
         found.append(f"The model as shipped: {told(entry.shipped)}; {against}.")
-    if tasks > 1:
+    if tasks > 1 and last in average:
         other = sum(entry.best_on(str(task)) != last for task in entry.grid.complete)
         oracle = float(entry.grid.complete.max().mean())
         found.append(

@@ -56,7 +56,7 @@ def _by_task(entry: Scored, decimals: int) -> Table:
     table.add_column("task", overflow="fold")
     for name in ("first", "best", "last", *([SHIPPED] if shipped else []), *(["by layer"] * several)):
         table.add_column(name, justify="left" if name == "by layer" else "right", no_wrap=True)
-    first, last = entry.layers[0], entry.layers[-1]
+    first, last = entry.layers[0], entry.grid.depth
     for task in entry.tasks:
         best = entry.best_on(task)
         found = Text("–") if best is None else Text.assemble(
@@ -75,7 +75,7 @@ def _cell(score: Score, decimals: int, marked: bool) -> Text:
 
 
 def _told(score: Score, decimals: int) -> str:
-    error = f" ±{told(score.half, decimals)}" if math.isfinite(score.half) else ""
+    error = f" ±{told(score.error, decimals)}" if math.isfinite(score.error) else ""
     return told(score.value, decimals) + (error if math.isfinite(score.value) else "")
 
 
@@ -83,17 +83,9 @@ def _legend(entry: Scored, mark: str) -> str:
     known = [entry.at(layer, task) for layer, task in entry.known]
     shipped = f"; {SHIPPED}: the model as its makers serve it" if len(entry.grid.baseline) else ""
     lines = [f"{mark}the best layer of a task, chosen on these scores{shipped}."]
-    if any(math.isfinite(score.high - score.low) for score in known):
-        lines.append(
-            "± half a 95 % interval" + (", or one standard error where there is none." if _mixed(known) else ".")
-        )
-    elif any(math.isfinite(score.stderr) for score in known):
+    if any(math.isfinite(score.error) for score in known):
         lines.append("± one standard error.")
     return "\n".join(lines)
-
-
-def _mixed(known: list[Score]) -> bool:
-    return any(math.isnan(s.high - s.low) and math.isfinite(s.stderr) for s in known)
 
 
 def folded(name: str, room: int) -> str:

@@ -15,6 +15,7 @@ import pandas as pd
 from layerscope.errors import LayerscopeError
 from layerscope.evaluation.evaluation import Evaluation
 from layerscope.evaluation.summary import MIN_SHARE, VARIANT, Grid
+from layerscope.reports.findings import INTERVAL
 from layerscope.reports.plain import plain, pooling_name
 
 PLACE = ("site", "pooling")
@@ -40,9 +41,9 @@ class Score:
     high: float = math.nan
 
     @property
-    def half(self) -> float:
-        """Half the 95 % interval where there is one, else one standard error, else NaN."""
-        return (self.high - self.low) / 2 if math.isfinite(self.high - self.low) else self.stderr
+    def error(self) -> float:
+        """One standard error, of a score with a 95 % interval alone the one that fits it; NaN where none is known."""
+        return self.stderr if math.isfinite(self.stderr) else (self.high - self.low) / (2 * INTERVAL)
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Scored:
         return int(scores.idxmax()) if scores.notna().any() else None
 
     def reference(self, task: str) -> float:
-        """Return what a task's scores are compared with: the model as shipped, else the last layer that is known."""
+        """Return what a task's scores are compared with: the model as shipped, else the deepest layer with a score."""
         shipped = self.at(None, task).value
         known = self.grid.scores[task].dropna()
         return float(known.iloc[-1]) if math.isnan(shipped) and len(known) else shipped
@@ -99,8 +100,10 @@ class Scored:
     def compared_with(self) -> str:
         """Name what `reference` takes."""
         shipped = [math.isfinite(self.at(None, task).value) for task in self.tasks]
-        named = f"the model {SHIPPED}"
-        return named if all(shipped) else f"{named}, else the last layer" if any(shipped) else "the last layer"
+        named, scores = f"the model {SHIPPED}", self.grid.scores
+        is_last = self.grid.depth in scores.index and bool(scores.loc[self.grid.depth].notna().all())
+        deepest = "the last layer" if is_last else "the deepest layer with a score"
+        return named if all(shipped) else f"{named}, else {deepest}" if any(shipped) else deepest
 
 
 def scored(evaluation: Evaluation, min_share: float = MIN_SHARE) -> list[Scored]:

@@ -121,7 +121,8 @@ def record(rule: Rule, forced: bool = False) -> list[str]:
     wrong = f", by {_points(rule.worst_gain)} at worst" if rule.failures else ""
     lines = [
         f"in {tried} choices on {models} model{'s' * (models > 1)} held out it gained {_points(rule.mean_gain)} over "
-        f"the last layer on average (a layer at random: {_points(rule.chance_gain)}) and fell behind it "
+        f"the last layer on average (a layer at random: {_points(rule.chance_gain)}, a fixed share of depth: "
+        f"{_points(rule.fixed_gain)}) and fell behind it "
         f"{rule.failures} of {tried} times{wrong}"
     ]
     for choice in rule.choices:
@@ -135,11 +136,12 @@ def record(rule: Rule, forced: bool = False) -> list[str]:
 
 def _refused(refused: Sequence[Refused]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for i, heading in enumerate(("rule not followed", "gain", "at random", "failed", "why not")):
-        table.add_column(heading, justify="right" if 0 < i < 4 else "left", overflow="fold", no_wrap=0 < i < 4)
+    for i, heading in enumerate(("rule not followed", "gain", "at random", "fixed", "failed", "why not")):
+        table.add_column(heading, justify="right" if 0 < i < 5 else "left", overflow="fold", no_wrap=0 < i < 5)
     for entry in refused[:MOST_REFUSED]:
         rule = entry.rule
-        cells = [_points(rule.mean_gain), _points(rule.chance_gain), f"{rule.failures} of {len(rule.choices)}"]
+        cells = [_points(gain) for gain in (rule.mean_gain, rule.chance_gain, rule.fixed_gain)]
+        cells.append(f"{rule.failures} of {len(rule.choices)}")
         table.add_row(Text(plain(rule.name)), *cells, Text(plain(entry.reason)))
     left = len(refused) - MOST_REFUSED
     if left > 0:

@@ -6,7 +6,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -45,26 +45,48 @@ def unwritable(path: Path, error: Exception) -> LayerscopeError:
     return LayerscopeError(f"{str(path)!r} cannot be written ({reason}): {mend}, then run the same command to go on")
 
 
+def foreign(path: Path) -> LayerscopeError:
+    """Return the line on a file that is whole, and holds something else than was written."""
+    return LayerscopeError(f"{str(path)!r} is not what layerscope wrote there: start the run again in another folder")
+
+
 def digest(path: Path) -> str:
     """Return the sha256 (hex) of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+CHECKSUM = "checksum"
+
+
+def write_json(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write an object with a checksum of its members, whole or not at all."""
+    text = json.dumps({**facts, CHECKSUM: _checksum(facts)}, indent=2, ensure_ascii=False)
+    aside(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def _checksum(facts: Mapping[str, Any]) -> str:
+    """Return the sha256 (hex) of an object, whatever its order and spacing."""
+    return hashlib.sha256(json.dumps(json.loads(json.dumps(facts)), sort_keys=True).encode()).hexdigest()
+
+
+def unchanged(facts: dict[str, Any]) -> bool:
+    """Take the checksum out of an object that was read, and return whether it is that of the rest; none is right."""
+    return facts.pop(CHECKSUM, None) in (None, _checksum(facts))
+
+
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a file of a run folder."""
+    """Return the object in a file of a run folder, which must fit its checksum where it has one."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise LayerscopeError(f"{str(path.parent)!r} is no run folder: it has no {path.name}") from None
     except OSError as error:
         raise LayerscopeError(f"{str(path)!r} cannot be read ({error.strerror}): check its permissions") from error
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict):
-        raise LayerscopeError(
-            f"{str(path)!r} is not what layerscope wrote there: start the run again in another folder"
-        )
+    if not isinstance(found, dict) or not unchanged(found):
+        raise foreign(path)
     return found
 
 
@@ -82,8 +104,8 @@ def write_parquet(path: Path, frames: pd.DataFrame | Iterable[pd.DataFrame]) -> 
     _give_back()
 
 
-def read_parquet(path: Path, columns: set[str]) -> pd.DataFrame:
-    """Return a table of a run folder, which must have these columns."""
+def read_parquet(path: Path, columns: set[str], kinds: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """Return a table of a run folder, which must have these columns, and in those of `kinds` values of that dtype."""
     try:
         found = pd.read_parquet(path, page_checksum_verification=True)
         _give_back()
@@ -93,11 +115,22 @@ def read_parquet(path: Path, columns: set[str]) -> pd.DataFrame:
         raise LayerscopeError(f"{str(path)!r} cannot be read ({error.strerror}): check its permissions") from error
     except Exception as error:  # pyarrow raises many kinds
         raise LayerscopeError(f"{str(path)!r} is damaged: start the run again in another folder") from error
-    if not columns <= set(found.columns):
-        raise LayerscopeError(
-            f"{str(path)!r} is not what layerscope wrote there: start the run again in another folder"
-        )
+    if not columns <= set(found.columns) or not _fits(found, kinds or {}):
+        raise foreign(path)
     return found
+
+
+def _fits(frame: pd.DataFrame, kinds: Mapping[str, str]) -> bool:
+    """Return whether columns hold numbers, or where the dtype is object texts."""
+    try:
+        for name in frame.columns.intersection(list(kinds)):
+            if kinds[name] != "object":
+                frame[name].astype(kinds[name])
+            elif pd.api.types.infer_dtype(frame[name], skipna=True) not in ("string", "empty"):
+                return False
+    except (TypeError, ValueError, AttributeError):
+        return False
+    return True
 
 
 def _give_back() -> None:

@@ -23,11 +23,18 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from layerscope.errors import LayerscopeError
-from layerscope.runs.files import aside, digest, read_json, read_parquet, unwritable, write_parquet
+from layerscope.runs.files import aside, digest, foreign, read_json, read_parquet, unwritable, write_json, write_parquet
 
 FORMAT = 1
 PLANNED = {"sample", "name", "view", "length", "batch", "shard", "offset"}
 MEASURED = {"metric", "layer", "site", "value"}
+COLUMNS = {
+    "metric": "object", "variant": "object", "part": "object", "layer": "Int64", "site": "object",
+    "layer_b": "Int64", "site_b": "object", "pooling": "object", "value": "float64", "stderr": "float64",
+    "n": "Int64", "n_skipped": "Int64", "step": "Int64",
+}  # fmt: skip
+"""The long frame: a row for each metric, layer (and second layer), site and pooling, and step of a training."""
+
 OWN = {".lock", "log.jsonl", "plan.parquet", ".plan.parquet.part", ".run.json.part", "shards", "tables"}
 """What may lie in a folder where a run is started: what a run that was killed early leaves."""
 
@@ -47,6 +54,8 @@ class RunFolder:
                 f"run folder {str(path)!r} was written by a newer layerscope (format {written}): upgrade"
             )
         self.plan: pd.DataFrame = read_parquet(path / "plan.parquet", PLANNED)
+        if self.manifest.get("plan") not in (None, digest(path / "plan.parquet")):
+            raise foreign(path / "plan.parquet")
 
     @classmethod
     def create(cls, path: Path, manifest: dict[str, Any], plan: pd.DataFrame) -> RunFolder:
@@ -61,8 +70,7 @@ class RunFolder:
             for left in (file for suffix in suffixes for file in (path / name).glob(f"*.{suffix}")):
                 left.unlink()
         aside(path / "plan.parquet", lambda p: write_parquet(p, plan))
-        text = json.dumps({"format": FORMAT, **manifest}, indent=2, ensure_ascii=False)
-        aside(path / "run.json", lambda p: p.write_text(text, encoding="utf-8"))
+        write_json(path / "run.json", {"format": FORMAT, **manifest, "plan": digest(path / "plan.parquet")})
         return cls(path)
 
     @staticmethod
@@ -136,7 +144,7 @@ class RunFolder:
 
     def read_table(self, name: str) -> pd.DataFrame:
         """Return a metric's rows."""
-        return read_parquet(self._table(name), MEASURED)
+        return read_parquet(self._table(name), MEASURED, COLUMNS)
 
     def tables(self) -> list[str]:
         """Names of the tables that are there."""

@@ -27,12 +27,24 @@ def own_folder(out: str | Path, what: str = "", mark: str = "") -> Path:
         if place.exists() and not place.is_dir():
             raise LayerscopeError(f"--out {str(place)!r} is a file: name a new folder")
         held = place.is_dir() and any(place.iterdir())
-        if held and not (mark and (place / mark).is_file()):
+        if held and not (mark and ((place / mark).is_file() or (place / HELD).is_file())):
             why = f"holds no {what}" if what else "is not empty"
             raise LayerscopeError(f"--out {str(place)!r} exists and {why}: name a new folder")
     except OSError as error:
         raise LayerscopeError(f"--out {str(place)!r} cannot be read ({error.strerror}): name a new folder") from error
     return place
+
+
+@contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """Within, files are written into a folder of `own_folder`'s, which is known as ours after a kill too."""
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        (place / HELD).touch()
+    except OSError as error:
+        raise LayerscopeError(f"{str(place)!r} cannot be made ({error.strerror}): name another folder") from error
+    yield
+    (place / HELD).unlink(missing_ok=True)
 
 
 @contextmanager

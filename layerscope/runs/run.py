@@ -9,19 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from layerscope.errors import LayerscopeError, near
-from layerscope.runs.folder import RunFolder
+from layerscope.errors import LayerscopeError, near, refuse_dangling
+from layerscope.runs.folder import COLUMNS, RunFolder
 from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, projected_width, sublayers_in
 
 if TYPE_CHECKING:
     import torch
-
-COLUMNS = {
-    "metric": "object", "variant": "object", "part": "object", "layer": "Int64", "site": "object",
-    "layer_b": "Int64", "site_b": "object", "pooling": "object", "value": "float64", "stderr": "float64",
-    "n": "Int64", "n_skipped": "Int64", "step": "Int64",
-}  # fmt: skip
-"""The long frame: a row for each metric, layer (and second layer), site and pooling, and step of a training."""
 
 PER_SAMPLE = (
     "prompt_entropy",
@@ -227,6 +220,7 @@ class Run:
 def open_run(path: str | Path) -> Run:
     """Open a run folder; one that is missing or not a run is an error that names the runs nearby."""
     folder = Path(path)
+    refuse_dangling(folder)
     if folder.is_file():
         raise LayerscopeError(f"{str(path)!r} is a file: give the folder of a run")
     if not folder.is_dir():

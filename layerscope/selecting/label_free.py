@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from layerscope.errors import LayerscopeError, choices
+from layerscope.evaluation.files import is_csv
 from layerscope.evaluation.fitting import fit_rules
 from layerscope.evaluation.half_text import Halves, clear_maximum, half_text_ranks, halves_of
+from layerscope.evaluation.metric_values import PUBLISHED as METRICS
 from layerscope.evaluation.metric_values import open_metrics
+from layerscope.evaluation.opening import PUBLISHED as SCORES
 from layerscope.evaluation.opening import open_evaluation
 from layerscope.evaluation.rules import Rule
 from layerscope.evaluation.saved_rules import open_rules, shipped_rules
@@ -130,10 +133,10 @@ def rules_from(evidence: Any) -> list[Rule]:
     if given and all(isinstance(rule, Rule) for rule in given):
         return given
     if len(given) == 1:
-        if isinstance(given[0], (str, Path)) and Path(given[0]).expanduser().is_dir():
+        if isinstance(given[0], (str, Path)) and (is_csv(Path(given[0])) or Path(given[0]).expanduser().is_dir()):
             raise LayerscopeError(
-                f"evidence {str(given[0])!r} is a folder: give a file that evaluate --save-rules wrote, or scores and "
-                "then metrics (CSV files or run folders)"
+                f"evidence {str(given[0])!r} is not a file of rules: give one that evaluate --save-rules wrote, or a "
+                f"CSV of scores ({', '.join(SCORES)}), then metrics (run folders, or CSVs of {', '.join(METRICS)})"
             )
         return open_rules(given[0])
     if not given:

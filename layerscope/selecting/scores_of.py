@@ -95,7 +95,10 @@ def judged(evaluation: Evaluation, wanted: Wanted) -> tuple[Grid, Scored, list[S
 
     The flag says whether their baseline is the model as shipped; its last layer stands for one that was not scored.
     """
-    grid = _one(_of_tasks(evaluation.scores, wanted.tasks), wanted)
+    own = evaluation.scores
+    grid = _one(_of_tasks(evaluation, own, wanted.tasks), wanted)
+    own = own[(own["model"] == grid.about["model"]) & (own["revision"] == grid.about["revision"])]
+    grid = _one(_of_tasks(evaluation, own, wanted.tasks), wanted)  # the tasks of other models do not matter here
     complete = grid.complete
     if complete.empty:
         raise LayerscopeError("no task has a score at every layer: evaluate the missing ones first")
@@ -105,8 +108,12 @@ def judged(evaluation: Evaluation, wanted: Wanted) -> tuple[Grid, Scored, list[S
     baseline = grid.baseline.reindex(complete.columns)
     is_shipped = bool(baseline.notna().all())
     if not is_shipped:
-        baseline = complete.iloc[-1]
-        notes.append(f"the model as shipped was not scored: its last layer, {complete.index[-1]}, stands for it")
+        if grid.depth not in complete.index:
+            raise LayerscopeError(
+                f"neither the model as shipped nor its last layer, {grid.depth}, has enough scores: evaluate one"
+            )
+        baseline = complete.loc[grid.depth]
+        notes.append(f"the model as shipped was not scored: its last layer, {grid.depth}, stands for it")
     values = np.column_stack([complete.to_numpy(dtype=np.float64).T, baseline.to_numpy(dtype=np.float64)])
     layers = tuple(int(layer) for layer in complete.index)
     tasks = list(map(str, complete.columns))
@@ -130,7 +137,7 @@ def _of_one(scored: Scored, row: int, task: str, errors: Floats) -> Scored:
     return Scored(scored.layers, scored.values[[row]], errors[row], "task", task)
 
 
-def _of_tasks(scores: pd.DataFrame, tasks: Mapping[str, float] | None) -> list[Grid]:
+def _of_tasks(evaluation: Evaluation, scores: pd.DataFrame, tasks: Mapping[str, float] | None) -> list[Grid]:
     """Return the grids of the tasks that count."""
     known = list(map(str, scores["task"].unique()))
     for task, weight in (tasks or {}).items():
@@ -138,7 +145,8 @@ def _of_tasks(scores: pd.DataFrame, tasks: Mapping[str, float] | None) -> list[G
             raise LayerscopeError(f"task {task!r} is not in this evaluation{choices(task, known, 'it has')}")
         if not (math.isfinite(weight) and weight > 0):
             raise LayerscopeError(f"the weight of task {task!r} is {weight}: give a number above 0")
-    return grids(scores if tasks is None else scores[scores["task"].isin(list(tasks))], MIN_SHARE)
+    depths = {name: origin.depth for name, origin in evaluation.origins.items()}
+    return grids(scores if tasks is None else scores[scores["task"].isin(list(tasks))], MIN_SHARE, depths)
 
 
 def _errors(evaluation: Evaluation, grid: Grid, layers: Sequence[int], tasks: Sequence[str]) -> Floats:

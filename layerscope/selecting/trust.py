@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 MODELS = 2
 """Held-out models of the same kind that a rule must have been tried on."""
 FAILED = 1 / 4
-"""Share of its choices that may score less than the last layer."""
+"""Share of its choices that may score less than the last layer, mean over models."""
 
 
 def kind_of(run: Run) -> str | None:
@@ -36,17 +37,19 @@ def on_kind(rule: Rule, kind: str | None) -> Rule:
 def distrust(rule: Rule, kind: str | None) -> str | None:
     """Return why a rule is not to be trusted for a model of this kind, or None where it is.
 
-    It must have been tried on two held-out models of that kind, gain more than nothing and more than a layer drawn at
-    random, fall behind the last layer in at most a quarter of its choices, and have had one direction in all of them.
+    It must have been tried on two held-out models of that kind, gain more than nothing, than a layer drawn at random
+    and than a fixed share of depth chosen on the other models, fall behind the last layer in at most a quarter of its
+    choices, and have had one direction in all of them. Every mean is over models, each that over its checkpoints.
     """
     tried = on_kind(rule, kind)
     models = {choice.model for choice in tried.choices}
-    failed = len(tried.choices) * FAILED
     checks = (
         (len(models) < MODELS, f"tried on {len(models)} held-out {kind or 'such'} models, {MODELS} are needed"),
         (not tried.mean_gain > 0, "gains nothing over the last layer on average"),
         (not tried.mean_gain > tried.chance_gain, "gains no more than a layer drawn at random"),
-        (tried.failures > failed, f"fell behind the last layer {tried.failures} of {len(tried.choices)} times"),
+        (math.isnan(tried.fixed_gain), "was never compared with a fixed share of depth"),
+        (not tried.mean_gain > tried.fixed_gain, "gains no more than a fixed share of depth"),
+        (tried.failure_share > FAILED, f"fell behind the last layer {tried.failures} of {len(tried.choices)} times"),
         (
             tried.direction is not None and tried.agreeing < len(tried.choices),
             "its direction differs between the models",

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from layerscope.errors import LayerscopeError
 from layerscope.evaluation.correlation import whole
-from layerscope.evaluation.evaluation import MANIFEST, Evaluation
-from layerscope.evaluation.files import existing, is_csv
-from layerscope.evaluation.mteb_results import META
-from layerscope.evaluation.opening import open_evaluation
+from layerscope.evaluation.evaluation import Evaluation
+from layerscope.evaluation.files import existing
+from layerscope.evaluation.opening import holds_scores, open_evaluation
 from layerscope.progress import Console, Silent, Teller
 from layerscope.selecting.budget import Budget
 from layerscope.selecting.choosing import Case, by_rule, by_scores
@@ -128,7 +127,7 @@ def _opened(given: Any) -> Run | Evaluation:
     place = existing(given, "run or evaluation")
     if (place / "run.json").is_file():
         return open_run(place)
-    if is_csv(place) or (place / MANIFEST).is_file() or (place.is_dir() and next(place.rglob(META), None)):
+    if holds_scores(place):
         return open_evaluation(place)
     hint = "layerscope profile and layerscope evaluate write them"
     inside = sorted(path.parent for path in place.glob("*/run.json")) if place.is_dir() else []

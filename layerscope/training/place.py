@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.errors import LayerscopeError
-from layerscope.runs.files import aside, read_json
+from layerscope.runs.files import read_json, write_json
 from layerscope.runs.folders import own_folder
 
 ABOUT = "training.json"
@@ -97,7 +97,7 @@ def nothing_left(place: Place, *, main: bool) -> Iterator[None]:
 def _unbegun(path: Path) -> bool:
     """Whether a folder tells of a training, or of its baselines, and holds nothing of them."""
     files = [file.name for file in path.rglob("*") if not file.is_dir()]
-    return bool(files) and set(files) == {ABOUT}
+    return bool(files) and set(files) <= {ABOUT, f".{ABOUT}.part"}
 
 
 def step_of(checkpoint: Path) -> int:
@@ -124,8 +124,7 @@ def _make(path: Path, about: Mapping[str, Any]) -> None:
 
 
 def _write(path: Path, about: Mapping[str, Any]) -> None:
-    text = json.dumps(about, indent=2)
-    aside(path / ABOUT, lambda part: part.write_text(text, encoding="utf-8"))
+    write_json(path / ABOUT, about)
 
 
 def _same(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:

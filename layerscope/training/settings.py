@@ -50,7 +50,8 @@ class Settings:
         scheduler: "linear", "cosine", "constant", "multistep" (a tenth after 50 % and 75 % of the steps).
         max_length: tokens of a text at most, and of a window of running text.
         augment: random crops, flips and rotations of the training images.
-        eval_every: steps between evaluations; None: a tenth of all.
+        eval_every: steps between evaluations; None: a tenth of all, or more where evaluation would take over a fifth of
+            the time.
         eval_samples: seeded samples of an evaluation; None: all.
         seed: of weights, order, dropout and everything else.
         dtype: "float32", or "bf16" (mixed precision).

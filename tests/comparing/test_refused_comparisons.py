@@ -5,6 +5,7 @@ import tiny
 
 import layerscope
 from layerscope import LayerscopeError
+from layerscope.runs.files import read_json, write_json
 
 
 def refused(*runs, **options):
@@ -51,12 +52,11 @@ def test_names_that_do_not_exist(three, deep, spoken):
 
 
 def test_a_history_holds_no_states(three, tmp_path):
-    import json
     import shutil
 
     shutil.copytree(three[0].path, tmp_path / "history")
-    info = json.loads((tmp_path / "history/run.json").read_text())
-    (tmp_path / "history/run.json").write_text(json.dumps(info | {"pooling": []}))
+    path = tmp_path / "history" / "run.json"
+    write_json(path, read_json(path) | {"pooling": []})
     assert "is the history of a training and holds no states" in refused(three[0], tmp_path / "history")
 
 

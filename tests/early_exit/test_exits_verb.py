@@ -1,6 +1,7 @@
 """The command from data to a model that leaves early, on real models, with its numbers taken again by hand."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,11 @@ from typed import Printed
 
 import layerscope
 from layerscope.early_exit import ExitModel, calibrate, racing, timing
+from layerscope.early_exit.validation import read_validation
 from layerscope.errors import LayerscopeError
+from layerscope.inputs import open_corpus
+from layerscope.reports.exit_findings import findings
+from layerscope.training.data import describe
 
 DEPTH = 6
 
@@ -27,6 +32,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "SECONDS", 0.2)
     monkeypatch.setattr(timing, "FEWEST", 1)
     monkeypatch.setattr(racing, "SECONDS", 0.5)
+    monkeypatch.setattr(racing, "ALONE", 0.2)
 
 
 def sure_classifier() -> nn.Module:
@@ -90,6 +96,7 @@ def test_from_data_to_a_model_that_leaves_early(
     assert (report.calibration["n"], report.calibration["fingerprint"]) == (420, model.calibration.fingerprint)
     chosen = report.chosen
     assert (chosen["predicted"], chosen["measured"]) == (report.predicted, report.measured)
+    assert report.alone > 0 and "One sample at a time exits are" in " ".join(findings(report))
     assert report.depths["measured"].notna().all() and report.depths["measured"].iloc[-1] == 1
     cut = layerscope.truncate(folder, 2, tmp_path / "cut", progress=False)
     weights = sum(p.numel() for p in hf.AutoModelForSequenceClassification.from_pretrained(cut).parameters())
@@ -110,6 +117,25 @@ def _run(model: ExitModel, batch: list[str]) -> Any:
 @torch.no_grad()
 def _full(model: ExitModel, batch: list[str]) -> np.ndarray:
     return model.model(**model.processor(batch, padding=True, return_tensors="pt")).logits.argmax(-1).numpy()
+
+
+def test_data_that_the_model_was_trained_on_and_labels_that_are_ids_are_told(folder: Path, tmp_path: Path) -> None:
+    trained = shutil.copytree(folder, tmp_path / "trained")
+    same = pd.DataFrame({"text": texts(60, seed=1), "label": [f"LABEL_{i % 3}" for i in range(60)]})
+    other = pd.DataFrame({"text": texts(60, seed=2), "label": range(60)})
+    for name, frame in (("same", same), ("other", other)):
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    digest = describe(open_corpus(tmp_path / "same.csv"))
+    about = {"data": {"train": digest, "eval": digest}}
+    (trained / "training.json").write_text(json.dumps(about))
+    seen = " ".join(read_validation(ExitModel(trained), tmp_path / "same.csv").notes)
+    assert "same is what trained was trained on: it is surer of these samples than of new ones" in seen
+    assert "trained was trained and evaluated on the same data" in seen and "ids" not in seen
+    new = " ".join(read_validation(ExitModel(trained), tmp_path / "other.csv").notes)
+    assert "what trained was trained on" not in new
+    assert "the labels of other look like ids: 60 different ones in 60 samples" in new
+    plain = read_validation(ExitModel(folder), tmp_path / "same.csv").notes
+    assert all(note.endswith("(guessed)") for note in plain)
 
 
 def test_what_does_not_pay_is_told_and_not_written(

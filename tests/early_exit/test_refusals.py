@@ -150,12 +150,12 @@ def test_an_adapter_is_to_be_merged_first(llama: Path, tmp_path: Path) -> None:
 def test_what_is_not_the_layer_is_not_left_behind(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = checkpoint.save
 
-    def spoilt(built: nn.Module, source: object, folder: Path) -> None:
+    def spoilt(built: nn.Module, folder: Path) -> None:
         with torch.no_grad():  # a new tensor: the full model shares the old one
             built.bert.encoder.layer[0].output.dense.bias = nn.Parameter(
                 built.bert.encoder.layer[0].output.dense.bias * 1.01
             )
-        write(built, source, folder)
+        write(built, folder)
 
     monkeypatch.setattr(checkpoint, "save", spoilt)
     with pytest.raises(LayerscopeError, match=r"differs from layer 2 of the full model \(by .*nothing was written"):

@@ -18,6 +18,7 @@ from layerscope.early_exit import truncate_layers
 from layerscope.evaluation import Evaluation
 from layerscope.evaluation.origins import ModelOrigin
 from layerscope.models.hub import embedded
+from layerscope.selecting import Candidate, Selection
 
 
 @pytest.fixture(scope="module")
@@ -147,11 +148,15 @@ def test_a_run_in_float32_knows_its_model_in_another_precision(tmp_path: Path) -
         layerscope.truncate(tmp_path / "run", 1, tmp_path / "again", progress=False)
 
 
-def test_several_layers_a_selection_and_an_evaluation(bert: Path, run: layerscope.Run, tmp_path: Path) -> None:
+def test_several_layers_a_selection_and_an_evaluation(bert: Path, tmp_path: Path) -> None:
     out = layerscope.truncate(bert, layers=[2, 3], out=tmp_path / "depths", progress=False)
     assert [path.name for path in sorted(out.iterdir())] == ["layer-2", "layer-3"]
     assert hf.AutoModel.from_pretrained(out / "layer-3").config.num_hidden_layers == 3
-    chosen = replace(layerscope.select(run, cost=False, progress=False), layer=2, as_shipped=False, pooling="cls")
+    chosen = Selection(
+        model="m", layer=2, depth=3, as_shipped=False, site="raw", pooling="cls", rule="best", why="", gain=None,
+        gain_error=None, baseline=Candidate(3), baseline_name="the last layer", layers=(Candidate(2),),
+        source=str(bert),
+    )  # fmt: skip
     cut = SentenceTransformer(str(layerscope.truncate(chosen, out=tmp_path / "chosen", progress=False)), device="cpu")
     assert cut[1].pooling_mode == "cls" and len(cut[0].auto_model.encoder.layer) == 2, "what was scored is shipped"
     with pytest.raises(layerscope.LayerscopeError, match="the selection keeps the model as shipped"):

@@ -60,7 +60,7 @@ def test_another_share(share, left_out, tasks):
 
 def test_a_summary_says_which_layer_its_last_is():
     (row,) = tasks_at([32, 32, 3]).summary().to_dict(orient="records")
-    assert (row["last_layer"], row["left_out"]) == (1, [2])
+    assert (row["last_layer"], row["left_out"]) == (2, [2]) and math.isnan(row["last"]), "never that of layer 1"
 
 
 def test_a_model_without_a_layer_keeps_its_row():

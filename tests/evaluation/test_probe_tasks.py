@@ -110,6 +110,8 @@ def test_linear_and_nearest_neighbour_probes_read_every_layer(vit: str, tmp_path
     assert layerscope.open_evaluation(tmp_path / "out").scores.equals(scores)
     assert set(found.scores["task"]) == set(found.baseline().columns) and found.failed == {}
     assert not (tmp_path / "out" / "states").exists()
+    assert layerscope.report(tmp_path / "out", tmp_path / "page.html").is_file(), "scores of probes are scores"
+    assert layerscope.select(tmp_path / "out", site="normed", cost=False, progress=False).layer in (1, 2, 3)
 
 
 def hidden(output: object) -> torch.Tensor:

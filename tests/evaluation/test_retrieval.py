@@ -10,6 +10,7 @@ from tiny import one_thread
 from typed import cli
 
 import layerscope
+from layerscope.errors import LayerscopeError
 from layerscope.evaluation import task_from_file
 
 __all__ = ["cli", "one_thread"]
@@ -109,3 +110,9 @@ def test_score_is_one_where_it_is_left_out_and_unanswered_queries_are_left_out(t
 )
 def test_a_file_of_answers_that_cannot_be_judged_is_told_in_one_line(cli: Callable, tmp_path: Path, columns, line):
     assert line in cli("evaluate", "minilm", "--task-file", f"retrieval:{written(tmp_path, **columns)}").line
+
+
+def test_a_column_twice_is_refused(tmp_path):
+    (tmp_path / "sts.csv").write_text("text_a,text_b,text_b,score\na,b,b,1\nc,d,d,2\n")
+    with pytest.raises(LayerscopeError, match="has two columns named 'text_b': rename one"):
+        task_from_file("sts", tmp_path / "sts.csv")

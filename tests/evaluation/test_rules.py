@@ -18,6 +18,8 @@ from layerscope.evaluation import (
     open_metrics,
     rules_table,
 )
+from layerscope.evaluation.fitting import fixed_layers
+from layerscope.evaluation.origins import ModelOrigin
 
 SCORES = {"m": [0.0, 0.2, 0.6, 0.5, 0.4], "n": [0.9, 0.3, 0.4, 0.8, 0.5], "o": [0.0, 0.1, 0.2, 0.3, 0.4]}
 # entropy falls where scores rise, on every model (Spearman -1); lidar does on m and n, and on o it has +0.8
@@ -74,7 +76,36 @@ def test_revisions_of_a_model_are_held_out_together():
     metrics = pd.concat([measured({"lidar": lidar[m]}, m).assign(revision=r) for m, r in revisions])
     (rule,) = fit_rules(metrics, scores)
     assert [c.direction for c in rule.choices] == ["maximum", "minimum", "minimum"]
-    assert rule.gains == pytest.approx({"m": 0.2 - 0.4, "o r": 0.1 - 0.4, "o s": 0.1 - 0.4})
+    assert rule.layers == {"m": 1, "o r": 1, "o s": 1} and rule.gains == pytest.approx({"m": -0.2, "o": -0.3})
+    assert rule.mean_gain == pytest.approx((-0.2 - 0.3) / 2) and rule.failures == 3
+    assert rule.chance_gain == pytest.approx(np.mean([0.425 - 0.4, 0.25 - 0.4])), "of the same trials"
+
+
+def test_a_fixed_share_of_depth_is_chosen_on_the_other_models():
+    rule = fitted()["entropy"]
+    # ranks of layers 1 to 4: m 1 4 3 2, n 1 2 4 3, o 1 2 3 4; layer 3 is the best, or the middle of a tie, of every two
+    assert {c.model: c.fixed for c in rule.choices} == {"m": 0.5, "n": 0.8, "o": 0.3}
+    assert rule.fixed_gain == pytest.approx(np.mean([0.1, 0.3, -0.1]))
+    deeper = ("p", pd.Series(np.arange(9.0), index=range(9)))
+    pairs = [("q", pd.Series([0.0, 5, 1, 2], index=range(1, 5))), ("q", pd.Series([0.0, 5, 1, 2], index=range(1, 5)))]
+    assert fixed_layers([deeper, *pairs]) == [4, 4, 4], "half the depth of one, all of the depth of the other"
+
+
+def test_models_that_are_scored_in_part_enter_no_rule():
+    whole = pd.concat([scored({t: SCORES[m] for t in "abcd"}, m) for m in "mn"])
+    without_last = scored({t: SCORES["o"] for t in "abcd"}, "o").query("layer < 3")
+    one_task = scored({"a": SCORES["o"]}, "p")
+    metrics = pd.concat([measured({"entropy": ENTROPY[m]}, name) for m, name in zip("mnoo", "mnop", strict=True)])
+    evaluation = Evaluation(pd.concat([whole, without_last, one_task]))
+    (rule,) = fit_rules(metrics, evaluation)
+    assert set(rule.gains) == {"m", "n"}
+    table = evaluation.summary().set_index("model")
+    assert table.loc["p", "left_out"] == [0, 1, 2, 3, 4] and math.isnan(table.loc["p", "best"])
+    assert table.loc["o", ["last_layer", "last", "best"]].tolist() == [2, 0.2, 0.2], "no more is known from the scores"
+    evaluation.origins = {"o": ModelOrigin(None, 4)}
+    table = evaluation.summary().set_index("model")
+    assert table.loc["o", "last_layer"] == 4 and math.isnan(table.loc["o", "last"])
+    assert evaluation.summary(0.25).set_index("model").loc["p", "last"] == 0.4
 
 
 def test_combined_rule_by_hand():

@@ -5,12 +5,14 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from typed import cli
 
 from layerscope.errors import LayerscopeError
 from layerscope.evaluation import (
     Choice,
+    Evaluation,
     Rule,
     corpus_averages,
     fit_rules,
@@ -60,13 +62,18 @@ def test_shipped_rules_tell_where_they_come_from():
 
 
 def test_shipped_rules_are_those_of_the_published_values(published: Path):
-    metrics = one_variant(corpus_averages(open_metrics(published / "metrics.csv.gz")))
-    fitted = {r.name: r for r in fit_rules(metrics, open_evaluation(published / "mteb_scores.csv.gz"))}
+    names = ("{}.csv.gz", "{}_more.csv.gz")
+    metrics = pd.concat([open_metrics(published / name.format("metrics")) for name in names])
+    scores = pd.concat([open_evaluation(published / name.format("mteb_scores")).scores for name in names])
+    fitted = {r.name: r for r in fit_rules(one_variant(corpus_averages(metrics)), Evaluation(scores))}
     shipped = {r.name: r for r in shipped_rules() if "published" in r.source}
     assert fitted.keys() == shipped.keys()
     for name, found in fitted.items():
         assert shipped[name].gains == pytest.approx(found.gains)
         assert shipped[name].layers == found.layers
+        assert shipped[name].fixed_gain == pytest.approx(found.fixed_gain)
+        assert not found.mean_gain > max(found.fixed_gain, found.chance_gain), "no metric beats a fixed share of depth"
+        assert {choice.model for choice in found.choices} <= {f"Pythia-{size}m" for size in (14, 70, 160, 410)}
 
 
 def test_evaluate_saves_rules(cli, tmp_path: Path, published: Path):

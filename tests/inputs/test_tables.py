@@ -105,10 +105,16 @@ def test_hostile_texts_come_through_whole(tmp_path):
     assert list(open_corpus(tmp_path / "t.csv").samples) == texts
 
 
+def test_half_characters_of_labels_and_columns_are_mended(tmp_path):
+    rows = '{"text": "a", "label": "\\ud83dx", "\\ud83d": 1}\n{"text": "b", "label": "y"}\n'
+    assert open_corpus(write(tmp_path / "t.jsonl", rows)).labels == ("\ufffdx", "y")
+    assert open_corpus((["a", "b"], ["\ud83dx", "y"])).labels == ("\ufffdx", "y")
+
+
 def test_half_characters_are_mended_and_told(tmp_path):
     corpus = open_corpus(write(tmp_path / "t.jsonl", '{"text": "a\\ud800b"}\n{"text": "ok"}\n'))
     assert corpus.samples[0] == "a\ufffdb"
-    assert "1 text held half characters, now U+FFFD: rows 0" in corpus.notes
+    assert "1 row held half characters, now U+FFFD: rows 0" in corpus.notes
 
 
 def test_plain_text_is_running_text_by_line(tmp_path):

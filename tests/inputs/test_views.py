@@ -140,7 +140,15 @@ def test_tensor_noise_is_a_tenth_of_its_deviation(make):
     assert changed.dtype == row.dtype
     assert abs(float((changed - row).std()) / 0.7 - 1) < 0.05
     with pytest.raises(LayerscopeError, match=r"takes no noise: give floats, or views=0$"):
-        augment(make(np.arange(4)), "tensor", seed=0, sample_id=0, view=0)
+        augment(make(np.arange(4).reshape(2, 2)), "tensor", seed=0, sample_id=0, view=0)
+
+
+@pytest.mark.parametrize("make", [np.asarray, lambda x: torch.tensor(x)])
+def test_a_tenth_of_token_ids_become_others_of_their_row(make):
+    ids = make(np.arange(20_000) + 7)
+    changed = augment(ids, "tensor", seed=0, sample_id=0, view=0)
+    assert changed.dtype == ids.dtype and set(changed.tolist()) <= set(ids.tolist())
+    assert abs(float((np.asarray(changed) != np.asarray(ids)).mean()) - 0.1) < 0.01
 
 
 def test_wrong_options():

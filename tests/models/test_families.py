@@ -103,6 +103,15 @@ def test_xlnet_which_reads_tokens_before_samples_and_has_no_limit_of_positions(t
         layered(model, sublayers=True)
 
 
+def test_ids_of_another_tokenizer_are_refused_by_their_table():
+    model = build(lambda: hf.BertModel(config("Bert", {"vocab_size": 40})))  # the words go to w98
+    scope = layered(model, samples=["w5 w6"])
+    with pytest.raises(
+        LayerscopeError, match="token id 60 or position 1 is beyond an embedding table .* 40 or 64 rows"
+    ):
+        states(scope, ["w60"])
+
+
 @pytest.mark.parametrize("family", ["SqueezeBert", "XLM"])
 def test_a_model_without_states_of_tokens_between_its_blocks_is_told(family):
     # one keeps channels before tokens, the other has no module that is a block

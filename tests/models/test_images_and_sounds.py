@@ -1,5 +1,6 @@
 """Images, sounds and two towers: states against a walk by hand, and the model's own vectors and logits."""
 
+import numpy as np
 import pytest
 import tiny
 import torch
@@ -10,6 +11,7 @@ from models.walks import _run
 from models.zoo import COMMON, D, build
 from PIL import Image
 
+import layerscope
 from layerscope.errors import LayerscopeError
 from layerscope.inputs import Waveform
 from layerscope.inspecting import inspect
@@ -210,6 +212,40 @@ def test_stages_of_a_hierarchical_model():
 
 
 def layered_pixels(model, image):
-    from layerscope.models.encode import ImageEncoder
+    from layerscope.models.image_encoder import ImageEncoder
 
     return ImageEncoder(None, model).batch([image]).named["pixel_values"][0]
+
+
+class Timm(torch.nn.Module):
+    """A vision transformer as timm shapes them: `forward(x)`, blocks, norm and head, and no config."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.patch, self.norm = torch.nn.Conv2d(3, D, 8, 8), torch.nn.LayerNorm(D)
+        self.blocks = torch.nn.Sequential(*(tiny.Block(D) for _ in range(3)))
+        self.head = torch.nn.Linear(D, 5)
+
+    def forward(self, x):
+        return self.head(self.norm(self.blocks(self.patch(x).flatten(2).transpose(1, 2))).mean(1))
+
+
+def transform(image):
+    return torch.from_numpy(np.asarray(image.resize((16, 16)), dtype="float32")).permute(2, 0, 1) / 255
+
+
+@torch.inference_mode()
+def test_a_function_of_an_image_is_a_processor(tmp_path):
+    model = Timm().eval()
+    run = layerscope.profile(model, IMAGES * 4, processor=transform, out=tmp_path / "run", views=1, progress=False)
+    pixels = torch.stack([transform(image) for image in IMAGES])
+    tokens = model.blocks[:2](model.patch(pixels).flatten(2).transpose(1, 2))
+    assert (run.depth, run.info["model"]["norm"], run.info["model"]["lens"]) == (3, "norm", "pooled")
+    same(torch.from_numpy(run.pooled(2, "raw", "mean")[:3]), tokens.mean(1))
+    for wrong, line in (
+        (lambda image: image.size, "made tuple of an image"),
+        (lambda image: 1 / 0, "failed on an image"),
+    ):
+        with pytest.raises(LayerscopeError, match=line):
+            layerscope.profile(model, IMAGES, processor=wrong, out=tmp_path / "wrong", progress=False)

@@ -184,7 +184,7 @@ def test_what_gives_no_layers_is_refused_with_what_was_seen_also_where_the_user_
         assert "\n" not in str(error.value)
 
 
-def test_two_stacks_of_one_kind_need_a_name_and_a_named_block_its_siblings():
+def test_two_stacks_of_one_kind_are_parts():
     class Two(Model):
         def forward(self, x):
             x = y = self.stem(x)
@@ -193,12 +193,16 @@ def test_two_stacks_of_one_kind_need_a_name_and_a_named_block_its_siblings():
             return self.head((x + y).mean(1))
 
     model = drawn(lambda: Two(blocks("mmm"), others=blocks("mmm")))
-    with pytest.raises(
-        LayerscopeError, match=r"others.0 is run as well as blocks.0 … blocks.2, .* with --blocks PATH$"
-    ):
+    with pytest.raises(LayerscopeError, match="several stacks of blocks: choose one with --part blocks or others$"):
         layered(model, "tensor", list(ROWS))
-    assert layered(model, "tensor", list(ROWS), blocks="others").stack.blocks == ("others.0", "others.1", "others.2")
-    with pytest.raises(LayerscopeError, match="--blocks 'blocks.1' names no stack of blocks: blocks.0 is run as well"):
+    others = ("others.0", "others.1", "others.2")
+    assert layered(model, "tensor", list(ROWS), part="others").stack.blocks == others
+    assert layered(model, "tensor", list(ROWS), blocks="others").stack.blocks == others
+
+
+def test_a_block_alone_is_no_stack():
+    model = drawn(lambda: Model(blocks("mmm")))
+    with pytest.raises(LayerscopeError, match="blocks.0 is run as well as blocks.1, and not in a row with it: name"):
         layered(model, "tensor", list(ROWS), blocks="blocks.1")
 
 

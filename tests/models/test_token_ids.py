@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import layerscope
 from layerscope.errors import LayerscopeError
+from layerscope.reports.inspection import show
 
 __all__ = ["one_thread"]
 TOKENIZER = tiny.tokenizer(special=False)
@@ -89,3 +90,19 @@ def test_exits_of_a_classifier_of_ids(tmp_path: Path) -> None:
         tiny.classifier(), (ids, [i % 3 for i in range(40)]), max_disagreement=0.5, out=tmp_path / "e", progress=False
     )
     assert report.samples == 40
+
+
+def test_decoders_are_causal_and_whisper_takes_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    small = {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv": 8, "d_ff": 48, "vocab_size": 94}
+    t5 = hf.T5ForConditionalGeneration(hf.T5Config(**small, decoder_start_token_id=0)).eval()
+    found = layerscope.inspect(t5, processor=tiny.tokenizer(special=True))
+    assert [(part.part, part.causal) for part in found] == [("encoder", False), ("decoder", True)]
+    sizes = dict.fromkeys(("encoder_layers", "decoder_layers"), 2) | {"d_model": 16, "vocab_size": 60}
+    sizes |= dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2)
+    sizes |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 24)
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    whisper = hf.WhisperForConditionalGeneration(hf.WhisperConfig(**sizes, **special)).eval()
+    found = layerscope.inspect(whisper, processor=hf.WhisperFeatureExtractor())
+    assert [(part.part, part.causal) for part in found] == [("encoder", False), ("decoder", True)]
+    show(found[0])
+    assert "audio, 30 seconds at most" in capsys.readouterr().out

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -149,6 +150,27 @@ def killed(given: Path, out: Path, rank: int, shards: int, tables: int = 0) -> N
     kill(launcher, rank)
     status, printed, _ = ended(launcher)
     assert (status, printed) == (1, "")
+
+
+def test_the_other_says_that_the_first_is_gone(given: Path, tmp_path: Path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    command = [sys.executable, "-m", "layerscope", *asked(given, tmp_path / "run")]
+    first, second = (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                         env=os.environ | shared | {"RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": "1"})
+        for rank in "01"
+    )  # fmt: skip
+    while not list((tmp_path / "run" / "shards").glob("*.json")):
+        assert first.poll() is None, ended(first)
+        time.sleep(0.0005)
+    first.kill()
+    status, _, err = ended(second)
+    assert (status, err.splitlines()[-1]) == (
+        2, "layerscope: another process has ended: the same command goes on from here"
+    )  # fmt: skip
+    ended(first)
 
 
 def test_one_is_killed_in_the_pass_then_the_other_in_the_tables(given: Path, single: layerscope.Run, tmp_path: Path):

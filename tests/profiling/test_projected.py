@@ -1,7 +1,6 @@
 """Runs of two-tower models: every layer's vectors in the shared space, against the model's own features."""
 
 import io
-import json
 import shutil
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from layerscope.models import LoadOptions, load
 from layerscope.models.encode import encoder_for
 from layerscope.reports.curves import curves
 from layerscope.reports.terminal import show
+from layerscope.runs.files import read_json, write_json
 
 one_thread = tiny.one_thread
 
@@ -126,9 +126,9 @@ def test_a_run_that_goes_on_has_them_and_half_precision_keeps_them(images: layer
 def test_runs_without_them_open_as_before(images: layerscope.Run, tmp_path: Path) -> None:
     shutil.copytree(images.path, tmp_path / "run")
     path = tmp_path / "run" / "run.json"
-    manifest = json.loads(path.read_text())
+    manifest = read_json(path)
     del manifest["model"]["projected"]
-    path.write_text(json.dumps(manifest))
+    write_json(path, manifest)
     older = layerscope.open_run(tmp_path / "run")
     assert older.projected == () and older.pooled(3).shape == (N, D)
     with pytest.raises(LayerscopeError, match="^site 'projected' is not in this run: it has raw"):

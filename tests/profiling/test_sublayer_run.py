@@ -11,6 +11,7 @@ from models.test_capture import layered, states
 import layerscope
 from layerscope import LayerscopeError, metrics
 from layerscope.reports.curves import curves, inside
+from layerscope.runs.files import read_json, write_json
 
 SITES = ["attn_norm", "attn", "attn_residual", "mlp_norm", "mlp"]
 OPTIONS = {"pooling": "mean", "batch_size": 5, "view_samples": 12, "views": 1}
@@ -78,14 +79,12 @@ def test_the_command_prints_them_and_the_folder_is_another_run(model: Path, tmp_
 
 
 def test_a_run_of_before_sub_layers_is_gone_on_with(model: Path, tmp_path: Path) -> None:
-    import json
-
     ask = {"out": tmp_path / "run", "metrics": "curvature", "progress": False}
     layerscope.profile(str(model), tiny.texts(8), **ask)
     path = tmp_path / "run" / "run.json"
-    manifest = json.loads(path.read_text())
+    manifest = read_json(path)
     del manifest["options"]["sublayers"], manifest["model"]["sublayers"]
-    path.write_text(json.dumps(manifest))
+    write_json(path, manifest)
     run = layerscope.profile(str(model), tiny.texts(8), **ask)
     assert run.sublayers == () and inside(run) == [] and run.pooled(1).shape[0] == 8
 

@@ -1,6 +1,5 @@
 """Small real runs: a residual MLP with a final norm and a head, profiled on labelled rows."""
 
-import json
 import math
 import shutil
 
@@ -12,6 +11,7 @@ from torch import nn
 
 from layerscope.profiling import profile
 from layerscope.runs import COLUMNS, RunFolder, open_run
+from layerscope.runs.files import read_json, write_json
 
 DEPTH, WIDTH, CLASSES = 3, 16, 3
 
@@ -61,14 +61,14 @@ def written(labelled, tmp_path):
     """Return a function that writes a run folder of given rows, in the frame `profile` writes."""
 
     def write(rows, depth=4, sites=("raw",), **names):
-        info = json.loads((labelled.path / "run.json").read_text())
+        info = read_json(labelled.path / "run.json")
         info["model"] |= {"depth": depth, "sites": list(sites)} | ({"name": names["model"]} if "model" in names else {})
         info["data"] |= {"name": names["data"]} if "data" in names else {}
         info["pooling"] = names.get("pooling", ["mean"])
         info["model"]["language_model"] = names.get("language_model", False)
         path = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
         shutil.copytree(labelled.path, path)
-        (path / "run.json").write_text(json.dumps(info))
+        write_json(path / "run.json", info)
         for table in (path / "tables").iterdir():
             table.unlink()
         RunFolder(path).write_table("tokens", pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))

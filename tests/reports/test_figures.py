@@ -17,7 +17,7 @@ from layerscope.reports.figures.lines import draw_curves, layer_step
 from layerscope.reports.figures.member import keys
 from layerscope.reports.figures.pairs import draw_pairs
 from layerscope.reports.figures.saturation import draw_saturation
-from layerscope.reports.figures.style import COLUMN_WIDTH, DPI, TEXT_WIDTH, look, styled
+from layerscope.reports.figures.style import COLUMN_WIDTH, DPI, TEXT_WIDTH, look, save, styled
 
 FIGURES = ["curves", "cosine_similarity", "cka", "cosine_to_last", "saturation"]
 
@@ -264,6 +264,17 @@ def test_a_constant_is_a_flat_line_in_the_middle_and_rounding_is_not_magnified(w
     run = written(by_layer("curvature", 2.0 + np.array([0.0, 3e-8, -1e-8])), depth=2)
     low, high = all_curves([run]).axes[0].get_ylim()
     assert (low, high) == pytest.approx((1.9, 2.1))
+
+
+def test_half_a_figure_never_takes_the_place_of_a_whole_one(tmp_path):
+    from matplotlib.figure import Figure
+
+    png, pdf = save(Figure(), tmp_path, "x")
+    whole = pdf.read_bytes()
+    (tmp_path / ".x.pdf.part").mkdir()
+    with pytest.raises(LayerscopeError, match="x.pdf' cannot be written: Is a directory"):
+        save(Figure(), tmp_path, "x")
+    assert pdf.read_bytes() == whole and png.is_file() and not (tmp_path / ".x.png.part").exists()
 
 
 def test_what_is_nil_but_for_rounding_is_nothing_in_a_figure(written, by_layer):

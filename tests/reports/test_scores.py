@@ -36,12 +36,17 @@ def printed(evaluation: Evaluation, width: int = 120, **more: object) -> str:
     return console.file.getvalue()
 
 
+def test_scores_of_layer_0_alone_have_no_best_block():
+    text = printed(Evaluation(scored({"a": [0.5]})))
+    assert "0.5000" in text and "best block" not in text
+
+
 def test_a_row_a_model_with_what_was_left_out(evaluation):
     text = printed(evaluation)
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line[:2] in ("m ", "n ")}
     # first, mean, best (layer), best block (layer), last, oracle
     assert rows["m"][1:9] == ["0.1000", "0.4750", "0.8000", "(2)", "0.8000", "(2)", "0.4000", "0.8000"]
-    assert rows["n"][1:9] == ["0.9000", "0.4000", "0.9000", "(0)", "0.2000", "(2)", "0.2000", "0.9000"]
+    assert rows["n"][1:9] == ["0.9000", "0.4000", "0.9000", "(0)", "0.2000", "(2)", "–", "0.9000"]
     assert "m: layers 0 to 3 on 2 tasks." in text
     assert "n: layers 0 to 2 on 2 tasks; left out with scores on fewer than 2 of 2 tasks: layer 3; 1 of 8" in text
     assert "1 missing" in text
@@ -130,7 +135,7 @@ def test_percents_have_two_decimals():
 
 
 def test_correlations_and_rules(evaluation, metrics):
-    correlations = evaluation.correlate(metrics, statistics=["spearman", "pearson"], min_share=0.5)
+    correlations = evaluation.correlate(metrics, statistics=["spearman", "pearson"], min_share=0.5, first_layer=0)
     text = printed(evaluation, correlations=correlations, rules=fit_rules(metrics, evaluation, min_share=0.5))
     (line,) = {line for line in text.splitlines() if line.startswith("  lidar")}
     assert line.split() == ["lidar", "−1.00", "−1.00", "…", "−1.00", "−1.00", "−1.00"]

@@ -72,11 +72,12 @@ def test_no_layer_is_shipped_where_the_model_is_best_as_it_is(evaluation):
 
 def test_a_record_tells_how_often_and_how_wrongly_a_rule_failed():
     choices = (
-        Choice("m", "r", "minimum", 2, 0.6, 0.5, 0.7, 0.55),
-        Choice("n", "r", "minimum", 4, 0.45, 0.5, 0.6, 0.52),
+        Choice("m", "r", "minimum", 2, 0.6, 0.5, 0.7, 0.55, None, 0.58),
+        Choice("n", "r", "minimum", 4, 0.45, 0.5, 0.6, 0.52, None, 0.53),
     )
     lines = record(Rule("r", "lidar", "minimum", -0.5, choices, source="by us"))
-    assert "in 2 choices on 2 models held out it gained +2.5" in lines[0] and "(a layer at random: +3.5)" in lines[0]
+    assert "in 2 choices on 2 models held out it gained +2.5" in lines[0] and "(a layer at random: +3.5, a" in lines[0]
+    assert "a fixed share of depth: +5.5) and" in lines[0]
     assert "fell behind it 1 of 2 times, by −5.0 at worst" in lines[0]
     assert lines[1:] == ["  m r: layer 2, +10.0; the best +20.0", "  n r: layer 4, −5.0; the best +10.0", "  by us"]
     assert "never tried" in record(Rule("r", "lidar", "maximum", math.nan, ()))[0]

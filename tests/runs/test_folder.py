@@ -1,6 +1,5 @@
 """What a run folder refuses, finds damaged, and goes on with."""
 
-import json
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from safetensors.torch import save_file
 
 import layerscope
 from layerscope import LayerscopeError
+from layerscope.runs.files import read_json, write_json
 from layerscope.runs.folder import RunFolder, packed, unpacked
 from layerscope.runs.place import locked, need_room
 
@@ -102,7 +102,7 @@ def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
 
 def rewrite(run: layerscope.Run, **changed: Any) -> None:
     path = run.path / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    write_json(path, read_json(path) | changed)
 
 
 def test_a_newer_format_is_refused(run) -> None:

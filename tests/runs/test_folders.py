@@ -15,7 +15,7 @@ import layerscope
 from layerscope import LayerscopeError
 from layerscope.evaluation import save_rules, shipped_rules
 from layerscope.reports.figures import style
-from layerscope.runs.folders import HELD, folder_aside
+from layerscope.runs.folders import HELD, folder_aside, own_folder, writing
 
 __all__ = ["cli", "unread"]
 
@@ -119,3 +119,16 @@ def test_what_a_killed_process_left_is_taken_away_and_what_another_writes_is_not
         assert not left.exists()
         raise KeyboardInterrupt
     assert sorted(tmp_path.iterdir()) == [other, place]
+
+
+def test_what_a_killed_process_left_is_written_again(tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt), writing(place):
+        (place / "grid.csv").write_text("half")
+        raise KeyboardInterrupt
+    with writing(own_folder(place, "reading", "mark.json")):
+        (place / "mark.json").write_text("{}")
+    assert sorted(path.name for path in place.iterdir()) == ["grid.csv", "mark.json"]
+    (place / "mark.json").unlink()
+    with pytest.raises(LayerscopeError, match="exists and holds no reading: name a new folder"):
+        own_folder(place, "reading", "mark.json")

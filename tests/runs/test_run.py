@@ -13,6 +13,7 @@ import torch
 import layerscope
 from layerscope import LayerscopeError, metrics
 from layerscope.evaluation.probes import knn_probe, linear_probe
+from layerscope.inputs import open_corpus
 from layerscope.profiling import plan
 from layerscope.runs import COLUMNS
 
@@ -368,3 +369,24 @@ def test_a_run_that_has_not_got_to_its_tables(run, tmp_path: Path) -> None:
         early.table()
     with pytest.raises(LayerscopeError, match="shard 0 of .* cannot be read .*: run the same command"):
         early.pooled(0)
+
+
+def test_data_in_memory_have_a_folder_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, options = tiny.Plain(), {"progress": False, "metrics": "rankme"}
+    one, other = (layerscope.profile(model, tiny.rows(12, seed), **options) for seed in (0, 1))
+    assert one.path != other.path and one.path.name.startswith("Plain-tensor-")
+    again = layerscope.profile(model, tiny.rows(12), **options)
+    assert again.path == one.path and [event["event"] for event in again.folder.events()].count("resumed") == 1
+    labels = [i % 2 for i in range(12)]
+    given = layerscope.profile(model, tiny.rows(12), labels=labels, **options)
+    assert given.path != one.path and given.samples()["label"].tolist() == labels
+    frame = pd.DataFrame({"text": tiny.texts(3)})
+    assert open_corpus(frame, labels=["a", "b", "a"]).labels == ("a", "b", "a")
+    for data in ("some.csv", Path("some.csv")):
+        with pytest.raises(LayerscopeError, match="labels= goes with samples in memory"):
+            layerscope.profile(model, data, labels=labels, **options)
+    with pytest.raises(LayerscopeError, match="holds complex numbers"):
+        layerscope.profile(model, np.ones((4, 6), dtype=np.complex64), **options)
+    with pytest.raises(LayerscopeError, match="complex values have no metric"):
+        layerscope.metrics.rankme(torch.ones(4, 4, dtype=torch.complex64))

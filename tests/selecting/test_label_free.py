@@ -21,7 +21,10 @@ from layerscope.selecting.trust import distrust, kind_of
 def rule(run: Run, *gains: float, **more: object) -> Rule:
     """A rule on the run's own prompt entropy, with these gains on models held out."""
     direction = more.get("direction", "maximum")
-    choices = [Choice(f"m{i}", "", direction, 2, 0.5 + gain, 0.5, 0.9, 0.51, "causal") for i, gain in enumerate(gains)]
+    fixed = 0.5 + more.pop("fixed", 0.01)
+    choices = [
+        Choice(f"m{i}", "", direction, 2, 0.5 + gain, 0.5, 0.9, 0.51, "causal", fixed) for i, gain in enumerate(gains)
+    ]
     about = {"name": "prompt entropy", "metric": "prompt_entropy", "direction": direction, "site": "raw"}
     about |= {"variant": "alpha=1", "corpus": run.info["data"]["name"]}
     return Rule(correlation=-0.5, choices=tuple(choices), **about | more)
@@ -79,10 +82,24 @@ def test_what_a_record_must_show(bare, gains, reason):
     assert told is None if reason is None else reason in told
 
 
+def test_evidence_that_lacks_its_other_half_says_what_it_needs(bare, tmp_path):
+    scores = tmp_path / "scores.csv"
+    scores.write_text("model,layer,task,main_score\nm,0,a,0.5\nm,1,a,0.6\n")
+    assert layerscope.open_evaluation(scores).scores["revision"].tolist() == ["", ""], "a revision may be left out"
+    with pytest.raises(LayerscopeError, match=r"scores \(model, layer, task, main_score\), then metrics"):
+        quick(bare, evidence=scores)
+
+
 def test_models_of_another_kind_prove_nothing(bare):
     assert kind_of(bare) == "causal"
     assert "0 held-out bidirectional" in distrust(rule(bare, 0.03, 0.02), "bidirectional")
     two_ways = rule(bare, 0.03, 0.02)
+    fixed = distrust(rule(bare, 0.03, 0.02, fixed=0.03), "causal")
+    assert fixed == "gains no more than a fixed share of depth"
+    unknown = replace(two_ways, choices=tuple(replace(choice, fixed=None) for choice in two_ways.choices))
+    assert distrust(unknown, "causal") == "was never compared with a fixed share of depth"
+    steps = replace(two_ways, choices=(*two_ways.choices, *[replace(two_ways.choices[0], score=0.4)] * 9))
+    assert steps.mean_gain == pytest.approx(((0.03 - 9 * 0.1) / 10 + 0.02) / 2), "a model counts once"
     one, two = two_ways.choices
     assert "direction" in distrust(replace(two_ways, choices=(one, replace(two, direction="minimum"))), "causal")
 
@@ -146,5 +163,5 @@ def test_the_command_without_labels(bare, cli, tmp_path):
 
 
 def test_evidence_that_is_a_folder_is_told_what_to_be(tmp_path: Path):
-    with pytest.raises(LayerscopeError, match=r"is a folder: give a file that evaluate --save-rules wrote, or scores"):
+    with pytest.raises(LayerscopeError, match=r"is not a file of rules: give one that evaluate --save-rules wrote"):
         rules_from(str(tmp_path))

@@ -126,8 +126,9 @@ def test_gradients_of_classifiers_are_those_of_their_own_heads(kind: str):
 def test_gradients_of_an_image_classifier():
     model = vit()
     pixels = torch.randn(5, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    images = made_up_samples(model)[1]
-    scope = find_layers(load(model, LoadOptions(), None), "image", images, Override(), max_length=None, prompt="")
+    loaded = load(model, LoadOptions(), None)
+    images = made_up_samples(loaded)[1]
+    scope = find_layers(loaded, "image", images, Override(), max_length=None, prompt="")
     model.double()
     exits = Exits(scope, Inputs({"pixel_values": pixels}))
     labels = torch.arange(5)

@@ -1,6 +1,5 @@
 """Evaluations of a real training: every layer's scores, and their history, against plain passes of the same model."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from tiny import one_thread
 
 from layerscope import LayerscopeError, open_run, report, select, truncate
 from layerscope.metrics import neural_collapse
+from layerscope.runs.files import read_json, write_json
 from layerscope.training.trainer import AlignedTrainer
 
 __all__ = ["one_thread"]
@@ -264,9 +264,9 @@ def test_another_training_is_refused(tmp_path):
         trainer(tmp_path / "out", tiny.classifier(), classes(), "standard", history=path)
     with pytest.raises(LayerscopeError, match="another training \\(class: BertForSequence"):
         trainer(tmp_path / "out", tiny.gpt2(), running(), history=path)
-    told = json.loads((path / "run.json").read_text())
+    told = read_json(path / "run.json")
     del told["kind"]
-    (path / "run.json").write_text(json.dumps(told))
+    write_json(path / "run.json", told)
     with pytest.raises(LayerscopeError, match="no history of a training"):
         trainer(tmp_path / "out", tiny.classifier(), classes(), history=path)
     shutil.rmtree(path)

@@ -1,6 +1,5 @@
 """A training that is killed goes on where it was, to the same weights."""
 
-import json
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from safetensors.torch import load_file
 from tiny import one_thread
 
 import layerscope
+from layerscope.runs.files import read_json, write_json
 
 __all__ = ["one_thread"]
 COMMON = {"max_steps": 14, "eval_every": 4, "batch_size": 8, "learning_rate": 1e-3, "seed": 3, "device": "cpu"}
@@ -73,8 +73,7 @@ def test_killed_after_the_last_step_it_takes_no_other(tmp_path: Path):
 
     whole = train()
     (out / "model.safetensors").unlink()
-    about = json.loads((out / "training.json").read_text())
-    (out / "training.json").write_text(json.dumps(about | {"finished": False}))
+    write_json(out / "training.json", read_json(out / "training.json") | {"finished": False})
     again = train()
     assert all(torch.equal(whole[name], again[name]) for name in whole)
     assert layerscope.open_run(out / "history").table()["step"].max() == 3

@@ -104,7 +104,7 @@ CASES = [
     (["bert", "--train", "texts.csv", "--device", "tpu"],
      "device 'tpu' does not exist, did you mean cpu? (choose auto, cpu, cuda)"),
     (["bert", "--train", "texts.csv", "--layers", "1,last"],
-     "--layers 'last' is no whole number: give layers with commas, such as 3,6"),
+     "--layers 'last' is no whole number: give layers with commas, such as 3,6 or 3-6"),
     (["bert", "--train", "texts.csv", "--seed", "5000000000"], "seed is 5000000000: give at most 4294967295"),
     (["bert", "--train", "texts.csv", "--distillation", "0.5"],
      "distillation is of the objective 'classifiers', not 'aligned': leave it out"),
@@ -196,6 +196,7 @@ def test_a_start_that_came_to_nothing_does_not_hold_the_folder(cli, place: Path,
     for killed in (tmp_path / "killed", tmp_path / "killed" / "baselines" / "depth-1"):  # before the first evaluation
         killed.mkdir(parents=True)
         (killed / "training.json").write_text(about)
+    (tmp_path / "killed" / ".training.json.part").write_text("{")  # and in the middle of a word
     assert cli(*common[:-1], tmp_path / "killed", "--seed", "1").status == 0
     assert json.loads((tmp_path / "killed" / "training.json").read_text())["settings"]["seed"] == 1
 

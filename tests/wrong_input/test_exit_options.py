@@ -31,8 +31,8 @@ OPTIONS = [
     ("--criterion", "margn", "criterion 'margn' does not exist, did you mean margin? (choose confidence, margin, "
      "entropy, patience)"),
     ("--criterion", "", "criterion '' does not exist: choose confidence, margin, entropy, patience"),
-    ("--exits", "3,six", f"--exits 'six' is no whole number: {LAYERS}"),
-    ("--exits", "1.5", f"--exits '1.5' is no whole number: {LAYERS}"),
+    ("--exits", "3,six", f"--exits 'six' is no whole number: {LAYERS} or 3-6"),
+    ("--exits", "1.5", f"--exits '1.5' is no whole number: {LAYERS} or 3-6"),
     ("--exits", "0", "--exits 0 makes no sense: a sample leaves at layer 1 or later"),
     ("--exits", "-2,3", "--exits -2 makes no sense: a sample leaves at layer 1 or later"),
     ("--exits", ",", "--exits ',' names none: give names with commas, or leave it out for all"),

@@ -1,6 +1,7 @@
 """Model folders that are broken in every way, one row each with its whole message, for both verbs that load a model."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -133,10 +134,6 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         remote_code,
         "'{}' runs code of its own when loaded: read it, then allow it with --trust-remote-code",
     ),
-    "no tokenizer": (
-        no_tokenizer,
-        "'{}' has no tokenizer that can be loaded (there is none): save it beside the model",
-    ),
     "tokenizer cut": (
         write("tokenizer.json", b"{"),
         "'{}' has no tokenizer that can be loaded (Expecting property name enclosed in double quotes: "
@@ -167,6 +164,63 @@ def test_a_broken_model_folder(refused, bert: Path, reviews: Path, tmp_path: Pat
     options = ["--data", reviews, "--out", tmp_path / "run"] if verb == "profile" else []
     assert refused(verb, folder, *options) == message.replace("{}", str(folder))
     assert not (folder / "ran").exists()
+
+
+def test_texts_need_a_tokenizer_and_a_look_at_the_model_needs_none(
+    cli, refused, bert: Path, reviews: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(bert, folder)
+    no_tokenizer(folder)
+    assert cli("inspect", folder).status == 0
+    assert refused("profile", folder, "--data", reviews, "--out", tmp_path / "run") == (
+        f"'{folder}' has no tokenizer that can be loaded (there is none): save it beside the model, "
+        "or give token ids as data"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def edited(name: str, **changed: object) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | changed))
+
+    return change
+
+
+UNREADABLE = {
+    "a tokenizer without ids": (
+        edited("tokenizer.json", model={"type": "WordLevel", "vocab": {"w1": "x"}}),
+        r"has no tokenizer that can be loaded \(.*\): save it beside the model",
+    ),
+    "a length of words": (
+        edited("tokenizer_config.json", model_max_length="long"),
+        r"has no tokenizer that can be loaded \(its model_max_length is 'long'\): save it beside the model",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_tokenizer_that_cannot_be_used(refused, bert: Path, reviews: Path, tmp_path: Path, name: str) -> None:
+    damage, message = UNREADABLE[name]
+    shutil.copytree(bert, tmp_path / "model")
+    damage(tmp_path / "model")
+    assert re.search(message, refused("profile", tmp_path / "model", "--data", reviews, "--out", tmp_path / "run"))
+
+
+def test_an_image_processor_that_cannot_be_used(refused, vit: Path, tmp_path: Path) -> None:
+    shutil.copytree(vit, tmp_path / "model")
+    edited("preprocessor_config.json", size={"height": "much", "width": 16})(tmp_path / "model")
+    line = refused("profile", tmp_path / "model", "--data", "digits", "--samples", "4", "--out", tmp_path / "run")
+    assert re.fullmatch(r"the model's \w+ cannot turn the samples into inputs \(.*\): check the files .*", line)
+
+
+def test_a_processor_is_named_for_a_model_without_one(bert: Path, tmp_path: Path) -> None:
+    from layerscope.models.load import LoadOptions, load
+
+    bare = tmp_path / "bare"
+    shutil.copytree(bert, bare, ignore=shutil.ignore_patterns("tokenizer*", "special*"))
+    assert load(str(bare), LoadOptions(), str(bert)).processor("w1 w2")["input_ids"]
+    assert load(tiny.bert(), LoadOptions(), bert).processor("w1 w2")["input_ids"]
 
 
 def test_pickles_load_when_they_are_trusted(cli, bert: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from typed import Printed
 
 import layerscope
 from layerscope.cli import main
+from layerscope.runs.files import read_json, write_json
 from wrong_input.test_files import open_folder, type_as_nobody
 
 __all__ = ["open_folder"]
@@ -75,7 +76,7 @@ def delete(*names: str) -> Callable[[Path], object]:
 def manifest(**changed: object) -> Callable[[Path], object]:
     def damage(run: Path) -> None:
         path = run / "run.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+        write_json(path, read_json(path) | changed)
 
     return damage
 
@@ -107,6 +108,14 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "run.json of nothing": (manifest(model=[]), "'{}/run.json' is no run of layerscope: choose another folder"),
     "format of words": (manifest(format="1"), "'{}/run.json' is no run of layerscope: choose another folder"),
+    "run.json edited": (
+        lambda run: (run / "run.json").write_text((run / "run.json").read_text().replace('"depth": 3', '"depth": 2')),
+        f"'{{}}/run.json' is not what layerscope wrote there: {ANEW}",
+    ),
+    "plan of other views": (
+        lambda run: pd.read_parquet(run / "plan.parquet").assign(view=1).to_parquet(run / "plan.parquet"),
+        f"'{{}}/plan.parquet' is not what layerscope wrote there: {ANEW}",
+    ),
     "newer format": (
         manifest(format=99),
         "run folder '{}' was written by a newer layerscope (format 99): upgrade",
@@ -153,6 +162,12 @@ MENDED: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "a table flipped": (
         flip("tables/tokens.parquet", 60),
         [f"table tokens of {{}} {AGAIN}", f"going on with {{}}: {ALL}"],
+    ),
+    "a table of texts": (
+        lambda run: (
+            pd.read_parquet(run / "tables/pairs.parquet").assign(stderr="much").to_parquet(run / "tables/pairs.parquet")
+        ),
+        [f"table pairs of {{}} {AGAIN}", f"going on with {{}}: {ALL}"],
     ),
     "a table of another": (
         lambda run: shutil.copy(run / "plan.parquet", run / "tables/pairs.parquet"),

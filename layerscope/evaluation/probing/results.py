@@ -98,16 +98,28 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         names = {"kind", "layer", "site", "pooling", *VALUES}
-        whole = all(names <= set(row) for row in found["rows"]) and all(
+        whole = all(names <= set(row) and _is_row(row) for row in found["rows"]) and all(
             isinstance(found[name], str) for name in ("model", "revision", "task", "data", "digest")
         )
         newer = int(found["format"]) > FORMAT
     except OSError as error:
         raise LayerscopeError(f"{path} cannot be read ({error.strerror}): check its permissions") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise LayerscopeError(damaged) from error
     if newer:
         raise LayerscopeError(f"{path} was written by a newer layerscope (format {found['format']}): upgrade")
     if not whole:
         raise LayerscopeError(damaged)
     return found
+
+
+def _is_row(row: dict[str, Any]) -> bool:
+    """Return whether a row holds a place in the model and numbers, those of an interval or none."""
+    place = row["layer"], row["site"], row["pooling"]
+    numbers = all(row[name] is None or type(row[name]) in (int, float) for name in VALUES)
+    return numbers and type(row["score"]) in (int, float) and _is_place(row["kind"], *place)
+
+
+def _is_place(kind: object, layer: object, site: object, pooling: object) -> bool:
+    named = isinstance(site, str) and isinstance(pooling, str)
+    return kind in ("layer", "baseline") and type(layer) is int and layer >= 0 and named

@@ -20,7 +20,7 @@ SMALL_BLOCK = 256
 GROUPS = 5
 """Parts of a single block that are left out in turn to find its error."""
 
-Paired = Callable[[Any, Any], Any]
+Paired = Callable[..., Any]
 
 
 def view_rows(source: Source) -> Iterator[Row]:
@@ -41,7 +41,8 @@ def view_rows(source: Source) -> Iterator[Row]:
         for name, variant, metric in _paired(source):
             value, error, _ = mean(torch.tensor([metric(views[b, 0], views[b, 1]) for b in blocks]))
             if len(blocks) == 1:
-                error = _jackknife(partial(metric, permutations=1) if name == "dime" else metric, views[blocks[0]])
+                once = partial(metric, permutations=1) if name == "dime" else metric  # ten are for the value
+                error = _jackknife(once, views[blocks[0]])
             used, told = size * len(blocks), f"N={size}{variant}"
             yield source.row(name, column, value, error, used, total=total, variant=told, pooling=pooling)
         if source.wants("lidar"):

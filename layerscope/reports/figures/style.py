@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -156,12 +156,16 @@ def save(figure: Any, folder: Path, name: str) -> list[Path]:
     """
     paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
     for path in paths:
+        part = path.with_name(f".{path.name}.part")
         marks = {"Creator": MADE_BY, "CreationDate": None} if path.suffix == ".pdf" else {"Software": MADE_BY}
         try:
             if path.exists() and MADE_BY.encode() not in path.read_bytes():
                 raise LayerscopeError(f"{str(path)!r} is not a figure of layerscope's: give another folder")
-            figure.savefig(path, metadata=marks)
+            figure.savefig(part, metadata=marks, format=path.suffix[1:])
+            part.replace(path)  # whole or not at all: half a figure would be taken for someone else's
         except OSError as error:
+            with suppress(OSError):
+                part.unlink()
             raise LayerscopeError(
                 f"figure {str(path)!r} cannot be written: {error.strerror}; give another folder"
             ) from None

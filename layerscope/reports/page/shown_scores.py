@@ -37,12 +37,12 @@ class ShownScores:
         return decimals(self.evaluation)
 
     def told(self, score: Score | float) -> str:
-        """Return a score as it is shown, with half its interval where there is one."""
+        """Return a score as it is shown, with its standard error where that is known."""
         score = Score(score) if isinstance(score, float) else score
         if math.isnan(score.value):
             return "–"
-        half = f" ±{score.half:.{self.decimals}f}" if math.isfinite(score.half) else ""
-        return f"{score.value:.{self.decimals}f}{half}"
+        error = f" ±{score.error:.{self.decimals}f}" if math.isfinite(score.error) else ""
+        return f"{score.value:.{self.decimals}f}{error}"
 
 
 def shown_scores(evaluation: Evaluation, runs: Sequence[Shown]) -> ShownScores:

@@ -6,10 +6,8 @@ from pathlib import Path
 from layerscope.comparing.comparison import Comparison, is_comparison, open_comparison
 from layerscope.early_exit.exit_report import ExitReport, is_exit_report, open_exit_report
 from layerscope.errors import LayerscopeError
-from layerscope.evaluation.evaluation import MANIFEST, Evaluation
-from layerscope.evaluation.files import is_csv
-from layerscope.evaluation.mteb_results import META
-from layerscope.evaluation.opening import open_evaluation
+from layerscope.evaluation.evaluation import Evaluation
+from layerscope.evaluation.opening import holds_scores, open_evaluation
 from layerscope.reports.scores import merged
 from layerscope.reports.written import PAGE_MARK, ending, write
 from layerscope.runs.folder import RunFolder
@@ -84,11 +82,7 @@ def opened(
 
 
 def _is_evaluation(path: Path) -> bool:
-    if path.is_file():
-        return is_csv(path)
-    if RunFolder.exists(path) or not path.is_dir():
-        return False
-    return (path / MANIFEST).exists() or next(path.rglob(META), None) is not None
+    return not RunFolder.exists(path) and holds_scores(path)
 
 
 def _run(path: str | Path) -> Run:

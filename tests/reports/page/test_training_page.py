@@ -64,7 +64,8 @@ def runs(tmp_path_factory):
          "value": layer / 10, "stderr": 0.01, "ms_per_sample": 0.5 * layer + depth / 100, "megabytes": 4 * layer}
         for name, depth in (("aligned", 6), (HOSTILE, 3)) for layer in range(1, depth + 1)
     ]  # fmt: skip
-    pd.DataFrame(depths).to_csv(found[0].path / "depths.csv", index=False)
+    separate = {"name": "separate", "depth": 2, "layer": 2, "value": 0.2}  # where the curve it rivals runs
+    pd.DataFrame([*depths, depths[1] | separate]).to_csv(found[0].path / "depths.csv", index=False)
     return found
 
 
@@ -109,15 +110,18 @@ def test_maps_and_lines_are_the_values_by_step(browser, page, runs):
 def test_depth_is_told_in_layers_and_can_be_in_percent(browser, page):
     ends = f"({PLOTS})('accuracy-by-layer')[0].data.filter(t => t.name).map(t => t.x.at(-1))"
     with browser.open(page) as opened:
-        assert opened.ask(ends) == [6, 3]
+        assert opened.ask(ends) == [6, 3, 2]
         opened.tab.check("input[name=axis][value=percent]")
         opened.drawn()
-        assert opened.ask(ends) == [100, 100]
+        assert opened.ask(ends) == [100, 100, 100]
         times = opened.ask(f"({PLOTS})('accuracy-by-time')[0].data.filter(t => t.name)")
         assert times[0]["x"] == pytest.approx([0.5 * layer + 0.06 for layer in range(1, 7)])
         assert times[0]["y"] == pytest.approx([10.0 * layer for layer in range(1, 7)])
+        drawn = opened.ask(f"({PLOTS})('accuracy-by-layer')[0].data.filter(t => t.name).at(-1)")
+        assert drawn["y"] == [20.0] and drawn["mode"] == "markers" and drawn["marker"]["symbol"] == "diamond-open"
+        assert drawn["marker"]["size"] > 10 and drawn["error_y"]["array"] == [pytest.approx(1.0)]
         rows = opened.ask("[...document.querySelectorAll('#depths tbody tr')].map(r => r.textContent)")
-        assert len(rows) == 9 and rows[0] == "tiny, aligned" + "aligned" + "1" + "6" + "10.0 ±1.0 %" + "0.560" + "4.00"
+        assert len(rows) == 10 and rows[0] == "tiny, aligned" + "aligned" + "1" + "6" + "10.0 ±1.0 %" + "0.560" + "4.00"
         assert HOSTILE in opened.text("#depths")
 
 
@@ -133,7 +137,7 @@ def test_a_run_can_be_hidden_and_its_values_downloaded(browser, page, tmp_path):
         found = next(row for row in rows if (row["layer"], row["step"]) == ("2", "50"))
         assert float(found["value"]) == pytest.approx(100 * score("layer_accuracy", 2, 50, 6))
         with opened.save("figure.card:has(h3:text-is('Accuracy by time')) [data-csv]", tmp_path).open() as file:
-            assert {row["model"] for row in csv.DictReader(file)} == {"aligned", HOSTILE}
+            assert {row["model"] for row in csv.DictReader(file)} == {"aligned", HOSTILE, "separate"}
 
 
 def test_perplexity_takes_the_place_of_accuracy_and_a_logarithmic_scale(browser, tmp_path):

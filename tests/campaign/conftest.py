@@ -1,0 +1,125 @@
+"""One warm process, and tiny files and results of every kind that layerscope reads."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import soundfile
+import tiny
+import transformers as hf
+from commands import EARLY, TRAINED, Forks
+from PIL import Image
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    found = Forks(tmp_path_factory.mktemp("commands"))
+    yield found
+    found.close()
+
+
+def media(folder: Path) -> None:
+    """Write images and sounds of two classes, each in a folder and in archives."""
+    rng = np.random.default_rng(0)
+    for i in range(8):
+        for kind in ("images", "sounds"):
+            (folder / kind / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
+        image = Image.fromarray(rng.integers(0, 255, (20, 20, 3), dtype=np.uint8))
+        image.save(folder / "images" / "ab"[i % 2] / f"{i}.{('png', 'jpg', 'gif', 'bmp')[i // 2]}")
+        sound = rng.standard_normal(600) * 0.1
+        soundfile.write(folder / "sounds" / "ab"[i % 2] / f"{i}.wav", sound, 16000)
+    for kind in ("images", "sounds"):
+        with zipfile.ZipFile(folder / f"{kind}.zip", "w") as packed, tarfile.open(folder / f"{kind}.tar", "w") as tar:
+            for path in sorted((folder / kind).rglob("*.*")):
+                packed.write(path, path.relative_to(folder))
+                tar.add(path, path.relative_to(folder))
+
+
+def tables(folder: Path) -> None:
+    """Write texts with labels in every format, and the tasks of `evaluate`."""
+    texts = tiny.texts(60)
+    frame = pd.DataFrame({"text": texts, "label": [f"t{i % 3}" for i in range(60)], "n": range(60)})
+    frame.to_csv(folder / "table.csv", index=False)
+    frame.to_csv(folder / "table.csv.gz", index=False)
+    frame.to_csv(folder / "table.tsv", index=False, sep="\t")
+    frame.to_json(folder / "table.jsonl", orient="records", lines=True)
+    frame.to_json(folder / "array.json", orient="records")
+    frame.to_parquet(folder / "table.parquet", compression=None)
+    (folder / "plain.txt").write_text("\n".join(texts))
+    pairs = pd.DataFrame({"text_a": texts[:30], "text_b": texts[30:], "score": np.linspace(0, 5, 30)})
+    pairs.to_csv(folder / "sts.csv", index=False)
+    found = pd.DataFrame({"query": texts[:10] * 2, "document": texts[:20], "score": [1] * 15 + [0] * 5})
+    found.to_json(folder / "retrieval.jsonl", orient="records", lines=True)
+    words = [{"tokens": text.split(), "labels": [word[-1] for word in text.split()]} for text in texts]
+    (folder / "tokens.jsonl").write_text("\n".join(map(json.dumps, words)))
+
+
+def published(folder: Path) -> None:
+    """Write scores and metrics of several models, as CSV."""
+    rng = np.random.default_rng(1)
+    each = [(m, "main", layer) for m in "abcd" for layer in range(6)]
+    scores = [(*row, task, round(rng.random(), 3)) for row in each for task in ("x", "y", "z")]
+    pd.DataFrame(scores, columns=["model", "revision", "layer", "task", "main_score"]).to_csv(
+        folder / "scores.csv", index=False
+    )
+    values = [(m, r, "d", name, "raw", layer, rng.random()) for m, r, layer in each for name in ("curvature", "dime")]
+    columns = ["model", "revision", "dataset", "metric", "normalization", "layer", "value"]
+    pd.DataFrame(values, columns=columns).to_csv(folder / "metrics.csv", index=False)
+
+
+def images_and_sounds(folder: Path) -> None:
+    """Save a vision and a speech model with their processors."""
+    tiny.seeded(hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=4)).save_pretrained(folder / "vit")
+    hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder / "vit")
+    convolutions = {"conv_dim": (16, 16), "conv_stride": (5, 4), "conv_kernel": (10, 8), "num_feat_extract_layers": 2}
+    positions = {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
+    config = hf.Wav2Vec2Config(**SMALL, **convolutions, **positions)
+    tiny.seeded(hf.Wav2Vec2Model, config).save_pretrained(folder / "speech")
+    hf.Wav2Vec2FeatureExtractor().save_pretrained(folder / "speech")
+
+
+def results(folder: Path, forks: Forks) -> None:
+    """Let every verb write what it writes."""
+    data = ("--data", "table.csv")
+    task = ("--task-file", "linear-probe:table.csv", "--task-file", "sts:sts.csv", "--jobs", 1)
+    for words in (
+        ("profile", "cls", *data, "--out", "run", "--views", 1, "--view-samples", 20),
+        ("profile", "bert", *data, "--out", "other", "--views", 0),
+        ("profile", "gpt2", *data, "--out", "language", "--views", 0, "--samples", 20),
+        ("evaluate", "bert", *task, "--out", "scores"),
+        ("evaluate", "--results", "scores.csv", "--metrics", "metrics.csv", "--bootstrap", 9, "--save-rules",
+         "rules.json", "--kind", "causal", "--save", "saved"),
+        ("compare", "run", "other", "--out", "compared"),
+        ("exits", "cls", *data, *EARLY, "--out", "early"),
+        ("train", "cls", "--train", "table.csv", *TRAINED, "--out", "trained"),
+        ("lens", "gpt2", *data, "--samples", 3, "--out", "seen"),
+        ("truncate", "run", "--layer", 2, "--out", "cut"),
+    ):  # fmt: skip
+        ended = forks.run(*words, cwd=folder)
+        assert ended.status == 0, ended.err
+
+
+@pytest.fixture(scope="session")
+def made(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of models, data and results; copy what is to be changed."""
+    folder = tmp_path_factory.mktemp("made")
+    tiny.saved(tiny.bert(), folder / "bert", special=True)
+    classifier = tiny.classifier()
+    classifier.config.id2label = {i: f"t{i}" for i in range(3)}
+    tiny.saved(classifier, folder / "cls", special=True)
+    tiny.saved(tiny.gpt2(), folder / "gpt2", special=False)
+    images_and_sounds(folder)
+    tables(folder)
+    media(folder)
+    published(folder)
+    results(folder, forks)
+    return folder

@@ -1,0 +1,283 @@
+"""Commands killed, starved and crossed at random moments: the same command then ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+from commands import EARLY, TRAINED, Ended, Forks
+from trials import MINUTES, Part
+
+DATA = ("--data", "table.csv")
+SAVED = ("--out", "out/scores", "--csv", "out/scores.csv")
+COMMANDS: dict[str, tuple[object, ...]] = {
+    "profile": ("profile", "cls", *DATA, "--out", "out/run", "--views", 1, "--view-samples", 20, "--batch-size", 4),
+    "profile figures": ("profile", "gpt2", *DATA, "--out", "out/run", "--views", 0, "--figures", "out/figures"),
+    "evaluate": ("evaluate", "bert", "--task-file", "linear-probe:table.csv", "--task-file", "sts:sts.csv", *SAVED,
+                 "--jobs", 1),
+    "evaluate jobs": ("evaluate", "bert", "--task-file", "classification:table.csv", *SAVED, "--jobs", 2),
+    "evaluate results": ("evaluate", "--results", "scores.csv", "--metrics", "metrics.csv", "--bootstrap", 9, "--save",
+                         "out/saved", "--save-rules", "out/rules.json", "--kind", "causal"),
+    "truncate": ("truncate", "cls", "--layer", 2, "--out", "out/cut"),
+    "truncate layers": ("truncate", "run", "--layers", "1,2", "--out", "out/cuts"),
+    "train": ("train", "cls", "--train", "table.csv", *TRAINED, "--out", "out/trained"),
+    "exits": ("exits", "cls", *DATA, *EARLY, "--exits", "1,2", "--out", "out/early"),
+    "compare": ("compare", "run", "other", "--out", "out/compared", "--csv", "out/frame.csv"),
+    "report": ("report", "run", "scores", "--out", "out/page.html"),
+    "lens": ("lens", "gpt2", *DATA, "--samples", 3, "--out", "out/seen", "--page", "out/lens.html"),
+}  # fmt: skip
+VOLATILE = {".lock", "log.jsonl"}
+
+
+class Bench:
+    """The commands in a folder of their own each, and what they leave where nothing disturbs them."""
+
+    def __init__(self, forks: Forks, made: Path, folder: Path) -> None:
+        self.forks, self.made, self.folder = forks, made, folder
+        self.left: dict[str, dict[str, bytes | None]] = {}
+        self.seconds: dict[str, float] = {}
+        self.count = 0
+
+    def place(self) -> Path:
+        """Return a new folder with links to all inputs, and an empty `out`."""
+        self.count += 1
+        place = self.folder / f"place-{self.count}"
+        (place / "out").mkdir(parents=True)
+        for other in self.made.iterdir():
+            (place / other.name).symlink_to(other)
+        return place
+
+    def whole(self, name: str) -> dict[str, bytes | None]:
+        """What a command leaves, by file; None is a file that two undisturbed runs write differently (times)."""
+        if name not in self.left:
+            runs = []
+            for _ in range(2):
+                place, start = self.place(), time.monotonic()
+                ended = self.forks.run(*COMMANDS[name], cwd=place)
+                self.seconds[name] = time.monotonic() - start
+                assert ended.status == 0, ended.err
+                runs.append(contents(place / "out"))
+                shutil.rmtree(place)
+            one, two = runs
+            assert one.keys() == two.keys()
+            self.left[name] = {path: data if data == two[path] else None for path, data in one.items()}
+        return self.left[name]
+
+    def end(self, name: str, place: Path) -> str:
+        """Type the same command again: it ends with what it always leaves, or says in one line why not."""
+        ended = self.forks.run(*COMMANDS[name], cwd=place)
+        assert ended.complaint() is None, f"again: {ended.complaint()}\n{ended.err[-1500:]}"
+        if ended.status:
+            print(f"{name}: {ended.line}")
+            return f"refused: {' '.join(w for w in ended.line.split() if '/' not in w)[:60]}"
+        whole, found = self.whole(name), contents(place / "out")
+        lacking, more = whole.keys() - found.keys(), found.keys() - whole.keys()
+        assert not lacking | more, (
+            f"again: lacks {sorted(lacking)[:3]}, has also {sorted(more)[:3]}\n{ended.err[-800:]}"
+        )
+        other = [path for path, data in whole.items() if data is not None and data != found[path]]
+        assert not other, f"again: {other} differ\n{ended.err[-800:]}"
+        return "same"
+
+
+def contents(folder: Path) -> dict[str, bytes | None]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in VOLATILE)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def bench(forks: Forks, made: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(forks, made, tmp_path_factory.mktemp("faults"))
+
+
+def one_line(ended: Ended, also: tuple[int, ...] = (0,)) -> None:
+    """A disturbed command may end well, or with one line; never with a traceback."""
+    left_out = ended.status == 1 and "not judged: " in ended.err  # evaluate goes on without a task, and names it
+    if ended.status not in also and not left_out:
+        assert ended.complaint() is None, f"{ended.complaint()}\n{ended.err[-1500:]}"
+
+
+def moment(bench: Bench, name: str, place: Path, rng: Random) -> None:
+    """Wait until a random moment of a command: by the clock, or just after a file has appeared."""
+    if rng.random() < 0.5:
+        time.sleep(rng.random() * bench.seconds[name])
+        return
+    files, end = rng.randint(1, len(bench.whole(name)) + 2), time.monotonic() + 2 * bench.seconds[name]
+    while sum(1 for _ in (place / "out").rglob("*")) < files and time.monotonic() < end:
+        time.sleep(0.0003)
+    time.sleep(rng.random() * 0.01)
+
+
+def killed(bench: Bench, name: str, place: Path, rng: Random) -> None:
+    for _ in range(rng.choice([1, 1, 2, 3])):
+        running = bench.forks.start(*COMMANDS[name], cwd=place)
+        moment(bench, name, place, rng)
+        running.kill(group=True)
+        one_line(running.wait(), (0, -signal.SIGKILL))
+
+
+def interrupted(bench: Bench, name: str, place: Path, rng: Random) -> None:
+    running = bench.forks.start(*COMMANDS[name], cwd=place)
+    moment(bench, name, place, rng)
+    for _ in range(rng.choice([1, 2])):
+        running.kill(signal.SIGINT, group=True)
+        time.sleep(rng.random() * 0.02)
+    ended = running.wait()
+    assert "Traceback" not in ended.err, ended.err
+    one_line(ended, (0, 130))
+    assert ended.status != 130 or ended.err.splitlines()[-1].startswith("layerscope: stopped"), ended.err
+
+
+def worker_killed(bench: Bench, name: str, place: Path, rng: Random) -> None:
+    """Kill one of the processes a command started; where it starts none, nothing happens."""
+    running = bench.forks.start(*COMMANDS[name], cwd=place)
+    end = time.monotonic() + 2 * bench.seconds[name]
+    found: list[int] = []
+    while not found and time.monotonic() < end:
+        for task in Path(f"/proc/{running.pid}/task").glob("*/children"):
+            found += map(int, task.read_text().split())
+        time.sleep(0.002)
+    time.sleep(rng.random() * bench.seconds[name])
+    for pid in found[-1:]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    one_line(running.wait())
+
+
+def rank_killed(bench: Bench, name: str, place: Path, rng: Random) -> None:
+    """Of two processes that a launcher started together one is killed; the other says so."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    ranks = ({"RANK": rank, "LOCAL_RANK": rank} for rank in "01")
+    both = [bench.forks.start(*COMMANDS[name], cwd=place, env=shared | rank) for rank in ranks]
+    time.sleep(rng.random() * 4 * bench.seconds[name])
+    rng.choice(both).kill()
+    for running in both:
+        one_line(running.wait(), (0, -signal.SIGKILL))
+
+
+def file_limit(bench: Bench, name: str, place: Path, rng: Random) -> None:
+    """No file may be larger than so many bytes, as on a disk that is full; what is told has room."""
+    sizes = sorted(len(data) for data in bench.whole(name).values() if data is not None)
+    one_line(bench.forks.run(*COMMANDS[name], cwd=place, file=rng.randint(2000, max(3000, *sizes))))
+
+
+def mounted(*words: object) -> None:
+    subprocess.run(["mount", *map(str, words)], check=True, capture_output=True)
+
+
+def disk_full(bench: Bench, name: str, place: Path, rng: Random) -> None:
+    """A disk with room for a part of the files; what is there is kept when there is room again."""
+    size = sum(len(data) if data is not None else 50_000 for data in bench.whole(name).values())
+    mounted("-t", "tmpfs", "-o", f"size={4096 + int(rng.random() * size)}", "tmpfs", place / "out")
+    try:
+        ended = bench.forks.run(*COMMANDS[name], cwd=place)
+        one_line(ended)
+        kept = bench.folder / "kept"
+        shutil.copytree(place / "out", kept)
+    finally:
+        subprocess.run(["umount", place / "out"], check=True)
+    shutil.rmtree(place / "out")
+    kept.rename(place / "out")
+
+
+def read_only(bench: Bench, name: str, place: Path, rng: Random) -> None:
+    """An output folder that cannot be written, empty or with what a killed command left."""
+    if rng.random() < 0.5:
+        killed(bench, name, place, rng)
+    before = contents(place / "out")
+    mounted("--bind", place / "out", place / "out")
+    try:
+        mounted("-o", "remount,ro,bind", place / "out")
+        one_line(bench.forks.run(*COMMANDS[name], cwd=place))
+    finally:
+        subprocess.run(["umount", place / "out"], check=True)
+    assert contents(place / "out") == before
+
+
+def clock(bench: Bench, name: str, place: Path, rng: Random) -> None:
+    one_line(bench.forks.run(*COMMANDS[name], cwd=place, late=rng.choice([0.001, 1, 1000])))
+
+
+def removed(bench: Bench, name: str, place: Path, rng: Random) -> None:
+    """Someone deletes the output folder while the command writes."""
+    running = bench.forks.start(*COMMANDS[name], cwd=place)
+    moment(bench, name, place, rng)
+    shutil.rmtree(place / "out", ignore_errors=True)
+    one_line(running.wait())
+
+
+def two(bench: Bench, name: str, place: Path, rng: Random) -> None:
+    """Two processes start the same command in one folder."""
+    one = bench.forks.start(*COMMANDS[name], cwd=place)
+    time.sleep(rng.random() * rng.choice([0.02, bench.seconds[name]]))
+    other = bench.forks.start(*COMMANDS[name], cwd=place)
+    ends = one.wait(), other.wait()
+    for ended in ends:
+        one_line(ended)
+    assert 0 in [ended.status for ended in ends], "each refused for the other"
+
+
+def memory(bench: Bench, name: str, place: Path, rng: Random) -> None:
+    """Little memory: a line where Python is told of it, or the abort of a library that is not."""
+    ended = bench.forks.run(*COMMANDS[name], cwd=place, memory=int(rng.random() ** 2 * 200e6))
+    if ended.status >= 0:
+        one_line(ended)
+
+
+FAULTS: dict[Callable[..., None], int] = {
+    interrupted: 4, file_limit: 3, disk_full: 4, read_only: 3, clock: 2, removed: 4, two: 4, memory: 4,
+    worker_killed: 1, rank_killed: 2,
+}  # fmt: skip
+"""What is done to commands, and how often."""
+NEEDS = {worker_killed: "evaluate jobs", rank_killed: "profile"}
+MOUNTS = (disk_full, read_only)
+
+
+def may_mount(folder: Path) -> bool:
+    (folder / "mount").mkdir()
+    try:
+        mounted("-t", "tmpfs", "tmpfs", folder / "mount")
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    subprocess.run(["umount", folder / "mount"], check=True)
+    return True
+
+
+def disturb(bench: Bench, part: Part, faults: list[Callable[..., None]]) -> None:
+    """Disturb random commands in one way of these each, then type them again."""
+    for trial in part.trials():
+        fault = trial.random.choice(faults)
+        name = NEEDS.get(fault) or trial.random.choice([name for name in COMMANDS if name != "evaluate jobs"])
+        bench.whole(name)
+        place = bench.place()
+        with trial:
+            try:
+                fault(bench, name, place, trial.random)
+                trial.outcome = f"{fault.__name__}: {bench.end(name, place)}"
+            except AssertionError as error:
+                raise AssertionError(f"{fault.__name__} of {name}: {error}") from None
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def test_kills(bench: Bench) -> None:
+    disturb(bench, Part("kills", few=4, share=0.08), [killed])
+
+
+def test_faults(bench: Bench, tmp_path: Path) -> None:
+    faults = [fault for fault, share in FAULTS.items() for _ in range(share)]
+    if not may_mount(tmp_path):
+        faults = [fault for fault in faults if fault not in MOUNTS]
+    if not MINUTES:
+        faults = [fault for fault in faults if fault not in NEEDS]  # whose processes take seconds to start
+    disturb(bench, Part("faults", few=6, share=0.12), faults)

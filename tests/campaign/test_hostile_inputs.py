@@ -1,0 +1,171 @@
+"""Files of every kind we read, changed at random: each is read, or refused in one line and left as it was."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from changes import change
+from commands import Ended, Forks
+from trials import MINUTES, Part
+
+RUN = ("--views", "0", "--metrics", "effective_rank", "--out", "out")
+TASKS = ("classification", "clustering", "linear-probe", "knn-probe")
+
+
+def texts(name: str) -> list[str]:
+    """The commands that read texts with labels."""
+    return [
+        f"profile bert --data {name} --samples 20 {' '.join(RUN)}",
+        f"evaluate bert --task-file {{task}}:{name} --layers 1 --jobs 1 --out out",
+        f"lens gpt2 --data {name} --samples 2 --out out",
+        f"exits cls --data {name} --samples 60 --max-disagreement 0.2 --batch-size 8 --out out",
+        f"train cls --train {name} --max-steps 2 --batch-size 8 --out out",
+        f"select run --rule half-text --no-cost --data {name}",
+    ]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is changed, and the commands that read it; `kept` says that they do not write into it."""
+
+    name: str
+    commands: list[str]
+    kept: bool = True
+
+
+READ = "report {x} --out page.html|select {x} --no-cost|"
+SUBJECTS = [
+    *(Subject(f"table.{kind}", texts(f"table.{kind}")) for kind in ("csv", "csv.gz", "tsv", "jsonl", "parquet")),
+    Subject("array.json", texts("array.json")),
+    Subject(
+        "plain.txt",
+        [
+            *texts("plain.txt")[::5],
+            "lens gpt2 --data plain.txt --samples 2",
+            "profile gpt2 --data plain.txt --chunk 8 " + " ".join(RUN),
+        ],
+    ),
+    *(
+        Subject(name, [f"evaluate bert --task-file {kind}:{name} --layers 1,2 --jobs 1 --out out"])
+        for name, kind in (
+            ("sts.csv", "sts"),
+            ("retrieval.jsonl", "retrieval"),
+            ("tokens.jsonl", "token-probe"),
+        )
+    ),
+    *(
+        Subject(name, [f"profile {model} --data {name} {' '.join(RUN)}"])
+        for model, kind in (("vit", "images"), ("speech", "sounds"))
+        for name in (kind, f"{kind}.zip", f"{kind}.tar")
+    ),
+    Subject(
+        "run",
+        [
+            "report run --out page.html",
+            "select run --no-cost",
+            "compare run other --out out",
+            "compare other run --csv out.csv",
+            "evaluate run --task-file linear-probe:table.csv --jobs 1 --out out",
+            "evaluate --results scores.csv --metrics run --bootstrap 9",
+            "truncate run --layer 1 --out out",
+            "lens run --data table.csv --samples 2",
+        ],
+    ),
+    Subject("run", ["profile cls --data table.csv --out run --views 1 --view-samples 20"], kept=False),
+    Subject("scores", ["report scores --out page.html", "select scores --no-cost", "evaluate --results scores"]),
+    Subject(
+        "scores",
+        [
+            "evaluate bert --task-file linear-probe:table.csv --task-file sts:sts.csv --jobs 1 --out scores",
+        ],
+        kept=False,
+    ),
+    Subject("saved", ["report saved --out page.html", "select saved --no-cost --model a", "evaluate --results saved"]),
+    Subject("compared", ["report compared --out page.html"]),
+    Subject("early", ["report early --out page.html", "select early --no-cost", "inspect early/model"]),
+    Subject("trained", ["report trained --out page.html", "truncate trained --layer 2 --out out", "inspect trained"]),
+    Subject(
+        "trained", ["train cls --train table.csv --max-steps 6 --batch-size 8 --eval-every 3 --out trained"], False
+    ),
+    Subject(
+        "cls",
+        [
+            "inspect cls",
+            f"profile cls --data table.csv --samples 8 {' '.join(RUN)}",
+            "truncate cls --layer 2 --out out",
+            "exits cls --data table.csv --max-disagreement 0.2 --batch-size 8 --out out",
+            "train cls --train table.csv --max-steps 2 --batch-size 8 --out out",
+        ],
+    ),
+    Subject("vit", ["inspect vit", f"profile vit --data images {' '.join(RUN)}"]),
+    Subject("gpt2", ["inspect gpt2", "lens gpt2 --prompt w1 --tokens 2", "truncate gpt2 --layer 1 --out out"]),
+    Subject("scores.csv", ["evaluate --results scores.csv --bootstrap 9", "select scores.csv --no-cost --model a"]),
+    Subject(
+        "metrics.csv",
+        [
+            "evaluate --results scores.csv --metrics metrics.csv --bootstrap 9",
+            "select other --no-cost --evidence scores.csv --evidence metrics.csv",
+        ],
+    ),
+    Subject("rules.json", ["select other --no-cost --evidence rules.json"]),
+]
+
+
+def state(path: Path) -> dict[str, str]:
+    """What lies in a file or folder, by path: content, or what else it is."""
+    found = {}
+    for file in [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]:
+        if file.name in (".lock", "log.jsonl"):
+            continue
+        plain = file.is_file() and not file.is_symlink()
+        found[str(file)] = hashlib.sha256(file.read_bytes()).hexdigest() if plain else str(file.is_dir())
+    return found
+
+
+def beside(made: Path, name: str, place: Path) -> Path:
+    """Return a folder that holds a copy of one thing, and links to all others."""
+    place.mkdir()
+    for other in made.iterdir():
+        if other.name != name:
+            (place / other.name).symlink_to(other)
+    copy = shutil.copytree if (made / name).is_dir() else shutil.copyfile
+    copy(made / name, place / name)
+    return place
+
+
+def check(ended: Ended, told: str, before: dict[str, str], after: dict[str, str], kept: bool) -> str:
+    """Return how a trial came out; raises where a rule is broken."""
+    complaint = ended.complaint()
+    assert complaint is None, f"{complaint}: {told}\n{ended.err[-1500:]}"
+    if kept:
+        changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+        assert not changed, f"changed {sorted(changed)[:3]} with status {ended.status}: {told}\n{ended.err[-500:]}"
+    return "refused" if ended.status else "read"
+
+
+def test_hostile_inputs(forks: Forks, made: Path, tmp_path: Path) -> None:
+    for trial in Part("inputs", few=14, share=0.2).trials():
+        with trial:
+            rng = trial.random
+            subject = rng.choice(SUBJECTS)
+            place = beside(made, subject.name, tmp_path / "trial")
+            command = rng.choice(subject.commands).format(task=rng.choice(TASKS))
+            told = f"[{subject.name}: {change(place / subject.name, rng)}] {command}"
+            before = state(place / subject.name)
+            ended = forks.run(*command.split(), cwd=place)
+            trial.outcome = check(ended, told, before, state(place / subject.name), subject.kept)
+        shutil.rmtree(tmp_path / "trial", ignore_errors=True)
+
+
+@pytest.mark.skipif(not MINUTES, reason="a minute, in make campaign")
+def test_what_is_changed_is_good_before(forks: Forks, made: Path, tmp_path: Path) -> None:
+    for number, subject in enumerate(SUBJECTS):
+        for line, command in enumerate(subject.commands):
+            for task in TASKS if "{task}" in command else ("",):
+                place = beside(made, subject.name, tmp_path / f"{number} {line} {task}")
+                ended = forks.run(*command.format(task=task).split(), cwd=place)
+                assert ended.status == 0, f"{command} {task}: {ended.err}"

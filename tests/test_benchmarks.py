@@ -1,0 +1,57 @@
+"""Every benchmark runs, in small; those that compare two ways to the same numbers fail where these differ."""
+
+import os
+import runpy
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[1] / "benchmarks"
+LOSS = ["--exits", "2", "--tokens", "16", "--width", "8", "--classes", "50", "--repeats", "1"]
+SMALL = {
+    "aligned_loss": [*LOSS, "--way", "aligned_loss"],
+    "all_layers": ["--samples", "20", "--no-judging"],
+    "early_exit": ["--batches", "1", "--repeats", "1", "--width", "48"],
+    "memory": ["--child", "texts.csv"],
+    "one_pass": ["--samples", "12", "--repeats", "1"],
+    "page": ["--runs", "1", "--depth", "3"],
+    "profile_overhead": ["--child", "--case", "minilm", "--repeats", "1", "--texts", "8"],
+    "sentence_losses": ["--steps", "1", "--batch", "2", "--dev", "8"],
+    "shipped_rules": ["--keep", "--out", "rules.json"],
+    "similarity": ["--layers", "3", "--samples", "60", "--width", "8", "--naive", "2", "--threads", "1"],
+    "start": ["--repeats", "1"],
+    "training_step": ["--repeats", "1", "--only", "vit", "--rows", "1"],
+    "truncated": ["--case", "minilm", "--repeats", "1"],
+    "view_metrics": ["--samples", "40", "--width", "16", "--threads", "1"],
+}
+DATA = {"all_layers": "--data", "sentence_losses": "--data", "shipped_rules": "--shared"}
+NEEDS_A_MODEL = {"exit_guarantee"}
+"""Takes a classifier that was trained before; its parts are tested with the guarantee."""
+
+
+def test_none_is_left_out():
+    assert {path.stem for path in ROOT.glob("*.py")} == SMALL.keys() | NEEDS_A_MODEL
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_runs_in_small(name, request, tmp_path, monkeypatch, capsys):
+    words = list(SMALL[name])
+    if name in DATA:
+        shared = request.getfixturevalue("shared")
+        words += [DATA[name], str(shared if DATA[name] == "--shared" else shared / "data")]
+    if name == "page" and not (os.environ.get("LAYERSCOPE_CHROMIUM") or shutil.which("chromium")):
+        pytest.skip("no Chromium on the path")
+    (tmp_path / "texts.csv").write_text("text,label\n" + "".join(f"text number {i},{i % 2}\n" for i in range(20)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *words])
+    threads = torch.get_num_threads()
+    try:
+        runpy.run_path(str(ROOT / f"{name}.py"), run_name="__main__")
+    except SystemExit as ended:
+        assert ended.code in (None, 0, 1), "a bar that is missed in small says nothing, anything else does"
+    finally:
+        torch.set_num_threads(threads)
+    assert capsys.readouterr().out.strip()
