@@ -12,6 +12,7 @@ from layerscope.errors import LayerscopeError
 from layerscope.inputs import Waveform
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
 from layerscope.models.capture import evaluating
+from layerscope.models.checks import clear_inputs
 from layerscope.models.encode import modalities_of, modality_of, vocabulary
 from layerscope.models.forward import FAILURES
 from layerscope.models.probe import probe_sample
@@ -111,9 +112,9 @@ def _look(loaded: Loaded, modality: str, samples: list[Any], override: Override)
 
 
 def made_up_samples(loaded: Loaded, modality: str | None = None) -> tuple[str, list[Any]]:
-    """Return what a model reads, by default its main input, and two samples of it; without a tokenizer token ids."""
+    """Return what a model reads, by default its main input, and two samples of it: ids where no tokenizer makes any."""
     modality = modality or modality_of(loaded.module)
-    if modality == "text" and loaded.processor_for("text") is None:
+    if modality == "text" and not _makes_tokens(loaded.processor_for("text")):
         return "tensor", _made_up_ids(loaded.module)
     if modality == "tensor":
         raise LayerscopeError("a plain module is probed with data: give an array of its inputs as data=")
@@ -125,6 +126,14 @@ def made_up_samples(loaded: Loaded, modality: str | None = None) -> tuple[str, l
         return modality, [Image.effect_noise((64, 64), 50).convert("RGB"), Image.new("RGB", (64, 64), "gray")]
     noise = (torch.randn(16000, generator=torch.Generator().manual_seed(0)) * 0.1).numpy()
     return modality, [Waveform(noise, 16000), Waveform(noise[:8000], 16000)]
+
+
+def _makes_tokens(tokenizer: Any) -> bool:
+    """Return whether a tokenizer gives tokens at all: one of an empty vocabulary gives none."""
+    if tokenizer is None:
+        return False
+    with clear_inputs(tokenizer):
+        return bool(tokenizer(TEXTS[0])["input_ids"])
 
 
 def _made_up_ids(module: torch.nn.Module) -> list[Any]:

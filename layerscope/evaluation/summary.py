@@ -97,9 +97,8 @@ def _grid(about: dict[str, Any], rows: pd.DataFrame, baselines: pd.DataFrame, ne
     scores = wide(rows.assign(layer=rows["layer"].astype("int64")), ["layer"])
     enough = scores.notna().sum(axis=1) >= needed
     # a task whose only gap is at the embeddings, which may have no score, outweighs them
-    enough &= (scores.index != 0) | scores.notna().loc[:, scores[enough & (scores.index != 0)].notna().all()].all(
-        axis=1
-    )
+    blocks = scores[enough & (scores.index != 0)].dropna(axis=1)
+    enough &= (scores.index != 0) | scores[blocks.columns].notna().all(axis=1)
     complete = scores[enough].dropna(axis=1)
     own = (baselines["model"] == about["model"]) & (baselines["revision"] == about["revision"])
     baseline = baselines[own].set_index("task")["score"]

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from logging import ERROR, LogRecord
 from pathlib import Path
 from typing import Any
 
@@ -139,18 +140,19 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
 @contextmanager
 def without_bars() -> Iterator[None]:
     """Keep transformers' own progress bars and tables of weights off the screen: what matters of them is a note."""
-    from logging import ERROR
-
     from transformers.utils import logging
 
     shown, reports = logging.is_progress_bar_enabled(), logging.get_logger("transformers.modeling_utils")
     logging.disable_progress_bar()
-    level = reports.level
-    reports.setLevel(ERROR)
+
+    def errors(record: LogRecord) -> bool:
+        return record.levelno >= ERROR
+
+    reports.addFilter(errors)  # with a level of its own, loading would check plans for many devices and warn of those
     try:
         yield
     finally:
-        reports.setLevel(level)
+        reports.removeFilter(errors)
         if shown:
             logging.enable_progress_bar()
 

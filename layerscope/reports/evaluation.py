@@ -74,7 +74,7 @@ def show(
                 continue
             _print(console, f"Metrics and scores by layer · {title}", _correlations(rows), _correlation_legend(rows))
     if rules:
-        _print(console, "Rules without labels", _rules(rules, places), _rules_legend(rules))
+        _print(console, "Rules without labels", _rules(rules, places, console), _rules_legend(rules))
 
 
 def summary_json(
@@ -227,8 +227,15 @@ def _correlation_legend(rows: pd.DataFrame) -> str:
     return text
 
 
-def _rules(rules: Sequence[Rule], decimals: int) -> Table:
+def _rules(rules: Sequence[Rule], decimals: int, console: Console) -> Table:
+    """Return a row a rule; without the gain on each of more than two models where these leave no room for names."""
     models = list(dict.fromkeys(model for rule in rules for model in rule.gains))
+    table = _rules_on(models, rules, decimals)
+    wanted = console.measure(table, options=console.options.update(width=10_000)).maximum
+    return table if wanted <= console.width or len(models) <= 2 else _rules_on([], rules, decimals)
+
+
+def _rules_on(models: Sequence[str], rules: Sequence[Rule], decimals: int) -> Table:
     failed = any(rule.failures for rule in rules)
     table = _table("rule", *map(plain, models), "mean", "rival", "failed", *(["worst"] * failed), "agree")
     for rule in rules:

@@ -29,6 +29,11 @@ def test_a_folder_keeps_the_head_it_was_saved_with(tmp_path):
     assert all(torch.equal(one[key], two[key]) for key in two)
 
 
+def test_nothing_is_printed_of_weights_that_load(tmp_path, caplog):
+    load(str(saved(tmp_path, next(c for c in TEXT if c.name == "llama").make())), LoadOptions())
+    assert not caplog.records
+
+
 def test_a_head_without_weights_is_left_out(tmp_path):
     folder = saved(tmp_path / "m", build(lambda: hf.BertModel(hf.BertConfig(**COMMON))))
     config = json.loads((folder / "config.json").read_text())

@@ -64,7 +64,10 @@ FILES: dict[str, tuple[bytes | str, str]] = {
     "binary.txt": (GARBAGE, BINARY),
     "binary.parquet": (GARBAGE, "{} is no Parquet file: " + KINDS),
     "zeros.txt": (bytes(999), BINARY),
-    "array.npy": (b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'}" + b"\xf0?\0\0" * 99, BINARY),
+    "array.npy": (
+        b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'}" + b"\xf0?\0\0" * 99,
+        "{} is no whole .npy file of numbers: write it again with numpy.save",
+    ),
     "paper.pdf": (b"%PDF-1.4\n" + GARBAGE, BINARY),
     # another encoding
     "latin.csv": ("text,team\ncafé,a\n".encode("latin-1"), "{} is not UTF-8 (byte 13 is 0xe9): save it as UTF-8"),

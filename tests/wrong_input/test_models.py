@@ -282,3 +282,11 @@ def test_data_of_another_kind(refused, request, tmp_path: Path, model: str, data
 def test_a_good_folder_is_not_refused(cli, bert: Path) -> None:
     (found,) = json.loads(cli("inspect", bert, "--json").out)
     assert (found["depth"], found["notes"]) == (3, [])
+
+
+def test_a_tokenizer_that_makes_no_tokens_is_no_reason_to_refuse_a_model(cli, tmp_path: Path) -> None:
+    folder = tiny.saved(tiny.gpt2(), tmp_path / "model", special=False)
+    (folder / "tokenizer_config.json").unlink()
+    (folder / "tokenizer_config.json").symlink_to("/dev/null")
+    assert cli("inspect", folder).status == 0
+    assert cli("truncate", folder, "--layer", "1", "--out", tmp_path / "cut").status == 0

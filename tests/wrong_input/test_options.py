@@ -111,7 +111,7 @@ OPTIONS: list[tuple[str, str, str]] = [
     (
         "--blocks",
         "bert.encoder.layer.0.intermediate.dense",
-        "no stack of blocks was found under 'bert.encoder.layer.0.intermediate.dense': name the module that holds "
+        "--blocks 'bert.encoder.layer.0.intermediate.dense' names no stack of blocks: name the module that holds "
         "them with --blocks PATH, such as bert.encoder.layer",
     ),
     ("--norm", "nome", "--norm 'nome' does not exist in this model, did you mean none?"),
