@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.models.forward import Inputs, forward, hidden_of, tensors_in
+from layerscope.models.forward import FAILURES, Inputs, forward, hidden_of, tensors_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,10 @@ def is_norm(call: Call) -> bool:
         return False
     size = call.given.float().pow(2).mean(-1, keepdim=True).sqrt().clamp_min(1e-12)
     x = call.given / size.to(call.given.dtype)  # each token by its own: a massive one would hide the others under eps
-    once, twice = call.module(x), call.module(2 * x)
+    try:
+        once, twice = call.module(x), call.module(2 * x)
+    except FAILURES:  # one that reads something else besides, such as a table of positions
+        return False
     if not isinstance(once, Tensor) or once.shape != x.shape:
         return False
     fine = torch.isfinite(once) & torch.isfinite(twice)

@@ -13,6 +13,7 @@ FOUND = {
     "WhisperForCausalLM": "whisper",  # reads ids, and its type reads sounds
     "LasrEncoder": "lasr_encoder",  # counts its frames by another name
     "LongformerForSequenceClassification": "longformer",  # fills a text up to whole windows
+    "M2M100ForConditionalGeneration": "m2m_100",  # its table of positions is called with states
     "MobileViTForImageClassification": "mobilevit",  # reads an image as four rows of patches
 }
 
