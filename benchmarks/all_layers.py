@@ -51,7 +51,7 @@ def model_time(texts: list[str]) -> bool:
     from layerscope.models.pooling import pool
 
     loaded = load("minilm", LoadOptions(device="cpu"), None)
-    model = find_layers(loaded, "text", made_up_samples(loaded.module)[1], Override(), max_length=None, prompt="")
+    model = find_layers(loaded, "text", made_up_samples(loaded)[1], Override(), max_length=None, prompt="")
     module, encoder, depth = model.module, model.encoder, model.stack.depth
 
     @torch.inference_mode()

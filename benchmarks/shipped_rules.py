@@ -89,7 +89,7 @@ def _choices(name: str, kind: str, shared: Path, scores: Path) -> Iterator[tuple
     evaluation = layerscope.evaluate(given, tasks, scores / Path(name).name, samples=ROWS)
     table = evaluation.table()
     loaded = load(given, LoadOptions())
-    model = find_layers(loaded, *made_up_samples(loaded.module), Override(), max_length=None, prompt="")
+    model = find_layers(loaded, *made_up_samples(loaded), Override(), max_length=None, prompt="")
     layers = range(1, model.stack.depth + 1)
     for task in TASKS:
         place = shared / "data" / task.partition(":")[2]

@@ -61,7 +61,7 @@ CHECKSUM = "checksum"
 
 def write_json(path: Path, facts: Mapping[str, Any]) -> None:
     """Write an object with a checksum of its members, whole or not at all."""
-    text = json.dumps({**facts, CHECKSUM: _checksum(facts)}, indent=2, ensure_ascii=False)
+    text = json.dumps({**facts, CHECKSUM: _checksum(facts)}, indent=2)  # escaped: half a character can be written
     aside(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 

@@ -280,4 +280,4 @@ def test_faults(bench: Bench, tmp_path: Path) -> None:
         faults = [fault for fault in faults if fault not in MOUNTS]
     if not MINUTES:
         faults = [fault for fault in faults if fault not in NEEDS]  # whose processes take seconds to start
-    disturb(bench, Part("faults", few=6, share=0.12), faults)
+    disturb(bench, Part("faults", few=4, share=0.12), faults)

@@ -43,7 +43,7 @@ def profiled(model: str, frame, folder: Path, *, side: str = "right", number: in
 
 
 def test_relations(tmp_path: Path) -> None:
-    part, names = Part("numbers", few=3, share=0.2), models()
+    part, names = Part("numbers", few=2, share=0.2), models()
     bases: dict[tuple[str, int], layerscope.Run] = {}
     for trial in part.trials():
         with trial:

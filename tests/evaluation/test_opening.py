@@ -17,7 +17,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "empty.csv": (b"", "is empty"),
     "blank.csv": (b"\n \n", "is empty"),
     "header.csv": (HEADER.encode(), "has a header but no rows: give at least one"),
-    "no-task.csv": (b"model,revision,layer,main_score\nm,r,0,1\n", "has no column 'task': it needs model, revision"),
+    "no-task.csv": (b"model,revision,layer,main_score\nm,r,0,1\n", "has no column 'task': it needs model, layer"),
     "near.csv": (
         GOOD.replace("main_score", "mainscore").encode(),
         r"has no column 'main_score', did you mean mainscore\? it needs",

@@ -14,6 +14,7 @@ from tiny import one_thread
 from typed import cli
 
 import layerscope
+from layerscope.runs.files import read_json, write_json
 
 __all__ = ["cli", "one_thread"]
 TASKS = {
@@ -154,7 +155,7 @@ def test_what_was_reported_outlives_the_checkpoints(tmp_path: Path):
 
     train()
     assert not (out / "checkpoints").exists()
-    about.write_text(json.dumps(json.loads(about.read_text()) | {"finished": False}))
+    write_json(about, read_json(about) | {"finished": False})
     reported = out / "checkpoints" / "runs" / "host" / "events"  # where the Trainer has TensorBoard write
     reported.parent.mkdir(parents=True)
     reported.write_text("curves")

@@ -150,7 +150,7 @@ def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
         refused(there, long)
         == f"page {str(long)!r} cannot be written (File name too long): choose another file with --out"
     )
-    said = f"{named} has no column 'model': it needs model, revision, layer, task, main_score and has text"
+    said = f"{named} has no column 'model': it needs model, layer, task, main_score and has text"
     assert refused(named, tmp_path / "a.html") == said
     for neither in (blocked := tmp_path / "notes.txt", tmp_path / "nothing"):
         blocked.write_text("x")
@@ -208,4 +208,4 @@ def test_a_table_that_changed_is_read_again(labelled, tmp_path):
     rows["value"] = 0.0  # a reader's own copy
     assert run.table()["value"].any()
     run.folder.write_table("labels", run.folder.read_table("labels").iloc[:0])
-    assert len(run.table()) == len(rows) - (rows["metric"].isin(["linear_probe", "knn_probe"])).sum()
+    assert len(run.table()) == len(rows) - (rows["metric"].isin(["linear_probe", "linear_probe_c", "knn_probe"])).sum()

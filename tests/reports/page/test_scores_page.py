@@ -48,7 +48,8 @@ def both(labelled, evaluation, tmp_path_factory):
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     """Return a page of two models' scores alone: one with a gap, and of another depth."""
-    deep = scored({"plain": [0.1, 0.2, 0.3, 0.4, 0.2, 0.1], "other": [0.2, None, 0.4, 0.5, 0.6, 0.7]}, "deep")
+    plain, other = [0.1, 0.2, 0.3, 0.4, 0.2, 0.1], [0.2, None, 0.4, 0.5, 0.6, 0.7]
+    deep = scored({"plain": plain, "other": other, LONG: plain}, "deep")
     rows = pd.concat([evaluated("<img src=x onerror='window.hit=1'>").scores, Evaluation(deep).scores])
     found = Evaluation(rows, "published.csv")
     found.failed["gone"] = "data set <gone> cannot be had"
