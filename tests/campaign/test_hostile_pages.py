@@ -180,7 +180,7 @@ def check(chromium: Browser, page: Path, guarded: bool) -> None:
 
 
 def test_hostile_pages(forks: Forks, made: Path, chromium: Browser, tmp_path: Path) -> None:
-    for trial in Part("page", few=4, share=0.05).trials():
+    for trial in Part("page", few=7, share=0.05).trials():
         with trial:
             kind = PAGES[trial.seed % len(PAGES)]
             place = Place(tmp_path / "place", forks, made, trial.random)
