@@ -46,8 +46,8 @@ def seconds(call: Callable[[], Any]) -> float:
 def model_time(texts: list[str]) -> bool:
     """Measure both sides, and one run per layer beside them; return whether the bar is met."""
     from layerscope.evaluation.texts import TextStates, batches_of
-    from layerscope.inspecting import made_up_samples
     from layerscope.models import LoadOptions, Override, find_layers, load
+    from layerscope.models.inspection import made_up_samples
     from layerscope.models.pooling import pool
 
     loaded = load("minilm", LoadOptions(device="cpu"), None)

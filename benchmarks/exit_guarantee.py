@@ -34,15 +34,15 @@ def main() -> None:
     parser.add_argument("--criterion", default="confidence")
     given = parser.parse_args()
 
+    from layerscope.core.progress import Console
     from layerscope.early_exit import ExitModel
-    from layerscope.early_exit.calibrating import certify
     from layerscope.early_exit.cost_model import Simulation
     from layerscope.early_exit.exit_options import ExitOptions
     from layerscope.early_exit.recording import record
+    from layerscope.early_exit.thresholds import certify
     from layerscope.early_exit.timing import measure_times
     from layerscope.early_exit.validation import in_order, read_validation
     from layerscope.metrics import exit_speedup
-    from layerscope.progress import Console
 
     frame = pd.read_csv(given.data).drop_duplicates("text")
     if given.exclude:

@@ -23,7 +23,12 @@ import numpy as np
 import pandas as pd
 
 import layerscope
-from layerscope.evaluation import (
+from layerscope.evaluation.half_text import clear_maximum, half_text_ranks, halves_of
+from layerscope.evaluation.texts import TextStates
+from layerscope.inputs import Corpus
+from layerscope.models import LoadOptions, Override, find_layers, load
+from layerscope.models.inspection import made_up_samples
+from layerscope.scores import (
     Choice,
     Evaluation,
     Rule,
@@ -34,12 +39,7 @@ from layerscope.evaluation import (
     save_rules,
     shipped_rules,
 )
-from layerscope.evaluation.fitting import fixed_layers
-from layerscope.evaluation.half_text import clear_maximum, half_text_ranks, halves_of
-from layerscope.evaluation.texts import TextStates
-from layerscope.inputs import Corpus
-from layerscope.inspecting import made_up_samples
-from layerscope.models import LoadOptions, Override, find_layers, load
+from layerscope.scores.fitting import fixed_layers
 
 AUTHORS = (
     "scores and metric values published with Layer by Layer (Skean et al. 2025) for Pythia-14M, -70M, -160M and -410M, "

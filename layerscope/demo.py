@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from layerscope.errors import LayerscopeError
-from layerscope.evaluation.enough import LEAST
+from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import draw, open_corpus
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.models.hub import EMBEDDED
+from layerscope.probes.enough import LEAST
+from layerscope.profiling.profiler import profile
 from layerscope.profiling.speed import milliseconds_to_layers
-from layerscope.profiling.verb import profile
 from layerscope.runs import Run
-from layerscope.selecting import Selection, select
+from layerscope.selection import Selection, select
 
 DATA = "stdlib-docs"
 TIMED_TEXTS = 32

@@ -9,7 +9,6 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from layerscope import parallel
 from layerscope.cli import (  # noqa: F401  each adds its command to the app
     compare,
     demo,
@@ -25,6 +24,7 @@ from layerscope.cli import (  # noqa: F401  each adds its command to the app
     usage,
 )
 from layerscope.cli.options import app
+from layerscope.core import processes as parallel
 
 INTERRUPTED = 130
 GO_ON = ("demo", "evaluate", "profile", "train")
@@ -51,7 +51,7 @@ def version(
 def _refuse_many(command: str | None) -> None:
     """Refuse a command that several processes would each do on their own."""
     if command not in (None, *SHARED) and parallel.launched() > 1:
-        from layerscope.errors import LayerscopeError
+        from layerscope.core.errors import LayerscopeError
 
         raise LayerscopeError(
             f"{parallel.launched()} processes were started, and layerscope {command} works in one: start it without "
@@ -85,7 +85,7 @@ def main() -> NoReturn:
     except Exception as error:
         if debug:
             raise
-        from layerscope.errors import LayerscopeError
+        from layerscope.core.errors import LayerscopeError
 
         if isinstance(error, LayerscopeError):
             _fail(str(error), 2)

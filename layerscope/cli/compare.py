@@ -9,7 +9,7 @@ from layerscope.cli import output, usage
 from layerscope.cli.options import AsJson, Figures, app
 
 if TYPE_CHECKING:
-    from layerscope.comparing import Comparison
+    from layerscope.comparison import Comparison
 
 
 @app.command(
@@ -54,8 +54,8 @@ def compare(
 ) -> None:  # fmt: skip
     """Compare runs: [bold]which layers are alike[/bold], where metrics differ, what training changes."""
     out, figures = usage.place("--out", out), usage.place("--figures", figures)
-    from layerscope.comparing import compare as verb
-    from layerscope.comparing.comparison import COLUMNS
+    from layerscope.comparison import compare as verb
+    from layerscope.comparison.comparison import COLUMNS
     from layerscope.reports.written import ending, write
 
     file = None if csv is None else ending(csv, "table", "--csv", (".csv",), ",".join(COLUMNS))
@@ -68,7 +68,7 @@ def compare(
 def _finish(found: Comparison, out: Path | None, figures: Path | None, json_wanted: bool) -> None:
     """Print a comparison, and write its page and figures where folders are named."""
     if not json_wanted:
-        from layerscope.progress import paper
+        from layerscope.core.progress import paper
         from layerscope.reports.comparison import show
 
         with output.whoever_reads():

@@ -26,7 +26,7 @@ from layerscope.cli.options import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from layerscope.evaluation import Evaluation, Rule
+    from layerscope.scores import Evaluation, Rule
 
 SCORES = "Published scores"
 TASKS = "Tasks"
@@ -177,11 +177,11 @@ def evaluate(  # noqa: D417
     as_json: AsJson = False,
 ) -> None:
     """Score [bold]every layer[/bold] of a model on tasks, or show published scores, and which metrics tell them."""
-    from layerscope.evaluation import open_evaluation
-    from layerscope.progress import paper
+    from layerscope.core.progress import paper
     from layerscope.reports import evaluation as report
     from layerscope.reports.scores import HEADER, wide_csv
     from layerscope.reports.written import ending, write
+    from layerscope.scores import open_evaluation
 
     _one_source(model, results, [*(usage.names(tasks, "--tasks") or []), *(task_file or [])])
     _of_models(model, {
@@ -223,7 +223,7 @@ def evaluate(  # noqa: D417
 
 def _one_source(model: str | None, results: str | None, tasks: list[str]) -> None:
     """Refuse a command that names neither a model nor results, or both."""
-    from layerscope.errors import LayerscopeError
+    from layerscope.core.errors import LayerscopeError
 
     if model is None and results is None:
         raise LayerscopeError(
@@ -240,7 +240,7 @@ def _one_source(model: str | None, results: str | None, tasks: list[str]) -> Non
 
 def _of_models(model: str | None, given: dict[str, bool]) -> None:
     """Refuse options that say how a model is evaluated where scores are shown."""
-    from layerscope.errors import LayerscopeError
+    from layerscope.core.errors import LayerscopeError
 
     wrong = next((name for name, there in given.items() if there), None)
     if model is None and wrong is not None:
@@ -261,7 +261,7 @@ def _judged(model: str, tasks: str | None, files: list[str], out: Path | None, *
 
 def _own(text: str) -> str:
     """Return KIND:PATH, which a text without a colon is not."""
-    from layerscope.errors import LayerscopeError
+    from layerscope.core.errors import LayerscopeError
 
     kind, colon, path = text.partition(":")
     if not (kind and colon and path):
@@ -273,8 +273,8 @@ def _against(
     evaluation: Evaluation, metrics: str, variant: str | None, shared: dict[str, Any], resampled: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the correlations of metrics with scores, and the rules where there are models enough to test them."""
-    from layerscope.errors import LayerscopeError
-    from layerscope.evaluation import corpus_averages, fit_rules, one_variant, open_metrics
+    from layerscope.core.errors import LayerscopeError
+    from layerscope.scores import corpus_averages, fit_rules, one_variant, open_metrics
 
     values = one_variant(corpus_averages(open_metrics(metrics)), variant)
     correlations: pd.DataFrame = evaluation.correlate(values, **shared, **resampled)
@@ -291,8 +291,8 @@ def _save_rules(rules: list[Rule], path: Path, kind: str | None, scores: str) ->
     import shlex
     from dataclasses import replace
 
-    from layerscope.errors import LayerscopeError
-    from layerscope.evaluation import save_rules
+    from layerscope.core.errors import LayerscopeError
+    from layerscope.scores import save_rules
 
     if not rules:
         raise LayerscopeError("--save-rules has no rule to write: give --metrics, and scores of two models or more")

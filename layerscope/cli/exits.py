@@ -22,7 +22,7 @@ from layerscope.cli.options import (
     Revision,
     app,
 )
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 
 if TYPE_CHECKING:
     from layerscope.early_exit.exit_report import ExitReport
@@ -116,7 +116,7 @@ def exits(  # noqa: D417
     disagreement, accuracy = (
         None if text is None else usage.fraction(text) for text in (max_disagreement, min_accuracy)
     )
-    from layerscope.early_exit.verb import exits as verb
+    from layerscope.early_exit.study import exits as verb
 
     found = verb(
         model, data, max_disagreement=disagreement, min_accuracy=accuracy, confidence=usage.fraction(confidence),
@@ -132,7 +132,7 @@ def exits(  # noqa: D417
 def _finish(found: ExitReport, out: Path | None, figures: Path | None, json_wanted: bool) -> None:
     """Print a report, and write its page and figures where folders are named."""
     if not json_wanted:
-        from layerscope.progress import paper
+        from layerscope.core.progress import paper
         from layerscope.reports.exits import show
 
         with output.whoever_reads():

@@ -32,7 +32,7 @@ def inspect(
     """Show what is found in a model: blocks, final norm, head, and what a run would take."""
     from dataclasses import asdict
 
-    from layerscope.inspecting import inspect as verb
+    from layerscope.models.inspection import inspect as verb
 
     found = verb(
         model, revision=revision, part=part, blocks=blocks, norm=norm, dtype=dtype, device=device,

@@ -25,7 +25,7 @@ from layerscope.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from layerscope.lensing import Reading
+    from layerscope.logit_lens import Reading
 
 PAGES = (".html", ".htm")
 PAGE = "lens.html"
@@ -88,7 +88,7 @@ def lens(  # noqa: D417
 
     out, figures = usage.place("--out", out), usage.place("--figures", figures)
     page = None if page is None else ending(page, "page", "--page", PAGES, PAGE_MARK)
-    from layerscope.lensing import lens as verb
+    from layerscope.logit_lens import lens as verb
 
     reading = verb(
         model, prompt, data, tokens=usage.whole(tokens), top=usage.whole(top), samples=usage.whole(samples),
@@ -103,7 +103,7 @@ def lens(  # noqa: D417
 def _finish(reading: Reading, out: Path | None, pages: list[Path], figures: Path | None, json_wanted: bool) -> None:
     """Print a reading, and write its pages and figures where they are asked for."""
     if not json_wanted:
-        from layerscope.progress import paper
+        from layerscope.core.progress import paper
         from layerscope.reports.lens import show
 
         with output.whoever_reads():

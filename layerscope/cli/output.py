@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from layerscope.cli import usage
 
 if TYPE_CHECKING:
-    from layerscope.comparing import Comparison
+    from layerscope.comparison import Comparison
     from layerscope.early_exit.exit_report import ExitReport
-    from layerscope.evaluation import Evaluation
     from layerscope.runs import Run
+    from layerscope.scores import Evaluation
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def whoever_reads() -> Iterator[None]:
 
 def finish(run: Run, figures: Path | None, json_wanted: bool, page: Path | None = None) -> None:
     """Print a run, and draw its figures where a folder is named; an output that breaks loses nothing of the run."""
-    from layerscope.errors import LayerscopeError
+    from layerscope.core.errors import LayerscopeError
 
     draw([run], figures)
     try:
@@ -48,7 +48,7 @@ def finish(run: Run, figures: Path | None, json_wanted: bool, page: Path | None 
 
 
 def _print(run: Run, json_wanted: bool, page: Path | None) -> None:
-    from layerscope.progress import paper
+    from layerscope.core.progress import paper
     from layerscope.reports import terminal
 
     if json_wanted:

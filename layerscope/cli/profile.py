@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from layerscope import parallel
 from layerscope.cli import output, usage
 from layerscope.cli.options import (
     DATA,
@@ -27,6 +26,7 @@ from layerscope.cli.options import (
     Trust,
     app,
 )  # fmt: skip
+from layerscope.core import processes as parallel
 
 
 @app.command(

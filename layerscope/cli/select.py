@@ -103,9 +103,9 @@ def select(
     as_json: AsJson = False,
 ) -> None:
     """Choose a layer: [bold]what it scores, wins and costs[/bold], by which rule, and how far that can be trusted."""
-    from layerscope.progress import paper
+    from layerscope.core.progress import paper
     from layerscope.reports.selection import show
-    from layerscope.selecting import select as verb
+    from layerscope.selection import select as verb
 
     loss, ms, mb = (None if text is None else usage.fraction(text) for text in (max_loss, max_ms, max_mb))
     found = verb(
@@ -122,7 +122,7 @@ def select(
 
 def _weighted(text: str) -> tuple[str, float]:
     """Return a task's name and weight: 1 where none is given."""
-    from layerscope.errors import LayerscopeError
+    from layerscope.core.errors import LayerscopeError
 
     name, sign, weight = text.rpartition("=")
     if not sign:

@@ -7,7 +7,7 @@ import typer
 
 from layerscope.cli import output, usage
 from layerscope.cli.options import DATA, MODEL, WHOLE, AsJson, Part, app
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 
 OBJECTIVE = "Objective"
 STEPS = "Steps"
@@ -191,7 +191,7 @@ def train(
         raise LayerscopeError("train needs --train FILE: what the model is to learn")
     if folder is None:
         raise LayerscopeError("train needs --out DIR: a folder for the model")
-    from layerscope.training.verb import train_all
+    from layerscope.training.training import train_all
 
     wholes = {
         "max_steps": max_steps, "batch_size": batch_size, "gradient_accumulation": gradient_accumulation,
@@ -216,7 +216,7 @@ def train(
     if as_json:
         output.as_json(done.as_json())
         return
-    from layerscope.progress import paper
+    from layerscope.core.progress import paper
     from layerscope.reports.training_depths import show
 
     show(done, paper())

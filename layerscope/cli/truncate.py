@@ -66,7 +66,7 @@ def truncate(
     as_json: AsJson = False,
 ) -> None:
     """Write a model that [bold]ends at one layer[/bold]: a standard checkpoint, checked against the full model."""
-    from layerscope.errors import LayerscopeError
+    from layerscope.core.errors import LayerscopeError
 
     kept = _kept(layer, layers)
     out = usage.place("--out", out)
@@ -74,8 +74,8 @@ def truncate(
         raise LayerscopeError("truncate needs --out DIR: a new folder for the model")
     from dataclasses import asdict
 
-    from layerscope.early_exit import truncate_layers
     from layerscope.models import LoadOptions, Override
+    from layerscope.truncation import truncate_layers
 
     made = truncate_layers(
         given, kept, out, format, pooling=pooling, override=Override(part, blocks, norm), site=site,
@@ -84,7 +84,7 @@ def truncate(
     if as_json:
         output.as_json([asdict(entry) for entry in made])
         return
-    from layerscope.progress import paper
+    from layerscope.core.progress import paper
     from layerscope.reports.truncation import show
 
     show(made, paper())
@@ -92,7 +92,7 @@ def truncate(
 
 
 def _kept(layer: str | None, layers: str | None) -> list[Any]:
-    from layerscope.errors import LayerscopeError
+    from layerscope.core.errors import LayerscopeError
 
     if (layer is None) == (layers is None):
         raise LayerscopeError("truncate needs either --layer K or --layers, such as --layers 3,6,9")

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from layerscope.errors import LayerscopeError, near
+from layerscope.core.errors import LayerscopeError, near
 
 RANGE = re.compile(r"(\d{1,4}) *(?:-|\.\.) *(\d{1,4})")
 

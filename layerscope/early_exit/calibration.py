@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.criteria import NEVER, check_criterion
 from layerscope.early_exit.guarantee import Goal, check_enough, p_value, percent, upper_bound
 from layerscope.early_exit.recorded import Recorded
-from layerscope.errors import LayerscopeError
 
 HIGHEST, LOWEST, STEP = 32.0, -7.0, 0.05
 """The log-odds of the thresholds: a float64 score tells steps apart up to 1 − 1e-14, and 0.001 is next to nothing."""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.criteria import NEVER
 from layerscope.early_exit.recorded import Recorded
-from layerscope.errors import LayerscopeError
 
 STAGES = ("front", "block", "check", "leave", "head", "end")
 """What a run spends its time on: all before the first block, one block, one exit's look at the rows, taking the rows

@@ -13,17 +13,17 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
+from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.calibration import Calibration, check_exits
 from layerscope.early_exit.criteria import NEVER, Rule, check_criterion, check_threshold, sureness
 from layerscope.early_exit.leaving import Decide, Outcome, Watch, run
 from layerscope.early_exit.likeness import class_like, empty_like, lock_of, told_as
 from layerscope.early_exit.reading import find_tail
 from layerscope.early_exit.saving import check_made_for, fingerprint, load_exits, precision, save
-from layerscope.errors import LayerscopeError
-from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, accepts, fitted
+from layerscope.models.inspection import made_up_samples
 from layerscope.models.lens import logits_of
 from layerscope.models.weights import input_device
 

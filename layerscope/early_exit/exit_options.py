@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.criteria import check_criterion
 from layerscope.early_exit.guarantee import Goal
-from layerscope.errors import LayerscopeError
 
 SEEDS = 2**32  # what scikit-learn takes
 MAX_DISAGREEMENT = 0.01

@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from layerscope.errors import LayerscopeError
-from layerscope.runs.files import aside, digest
-from layerscope.runs.folders import own_folder, writing
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.files import aside, digest
+from layerscope.core.folders import own_folder, writing
 
 MANIFEST = "exits.json"
 FORMAT = 2

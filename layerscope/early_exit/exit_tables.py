@@ -13,8 +13,8 @@ from layerscope.early_exit.cost_model import Simulation
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.racing import Raced
 from layerscope.early_exit.recorded import Layers, Recorded
-from layerscope.early_exit.truncation.speed import parameters
 from layerscope.metrics import exit_speedup
+from layerscope.truncation.speed import parameters
 
 SHOWN = 9
 """Thresholds of the curve beside the one that was chosen."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, binom
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 
 FINEST = 1e-9
 """A goal's distance from 0 and 1 at least; no data set is large enough for less."""

@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.progress import Teller
 from layerscope.early_exit.exit_model import ExitModel
-from layerscope.early_exit.truncation.agreement import expected_at
-from layerscope.early_exit.truncation.depth import find_depth
 from layerscope.early_exit.validation import Rows, Validation, in_order
-from layerscope.errors import LayerscopeError
-from layerscope.inspecting import made_up_samples
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, forward
-from layerscope.progress import Teller
+from layerscope.models.inspection import made_up_samples
+from layerscope.truncation.agreement import expected_at
+from layerscope.truncation.depth import find_depth
 
 SECONDS, ALONE = 60.0, 10.0
 """About how long a race takes, of batches and of single samples; fewer are run where all would take longer."""

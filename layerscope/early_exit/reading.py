@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.layout import Layout, find_layout
 from layerscope.early_exit.leaving import run
 from layerscope.early_exit.tail import Step, Tail, find_steps
-from layerscope.errors import LayerscopeError
-from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import FAILURES, Inputs, accepts, forward
+from layerscope.models.inspection import made_up_samples
 from layerscope.models.lens import Lens
 from layerscope.models.probe import beginning, probe_sample
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.files import aside
 from layerscope.early_exit.calibration import Calibration
 from layerscope.early_exit.criteria import NEVER
-from layerscope.errors import LayerscopeError
 from layerscope.models import Override
 from layerscope.models.load import without_bars
 from layerscope.models.weights import numbers_of
-from layerscope.runs.files import aside
 
 if TYPE_CHECKING:
     from layerscope.early_exit.exit_model import ExitModel

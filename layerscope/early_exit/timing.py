@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from layerscope.core.progress import Silent, Teller
 from layerscope.early_exit.cost_model import STAGES, Plan, Times
 from layerscope.early_exit.criteria import sureness
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.models.forward import Inputs
-from layerscope.progress import Silent, Teller
 
 SECONDS = 20.0
 BARE = "bare"

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from layerscope.core.errors import LayerscopeError, choices
 from layerscope.early_exit.exit_model import ExitModel
-from layerscope.errors import LayerscopeError, choices
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.corpus import count
 from layerscope.inputs.pairs import encoded, paired

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from layerscope.errors import LayerscopeError
-from layerscope.evaluation.mteb_results import LOCAL
+from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.stored_texts import Floats, Place, StoredTexts
 from layerscope.models import Loaded
+from layerscope.scores.mteb_results import LOCAL
 
 ROWS_AT_ONCE = 4096
 AGREES = 1e-3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from layerscope.errors import LayerscopeError, near
+from layerscope.core.errors import LayerscopeError, near
 from layerscope.evaluation.own_tasks import COLUMNS, is_task_file, task_from_file
 
 LAYER_BY_LAYER = "layer-by-layer"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layerscope.errors import LayerscopeError, choices, near
+from layerscope.core.errors import LayerscopeError, choices, near
 from layerscope.evaluation.own_retrieval import check_documents, relevances, retrieval_data
 
 if TYPE_CHECKING:

@@ -15,16 +15,16 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.files import aside
+from layerscope.core.progress import Silent, Teller
 from layerscope.evaluation.stored_texts import KEY_BYTES, Place, StoredTexts, key_of
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.pooling import pool
 from layerscope.profiling.identity import weights_fingerprint
 from layerscope.profiling.plan import RAGGED, ROWS_PER_BATCH, TOKENS_PER_BATCH, TOKENS_WORTH_A_BATCH
-from layerscope.progress import Silent, Teller
-from layerscope.runs.files import aside
-from layerscope.runs.place import need_room
+from layerscope.runs.lock import need_room
 
 BATCHES_PER_PART = 4
 FORMAT = 2

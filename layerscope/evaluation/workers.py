@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.layer_encoder import LayerEncoder
 from layerscope.evaluation.one_layer import Undefined, judge, quiet
 from layerscope.evaluation.stored_texts import MissingTexts

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.corpus import Corpus, listed
 from layerscope.inputs.media import SUFFIXES, choose_kind, is_hidden, media_corpus, media_kind
 from layerscope.inputs.samples import Modality

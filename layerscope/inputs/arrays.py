@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.audio import mono
 from layerscope.inputs.columns import Columns, class_labels, frame_corpus, text_corpus
 from layerscope.inputs.corpus import Corpus, Labels

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.corpus import Corpus
 
 BUILT_IN = ("stdlib-docs", "digits")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from layerscope.errors import LayerscopeError, near
+from layerscope.core.errors import LayerscopeError, near
 from layerscope.inputs.corpus import Corpus, Labels, count, folder_name, listed
 from layerscope.inputs.tables import without_surrogates
 

@@ -1,7 +1,7 @@
 from collections import Counter
 from pathlib import Path
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.archives import LOOKED_FOR, archive_corpus, is_archive
 from layerscope.inputs.columns import Columns
 from layerscope.inputs.corpus import Corpus, listed

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from layerscope.errors import LayerscopeError, near
+from layerscope.core.errors import LayerscopeError, near
 from layerscope.inputs.columns import Columns, choose_columns, choose_label, class_labels, text_corpus
 from layerscope.inputs.corpus import Corpus, Labels, folder_name
 from layerscope.inputs.media import Files

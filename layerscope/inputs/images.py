@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 
 
 def to_rgb(image: Any) -> Any:

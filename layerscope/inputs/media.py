@@ -5,7 +5,7 @@ from os.path import splitext
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.audio import read_waveform, sound_fault
 from layerscope.inputs.columns import class_labels
 from layerscope.inputs.corpus import Corpus, Labels, count, folder_name, listed

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from layerscope.errors import LayerscopeError, near, refuse_dangling
+from layerscope.core.errors import LayerscopeError, near, refuse_dangling
 from layerscope.inputs.archives import archive_corpus, is_archive
 from layerscope.inputs.arrays import memory_corpus
 from layerscope.inputs.builtin import BUILT_IN, digits, stdlib_docs

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.corpus import count, listed
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}

@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError, choices
 from layerscope.inputs.samples import Modality, Waveform, Window
 from layerscope.inputs.text_views import TEXT_CHANGES, change_words
 

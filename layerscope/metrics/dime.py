@@ -3,7 +3,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64, as_result, unit_rows
 from layerscope.metrics.spectrum import check_alpha, collision_entropy, eigenvalues, entropy_of_spectrum
 

@@ -3,7 +3,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, check_choice
 
 _LAST_BITS = 1e-7  # 0.9 in float32 is less than 1 - 0.1

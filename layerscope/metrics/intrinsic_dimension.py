@@ -5,7 +5,7 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, as_result
 
 TILE = 2048

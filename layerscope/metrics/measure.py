@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64, centred
 
 Prepared: TypeAlias = tuple[Tensor, ...]

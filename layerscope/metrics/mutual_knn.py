@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_result, check_choice, typical_norm, unit_rows
 from layerscope.metrics.measure import Measure, Prepared, of_pair
 

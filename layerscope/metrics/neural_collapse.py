@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, check_choice
 
 _CUT = 1e-10

@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64
 
 

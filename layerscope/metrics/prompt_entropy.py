@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_result, as_tensor, check_choice, real_first
 from layerscope.metrics.matrix_entropy import ROWS, entropy_of_rows, scaled_rows
 from layerscope.metrics.spectrum import (

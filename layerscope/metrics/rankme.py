@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, as_result
 from layerscope.metrics.spectrum import singular_values
 

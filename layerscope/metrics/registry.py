@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from layerscope.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError, choices
 from layerscope.metrics.catalogue.labels import BESIDE, LABELS
 from layerscope.metrics.catalogue.lens import LENS
 from layerscope.metrics.catalogue.lens import TRAINED as OF_A_TRAINING

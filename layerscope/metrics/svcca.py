@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, as_result
 from layerscope.metrics.cca import mean_correlation
 from layerscope.metrics.measure import Measure, Prepared, Principal, check_count, of_pair, principal

@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from layerscope.models.forward import Inputs, forward, hidden_of
 from layerscope.models.stack import Stack, tokens_read
-from layerscope.models.sublayers.place import Place, Tap, as_state
+from layerscope.models.sublayers.taps import Place, Tap, as_state
 
 Visit = Callable[[int, str, Tensor], None]
 """Called as visit(layer, site, tokens[B, T, D]), layers 0..L in order, site "raw" then, with a norm, "normed".

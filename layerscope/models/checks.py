@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from layerscope.errors import LayerscopeError, near, refuse_dangling
+from layerscope.core.errors import LayerscopeError, near, refuse_dangling
 from layerscope.models.hub import EMBEDDED
 
 CONFIGS = ("config.json", "adapter_config.json", "modules.json")

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.models.checks import clear_inputs
 from layerscope.models.forward import Inputs, accepts
 from layerscope.models.image_encoder import ImageEncoder

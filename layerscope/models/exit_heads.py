@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 
 FILE = "exit_heads.safetensors"
 

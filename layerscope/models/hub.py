@@ -7,7 +7,7 @@ import socket
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 
 EMBEDDED = "minilm"
 """The name of the model that comes as a Python package: all-MiniLM-L6-v2."""

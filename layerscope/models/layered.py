@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.models.batching import states_of, tested_in_batches, visited_states
 from layerscope.models.capture import Visit, capture, evaluating
 from layerscope.models.encode import Encoder, TextEncoder, encoder_for, read_as
@@ -22,7 +22,7 @@ from layerscope.models.probe import beginning, beginnings, probe_sample
 from layerscope.models.projection import Projection, find_projection
 from layerscope.models.stack import Stack, check_norm, choose, find_stacks, is_decoder, module_at, tokens_read
 from layerscope.models.sublayers.find import find_sublayers
-from layerscope.models.sublayers.place import Sublayers
+from layerscope.models.sublayers.taps import Sublayers
 from layerscope.models.weights import input_device, is_quantised
 
 ROUNDING = {2: 4e-3, 4: 1e-5, 8: 1e-5}

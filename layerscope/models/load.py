@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from layerscope.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError, choices
 from layerscope.models.checks import check_folder, check_name, clear_errors
 from layerscope.models.encode import modality_of
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layerscope.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError, choices
 
 POOLINGS = ("mean", "cls", "last", "first")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.pairs import Ids
 from layerscope.models.encode import Encoder, TextEncoder
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.models.encode import modalities_of
 
 

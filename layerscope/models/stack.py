@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from layerscope.errors import LayerscopeError, choices, near
+from layerscope.core.errors import LayerscopeError, choices, near
 from layerscope.inputs.corpus import count
 from layerscope.models.chains import candidates, has_every_token, is_turned
 from layerscope.models.forward import Inputs, forward, is_out_of_memory

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 
 
 def input_device(module: nn.Module) -> torch.device:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import Corpus
 from layerscope.metrics.alpha_req import FIT
 from layerscope.metrics.pairs.asked import ASKED

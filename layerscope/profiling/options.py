@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from layerscope.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError, choices
 from layerscope.inputs.views import DEFAULT_SHARE
 from layerscope.metrics.registry import METRICS, choose_metrics
 from layerscope.models.pooling import parse as parse_pooling

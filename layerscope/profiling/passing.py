@@ -10,15 +10,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.processes import Team, alone
+from layerscope.core.progress import Teller
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, is_out_of_memory
-from layerscope.parallel import Team, alone
 from layerscope.profiling.job import Job
 from layerscope.profiling.measure import BatchMeasure
 from layerscope.profiling.plan import view_of
-from layerscope.progress import Teller
 from layerscope.runs.folder import RunFolder
 
 Tensors = dict[str, Tensor]

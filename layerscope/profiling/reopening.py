@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel, LoadOptions, Override
 from layerscope.models.hub import EMBEDDED
 from layerscope.profiling.identity import weights_fingerprint

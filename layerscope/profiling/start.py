@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from layerscope.core.progress import Teller
 from layerscope.inputs.corpus import count, listed
 from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.job import Job
 from layerscope.profiling.plan import make_plan
-from layerscope.progress import Teller
 from layerscope.runs import Run, RunFolder
-from layerscope.runs.place import need_room
+from layerscope.runs.lock import need_room
 
 Size = Callable[[pd.DataFrame, Job], int]
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from layerscope.comparing.comparison import Comparison, place
+from layerscope.comparison.comparison import Comparison, place
 from layerscope.metrics.registry import about
 from layerscope.reports.comparison_findings import (
     SURE,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.comparing.comparison import Comparison, Member, place
+from layerscope.comparison.comparison import Comparison, Member, place
 from layerscope.metrics.registry import about, rank
 from layerscope.reports.curves import LOWEST, NIL, UNITS, Values, error, number
 from layerscope.reports.names import capital, titled, unit_apart

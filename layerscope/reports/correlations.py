@@ -9,16 +9,16 @@ from typing import Any
 
 import pandas as pd
 
-from layerscope.errors import LayerscopeError
-from layerscope.evaluation.correlation import MEAN_OF_TASKS, MEAN_SCORE, pairs
-from layerscope.evaluation.evaluation import Evaluation
-from layerscope.evaluation.metric_values import curves
-from layerscope.evaluation.statistics import FEWEST
-from layerscope.evaluation.summary import VARIANT
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.registry import about, rank
 from layerscope.reports.plain import plain, pooling_name
 from layerscope.reports.scores import Scored
 from layerscope.runs.run import Run
+from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE, pairs
+from layerscope.scores.evaluation import Evaluation
+from layerscope.scores.metric_values import curves
+from layerscope.scores.statistics import FEWEST
+from layerscope.scores.summary import VARIANT
 
 FIRST = 1
 """Layer 0, the embedding output, is no part of a correlation."""

@@ -14,10 +14,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from layerscope.evaluation.correlation import MEAN_OF_TASKS, MEAN_SCORE
-from layerscope.evaluation.evaluation import Evaluation
-from layerscope.evaluation.rules import Rule, rules_table
-from layerscope.evaluation.summary import MIN_SHARE
 from layerscope.reports.plain import plain
 from layerscope.reports.score_tables import show_tasks
 from layerscope.reports.scores import (
@@ -33,6 +29,10 @@ from layerscope.reports.scores import (
     told,
 )
 from layerscope.reports.terminal import spark
+from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE
+from layerscope.scores.evaluation import Evaluation
+from layerscope.scores.rules import Rule, rules_table
+from layerscope.scores.summary import MIN_SHARE
 
 LETTERS = {"spearman": "ρ", "kendall": "τ", "pearson": "r", "dcor": "dCor"}
 FEWEST_LAYERS = 4

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layerscope.evaluation.enough import Judged
+from layerscope.probes.enough import Judged
 from layerscope.reports.curves import SIMILAR, Curve, apart, curves, error, number, told
 from layerscope.reports.names import capital
 from layerscope.reports.plain import pooling_name

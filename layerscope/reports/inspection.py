@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from layerscope.inspecting import Inspection
+from layerscope.models.inspection import Inspection
 
 
 def show(found: Inspection, console: Console | None = None) -> None:

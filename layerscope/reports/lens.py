@@ -8,7 +8,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from layerscope.lensing.reading import Reading
+from layerscope.logit_lens.reading import Reading
 from layerscope.reports.exits import bar
 from layerscope.reports.plain import plain
 from layerscope.reports.sheets import SHOWN, TOLD, Cell, Head, Sheet, sheets

@@ -12,11 +12,11 @@ from typing import Any
 
 import pandas as pd
 
-from layerscope.errors import LayerscopeError
-from layerscope.evaluation.evaluation import Evaluation
-from layerscope.evaluation.summary import MIN_SHARE, VARIANT, Grid
+from layerscope.core.errors import LayerscopeError
 from layerscope.reports.findings import INTERVAL
 from layerscope.reports.plain import plain, pooling_name
+from layerscope.scores.evaluation import Evaluation
+from layerscope.scores.summary import MIN_SHARE, VARIANT, Grid
 
 PLACE = ("site", "pooling")
 SHIPPED = "as shipped"

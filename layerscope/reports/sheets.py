@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from layerscope.lensing.reading import Kind, Reading
+from layerscope.logit_lens.reading import Kind, Reading
 from layerscope.reports.plain import plain
 
 SHOWN = 8

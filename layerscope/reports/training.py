@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.registry import about
 from layerscope.reports.curves import Curve, curves, number, told
 from layerscope.reports.plain import plain

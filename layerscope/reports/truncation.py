@@ -13,7 +13,7 @@ from rich.text import Text
 from layerscope.reports.plain import plain
 
 if TYPE_CHECKING:
-    from layerscope.early_exit import Truncated
+    from layerscope.truncation import Truncated
 
 
 def show(made: Sequence[Truncated], console: Console | None = None) -> None:

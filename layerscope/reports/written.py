@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 
 PAGE_MARK = '<meta name="generator" content="layerscope'
 """What a page of ours says of itself."""

@@ -22,8 +22,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from layerscope.errors import LayerscopeError
-from layerscope.runs.files import aside, digest, foreign, read_json, read_parquet, unwritable, write_json, write_parquet
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.files import aside, digest, foreign, read_json, read_parquet, unwritable, write_json, write_parquet
 
 FORMAT = 1
 PLANNED = {"sample", "name", "view", "length", "batch", "shard", "offset"}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from layerscope.early_exit.truncation.card import MEAN, READERS, escape
-from layerscope.early_exit.truncation.checkpoint import auto_class
 from layerscope.models.mean_head import is_mean_head
 from layerscope.training.data import READS
 from layerscope.training.depths import Line, Trained
-from layerscope.training.place import Place
+from layerscope.training.folder import Place
+from layerscope.truncation.card import MEAN, READERS, escape
+from layerscope.truncation.checkpoint import auto_class
 
 IMAGE_PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 TOLD = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.corpus import count
 from layerscope.inputs.pairs import encoded, paired

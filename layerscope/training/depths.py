@@ -12,18 +12,18 @@ from typing import Any
 
 import torch
 
-from layerscope.early_exit.truncation.agreement import expected_at
-from layerscope.early_exit.truncation.costs import Costs, costs_by_depth
-from layerscope.early_exit.truncation.depth import find_depth
-from layerscope.early_exit.truncation.source import open_source
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.files import aside
+from layerscope.core.progress import Teller
 from layerscope.inputs.corpus import count
-from layerscope.inspecting import made_up_samples
 from layerscope.models import LayeredModel, LoadOptions, Override
-from layerscope.progress import Teller
+from layerscope.models.inspection import made_up_samples
 from layerscope.runs import open_run
-from layerscope.runs.files import aside
-from layerscope.training.place import BASELINES, DEPTHS, Place
+from layerscope.training.folder import BASELINES, DEPTHS, Place
+from layerscope.truncation.agreement import expected_at
+from layerscope.truncation.costs import Costs, costs_by_depth
+from layerscope.truncation.depth import find_depth
+from layerscope.truncation.source import open_source
 
 SCORES = ("perplexity", "layer_accuracy")
 """The score of a training: perplexity where it was measured, else accuracy."""

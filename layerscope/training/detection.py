@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.training.exits import recorded
 from layerscope.training.loss import check_classes
 from layerscope.training.weights import exit_weights

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.models.capture import evaluating
 from layerscope.models.exit_heads import ExitHeads, heads_of
 from layerscope.models.forward import Inputs, accepts

@@ -10,16 +10,16 @@ from typing import Any
 
 import torch
 
-from layerscope.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.progress import Teller
 from layerscope.inputs.corpus import count
 from layerscope.models import LoadOptions
 from layerscope.models.load import without_bars
-from layerscope.progress import Teller
 from layerscope.training.by_length import ByLength, LongestFirst, of_lengths
 from layerscope.training.examples import Collator, Epochs, Examples
-from layerscope.training.place import Place, step_of
+from layerscope.training.folder import Place, step_of
+from layerscope.training.progress import Telling
 from layerscope.training.settings import Settings
-from layerscope.training.telling import Telling
 from layerscope.training.trainer import AlignedTrainer
 
 EVALUATIONS = 10

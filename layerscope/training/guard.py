@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.files import aside, read_json
 from layerscope.models.capture import evaluating
-from layerscope.runs.files import aside, read_json
 from layerscope.training.exit_loss import ExitLoss
 
 RECORD = "objective.json"

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from transformers import TrainerCallback
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel
 from layerscope.profiling.identity import about_model, versions
 from layerscope.runs import COLUMNS, RunFolder

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import effective_depth, saturation_layer
 from layerscope.metrics.arrays import directions
 from layerscope.training.chunked import CHUNK

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
-from layerscope.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError, choices
 from layerscope.training.loss import aligned_loss
 from layerscope.training.rivals import classifiers_loss, linear_cka, mean_cosine, similarity_loss
 

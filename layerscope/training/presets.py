@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from layerscope.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError, choices
 
 IMAGE = "image-classification"
 

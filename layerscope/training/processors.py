@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.models.processor import load_processor
 
 

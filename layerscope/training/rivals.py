@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.training.loss import IGNORED, aligned_loss, check_classes, counted, shares_of
 
 Similarity = Callable[[Tensor, Tensor], Tensor]

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.errors import LayerscopeError
-from layerscope.inspecting import TEXTS
+from layerscope.core.errors import LayerscopeError
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.models.capture import evaluating
+from layerscope.models.inspection import TEXTS
 from layerscope.training.exits import checked, recorded
 from layerscope.training.weights import exit_weights
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from layerscope.errors import LayerscopeError, choices, near
+from layerscope.core.errors import LayerscopeError, choices, near
 from layerscope.training.objectives import Objective
 from layerscope.training.presets import IMAGE, preset_settings
 from layerscope.training.weights import NAMED

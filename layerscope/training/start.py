@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.models.checks import check_folder, check_name, clear_errors, near_folder
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
 from layerscope.models.load import eager, without_bars

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.probing.tagged import LABELS, WORDS, Tagged, first_tokens, tagged_rows
 from layerscope.inputs.tables import JSON_LINES, PARQUET, read_frame, table_suffix
 from layerscope.training.loss import IGNORED

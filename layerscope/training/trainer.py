@@ -14,9 +14,9 @@ from torch import Tensor
 from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from layerscope.errors import LayerscopeError
-from layerscope.inspecting import made_up_samples
+from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
+from layerscope.models.inspection import made_up_samples
 from layerscope.models.stack import SeveralWidths
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits

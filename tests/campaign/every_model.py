@@ -149,7 +149,7 @@ def examine(case: Case, folder: Path) -> Row:
 
 def verdict(check: Any) -> str:
     """Return "ok", "refused: the line", or "DEFECT: what" of one check."""
-    from layerscope.errors import LayerscopeError
+    from layerscope.core.errors import LayerscopeError
 
     try:
         return check() or "ok"
@@ -216,11 +216,11 @@ def prepare() -> None:
     import transformers
 
     import layerscope.early_exit.exit_model  # noqa: F401
-    import layerscope.early_exit.truncation.verb  # noqa: F401
-    import layerscope.inspecting  # noqa: F401
-    import layerscope.lensing  # noqa: F401
+    import layerscope.logit_lens  # noqa: F401
+    import layerscope.models.inspection  # noqa: F401
     import layerscope.profiling  # noqa: F401
-    from layerscope.early_exit.truncation import speed
+    import layerscope.truncation.truncator  # noqa: F401
+    from layerscope.truncation import speed
 
     torch.set_num_threads(1)
     speed.FEWEST = speed.MOST = 1  # how fast these models are is not looked at

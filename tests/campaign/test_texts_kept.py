@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trials import MINUTES, SEED
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import open_corpus
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40).map(lambda text: f"w{text}w")

@@ -123,7 +123,7 @@ def test_figures_are_drawn(three, tmp_path):
 
 def test_the_verb_and_the_page_load_no_probes():
     code = (
-        "import sys, layerscope.comparing, layerscope.reports.page\n"
+        "import sys, layerscope.comparison, layerscope.reports.page\n"
         "print({'sklearn', 'scipy', 'transformers', 'layerscope.profiling'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

@@ -5,7 +5,7 @@ import tiny
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.runs.files import read_json, write_json
+from layerscope.core.files import read_json, write_json
 
 
 def refused(*runs, **options):

@@ -2,7 +2,7 @@ import pytest
 from tiny import one_thread
 from typed import cli
 
-from layerscope.early_exit.truncation import speed
+from layerscope.truncation import speed
 
 __all__ = ["cli", "one_thread"]
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import layerscope
-from layerscope.early_exit import truncate_layers
+from layerscope.truncation import truncate_layers
 
 K = L - 1
 # transformers reads the tokenizer of every Qwen2 as byte pairs, which the tests' words are not

@@ -11,11 +11,11 @@ import pytest
 import torch
 from scipy.stats import binom
 
+from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.calibration import NEVER, Calibration, along, calibrate_recorded, check_exits, path
 from layerscope.early_exit.criteria import CRITERIA, sureness
 from layerscope.early_exit.guarantee import Goal, upper_bound
 from layerscope.early_exit.recorded import Recorded
-from layerscope.errors import LayerscopeError
 
 ONE_PERCENT = Goal(max_disagreement=0.01)
 

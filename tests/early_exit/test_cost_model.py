@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from exit_times import random_recorded, random_times, slow_seconds, split
 
+from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.cost_model import STAGES, Simulation, Times, predict
 from layerscope.early_exit.recorded import Recorded
-from layerscope.errors import LayerscopeError
 
 
 def times_of(rows: tuple[int, ...], tokens: tuple[int, ...], **seconds: object) -> Times:

@@ -16,13 +16,13 @@ from tiny import classifier, saved, seeded, texts, tokenizer
 from torch import Tensor, nn
 
 import layerscope
+from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
 from layerscope.early_exit.calibration import calibrate_recorded
 from layerscope.early_exit.criteria import CRITERIA, sureness
 from layerscope.early_exit.guarantee import Goal
 from layerscope.early_exit.recording import record
 from layerscope.early_exit.saving import fingerprint
-from layerscope.errors import LayerscopeError
 from layerscope.models.forward import Inputs
 
 

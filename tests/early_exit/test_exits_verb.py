@@ -16,9 +16,9 @@ from torch import nn
 from typed import Printed
 
 import layerscope
+from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel, calibrate, racing, timing
 from layerscope.early_exit.validation import read_validation
-from layerscope.errors import LayerscopeError
 from layerscope.inputs import open_corpus
 from layerscope.reports.exit_findings import findings
 from layerscope.training.data import describe

@@ -21,13 +21,13 @@ from scipy.stats import chisquare
 from torch import Tensor, nn
 
 from layerscope import LayerscopeError, metrics
-from layerscope.early_exit import generate, score, truncate_layers
-from layerscope.early_exit.generation import decoder as opening
-from layerscope.early_exit.generation.decoder import open_decoder, open_language_model
-from layerscope.early_exit.generation.decoding import continued, greedy, nucleus
-from layerscope.early_exit.generation.kept import NAME
-from layerscope.early_exit.truncation import speed
+from layerscope.generation import decoder as opening
+from layerscope.generation import generate, score
+from layerscope.generation.decoder import open_decoder, open_language_model
+from layerscope.generation.decoding import continued, greedy, nucleus
+from layerscope.generation.kept import NAME
 from layerscope.models import LoadOptions, Override
+from layerscope.truncation import speed, truncate_layers
 
 NEW = 24
 TOKENIZER = word_tokenizer()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.guarantee import Goal, least_samples, p_value, split, upper_bound
-from layerscope.errors import LayerscopeError
 
 
 def exact_tail(errors: int, n: int, risk: float) -> Fraction:

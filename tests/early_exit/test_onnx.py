@@ -14,7 +14,7 @@ from models.zoo import TEXT
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.early_exit.truncation.card import AFTER
+from layerscope.truncation.card import AFTER
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")

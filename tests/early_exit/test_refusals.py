@@ -16,7 +16,7 @@ from typed import Printed
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.early_exit.truncation import checkpoint
+from layerscope.truncation import checkpoint
 
 
 @pytest.fixture(scope="module")

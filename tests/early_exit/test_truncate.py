@@ -14,11 +14,11 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 import layerscope
-from layerscope.early_exit import truncate_layers
-from layerscope.evaluation import Evaluation
-from layerscope.evaluation.origins import ModelOrigin
 from layerscope.models.hub import embedded
-from layerscope.selecting import Candidate, Selection
+from layerscope.scores import Evaluation
+from layerscope.scores.origins import ModelOrigin
+from layerscope.selection import Candidate, Selection
+from layerscope.truncation import truncate_layers
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +239,7 @@ def test_a_run_of_a_model_in_memory(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_of_a_killed_truncation(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from layerscope.early_exit.truncation import verb as truncation
+    from layerscope.truncation import truncator as truncation
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from frames import scored
 
-from layerscope.evaluation import Evaluation
+from layerscope.scores import Evaluation
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,9 @@ import pytest
 import torch
 from tiny import one_thread
 
-from layerscope.errors import LayerscopeError
-from layerscope.evaluation import attention_probe, linear_probe
-from layerscope.evaluation.probing import attention
-from layerscope.evaluation.probing.attention import HEADS, Ragged, Readers
+from layerscope.core.errors import LayerscopeError
+from layerscope.probes import attention, attention_probe, linear_probe
+from layerscope.probes.attention import HEADS, Ragged, Readers
 
 __all__ = ["one_thread"]
 

@@ -6,8 +6,8 @@ import pytest
 import scipy.stats
 from frames import measured, scored
 
-from layerscope.errors import LayerscopeError
-from layerscope.evaluation import Evaluation, corpus_averages, correlate, one_variant, open_evaluation, open_metrics
+from layerscope.core.errors import LayerscopeError
+from layerscope.scores import Evaluation, corpus_averages, correlate, one_variant, open_evaluation, open_metrics
 
 PLAIN = ("spearman", "kendall", "pearson")
 

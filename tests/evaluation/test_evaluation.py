@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import layerscope
-from layerscope.errors import LayerscopeError
-from layerscope.evaluation import Evaluation, open_evaluation
+from layerscope.core.errors import LayerscopeError
+from layerscope.scores import Evaluation, open_evaluation
 
 
 def test_summary_by_hand(evaluation):

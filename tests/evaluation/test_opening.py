@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from layerscope.errors import LayerscopeError
-from layerscope.evaluation import corpus_averages, one_variant, open_evaluation, open_metrics
+from layerscope.core.errors import LayerscopeError
+from layerscope.scores import corpus_averages, one_variant, open_evaluation, open_metrics
 
 HEADER = "model,revision,layer,task,main_score\n"
 GOOD = HEADER + "m,r,0,a,0.5\nm,r,1,a,\nm,r,0,b,0.25\nm,r,1,b,0.75\n"

@@ -22,10 +22,10 @@ from tiny import one_thread
 from typed import cli
 
 import layerscope
-from layerscope.errors import LayerscopeError
-from layerscope.evaluation import linear_probe
-from layerscope.evaluation.probing import attention, studies
+from layerscope.core.errors import LayerscopeError
+from layerscope.evaluation.probing import studies
 from layerscope.inputs import draw, open_corpus
+from layerscope.probes import attention, linear_probe
 from layerscope.profiling import passing
 
 __all__ = ["cli", "one_thread"]
@@ -158,7 +158,7 @@ def test_more_layers_take_only_what_is_new_and_other_data_are_refused(
     probe = studies.linear_probe
     monkeypatch.setattr(studies, "linear_probe", lambda *a, **k: computed.append(a) or probe(*a, **k))
 
-    def evaluate(**options: object) -> layerscope.evaluation.Evaluation:
+    def evaluate(**options: object) -> layerscope.scores.Evaluation:
         computed.clear()
         return layerscope.evaluate(
             vit, "linear-probe:digits", tmp_path / "out", pooling="mean", progress=False, **options
@@ -181,7 +181,7 @@ def test_killed_between_layers_it_keeps_what_is_done(
 ):
     out = tmp_path / "out"
     call = f"layerscope.evaluate({vit!r}, 'attention-probe:digits', {str(out)!r}, samples=60, progress=False)"
-    short = "import layerscope.evaluation.probing.attention as a; a.LEAST_STEPS = 10; a.EPOCHS = 1; import layerscope; "
+    short = "import layerscope.probes.attention as a; a.LEAST_STEPS = 10; a.EPOCHS = 1; import layerscope; "
     child = subprocess.Popen(
         [sys.executable, "-c", short + call], env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL
     )

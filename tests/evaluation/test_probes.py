@@ -9,9 +9,9 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 
-from layerscope.errors import LayerscopeError
-from layerscope.evaluation import ProbeScore, knn_probe, linear_probe
-from layerscope.evaluation.linear import SEARCHED, STRENGTHS, _thinned, linearly_judged
+from layerscope.core.errors import LayerscopeError
+from layerscope.probes import ProbeScore, knn_probe, linear_probe
+from layerscope.probes.regression import SEARCHED, STRENGTHS, _thinned, linearly_judged
 
 
 @pytest.fixture

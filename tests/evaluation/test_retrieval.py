@@ -10,7 +10,7 @@ from tiny import one_thread
 from typed import cli
 
 import layerscope
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation import task_from_file
 
 __all__ = ["cli", "one_thread"]

@@ -7,8 +7,8 @@ from frames import measured, scored
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerscope.errors import LayerscopeError
-from layerscope.evaluation import (
+from layerscope.core.errors import LayerscopeError
+from layerscope.scores import (
     Evaluation,
     Rule,
     corpus_averages,
@@ -18,8 +18,8 @@ from layerscope.evaluation import (
     open_metrics,
     rules_table,
 )
-from layerscope.evaluation.fitting import fixed_layers
-from layerscope.evaluation.origins import ModelOrigin
+from layerscope.scores.fitting import fixed_layers
+from layerscope.scores.origins import ModelOrigin
 
 SCORES = {"m": [0.0, 0.2, 0.6, 0.5, 0.4], "n": [0.9, 0.3, 0.4, 0.8, 0.5], "o": [0.0, 0.1, 0.2, 0.3, 0.4]}
 # entropy falls where scores rise, on every model (Spearman -1); lidar does on m and n, and on o it has +0.8

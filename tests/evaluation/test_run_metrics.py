@@ -10,7 +10,7 @@ from tiny import one_thread
 from typed import cli
 
 import layerscope
-from layerscope.evaluation import Evaluation, open_metrics
+from layerscope.scores import Evaluation, open_metrics
 
 __all__ = ["cli", "one_thread"]
 

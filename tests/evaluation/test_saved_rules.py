@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from typed import cli
 
-from layerscope.errors import LayerscopeError
-from layerscope.evaluation import (
+from layerscope.core.errors import LayerscopeError
+from layerscope.scores import (
     Choice,
     Evaluation,
     Rule,

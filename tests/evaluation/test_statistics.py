@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from layerscope.evaluation.statistics import STATISTICS, kendall, pearson, spearman
+from layerscope.scores.statistics import STATISTICS, kendall, pearson, spearman
 
 SCIPY = {"pearson": scipy.stats.pearsonr, "spearman": scipy.stats.spearmanr, "kendall": scipy.stats.kendalltau}
 

@@ -16,9 +16,9 @@ from tiny import one_thread
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import layerscope
-from layerscope.errors import LayerscopeError
-from layerscope.evaluation import token_probe
+from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.probing.tagged import first_tokens, read_tagged
+from layerscope.probes import token_probe
 
 __all__ = ["one_thread"]
 

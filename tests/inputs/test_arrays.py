@@ -4,7 +4,7 @@ import pytest
 import torch
 from PIL import Image
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import Waveform, draw, open_corpus
 
 

@@ -3,7 +3,7 @@ import pytest
 import tiny
 
 from layerscope import profile
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import make_extreme, open_corpus, random_tokens, repeat_tokens
 from layerscope.models import LoadOptions, load
 

@@ -7,7 +7,7 @@ import pytest
 import soundfile
 from PIL import Image
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import open_corpus
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import open_corpus
 
 

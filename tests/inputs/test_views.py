@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import VIEW_KINDS, Waveform, augment, check_views
 
 TEXT = "The quick brown fox jumps over the lazy dog while seven wizards quietly watch from nearby hills"

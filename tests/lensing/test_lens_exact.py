@@ -10,8 +10,8 @@ from models.zoo import COMMON, MLP, TEXT, Case, build, llama, t5, vit
 from tiny import one_thread  # noqa: F401
 
 from layerscope import lens
-from layerscope.lensing import layers
-from layerscope.lensing.layers import read_layers
+from layerscope.logit_lens import layers
+from layerscope.logit_lens.layers import read_layers
 from layerscope.models.forward import forward
 from layerscope.models.lens import logits_of
 

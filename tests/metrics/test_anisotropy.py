@@ -5,7 +5,7 @@ import pytest
 import references
 import torch
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import anisotropy
 
 

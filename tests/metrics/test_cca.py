@@ -5,7 +5,7 @@ import pytest
 import references
 import torch
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import canonical_correlations, cca, kept_dimensions, pwcca, svcca
 
 

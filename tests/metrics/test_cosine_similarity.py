@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import references
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import cosine_similarity
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import (
     coherence,
     diversity,

@@ -6,7 +6,7 @@ import pytest
 import references
 import torch
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import intrinsic_dimension
 
 MODULE = sys.modules["layerscope.metrics.intrinsic_dimension"]  # the function hides its module

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import effective_rank, matrix_entropy
 from layerscope.metrics.matrix_entropy import entropy_of_rows
 

@@ -3,7 +3,7 @@ import pytest
 import references
 import torch
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import Norms, norms
 
 PARTS = ("mean", "median", "maximum", "sink_share")

@@ -9,10 +9,10 @@ import references
 import torch
 
 from layerscope import metrics
-from layerscope.evaluation import statistics
 from layerscope.metrics.arrays import as_finite64, centred
 from layerscope.metrics.cka import hsic
 from layerscope.metrics.spectrum import entropy_of_spectrum
+from layerscope.scores import statistics
 
 ROWS = {"raw": "raw", "unit": "unit", "centred_unit": "centered"}
 ALPHAS = {"alpha0_5": 0.5, "alpha1": 1.0, "alpha1_5": 1.5, "alpha2": 2.0}

@@ -5,7 +5,7 @@ import pytest
 import references
 from scipy.linalg import orthogonal_procrustes
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import procrustes
 
 

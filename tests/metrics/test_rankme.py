@@ -3,7 +3,7 @@ import pytest
 import references
 import torch
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import effective_rank, rankme
 
 

@@ -6,7 +6,7 @@ import torch
 from scipy.spatial.distance import pdist
 from scipy.stats import pearsonr, spearmanr
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import rsa
 
 

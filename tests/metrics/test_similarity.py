@@ -6,7 +6,7 @@ import torch
 from tiny import one_thread
 
 from layerscope import metrics
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import cka, cosine_pairs, cosine_similarity, cosine_to, similarity_matrix
 from layerscope.metrics.pairs import blocks, linear_cka, prepared
 

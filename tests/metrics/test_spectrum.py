@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import effective_rank, matrix_entropy
 from layerscope.metrics.arrays import unit_rows
 from layerscope.metrics.spectrum import eigenvalues, row_factor, singular_values, symmetric_product

@@ -9,7 +9,7 @@ from models.tokenizer import word_tokenizer
 from models.zoo import HEADS, D, L, V, build
 
 import layerscope
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 
 one_thread = tiny.one_thread
 

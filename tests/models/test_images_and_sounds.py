@@ -12,10 +12,10 @@ from models.zoo import COMMON, D, build
 from PIL import Image
 
 import layerscope
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import Waveform
-from layerscope.inspecting import inspect
 from layerscope.models.capture import evaluating
+from layerscope.models.inspection import inspect
 from layerscope.models.stack import SeveralParts
 
 one_thread = tiny.one_thread

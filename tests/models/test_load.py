@@ -7,7 +7,7 @@ from models.test_capture import TEXTS, layered, states
 from models.tokenizer import word_tokenizer
 from models.zoo import COMMON, TEXT, build
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.models import LoadOptions, Override, find_layers, load
 
 

@@ -10,8 +10,8 @@ from models.zoo import build
 from torch import nn
 
 import layerscope
+from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
-from layerscope.errors import LayerscopeError
 
 D = 16
 ROWS = torch.randn(4, 6, 8, generator=torch.Generator().manual_seed(0))

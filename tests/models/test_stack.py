@@ -7,7 +7,7 @@ from models.test_capture import layered
 from models.zoo import COMMON, MLP, TEXT, build, t5, vit, whisper
 from torch import nn
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 
 
 def test_blocks_are_the_models_own_declaration_or_checkpointing_layers_or_found_by_structure():

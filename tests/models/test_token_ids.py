@@ -12,7 +12,7 @@ from tiny import one_thread
 from torch import Tensor, nn
 
 import layerscope
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.reports.inspection import show
 
 __all__ = ["one_thread"]

@@ -8,7 +8,8 @@ from models.tokenizer import word_tokenizer
 from models.zoo import D, bert, build
 from torch import Tensor, nn
 
-from layerscope import inspect, inspecting
+from layerscope import inspect
+from layerscope.models import inspection as inspecting
 
 
 class Sharing(Stacked):

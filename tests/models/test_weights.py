@@ -10,7 +10,7 @@ import transformers as hf
 from tiny import one_thread
 
 import layerscope
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.models.weights import is_quantised
 
 __all__ = ["one_thread"]

@@ -15,11 +15,11 @@ from PIL import Image
 
 import layerscope
 from layerscope import LayerscopeError, metrics
+from layerscope.core.files import read_json, write_json
 from layerscope.models import LoadOptions, load
 from layerscope.models.encode import encoder_for
 from layerscope.reports.curves import curves
 from layerscope.reports.terminal import show
-from layerscope.runs.files import read_json, write_json
 
 one_thread = tiny.one_thread
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from layerscope.core.files import read_json, write_json
 from layerscope.profiling import profile
 from layerscope.runs import COLUMNS, RunFolder, open_run
-from layerscope.runs.files import read_json, write_json
 
 DEPTH, WIDTH, CLASSES = 3, 16, 3
 

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.profiling import profile
 from layerscope.reports.curves import curves
 from layerscope.reports.figures import _members, draw

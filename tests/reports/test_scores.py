@@ -10,9 +10,9 @@ from frames import measured, scored
 from rich.console import Console
 from typed import cli
 
-from layerscope.evaluation import Evaluation, fit_rules
 from layerscope.reports.evaluation import show, summary_json
 from layerscope.reports.scores import SHIPPED, wide_csv
+from layerscope.scores import Evaluation, fit_rules
 
 __all__ = ["cli"]
 

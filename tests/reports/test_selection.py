@@ -14,8 +14,8 @@ from rich.console import Console
 from typed import cli
 
 import layerscope
-from layerscope.evaluation import Choice, Evaluation, Rule
 from layerscope.reports.selection import answer, record, ship, show
+from layerscope.scores import Choice, Evaluation, Rule
 
 __all__ = ["cli"]
 

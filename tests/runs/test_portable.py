@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import tiny
 
-from layerscope.errors import LayerscopeError
-from layerscope.runs.files import aside
-from layerscope.runs.place import locked
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.files import aside
+from layerscope.runs.lock import locked
 
 ABSENT = """
 import psutil, sys  # which on Linux is made of them itself
 sys.modules.update(dict.fromkeys(("fcntl", "resource", "pwd", "grp"), None))
-import layerscope.training.verb  # too slow to run here
+import layerscope.training.training  # too slow to run here
 from layerscope.cli import main
 for line in sys.argv[1:]:
     sys.argv = ["layerscope", *line.split("|")]
@@ -29,7 +29,7 @@ for line in sys.argv[1:]:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from layerscope.runs.place import locked
+from layerscope.runs.lock import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

@@ -6,8 +6,8 @@ from tiny import one_thread
 from typed import cli
 
 import layerscope
-from layerscope.early_exit.truncation import speed
 from layerscope.runs import Run
+from layerscope.truncation import speed
 
 __all__ = ["cli", "one_thread"]
 

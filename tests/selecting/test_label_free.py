@@ -12,10 +12,10 @@ from frames import measured, scored
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.evaluation import Choice, Evaluation, Rule, save_rules, shipped_rules
 from layerscope.runs import Run
-from layerscope.selecting.label_free import rules_from
-from layerscope.selecting.trust import distrust, kind_of
+from layerscope.scores import Choice, Evaluation, Rule, save_rules, shipped_rules
+from layerscope.selection.label_free import rules_from
+from layerscope.selection.trust import distrust, kind_of
 
 
 def rule(run: Run, *gains: float, **more: object) -> Rule:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerscope.errors import LayerscopeError
-from layerscope.selecting.scored import Scored, best_of, one_standard_error, within_loss
+from layerscope.core.errors import LayerscopeError
+from layerscope.selection.by_score import Scored, best_of, one_standard_error, within_loss
 
 
 def scored(values: list[list[float]], errors: list[float] | None = None, unit: str = "task") -> Scored:

@@ -15,9 +15,9 @@ from sklearn.preprocessing import StandardScaler, normalize
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.evaluation import Evaluation
-from layerscope.evaluation.enough import Judged
+from layerscope.probes.enough import Judged
 from layerscope.reports.selection import ship
+from layerscope.scores import Evaluation
 
 
 def quick(given: object, **options: object) -> layerscope.Selection:

@@ -11,8 +11,8 @@ import transformers as hf
 from tiny import one_thread
 
 import layerscope
-from layerscope.early_exit import truncate_layers
 from layerscope.models.hub import EMBEDDED, embedded
+from layerscope.truncation import truncate_layers
 
 __all__ = ["one_thread"]
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -9,9 +9,9 @@ from models.test_capture import TEXTS, layered
 from models.zoo import COMMON, TEXT, build, vit
 from torch import Tensor, nn
 
-from layerscope.inspecting import made_up_samples
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.models.forward import Inputs
+from layerscope.models.inspection import made_up_samples
 from layerscope.training import aligned_loss
 from layerscope.training.exits import Exits
 

@@ -15,8 +15,8 @@ import transformers as hf
 from tiny import one_thread
 
 from layerscope import LayerscopeError, open_run, report, select, truncate
+from layerscope.core.files import read_json, write_json
 from layerscope.metrics import neural_collapse
-from layerscope.runs.files import read_json, write_json
 from layerscope.training.trainer import AlignedTrainer
 
 __all__ = ["one_thread"]

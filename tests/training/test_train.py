@@ -14,7 +14,7 @@ from tiny import one_thread
 from typed import cli
 
 import layerscope
-from layerscope.runs.files import read_json, write_json
+from layerscope.core.files import read_json, write_json
 
 __all__ = ["cli", "one_thread"]
 TASKS = {

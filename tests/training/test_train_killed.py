@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from tiny import one_thread
 
 import layerscope
-from layerscope.runs.files import read_json, write_json
+from layerscope.core.files import read_json, write_json
 
 __all__ = ["one_thread"]
 COMMON = {"max_steps": 14, "eval_every": 4, "batch_size": 8, "learning_rate": 1e-3, "seed": 3, "device": "cpu"}

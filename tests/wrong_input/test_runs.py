@@ -21,7 +21,7 @@ from typed import Printed
 
 import layerscope
 from layerscope.cli import main
-from layerscope.runs.files import read_json, write_json
+from layerscope.core.files import read_json, write_json
 from wrong_input.test_files import open_folder, type_as_nobody
 
 __all__ = ["open_folder"]

@@ -10,11 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.progress import Teller
 from layerscope.evaluation.layer_encoder import Serving
-from layerscope.evaluation.probes import ProbeScore, knn_probe, linear_probe, token_probe
-from layerscope.evaluation.probing.attention import attention_probe
-from layerscope.evaluation.probing.results import Place
 from layerscope.evaluation.probing.tagged import Tagged, first_tokens
 from layerscope.evaluation.probing.tasks import ProbeTask
 from layerscope.evaluation.probing.token_states import Chosen, TokenStates
@@ -22,16 +20,18 @@ from layerscope.inputs import Corpus
 from layerscope.inputs.corpus import count
 from layerscope.models import LayeredModel, Loaded, Override, Vectors, find_layers
 from layerscope.models.forward import accepts
+from layerscope.probes.attention import attention_probe
+from layerscope.probes.probes import ProbeScore, knn_probe, linear_probe, token_probe
 from layerscope.profiling.identity import Origin, describe, revision_of, tokens_fingerprint, weights_fingerprint
 from layerscope.profiling.job import Job
 from layerscope.profiling.options import Options
 from layerscope.profiling.passing import run_pass
 from layerscope.profiling.start import open_or_start, tell_broken
 from layerscope.profiling.tables.source import Source
-from layerscope.progress import Teller
 from layerscope.runs import Run
-from layerscope.runs.place import locked
+from layerscope.runs.lock import locked
 from layerscope.runs.states import Column
+from layerscope.scores.probe_results import Place
 
 FORMAT = 2
 """Raised when the same weights, data and options would give another score."""

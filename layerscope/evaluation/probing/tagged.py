@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.errors import LayerscopeError, near
-from layerscope.evaluation.files import existing
+from layerscope.core.errors import LayerscopeError, near
 from layerscope.inputs import Window
 from layerscope.inputs.corpus import folder_name
 from layerscope.inputs.tables import JSON_LINES, PARQUET, SEPARATORS, read_frame
+from layerscope.scores.files import existing
 
 WORDS, LABELS = ("tokens", "words"), ("labels", "tags")
 """Names that the two columns may have."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from layerscope.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError, choices
 from layerscope.evaluation.own_tasks import COLUMNS, check_samples, is_task_file
 from layerscope.evaluation.probing.tagged import Tagged, read_tagged
 from layerscope.inputs import Corpus, draw, open_corpus

@@ -14,15 +14,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from layerscope.core.progress import Teller
 from layerscope.models import LayeredModel
 from layerscope.models.encode import AudioEncoder
 from layerscope.models.forward import Inputs
 from layerscope.profiling.job import Job
 from layerscope.profiling.passing import run_pass
 from layerscope.profiling.start import open_or_start, tell_broken
-from layerscope.progress import Teller
 from layerscope.runs import Run
-from layerscope.runs.place import locked
+from layerscope.runs.lock import locked
 from layerscope.runs.states import Column
 
 Chosen = Sequence[Sequence[int]]

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, directions
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.angular_distance import half_turns
 from layerscope.metrics.arrays import directions
 from layerscope.metrics.pairs.blocks import Blocks, States, in_pairs, opened

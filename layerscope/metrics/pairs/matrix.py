@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from layerscope.errors import LayerscopeError, near
+from layerscope.core.errors import LayerscopeError, near
 from layerscope.metrics.arrays import check_choice
 from layerscope.metrics.cca import Cca
 from layerscope.metrics.cka import RbfCka

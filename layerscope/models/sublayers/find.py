@@ -10,8 +10,8 @@ from torch import nn
 from layerscope.models.forward import FAILURES, Inputs
 from layerscope.models.stack import Stack
 from layerscope.models.sublayers.additions import Addition, additions, leading, normalising
-from layerscope.models.sublayers.place import Place, Sublayers, Tap
 from layerscope.models.sublayers.roles import role, serves
+from layerscope.models.sublayers.taps import Place, Sublayers, Tap
 from layerscope.models.sublayers.watch import BlockRun, Step, watch
 
 Named = dict[str, Place]

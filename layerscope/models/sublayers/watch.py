@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from layerscope.models.forward import Inputs, forward, hidden_of
 from layerscope.models.stack import Stack
-from layerscope.models.sublayers.place import Place, as_state
+from layerscope.models.sublayers.taps import Place, as_state
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from operator import itemgetter
 
 import pandas as pd
 
+from layerscope.core.processes import Team
+from layerscope.core.progress import Teller
 from layerscope.metrics.registry import COUNTS, Needs
-from layerscope.parallel import Team
 from layerscope.profiling.options import Options
 from layerscope.profiling.tables.labels import label_rows
 from layerscope.profiling.tables.lens import lens_rows
@@ -18,7 +19,6 @@ from layerscope.profiling.tables.pooled import pooled_rows
 from layerscope.profiling.tables.source import Row, Source
 from layerscope.profiling.tables.tokens import token_rows
 from layerscope.profiling.tables.views import view_rows
-from layerscope.progress import Teller
 from layerscope.runs import COLUMNS, Run
 
 STEPS: dict[Needs, Callable[[Source], Iterator[Row]]] = {

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.evaluation.probes import knn_probe, linear_probe, usable_classes
+from layerscope.probes.probes import knn_probe, linear_probe, usable_classes
 from layerscope.profiling.tables.source import Numbers, Row, Source
 from layerscope.runs.states import Column
 

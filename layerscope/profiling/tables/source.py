@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.parallel import Team, alone
+from layerscope.core.processes import Team, alone
 from layerscope.profiling.options import Options
 from layerscope.runs import Run
 from layerscope.runs.states import OWN, Column, StoredStates

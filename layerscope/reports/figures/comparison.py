@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.lines import Line2D
 
-from layerscope.comparing.comparison import Comparison
+from layerscope.comparison.comparison import Comparison
 from layerscope.reports.comparison_findings import (
     Pair,
     as_values,

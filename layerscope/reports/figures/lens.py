@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from layerscope.errors import LayerscopeError
-from layerscope.lensing.reading import Reading
+from layerscope.core.errors import LayerscopeError
+from layerscope.logit_lens.reading import Reading
 from layerscope.reports.plain import plain
 from layerscope.reports.sheets import Cell, Head, Sheet, sheets
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.comparing.comparison import Comparison, Member, place
+from layerscope.comparison.comparison import Comparison, Member, place
 from layerscope.metrics.registry import Metric, about
 from layerscope.reports.comparison_findings import (
     SURE,

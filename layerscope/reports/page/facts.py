@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from layerscope.comparing.matching import OPTIONS
+from layerscope.comparison.matching import OPTIONS
 from layerscope.metrics.registry import METRICS
 from layerscope.reports.plain import plain
 from layerscope.runs.run import Run

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from layerscope import __version__
-from layerscope.errors import LayerscopeError
-from layerscope.lensing.reading import Reading
+from layerscope.core.errors import LayerscopeError
+from layerscope.logit_lens.reading import Reading
 from layerscope.reports.plain import plain
 from layerscope.reports.sheets import SHOWN, TOLD, listed, percent, sheets
 from layerscope.reports.written import write

@@ -10,9 +10,8 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from layerscope import __version__
-from layerscope.comparing.comparison import Comparison
+from layerscope.comparison.comparison import Comparison
 from layerscope.early_exit.exit_report import ExitReport
-from layerscope.evaluation.evaluation import Evaluation
 from layerscope.metrics.registry import about
 from layerscope.reports.curves import LOWEST, SIMILAR
 from layerscope.reports.page.comparison import (
@@ -33,6 +32,7 @@ from layerscope.reports.page.template import environment, own, policy
 from layerscope.reports.page.training import training_sections
 from layerscope.reports.plain import plain
 from layerscope.runs.run import Run
+from layerscope.scores.evaluation import Evaluation
 
 SCRIPTS = ("values.js", "table.js", "plots.js", "training.js", "exits.js", "comparison.js", "page.js")
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from layerscope.evaluation.evaluation import Evaluation
 from layerscope.reports.correlations import Pairing, pairings
 from layerscope.reports.page.content import Json, Shown
 from layerscope.reports.plain import plain
 from layerscope.reports.scores import Score, Scored, decimals, scored
+from layerscope.scores.evaluation import Evaluation
 
 INTERVALS = "Intervals (95 %) resample {}, layers held fixed; with few of them they say little."
 LAYERS = "The intervals (95 %) resample layers, which are alike: they are narrower than the truth."

@@ -8,10 +8,10 @@ import pandas as pd
 
 from layerscope.metrics.registry import about
 from layerscope.reports.curves import UNITS, error, number
-from layerscope.reports.depths import depths
 from layerscope.reports.names import capital
 from layerscope.reports.page.content import Figure, Json, Section, Shown, Table, beside
 from layerscope.reports.plain import plain
+from layerscope.runs.depths import depths
 
 LAYERS = ("layer_accuracy", "perplexity", "cosine_similarity")
 """What is drawn as a map of layers by steps."""

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import layerscope
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.registry import METRICS
 from layerscope.reports.boxes import boxes
 from layerscope.reports.page import report

@@ -9,10 +9,10 @@ import pytest
 from frames import scored
 from typed import cli
 
-from layerscope.errors import LayerscopeError
-from layerscope.evaluation import Evaluation, open_evaluation
-from layerscope.evaluation.evaluation import COLUMNS
+from layerscope.core.errors import LayerscopeError
 from layerscope.reports.page import report
+from layerscope.scores import Evaluation, open_evaluation
+from layerscope.scores.evaluation import COLUMNS
 
 __all__ = ["cli"]
 

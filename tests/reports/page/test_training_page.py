@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from layerscope.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError
 from layerscope.reports import training
 from layerscope.reports.page import report
 from layerscope.runs import COLUMNS, RunFolder, open_run

@@ -1,0 +1,16 @@
+from . import evaluation as evaluation, inputs as inputs, metrics as metrics, probes as probes, runs as runs, scores as scores
+from .comparison import Comparison as Comparison, compare as compare, open_comparison as open_comparison
+from .core.errors import LayerscopeError as LayerscopeError
+from .early_exit import ExitReport as ExitReport, exits as exits, open_exit_report as open_exit_report
+from .evaluation import evaluate as evaluate
+from .logit_lens import Reading as Reading, lens as lens
+from .models.inspection import inspect as inspect
+from .profiling import profile as profile
+from .reports.page import report as report
+from .runs import Run as Run, open_run as open_run
+from .scores import Evaluation as Evaluation, open_evaluation as open_evaluation
+from .selection import Selection as Selection, select as select
+from .training.training import train as train
+from .truncation import truncate as truncate
+
+__version__: str

@@ -1,0 +1,217 @@
+"""Runs side by side: the same samples, in one order, or an error; nothing is compared that does not match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layerscope.core.errors import LayerscopeError, choices
+from layerscope.runs.run import Run, open_run
+from layerscope.runs.states import Column, StoredStates, sublayers_in
+
+MOST_RUNS = 32
+"""More runs at once would make a page that nobody can read."""
+OPTIONS = {
+    "max_length": "the maximum length",
+    "prompt": "the prompt",
+    "chunk": "the windows",
+    "views": "the number of views",
+    "view_kinds": "the kinds of views",
+    "view_share": "the share of words a view changes",
+    "alpha": "the order of the entropies",
+    "exclude_sinks": "what is done with sinks",
+    "seed": "the seed",
+}
+"""Options of a run that move a metric without the model."""
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the runs that are compared: which pooling and layers of it, and its rows of the common samples.
+
+    `columns` are the layers of one site, and behind them the model's last layer after its norm, where it has one.
+    """
+
+    run: Run
+    pooling: str
+    columns: tuple[Column, ...]
+    rows: Rows
+
+    @property
+    def depth(self) -> int:
+        """L, the number of block executions."""
+        return self.run.depth
+
+    @property
+    def width(self) -> int:
+        """D, the size of a state."""
+        return int(self.run.info["model"]["width"])
+
+    @cached_property
+    def states(self) -> StoredStates:
+        """The states [N, layers, D] of the common samples, read in blocks."""
+        return self.run.states(self.pooling, self.columns, self.rows)
+
+    def layer(self, column: Column) -> StoredStates:
+        """Return the states [N, 1, D] of one layer."""
+        return self.run.states(self.pooling, (column,), self.rows)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """All runs that are compared, the number of their common samples, and of those that some run lacks."""
+
+    sides: tuple[Side, ...]
+    n: int
+    left_out: int
+    notes: tuple[str, ...]
+
+    def __iter__(self) -> Iterator[Side]:
+        return iter(self.sides)
+
+    def __len__(self) -> int:
+        return len(self.sides)
+
+    def __getitem__(self, place: int) -> Side:
+        return self.sides[place]
+
+    @property
+    def is_series(self) -> bool:
+        """Whether these are three or more checkpoints of one architecture."""
+        shapes = {(side.run.info["model"]["class"], side.depth, side.width, side.run.final) for side in self}
+        return len(self) >= 3 and len(shapes) == 1
+
+
+def opened(given: Sequence[Run | str | Path]) -> list[Run]:
+    """Return the runs of such things, all of them of the same samples.
+
+    Raises `LayerscopeError` for fewer than two, the same one twice, too many, the history of a training, and samples
+    that do not match.
+    """
+    if isinstance(given, (Run, str, Path)) or len(given) < 2:
+        raise LayerscopeError("compare needs two runs or more: layerscope compare RUN_A RUN_B")
+    if len(given) > MOST_RUNS:
+        raise LayerscopeError(f"{len(given)} runs are too many to compare at once: give {MOST_RUNS} at most")
+    runs = [entry if isinstance(entry, Run) else open_run(Path(entry).expanduser()) for entry in given]
+    places: set[Path] = set()
+    for run in runs:
+        run.need_states()
+        if run.path.resolve() in places:
+            raise LayerscopeError(f"run {str(run.path)!r} is given twice: compare needs runs that differ")
+        places.add(run.path.resolve())
+    for run in runs[1:]:
+        _refuse_other_samples(runs[0], run)
+    return runs
+
+
+def sides_of(runs: Sequence[Run], pooling: str | None = None, site: str | None = None) -> Sides:
+    """Return runs with their pooling, their layers and the rows of the samples that are whole in all of them.
+
+    Without `pooling` it is the first that all have, else the first of each, which is told.
+    """
+    poolings = [pooling or shared for shared in _poolings(runs)]
+    fine = [_fine(run) for run in runs]
+    common = set.intersection(*(set(samples) for samples in fine))
+    if not common:
+        raise LayerscopeError("no sample is whole in all of these runs: look at the notes of their reports")
+    # the first run's order: its blocks lie in neighbouring shards, and those of a like model with them
+    order = [sample for sample in fine[0] if sample in common]
+    sides = tuple(
+        Side(run, _known_pooling(run, chosen), _columns(run, site), np.array([own[s] for s in order], dtype=np.int64))
+        for run, chosen, own in zip(runs, poolings, fine, strict=True)
+    )
+    total = int(runs[0].info["data"]["samples"])
+    return Sides(sides, len(order), total - len(order), tuple(_notes(runs, poolings, total - len(order))))
+
+
+def _refuse_other_samples(first: Run, other: Run) -> None:
+    """Raise where two runs are not of the same samples, naming what differs."""
+    a, b = first.info["data"], other.info["data"]
+    names = f"{str(first.path)!r} and {str(other.path)!r}"
+    mend = "profile both with the same --data, --samples and --seed"
+    if a["samples"] != b["samples"]:
+        raise LayerscopeError(
+            f"the samples of {names} do not match ({a['samples']:,} of {a['name']}, {b['samples']:,} of {b['name']}): "
+            f"{mend}"
+        )
+    if a["fingerprint"] != b["fingerprint"]:
+        labels = ", --label-column" if a.get("label_column") != b.get("label_column") else ""
+        packed = ", --chunk" if first.info["options"].get("chunk") != other.info["options"].get("chunk") else ""
+        options = first.info["options"], other.info["options"]
+        changed = [name for name in ("repeat_tokens", "random_tokens") if len({o.get(name) for o in options}) > 1]
+        told = "other contents" if a["name"] == b["name"] else f"{a['name']} and {b['name']}"
+        tokens = "".join(f", --{name.replace('_', '-')}" for name in changed)
+        more = f"{labels}{packed}{tokens}"
+        mend = mend.replace(" and --seed", f", --seed{more}") if more else mend
+        raise LayerscopeError(f"the samples of {names} do not match ({told}): {mend}")
+
+
+def _fine(run: Run) -> dict[int, int]:
+    """Return the row of the plan of every sample that is finite at every layer, by its number, in plan order."""
+    plan = run.folder.plan
+    found: dict[int, int] = {}
+    samples, views = plan["sample"].to_numpy(), plan["view"].to_numpy()
+    for shard in run.folder.shards:
+        rows = run.folder.rows(shard).index.to_numpy()
+        if (views[rows] > 0).all():
+            continue
+        with run.folder.shard(shard) as file:
+            whole = file.get_tensor("broken").numpy() < 0
+        found |= {int(samples[row]): int(row) for row in rows[whole] if views[row] == 0}
+    return found
+
+
+def _poolings(runs: Sequence[Run]) -> list[str]:
+    """Return the first pooling that all runs have, for each of them; where there is none the first of each."""
+    shared = [name for name in runs[0].info["pooling"] if all(name in run.info["pooling"] for run in runs)]
+    return [shared[0] if shared else run.info["pooling"][0] for run in runs]
+
+
+def _known_pooling(run: Run, name: str) -> str:
+    known = list(dict.fromkeys([*run.info["pooling"], *run.info["pair_pooling"]]))
+    if name not in known:
+        raise LayerscopeError(
+            f"pooling {name!r} is not in run {str(run.path)!r}{choices(name, known, 'it has')}; "
+            f"profile it with --pooling {name}"
+        )
+    return name
+
+
+def _columns(run: Run, site: str | None) -> tuple[Column, ...]:
+    if site is None:
+        return run.columns
+    known = run.info["model"]["sites"]
+    if site in sublayers_in(run.info):
+        raise LayerscopeError(
+            f"site {site!r} is inside the blocks, and sub-layers are not compared: {' or '.join(known)}"
+        )
+    if site not in known:
+        raise LayerscopeError(f"site {site!r} is not in run {str(run.path)!r}{choices(site, known, 'it has')}")
+    layers = tuple(Column(site, layer) for layer in range(run.depth + 1))
+    return layers if site == run.final else (*layers, Column(run.final, run.depth))
+
+
+def _notes(runs: Sequence[Run], poolings: list[str], left_out: int) -> Iterator[str]:
+    if left_out:
+        told = "sample is" if left_out == 1 else "samples are"
+        yield f"{left_out:,} {told} broken or empty in some run, and left out of similarities and paired differences"
+    if len(set(poolings)) > 1:
+        yield f"no pooling is in all runs: {', '.join(poolings)} are compared, each run's own (--pooling chooses)"
+    if any(sublayers_in(run.info) for run in runs):
+        yield "metrics and states of sub-layers are not compared"
+    names = [told for key, told in OPTIONS.items() if len({_shown(run, key) for run in runs}) > 1]
+    if names:
+        yield f"the runs differ in {', '.join(names)}: these move a metric without the model"
+
+
+def _shown(run: Run, option: str) -> str:
+    value: Any = run.info["options"].get(option)
+    return repr(list(value)) if isinstance(value, (list, tuple)) else repr(value)

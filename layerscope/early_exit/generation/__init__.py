@@ -1,1 +1,0 @@
-"""Language models that read and write at any depth."""

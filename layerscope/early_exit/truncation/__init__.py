@@ -1,1 +1,0 @@
-"""A model that ends at a layer: written as a standard checkpoint, compared with the full one, and measured."""

@@ -1,0 +1,109 @@
+"""What the verb `lens` returns: the grid of predictions, and from which layer on each of them stays."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from layerscope.core.files import aside
+from layerscope.core.folders import own_folder, writing
+
+Kind = Literal["next", "masked", "itself", "tag", "class"]
+NOUNS: dict[Kind, str] = {
+    "next": "token", "masked": "masked token", "itself": "token", "tag": "token", "class": "sample",
+}  # fmt: skip
+GRID = ("sample", "position", "token", "generated", "layer", "rank", "prediction", "id", "probability")
+SATURATION = (
+    "sample", "position", "token", "generated", "counted", "layer", "prediction", "id", "probability", "truth",
+)  # fmt: skip
+FILE, WHAT = "lens.json", "reading of the lens"
+"""The file that a reading is known by in a folder, and what the folder then holds."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What every layer of a model would predict for some samples, by the model's own head.
+
+    `kind` tells what is predicted: the "next" token, the "masked" ones, each token "itself" (a masked language model
+    that is given no mask), each token's "tag", or the sample's "class". Layers are 0 (what the first block reads) to
+    `depth`, which is `final`: its predictions are the model's own.
+
+    `grid` has a row for each sample, position, layer and rank (1 is the likeliest): `token` is the text read at the
+    position (None of a class), `generated` whether the prediction was made to continue a text, `prediction` and its
+    `id`, `probability`. `saturation` has a row for each sample and position: `layer` is the smallest from which the
+    top prediction never changes again (1 … L; layer 0 does not count), `prediction` and `probability` are those of the
+    last layer, `truth` the token or label that is known, None where none is; `counted` are those that `cumulative` and
+    `summary` are about: the new tokens where a text was continued, else all.
+    """
+
+    model: str
+    part: str
+    data: str | None
+    kind: Kind
+    depth: int
+    top: int
+    samples: tuple[str, ...]
+    texts: tuple[str, ...]
+    continuations: tuple[str, ...]
+    grid: pd.DataFrame = field(repr=False)
+    saturation: pd.DataFrame = field(repr=False)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def counted(self) -> pd.DataFrame:
+        """The rows of `saturation` that the summary is about."""
+        return self.saturation[self.saturation["counted"]]
+
+    @property
+    def cumulative(self) -> pd.DataFrame:
+        """The share of predictions that have settled by each layer: columns `layer` (1 … L), `settled`, `share`."""
+        layers = self.counted["layer"]
+        settled = [int((layers <= layer).sum()) for layer in range(1, self.depth + 1)]
+        shares = [count / len(layers) for count in settled]
+        return pd.DataFrame({"layer": range(1, self.depth + 1), "settled": settled, "share": shares})
+
+    @property
+    def summary(self) -> str:
+        """The answer in one line."""
+        layers = self.counted["layer"]
+        early, n = int((layers < self.depth).sum()), len(layers)
+        what = ("new " if self.continued else "") + NOUNS[self.kind] + ("" if n == 1 else "s")
+        verb = "settles" if early == 1 else "settle"
+        mean = f"{layers.mean():.1f}".removesuffix(".0")
+        return f"{early:,} of {n:,} {what} {verb} before the last layer; on average at layer {mean} of {self.depth}"
+
+    @property
+    def continued(self) -> bool:
+        """Whether the model went on with the texts."""
+        return bool(self.continuations)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON can hold it, tables as lists of rows."""
+        frames = {"cumulative": self.cumulative, "saturation": self.saturation, "grid": self.grid}
+        return self._facts() | {name: json.loads(frame.to_json(orient="records")) for name, frame in frames.items()}
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `lens.json` and a CSV for each table into a folder and return it; a reading that is there is replaced.
+
+        Raises `LayerscopeError` where the folder holds something else, or cannot be written.
+        """
+        place = own_folder(folder, WHAT, FILE)
+        with writing(place):
+            for name, frame in (("grid", self.grid), ("saturation", self.saturation), ("cumulative", self.cumulative)):
+                text = frame.to_csv(index=False)
+                aside(place / f"{name}.csv", lambda part, text=text: _write(part, text))
+            aside(place / FILE, lambda part: _write(part, json.dumps(self._facts(), indent=2, ensure_ascii=False)))
+        return place
+
+    def _facts(self) -> dict[str, Any]:
+        names = ("model", "part", "data", "kind", "depth", "top", "samples", "texts", "continuations", "notes")
+        facts = {name: getattr(self, name) for name in names}
+        return {"summary": self.summary, "mean_layer": float(self.counted["layer"].mean())} | facts
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", errors="replace", newline="")

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from layerscope.comparison.comparison import Comparison, is_comparison, open_comparison
+from layerscope.core.errors import LayerscopeError
+from layerscope.early_exit.exit_report import ExitReport, is_exit_report, open_exit_report
+from layerscope.reports.scores import merged
+from layerscope.reports.written import PAGE_MARK, ending, write
+from layerscope.runs.folder import RunFolder
+from layerscope.runs.run import Run, open_run
+from layerscope.scores.evaluation import Evaluation
+from layerscope.scores.opening import holds_scores, open_evaluation
+
+SUFFIXES = (".html", ".htm")
+DEFAULT = "report.html"
+
+Given = Run | Evaluation | ExitReport | Comparison | str | Path
+
+
+def report(shown: Given | Sequence[Given], out: str | Path | None = None) -> Path:
+    """Write one HTML file about runs, evaluations, reports of exits and comparisons and return its path.
+
+    It opens offline and asks for nothing outside itself; every text that came from a model or data is shown as it is
+    and never run. Several runs are overlaid by percent of depth. Evaluations add scores by layer and task, beside a run
+    of the same model also how its metrics go with them; reports of exits accuracy against speed, comparisons layers
+    by layers of other runs and differences by depth.
+
+    Args:
+        shown: a run or its folder, an evaluation or what `open_evaluation` opens, a report of exits or a
+            comparison or its folder, or several of them.
+        out: the file, ending in .html; None is `report.html` in the folder of a single run, report of exits or
+            comparison, or here for all else. A file that is there is replaced.
+
+    Raises:
+        LayerscopeError: for nothing, a thing given twice, a path that is neither run nor evaluation, a run that has no
+            table yet, a file that cannot be written, and where plotly is not installed.
+
+    """
+    runs, evaluation, exits, compared = opened(shown)
+    kept: list[ExitReport | Comparison] = [*exits, *compared]
+    places = [*(run.path for run in runs), *(entry.folder or Path() for entry in kept)]
+    own = places[0] if len(places) == 1 and evaluation is None else Path()
+    target = ending(own / DEFAULT if out is None else Path(out), "page", "--out", SUFFIXES, PAGE_MARK)
+    try:
+        from layerscope.reports.page.render import render
+    except ImportError as error:
+        package = str(error.name).partition(".")[0]
+        raise LayerscopeError(f'the page needs {package}: pip install "layerscope[report]"') from error
+
+    return write(target, render(runs, evaluation, exits, compared), "page", "--out")
+
+
+def opened(
+    shown: Given | Sequence[Given],
+) -> tuple[list[Run], Evaluation | None, list[ExitReport], list[Comparison]]:
+    """Return the runs, all evaluations as one, the reports of exits and the comparisons, of such things or paths."""
+    given = [shown] if isinstance(shown, (Run, Evaluation, ExitReport, Comparison, str, Path)) else list(shown)
+    if not given:
+        raise LayerscopeError("no run is named: give the folder of one, or of several")
+    runs: dict[Path, Run] = {}
+    evaluations = []
+    exits: list[ExitReport] = []
+    compared: list[Comparison] = []
+    for entry in given:
+        if isinstance(entry, Comparison) or (isinstance(entry, (str, Path)) and is_comparison(Path(entry))):
+            compared.append(entry if isinstance(entry, Comparison) else open_comparison(entry))
+            continue
+        if isinstance(entry, ExitReport) or (isinstance(entry, (str, Path)) and is_exit_report(Path(entry))):
+            exits.append(entry if isinstance(entry, ExitReport) else open_exit_report(entry))
+            continue
+        if isinstance(entry, Evaluation) or (isinstance(entry, (str, Path)) and _is_evaluation(Path(entry))):
+            evaluations.append(entry if isinstance(entry, Evaluation) else open_evaluation(entry))
+            continue
+        run = entry if isinstance(entry, Run) else _run(entry)
+        place = run.path.resolve()
+        if place in runs:
+            raise LayerscopeError(f"run {str(run.path)!r} is given twice: name each run once")
+        runs[place] = run
+    return list(runs.values()), merged(evaluations) if evaluations else None, exits, compared
+
+
+def _is_evaluation(path: Path) -> bool:
+    return not RunFolder.exists(path) and holds_scores(path)
+
+
+def _run(path: str | Path) -> Run:
+    """Open a run; a file or folder that is none, and holds none, is told that an evaluation would do as well."""
+    place = Path(path)
+    if place.is_file() or (place.is_dir() and not RunFolder.exists(place) and not any(place.glob("*/run.json"))):
+        raise LayerscopeError(
+            f"{str(path)!r} is neither a run nor an evaluation: give the folder of a run, or of mteb results, a CSV of "
+            "scores, or what Evaluation.save wrote; or the --out of exits or compare"
+        )
+    return open_run(path)

@@ -1,0 +1,193 @@
+"""Scores of layers on tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from layerscope.core.errors import LayerscopeError, choices
+from layerscope.scores.files import refuse_duplicates
+from layerscope.scores.origins import ModelOrigin, as_json
+from layerscope.scores.summary import MIN_SHARE, VARIANT, Grid, grids, summary, wide
+
+if TYPE_CHECKING:
+    from layerscope.scores.metric_values import Metrics
+
+COLUMNS = {
+    "model": "object", "revision": "object", "kind": "object", "layer": "Int64", "site": "object", "pooling": "object",
+    "task": "object", "score": "float64", "stderr": "float64", "low": "float64", "high": "float64", "n": "Int64",
+}  # fmt: skip
+"""The long frame: a row for each model, layer and task; `kind` is `layer`, or `baseline` for the model as shipped.
+`low` and `high` are a 95 % interval, `n` the number of items judged; they and `stderr` are empty where a judge, such as
+mteb, tells none."""
+NEEDED = ("model", "layer", "task", "score")
+FORMAT = 1
+MANIFEST = "evaluation.json"
+
+
+class Evaluation:
+    """What `evaluate` returns and `open_evaluation` opens: a score per layer per task, in the scores' own units."""
+
+    def __init__(self, scores: pd.DataFrame, source: str = "memory") -> None:
+        """Take a long frame with columns of `COLUMNS`, of which model, layer, task and score must be there.
+
+        A score that is NaN is missing; a row without a layer is the baseline. Raises `LayerscopeError` for a missing
+        column, infinite scores, two rows for one thing, and where no layer has a score.
+        """
+        self.source = source
+        self.scores = _long(scores, source)
+        self.failed: dict[str, str] = {}
+        """Tasks that `evaluate` could not judge, each with the reason; empty for what was opened."""
+        self.origins: dict[str, ModelOrigin] = {}
+        """By model where it came from and how deep it is, as far as `evaluate` wrote it."""
+
+    def __repr__(self) -> str:
+        models = len(self.scores[["model", "revision"]].drop_duplicates())
+        layers, tasks = self.scores["layer"].nunique(), self.scores["task"].nunique()
+        return f"Evaluation({self.source!r}: {models} models, {layers} layers, {tasks} tasks, {self.missing} missing)"
+
+    @property
+    def missing(self) -> int:
+        """Number of (layer, task) pairs without a score, over all models."""
+        return sum(grid.missing for grid in grids(self.scores, MIN_SHARE))
+
+    def table(
+        self,
+        model: str | None = None,
+        revision: str | None = None,
+        *,
+        site: str | None = None,
+        pooling: str | None = None,
+    ) -> pd.DataFrame:
+        """Return scores as layer × task, a missing one as NaN.
+
+        Rows are layers where one model, revision, site and pooling is left, else (model, revision, layer), with site
+        and pooling between where there are several. The baseline is not a layer: see `baseline`.
+        """
+        rows = self.scores[self.scores["kind"] == "layer"]
+        wanted = {"model": model, "revision": revision, "site": site, "pooling": pooling}
+        for column, value in wanted.items():
+            rows = rows if value is None else _chosen(rows, column, value)
+        rows = rows.assign(layer=rows["layer"].astype("int64"))
+        if len(rows.drop_duplicates(list(VARIANT))) == 1:
+            return wide(rows, ["layer"])
+        places = [column for column in ("site", "pooling") if rows[column].nunique(dropna=False) > 1]
+        return wide(rows, ["model", "revision", *places, "layer"])
+
+    def baseline(self) -> pd.DataFrame:
+        """Return the scores of the models as shipped: (model, revision) × task, without rows where none were given."""
+        rows = self.scores[self.scores["kind"] == "baseline"]
+        return wide(rows, ["model", "revision"])
+
+    def summary(self, min_share: float = MIN_SHARE) -> pd.DataFrame:
+        """Return a row per model and revision (and site and pooling, where there are several).
+
+        Columns, in the scores' own units: first, mean_over_layers, best, best_layer, last, oracle (the mean over tasks
+        of each task's best layer), best_block (the best without layer 0), baseline; first_layer and last_layer say
+        which layers these are; layers, tasks, missing are counts, left_out names layers. Averages run over the tasks
+        present at every layer that is not left out; a layer with less than `min_share` of the most tasks of a model is.
+        `last` is the model's last layer, NaN where that is left out or was not scored.
+        """
+        return summary(self.grids(min_share))
+
+    def grids(self, min_share: float = MIN_SHARE) -> list[Grid]:
+        """Return the scores of each model, revision, site and pooling as layer × task, with what is left out."""
+        return grids(self.scores, min_share, {name: origin.depth for name, origin in self.origins.items()})
+
+    def correlate(self, metrics: Metrics, **options: Any) -> pd.DataFrame:
+        """Return how metrics by layer go with scores by layer: see `layerscope.scores.correlate`."""
+        from layerscope.scores.correlation import correlate
+
+        return correlate(metrics, self, **options)
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the scores as one HTML page that opens offline, by default `report.html` here."""
+        from layerscope import report  # the verb, by the front door: an evaluation knows nothing of rooms above it
+
+        return report(self, path)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the scores into a folder (Parquet and JSON) that `open_evaluation` reads, and return its path.
+
+        A folder that holds an evaluation is replaced, whole or not at all; one that holds something else is refused.
+        """
+        from layerscope.core.files import aside, digest, write_parquet  # runs import torch
+
+        folder = _own_folder(Path(path).expanduser())
+        part = folder / ".scores.parquet"
+        aside(part, lambda p: write_parquet(p, self.scores))
+        checksum = digest(part)
+        name = f"scores-{checksum[:12]}.parquet"
+        part.replace(folder / name)
+        manifest = {"format": FORMAT, "source": self.source, "scores": name, "sha256": checksum}
+        manifest |= {"models": as_json(self.origins)}
+        text = json.dumps(manifest, indent=2, ensure_ascii=False)
+        aside(folder / MANIFEST, lambda p: p.write_text(text, encoding="utf-8"))  # from here on the new scores count
+        for old in folder.glob("scores-*.parquet"):
+            if old.name != name:
+                old.unlink(missing_ok=True)
+        return folder
+
+
+def _own_folder(folder: Path) -> Path:
+    try:
+        others = [p.name for p in folder.iterdir() if not _own(p.name)] if folder.exists() else []
+        if others:
+            raise LayerscopeError(
+                f"folder {str(folder)!r} holds other files ({sorted(others)[0]}): name a new one for the evaluation"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LayerscopeError(f"{str(folder)!r} cannot be made ({error.strerror}): name another folder") from error
+    return folder
+
+
+def _own(name: str) -> bool:
+    return name == MANIFEST or name.startswith((".scores", "scores-", ".evaluation", "..scores"))
+
+
+def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
+    """Return the rows with the columns and dtypes of `COLUMNS`, what is empty among the texts as None."""
+    for name in NEEDED:
+        if name not in scores:
+            raise LayerscopeError(f"{source} has no column {name!r}: scores need {', '.join(NEEDED)}")
+    absent: dict[str, Any] = dict.fromkeys(COLUMNS) | {"revision": ""}
+    absent["kind"] = np.where(scores["layer"].isna(), "baseline", "layer")
+    frame = scores.assign(**{name: value for name, value in absent.items() if name not in scores})
+    frame = frame[list(COLUMNS)].astype(COLUMNS).reset_index(drop=True)
+    texts = [name for name, dtype in COLUMNS.items() if dtype == "object"]
+    frame = frame.assign(**{name: frame[name].where(frame[name].notna(), None) for name in texts})
+    frame["revision"] = frame["revision"].where(frame["revision"].notna(), "")
+    _check(frame, source)
+    return frame
+
+
+def _check(frame: pd.DataFrame, source: str) -> None:
+    layers = frame["kind"] == "layer"
+    if frame.loc[layers, "score"].notna().sum() == 0:
+        raise LayerscopeError(f"{source} has no score of any layer: give a score for each layer and task")
+    if np.isinf(frame["score"].to_numpy()).any():
+        row = frame[np.isinf(frame["score"])].iloc[0]
+        raise LayerscopeError(f"{source}: the score of {row['model']} on {row['task']} is infinite: leave it out")
+    wrong = frame[(layers & (frame["layer"].isna() | (frame["layer"] < 0))) | (~layers & frame["layer"].notna())]
+    if len(wrong):
+        row = wrong.iloc[0]
+        raise LayerscopeError(
+            f"{source}: a row of kind {row['kind']!r} has the layer {row['layer']}: layers count from 0, and only the "
+            "baseline has none"
+        )
+    refuse_duplicates(frame[layers], (*VARIANT, "layer", "task"), source)
+    refuse_duplicates(frame[~layers], ("model", "revision", "kind", "task"), source)
+
+
+def _chosen(rows: pd.DataFrame, column: str, value: str) -> pd.DataFrame:
+    found = rows[rows[column] == value]
+    if found.empty:
+        known: Sequence[str] = [str(name) for name in rows[column].dropna().unique()] or ["none"]
+        raise LayerscopeError(f"{column} {value!r} is not in this evaluation{choices(value, known, 'it has')}")
+    return found

@@ -1,0 +1,114 @@
+"""Values of metrics by layer: published ones, or those of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import pandas as pd
+
+from layerscope.core.errors import LayerscopeError, choices
+from layerscope.scores.files import existing, is_csv, layers, named, numbers, optional, read_csv, refuse_duplicates
+
+if TYPE_CHECKING:
+    from layerscope.runs import Run
+
+    Metrics: TypeAlias = pd.DataFrame | Run | str | Path
+
+PUBLISHED = ("model", "dataset", "metric", "layer", "value")
+NAMES = {"entropy_sentence": "prompt_entropy", "entropy_dataset": "dataset_entropy"}
+"""What the authors of Layer by Layer call a metric in their published values, and its name here."""
+CURVE = ("model", "revision", "corpus", "metric", "variant", "site", "pooling")
+"""What one metric by layer is about."""
+PLAIN = "raw"
+"""The variant of the authors' values that is not normalised."""
+
+
+def open_metrics(path: str | Path | Run) -> pd.DataFrame:
+    """Open metrics by layer: a CSV with the columns of `PUBLISHED` (revision, normalization too), or a run.
+
+    Returns a long frame: model, revision, dataset, metric, variant (`normalization` of a CSV), site, pooling, layer
+    (Int64) and value; an empty value is NaN. The authors' names of metrics become those of `layerscope.metrics`. Of a
+    run only metrics of one layer are taken. Raises `LayerscopeError`, one line that names the thing and the mend.
+    """
+    from layerscope.runs import Run, open_run  # runs import torch
+
+    if isinstance(path, Run):
+        return _of_run(path)
+    place = existing(path, "metrics")
+    if place.is_dir():
+        return _of_run(open_run(place))
+    if not is_csv(place):
+        raise LayerscopeError(f"{place} holds no metrics: give a CSV ({', '.join(PUBLISHED)}) or a run folder")
+    rows = read_csv(place, PUBLISHED)
+    frame = pd.DataFrame(
+        {
+            "model": named(rows, "model", place),
+            "revision": optional(rows, "revision").fillna(""),
+            "dataset": named(rows, "dataset", place),
+            "metric": named(rows, "metric", place).replace(NAMES),
+            "variant": optional(rows, "normalization"),
+            "site": None,
+            "pooling": None,
+            "layer": layers(rows, place),
+            "value": numbers(rows, "value", place),
+        }
+    )
+    refuse_duplicates(frame, ("model", "revision", "dataset", "metric", "variant", "layer"), place)
+    return frame
+
+
+def corpus_averages(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Return metrics by layer, averaged over the datasets of a corpus.
+
+    The data sets of MTEB's tasks (`mteb/…`) are one corpus, `tasks`; every other data set is a corpus of its own. At
+    each layer the mean runs over the data sets that have a value there; `datasets` counts them. Columns: those of
+    `CURVE`, layer, value, datasets.
+    """
+    task = metrics["dataset"].str.startswith("mteb/")
+    keyed = metrics.assign(corpus=metrics["dataset"].where(~task, "tasks"))
+    found = keyed.groupby([*CURVE, "layer"], sort=False, dropna=False)["value"].agg(["mean", "count"])
+    frame = found.reset_index().rename(columns={"mean": "value", "count": "datasets"})
+    return frame.assign(**{key: _filled(frame[key]) for key in CURVE})
+
+
+def one_variant(metrics: pd.DataFrame, variant: str | None = None) -> pd.DataFrame:
+    """Return one variant of each metric: the one named, where a metric has it, else `raw`, else its first."""
+    if variant is not None and variant not in set(metrics["variant"]):
+        known = [str(name) for name in metrics["variant"].dropna().unique()] or ["none"]
+        raise LayerscopeError(f"variant {variant!r} is not among these metrics{choices(variant, known, 'they have')}")
+    chosen = {}
+    for metric, rows in metrics.groupby("metric", sort=False):
+        there = list(rows["variant"].unique())
+        chosen[metric] = next((name for name in (variant, PLAIN) if name in there), there[0])
+    wanted = metrics["metric"].map(chosen).astype(object)
+    return metrics[(metrics["variant"] == wanted) | (metrics["variant"].isna() & wanted.isna())]
+
+
+def curves(metrics: Metrics) -> pd.DataFrame:
+    """Return metrics by layer as `corpus_averages` does, whatever they are given as."""
+    if not isinstance(metrics, pd.DataFrame):
+        metrics = open_metrics(metrics)
+    if "corpus" in metrics:
+        return metrics
+    needed = [name for name in ("model", "metric", "layer", "value") if name not in metrics]
+    if needed:
+        raise LayerscopeError(f"the frame of metrics has no column {needed[0]!r}: give model, metric, layer and value")
+    absent = {"revision": "", "dataset": "", "variant": None, "site": None, "pooling": None}
+    return corpus_averages(metrics.assign(**{k: v for k, v in absent.items() if k not in metrics}))
+
+
+def _of_run(run: Run) -> pd.DataFrame:
+    table = run.at()
+    rows = table[table["layer"].notna() & table["layer_b"].isna()]
+    about = {
+        "model": str(run.info["model"]["name"]),
+        "revision": str(run.info["model"].get("revision") or ""),
+        "dataset": str(run.info["data"]["name"]),
+    }
+    kept = ["model", "revision", "dataset", "metric", "variant", "site", "pooling", "layer", "value"]
+    return rows.assign(**about)[kept].reset_index(drop=True)
+
+
+def _filled(column: pd.Series) -> pd.Series:
+    return column.astype(object).where(column.notna(), None)

@@ -1,0 +1,210 @@
+"""Rules that choose a layer without labels, each with what it gained on models it was not fitted on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import choices as choices_of
+
+Direction = Literal["minimum", "maximum"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The layer a rule chose for a model that took no part in fitting it, and what that layer scores.
+
+    `direction` was fitted on the other models; `last`, `best` and `mean` are scores of the layers that could be chosen:
+    of the last, of the best, and of one drawn at random; `kind` what the model is (causal, bidirectional), where told.
+    `fixed` is the score at the share of depth that ranks best on the other models, None where that was not tried.
+    """
+
+    model: str
+    revision: str
+    direction: Direction | None
+    layer: int
+    score: float
+    last: float
+    best: float
+    mean: float
+    kind: str | None = None
+    fixed: float | None = None
+
+    @property
+    def gain(self) -> float:
+        """Score of the chosen layer less that of the last one."""
+        return self.score - self.last
+
+    @property
+    def regret(self) -> float:
+        """Score of the best layer less that of the chosen one."""
+        return self.best - self.score
+
+    @property
+    def chance_gain(self) -> float:
+        """Gain over the last layer to be expected of a layer drawn at random."""
+        return self.mean - self.last
+
+    @property
+    def fixed_gain(self) -> float:
+        """Gain over the last layer of a fixed share of depth, NaN where that was not tried."""
+        return math.nan if self.fixed is None else self.fixed - self.last
+
+    @property
+    def fails(self) -> bool:
+        """Whether the chosen layer scores less than the last one."""
+        return self.gain < 0
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Take the layer at a metric's minimum or maximum; with `parts`, that of the lowest mean rank over these rules.
+
+    `direction` and `correlation` (mean Spearman with the mean score, over models) are fitted on all models; `choices`
+    were made for each model with the direction fitted on the **other** models, and are the evidence. `source` says by
+    whom metrics and scores were measured.
+    """
+
+    name: str
+    metric: str
+    direction: Direction | None
+    correlation: float
+    choices: tuple[Choice, ...]
+    variant: str | None = None
+    corpus: str | None = None
+    site: str | None = None
+    pooling: str | None = None
+    parts: tuple[Rule, ...] = ()
+    source: str = ""
+
+    @property
+    def gains(self) -> dict[str, float]:
+        """Gain over the last layer by held-out model, mean over its revisions, in the scores' own units."""
+        return self._by_model("gain")
+
+    @property
+    def layers(self) -> dict[str, int]:
+        """Layer chosen by held-out model; by model and revision where a model has several."""
+        models = [choice.model for choice in self.choices]
+        return {f"{c.model} {c.revision}" if models.count(c.model) > 1 else c.model: c.layer for c in self.choices}
+
+    @property
+    def mean_gain(self) -> float:
+        """Mean gain over models, each the mean over its revisions; NaN where the rule chose for no model."""
+        return self._mean("gain")
+
+    @property
+    def chance_gain(self) -> float:
+        """Mean gain of a layer drawn at random for the same models: a rule that gains no more has found nothing."""
+        return self._mean("chance_gain")
+
+    @property
+    def fixed_gain(self) -> float:
+        """Mean gain of a fixed share of depth, chosen on the other models, for the same ones; NaN where not tried."""
+        return self._mean("fixed_gain")
+
+    @property
+    def rival_gain(self) -> float:
+        """The better of both: a rule that gains no more has found nothing."""
+        return float(np.fmax(self.chance_gain, self.fixed_gain))
+
+    @property
+    def failure_share(self) -> float:
+        """Share of choices that score less than the last layer, mean over models of that over their revisions."""
+        return self._mean("fails")
+
+    @property
+    def agreeing(self) -> int:
+        """Number of choices whose direction, fitted on the other models, is the one fitted on all."""
+        return sum(choice.direction == self.direction for choice in self.choices)
+
+    @property
+    def failures(self) -> int:
+        """Number of choices that score less than the last layer."""
+        return sum(choice.fails for choice in self.choices)
+
+    @property
+    def worst_gain(self) -> float:
+        """The lowest gain: how wrongly the rule failed where it is negative; NaN where it chose for no model."""
+        return min((choice.gain for choice in self.choices), default=math.nan)
+
+    def choose(self, values: pd.Series | pd.DataFrame, first_layer: int = 1) -> int:
+        """Return the layer this rule takes; of layers that tie, the shallowest.
+
+        `values` is the metric by layer (a series whose index is the layer), or a frame layer × metric: its column of
+        this metric, or, for a rule with parts, all their columns. Layers below `first_layer` and without a value are no
+        candidates. Raises `LayerscopeError` where a metric is not there or no candidate is left.
+        """
+        if self.parts:
+            return self._by_rank(values, first_layer)
+        series = _column(values, self.metric)
+        known = series[series.index >= first_layer].dropna().sort_index()
+        if known.empty:
+            raise LayerscopeError(f"{self.metric} has no value at any layer from {first_layer} on: measure it first")
+        return int(known.idxmin() if self.direction == "minimum" else known.idxmax())
+
+    def _by_model(self, field: str) -> dict[str, float]:
+        """Return the mean over each model's revisions: checkpoints of one model are no independent trials."""
+        values: dict[str, list[float]] = {}
+        for choice in self.choices:
+            values.setdefault(choice.model, []).append(float(getattr(choice, field)))
+        return {model: float(np.mean(own)) for model, own in values.items()}
+
+    def _mean(self, field: str) -> float:
+        return float(np.mean(list(self._by_model(field).values()))) if self.choices else math.nan
+
+    def _by_rank(self, values: pd.Series | pd.DataFrame, first_layer: int) -> int:
+        columns = [_column(values, part.metric) for part in self.parts]
+        found = lowest_mean_rank(columns, [part.direction for part in self.parts], first_layer)
+        if found is None:
+            raise LayerscopeError(f"no layer from {first_layer} on has a value of every metric of {self.name}")
+        return found
+
+
+def lowest_mean_rank(
+    columns: Sequence[pd.Series], directions: Sequence[Direction | None], first_layer: int = 1
+) -> int | None:
+    """Return the layer whose ranks among the layers, averaged over metrics, are lowest; of a tie the shallowest.
+
+    Each of `columns` is a metric by layer, ranked from its minimum or maximum on, ties at their mean rank. A metric
+    without any value takes no part, nor does a layer where one of the rest has none; None where no layer is left.
+    """
+    signed = [
+        -column if direction == "maximum" else column for column, direction in zip(columns, directions, strict=True)
+    ]
+    known = pd.DataFrame(dict(enumerate(signed))).sort_index()
+    known = known[known.index >= first_layer].dropna(axis=1, how="all").dropna()
+    return None if known.empty else int(known.rank().mean(axis=1).idxmin())
+
+
+def rules_table(rules: Iterable[Rule]) -> pd.DataFrame:
+    """Return a row per rule: what it is, mean gain, how often it failed and how wrongly, and the gain on each model."""
+    rows = [
+        {
+            "rule": rule.name, "corpus": rule.corpus, "metric": rule.metric, "variant": rule.variant,
+            "direction": rule.direction, "correlation": rule.correlation, "agreeing": rule.agreeing,
+            "models": len(rule.gains), "choices": len(rule.choices), "mean_gain": rule.mean_gain,
+            "chance_gain": rule.chance_gain, "fixed_gain": rule.fixed_gain, "failed": rule.failures,
+            "worst_gain": rule.worst_gain,
+            **{f"gain {model}": gain for model, gain in rule.gains.items()},
+            **{f"layer {model}": layer for model, layer in rule.layers.items()},
+        }
+        for rule in rules
+    ]  # fmt: skip
+    frame = pd.DataFrame(rows)
+    return frame.astype({name: "Int64" for name in frame if str(name).startswith("layer ")})
+
+
+def _column(values: pd.Series | pd.DataFrame, metric: str) -> pd.Series:
+    if isinstance(values, pd.Series):
+        return values
+    if metric not in values:
+        known = [str(name) for name in values.columns]
+        raise LayerscopeError(f"metric {metric!r} is not among these by layer{choices_of(metric, known, 'there are')}")
+    return values[metric]

@@ -1,0 +1,151 @@
+"""Scores of one model by layer and task, and what they come to: first, mean, best, last layer, per-task oracle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from layerscope.core.errors import LayerscopeError
+
+MIN_SHARE = 25 / 32
+"""A layer with scores on a smaller share of the tasks is left out of every average: 25 of 32 in Layer by Layer."""
+VARIANT = ("model", "revision", "site", "pooling")
+"""What one set of scores by layer is about."""
+SUMMARY = (
+    *VARIANT, "first", "mean_over_layers", "best", "best_layer", "last", "oracle", "best_block", "best_block_layer",
+    "baseline", "first_layer", "last_layer", "layers", "tasks", "missing", "left_out",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Scores of one model, revision, site and pooling.
+
+    `scores` is layer × task, every layer and task there is; `complete` the layers with enough tasks × the tasks present
+    at each of these; `left_out` the other layers; `baseline` the shipped model's scores by task. `depth` is the number
+    of the model's last layer, as far as that is known; `needed` is the number of tasks that a layer must have.
+    """
+
+    about: dict[str, Any]
+    scores: pd.DataFrame
+    complete: pd.DataFrame
+    left_out: tuple[int, ...]
+    baseline: pd.Series
+    depth: int
+    needed: int
+
+    @property
+    def last(self) -> float:
+        """Mean score of the model's last layer, NaN where that is not among the complete ones."""
+        return float(self.average.get(self.depth, math.nan))
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the model's last layer has no average, or the averages are over too few tasks."""
+        return self.depth not in self.complete.index or self.complete.shape[1] < self.needed
+
+    @property
+    def missing(self) -> int:
+        """Number of (layer, task) pairs without a score."""
+        return int(self.scores.isna().to_numpy().sum())
+
+    @property
+    def average(self) -> pd.Series:
+        """Mean score by layer, over the tasks present at every layer that is not left out."""
+        return self.complete.mean(axis=1)
+
+
+def groups(frame: pd.DataFrame, keys: list[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    """Yield what the rows of each group share, None where it is empty, and the rows, in order of appearance."""
+    for _, rows in frame.groupby(keys, sort=False, dropna=False):
+        first = rows.iloc[0]
+        yield {key: None if pd.isna(first[key]) else first[key] for key in keys}, rows
+
+
+def grids(scores: pd.DataFrame, min_share: float, depths: Mapping[str, int] | None = None) -> list[Grid]:
+    """Return a grid for every model, revision, site and pooling of the long frame of an evaluation.
+
+    `min_share` is of the most tasks that any of them has, so that averages over one task and over many do not stand
+    beside each other. `depths` are last layers by model; one that is not there has the last layer it has a score of.
+    """
+    if not (isinstance(min_share, (int, float)) and 0 < min_share <= 1):
+        raise LayerscopeError(f"min_share {min_share!r} is no share of tasks: give one above 0 and up to 1, as 25/32")
+    layers = scores[scores["kind"] == "layer"]
+    baselines = scores[scores["kind"] == "baseline"]
+    found = list(groups(layers, list(VARIANT)))
+    most = max((rows.loc[rows["score"].notna(), "task"].nunique() for _, rows in found), default=0)
+    needed = [math.ceil(min_share * max(most, rows["task"].nunique()) - 1e-9) for _, rows in found]
+    known = depths or {}
+    return [
+        _grid(about, rows, baselines, least, known.get(about["model"], 0))
+        for (about, rows), least in zip(found, needed, strict=True)
+    ]
+
+
+def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return scores with the tasks as columns, in order of appearance."""
+    tasks = list(rows["task"].unique())
+    found = rows.pivot(index=keys if len(keys) > 1 else keys[0], columns="task", values="score")
+    return found[tasks].sort_index()
+
+
+def _grid(about: dict[str, Any], rows: pd.DataFrame, baselines: pd.DataFrame, needed: int, depth: int) -> Grid:
+    scores = wide(rows.assign(layer=rows["layer"].astype("int64")), ["layer"])
+    enough = scores.notna().sum(axis=1) >= needed
+    # a task whose only gap is at the embeddings, which may have no score, outweighs them
+    blocks = scores[enough & (scores.index != 0)].dropna(axis=1)
+    enough &= (scores.index != 0) | scores[blocks.columns].notna().all(axis=1)
+    complete = scores[enough].dropna(axis=1)
+    own = (baselines["model"] == about["model"]) & (baselines["revision"] == about["revision"])
+    baseline = baselines[own].set_index("task")["score"]
+    left_out = tuple(int(layer) for layer in scores.index[~enough])
+    return Grid(about, scores, complete, left_out, baseline, max(depth, int(scores.index.max())), needed)
+
+
+def summary(found: list[Grid]) -> pd.DataFrame:
+    """Return a row per grid with the columns of `SUMMARY`; raises `LayerscopeError` where no row could hold a score."""
+    if all(grid.complete.empty for grid in found):
+        raise LayerscopeError(_nothing_left(found))
+    frame = pd.DataFrame([_row(grid) for grid in found], columns=list(SUMMARY))
+    whole = [name for name in SUMMARY if name.endswith("_layer")]
+    return frame.astype(dict.fromkeys(whole, "Int64"))
+
+
+def _row(grid: Grid) -> dict[str, Any]:
+    row = {
+        **grid.about,
+        "missing": grid.missing,
+        "left_out": list(grid.left_out),
+        "layers": len(grid.complete),
+        "tasks": grid.complete.shape[1],
+    }
+    if grid.complete.empty:
+        return row
+    average = grid.average
+    blocks = average[average.index > 0]
+    row |= {
+        "first": average.iloc[0],
+        "mean_over_layers": average.mean(),
+        "best": average.max(),
+        "best_layer": average.idxmax(),
+        "last": grid.last,
+        "oracle": grid.complete.max().mean(),
+        "baseline": grid.baseline.reindex(grid.complete.columns).mean(skipna=False),
+        "first_layer": average.index[0],
+        "last_layer": grid.depth,
+    }
+    if len(blocks):
+        row |= {"best_block": blocks.max(), "best_block_layer": blocks.idxmax()}
+    return row
+
+
+def _nothing_left(found: list[Grid]) -> str:
+    if all(len(grid.left_out) == len(grid.scores) for grid in found):
+        most = max(int(grid.scores.notna().sum(axis=1).max()) for grid in found)
+        of = max(grid.scores.shape[1] for grid in found)
+        return f"no layer has scores on enough tasks (at most {most} of {of}): lower min_share (--min-share)"
+    return "no task has a score at every layer: raise min_share (--min-share), so that layers with gaps are left out"

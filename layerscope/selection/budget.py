@@ -1,0 +1,67 @@
+"""What a choice may cost and lose, and what every depth costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from layerscope.core.errors import LayerscopeError
+
+if TYPE_CHECKING:
+    from layerscope.truncation.costs import Cost
+
+UNITS = {"max_ms": "milliseconds", "max_mb": "megabytes"}
+SHORT = {"max_ms": "ms", "max_mb": "MB"}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """At most so many points lost, milliseconds a sample, megabytes; None is no bound."""
+
+    max_loss: float | None = None
+    max_ms: float | None = None
+    max_mb: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+            if value is not None and not (number and (value >= 0 if name == "max_loss" else value > 0)):
+                bound = "0 or more points" if name == "max_loss" else f"more than 0 {UNITS[name]}"
+                raise LayerscopeError(f"--{name.replace('_', '-')} {value!r} makes no sense: give {bound}")
+
+    @property
+    def needs_costs(self) -> bool:
+        """Whether costs must be known."""
+        return self.max_ms is not None or self.max_mb is not None
+
+    @property
+    def told(self) -> str:
+        """What it allows, in words; empty where it allows everything."""
+        bounds = [f"{getattr(self, name):g} {SHORT[name]}" for name in UNITS if getattr(self, name) is not None]
+        return f"within {' and '.join(bounds)}" if bounds else ""
+
+    def allows(self, cost: Cost | None) -> bool:
+        """Return whether a depth of this cost is within the bounds on time and size."""
+        if not self.needs_costs:
+            return True
+        return cost is not None and all(
+            getattr(self, name) is None or getattr(cost, UNITS[name]) <= getattr(self, name) for name in UNITS
+        )
+
+    def layers(self, layers: Iterable[int], costs: Mapping[int, Any]) -> tuple[int, ...]:
+        """Return the layers within the bounds on time and size; raises with the least there is where none is."""
+        known = list(layers)
+        kept = tuple(layer for layer in known if self.allows(costs.get(layer)))
+        if kept:
+            return kept
+        for name in UNITS:
+            asked, there = getattr(self, name), [costs[layer] for layer in known if layer in costs]
+            least = min((getattr(cost, UNITS[name]) for cost in there), default=math.inf)
+            if asked is not None and least > asked:
+                raise LayerscopeError(
+                    f"--{name.replace('_', '-')} {asked:g} is less than any layer that may be chosen takes: "
+                    f"the least is {least:.4g} {SHORT[name]}"
+                )
+        raise LayerscopeError(f"no layer that may be chosen is {self.told}: allow more of one of them")

@@ -1,0 +1,177 @@
+"""Rules without labels, followed on a run: the metric's values at the run's layers, and the layer they say."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.progress import Teller
+from layerscope.evaluation.half_text import Halves, clear_maximum, half_text_ranks, halves_of
+from layerscope.evaluation.texts import TextStates
+from layerscope.inputs import open_corpus
+from layerscope.inputs.builtin import BUILT_IN
+from layerscope.models.encode import TextEncoder
+from layerscope.scores.files import is_csv
+from layerscope.scores.fitting import fit_rules
+from layerscope.scores.metric_values import PUBLISHED as METRICS
+from layerscope.scores.metric_values import open_metrics
+from layerscope.scores.opening import PUBLISHED as SCORES
+from layerscope.scores.opening import open_evaluation
+from layerscope.scores.rules import Rule
+from layerscope.scores.saved_rules import open_rules, shipped_rules
+from layerscope.selection.selection import Refused
+from layerscope.selection.trust import distrust, kind_of
+
+if TYPE_CHECKING:
+    from layerscope.runs import Run
+    from layerscope.truncation.source import Source
+
+HALF_TEXT = "half-text"
+RANK = "half_text_reciprocal_rank"
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A rule that was followed, the layer it takes, its metric by layer (None for several), and what to say of it."""
+
+    rule: Rule
+    layer: int
+    values: pd.Series | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads metrics of one run; half-text ranks are measured when asked for, with the model that `open` opens."""
+
+    run: Run
+    pooling: str
+    allowed: tuple[int, ...]
+    halves: Callable[[], Halves]
+    open: Callable[[], Source]
+    teller: Teller
+
+    def follow(self, rule: Rule, alike: bool) -> Followed:
+        """Return the layer a rule takes; `alike` refuses values that were not measured as the rule's own were.
+
+        Raises `LayerscopeError` where the run has no such values.
+        """
+        if rule.metric == RANK:
+            return self._half_text(rule)
+        parts = rule.parts or (rule,)
+        read = [self._read(part, alike) for part in parts]
+        frame = pd.DataFrame({part.metric: values for part, (values, _) in zip(parts, read, strict=True)})
+        notes = tuple(dict.fromkeys(note for _, note in read if note))
+        return Followed(rule, rule.choose(frame, self.allowed[0]), None if rule.parts else frame.iloc[:, 0], notes)
+
+    def _read(self, rule: Rule, alike: bool) -> tuple[pd.Series, str]:
+        table = self.run.table()
+        rows = table[(table["metric"] == rule.metric) & table["layer"].notna() & table["layer_b"].isna()]
+        if rows.empty:
+            raise LayerscopeError(f"the run has no {rule.metric}")
+        told = []
+        corpus = str(self.run.info["data"]["name"])
+        if rule.corpus not in (None, corpus):
+            told.append(f"on {rule.corpus}")
+        for name, default in (("variant", None), ("site", "raw"), ("pooling", self.pooling)):
+            wanted = getattr(rule, name)
+            there = list(dict.fromkeys(_none(value) for value in rows[name]))
+            chosen = next((value for value in (wanted, default) if value in there), there[0])
+            if chosen != wanted:
+                told.append(f"{name} {wanted}" if wanted else f"{name} not told")
+            rows = rows[rows[name].isna() if chosen is None else rows[name] == chosen]
+        if told and alike:
+            raise LayerscopeError(f"its {rule.metric} was measured otherwise than the run's ({', '.join(told)})")
+        index = pd.Index(rows["layer"].astype("int64"), name="layer")
+        values = pd.Series(rows["value"].to_numpy(dtype="float64"), index=index)
+        note = f"{rule.metric} of the rule's record was measured otherwise ({', '.join(told)})" if told else ""
+        return values[values.index.isin(self.allowed)], note
+
+    def _half_text(self, rule: Rule) -> Followed:
+        """Run the model once over all halves, and take the layer at which they find each other clearly best."""
+        halves = self.halves()
+        model, options = self.open().model, self.run.info["options"]
+        if not isinstance(model.encoder, TextEncoder) or model.rank != 3:
+            raise LayerscopeError(f"{model.loaded.name} gives no states of tokens: half-text takes models of texts")
+        length = options.get("max_length") or model.encoder.max_length
+        encoder = replace(model.encoder, max_length=length, prompt=options.get("prompt") or model.encoder.prompt)
+        self.teller.say(f"half-text: the halves of {len(halves):,} texts through {model.loaded.name}")
+        with tempfile.TemporaryDirectory() as folder:
+            places = [(layer, model.final, self.pooling) for layer in self.allowed]
+            states = TextStates(replace(model, encoder=encoder), places, Path(folder), self.teller)
+            ranks = half_text_ranks(states, halves, model.final, self.pooling, self.allowed)
+        values = pd.Series(ranks.mean(0), index=pd.Index(self.allowed, name="layer"))
+        told = f"value: mean of 1 / rank at which the halves of {len(halves):,} texts find each other"
+        told += f" ({halves.short:,} were too short)" if halves.short else ""
+        return Followed(rule, self.allowed[clear_maximum(ranks)], values, (told,))
+
+
+def halves_for(run: Run, data: Any, seed: int) -> Halves:
+    """Return the halves of the texts of a run, or of other data; raises where these are not there or have none."""
+    about = run.info["data"]
+    if data is not None:
+        return halves_of(open_corpus(data), seed=seed)
+    source = about.get("source")
+    if not source or not (source in BUILT_IN or source.startswith("hf:") or Path(source).expanduser().exists()):
+        raise LayerscopeError(f"the run's data ({source or about['name']}) are not there: name them with --data")
+    columns = {name: about.get(name) for name in ("text_column", "label_column")}
+    return halves_of(open_corpus(source, **columns), seed=seed)
+
+
+def rules_from(evidence: Any) -> list[Rule]:
+    """Return rules with their record: shipped ones, a list, those of a file, or fitted on (scores, metrics, …)."""
+    if evidence is None:
+        return shipped_rules()
+    given: list[Any] = [evidence] if isinstance(evidence, (str, Path)) else list(evidence)
+    if given and all(isinstance(rule, Rule) for rule in given):
+        return given
+    if len(given) == 1:
+        if isinstance(given[0], (str, Path)) and (is_csv(Path(given[0])) or Path(given[0]).expanduser().is_dir()):
+            raise LayerscopeError(
+                f"evidence {str(given[0])!r} is not a file of rules: give one that evaluate --save-rules wrote, or a "
+                f"CSV of scores ({', '.join(SCORES)}), then metrics (run folders, or CSVs of {', '.join(METRICS)})"
+            )
+        return open_rules(given[0])
+    if not given:
+        raise LayerscopeError("evidence is empty: give a rules file, or scores and then metrics")
+    scores, *metrics = given
+    evaluation = scores if hasattr(scores, "grids") else open_evaluation(scores)
+    frames = [metric if isinstance(metric, pd.DataFrame) else open_metrics(metric) for metric in metrics]
+    return fit_rules(pd.concat(frames, ignore_index=True), evaluation)
+
+
+def named_rule(rules: Sequence[Rule], name: str) -> Rule:
+    """Return the rule of this name or metric, of several the one that gains most; half-text is always there."""
+    found = [rule for rule in rules if name in (rule.name, rule.metric)]
+    if found:
+        return max(found, key=lambda rule: rule.mean_gain if rule.choices else -math.inf)
+    if name in (HALF_TEXT, RANK):
+        return Rule(HALF_TEXT, RANK, "maximum", math.nan, ())
+    known = dict.fromkeys([HALF_TEXT, *(rule.name for rule in rules)])
+    raise LayerscopeError(f"rule {name!r} does not exist{choices(name, known, 'there are')}")
+
+
+def trusted(rules: Sequence[Rule], reader: Reader) -> tuple[Followed | None, tuple[Refused, ...]]:
+    """Return the trusted rule of the highest mean gain that the run can follow, and those refused before it."""
+    kind = kind_of(reader.run)
+    refused: list[Refused] = []
+    for rule in sorted(rules, key=lambda rule: -rule.mean_gain if rule.choices else math.inf):
+        reason = distrust(rule, kind)
+        if reason is None:
+            try:
+                return reader.follow(rule, alike=True), tuple(refused)
+            except LayerscopeError as error:
+                reason = str(error)
+        refused.append(Refused(rule, reason))
+    return None, tuple(refused)
+
+
+def _none(value: Any) -> Any:
+    return None if pd.isna(value) else value

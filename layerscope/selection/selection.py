@@ -1,0 +1,145 @@
+"""What `select` returns: the layer, by which rule and evidence, what it wins and costs, and the alternatives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from layerscope.scores.rules import Rule
+from layerscope.scores.saved_rules import as_record
+
+SHIPPED = "the model as shipped"
+LAST = "the last layer"
+"""What stands for a model as shipped that was not scored."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One layer: its score, the difference to the baseline, each with its standard error, and what the depth costs.
+
+    `value` is what a rule without labels reads there. None is what is not known.
+    """
+
+    layer: int
+    score: float | None = None
+    stderr: float | None = None
+    difference: float | None = None
+    difference_error: float | None = None
+    value: float | None = None
+    parameters: int | None = None
+    megabytes: float | None = None
+    milliseconds: float | None = None
+    speedup: float | None = None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A rule without labels that was not followed, and why."""
+
+    rule: Rule
+    reason: str
+
+
+@dataclass(frozen=True)
+class Apart:
+    """The chosen score on units that had no part in choosing: each block is judged at the layer the others choose.
+
+    `layers` tells how many blocks led to which layer, None being the model as shipped; `unit` is fold or task.
+    """
+
+    score: float
+    stderr: float | None
+    difference: float
+    difference_error: float
+    layers: tuple[tuple[int | None, int], ...]
+    unit: str
+
+
+@dataclass(frozen=True)
+class OfTask:
+    """The layer that one task alone would choose, its score there, and the difference to the baseline."""
+
+    task: str
+    layer: int
+    as_shipped: bool
+    score: float
+    difference: float
+    difference_error: float | None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A choice of a layer of one model.
+
+    `layer` is the last one that is kept, of `depth`; `as_shipped` says that it is the model as its makers serve it.
+    `rule` names what chose it, `why` tells it in a sentence. `gain` is its score less that of the baseline, in the
+    scores' own units, with the standard error `gain_error`; None where no score tells. Both are of `apart`, units that
+    had no part in choosing, where there are enough of them. `basis` tells how much was judged, `lacking` what is
+    missing where that is too little to choose by; `by_task` is what each task alone would choose. `evidence` is the
+    record of a rule without labels on models held out, `refused` those that were not followed. `layers` are all layers;
+    `baseline` is the model as shipped, or what `baseline_name` says where that was not scored; `best` the layer of the
+    highest score. `source` is what `truncate` takes, `measured` on what the costs are, `sites` where the model can be
+    taken.
+    """
+
+    model: str
+    layer: int
+    depth: int
+    as_shipped: bool
+    site: str | None
+    pooling: str | None
+    rule: str
+    why: str
+    gain: float | None
+    gain_error: float | None
+    baseline: Candidate
+    baseline_name: str
+    layers: tuple[Candidate, ...]
+    best: int | None = None
+    evidence: Rule | None = None
+    refused: tuple[Refused, ...] = ()
+    scored_on: str | None = None
+    share: bool = False
+    source: str | None = None
+    measured: str | None = None
+    forced: bool = False
+    sites: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    basis: str = ""
+    lacking: str = ""
+    apart: Apart | None = None
+    by_task: tuple[OfTask, ...] = ()
+    pooled: bool = False
+    """Whether `pooling` is ours, and a checkpoint of the chosen layer must be told of it."""
+
+    def __repr__(self) -> str:
+        """Return the answer, without the table behind it."""
+        what = self.baseline_name if self.as_shipped else f"layer {self.layer} of {self.depth}"
+        gain = "" if self.gain is None or self.as_shipped else f", gain {self.gain:+.4g}"
+        error = f" ±{self.gain_error:.2g}" if gain and self.gain_error is not None else ""
+        return f"Selection({self.model!r}: {what} by {self.rule}{gain}{error})"
+
+    @property
+    def raw_only(self) -> bool:
+        """Whether only ONNX can hold the chosen layer: it was scored before the final norm that the model has."""
+        return self.site == "raw" and "normed" in self.sites
+
+    @property
+    def chosen(self) -> Candidate:
+        """The chosen layer's scores and costs."""
+        return self.baseline if self.as_shipped else next(c for c in self.layers if c.layer == self.layer)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON can hold it."""
+        plain = {name: value for name, value in vars(self).items() if name not in ("evidence", "refused", "layers")}
+        return plain | {
+            "baseline": vars(self.baseline),
+            "chosen": vars(self.chosen),
+            "layers": [vars(candidate) for candidate in self.layers],
+            "evidence": None if self.evidence is None else as_record(self.evidence),
+            "refused": [as_record(entry.rule) | {"reason": entry.reason} for entry in self.refused],
+            "notes": list(self.notes),
+            "sites": list(self.sites),
+            "apart": None if self.apart is None else vars(self.apart),
+            "by_task": [vars(task) for task in self.by_task],
+        }

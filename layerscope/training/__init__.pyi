@@ -1,0 +1,6 @@
+from .detection import aligned_detection_loss as aligned_detection_loss
+from .loss import aligned_loss as aligned_loss
+from .objectives import Objective as Objective
+from .sentence import AlignedLoss as AlignedLoss
+from .trainer import AlignedTrainer as AlignedTrainer
+from .weights import exit_weights as exit_weights

@@ -1,0 +1,150 @@
+"""The folder of a training: what is in it, whether it is the same training, and where it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.files import read_json, write_json
+from layerscope.core.folders import own_folder
+
+ABOUT = "training.json"
+CHECKPOINTS, HISTORY, BASELINES = "checkpoints", "history", "baselines"
+DEPTHS, REPORT = "depths.csv", "report.html"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder that holds this training and no other; `about` says which it is."""
+
+    path: Path
+    about: Mapping[str, Any]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the training has come to its end."""
+        return bool((self.path / ABOUT).is_file() and read_json(self.path / ABOUT).get("finished"))
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.path / CHECKPOINTS
+
+    @property
+    def history(self) -> Path:
+        """The run folder of what each layer could at each evaluation."""
+        return self.path / HISTORY
+
+    def last_checkpoint(self) -> Path | None:
+        """Return the last whole checkpoint, None where there is none."""
+        folders = self.checkpoints.glob("checkpoint-*") if self.checkpoints.is_dir() else ()
+        return max(filter(_is_whole, folders), key=step_of, default=None)
+
+    def drop_checkpoints(self) -> None:
+        """Take the checkpoints of the way away; what the Trainer reported beside them, as to TensorBoard, stays."""
+        for folder in self.checkpoints.glob("checkpoint-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+        if self.checkpoints.is_dir() and not any(self.checkpoints.iterdir()):
+            self.checkpoints.rmdir()
+
+    def finish(self) -> None:
+        """Say that the training has come to its end."""
+        _write(self.path, {**self.about, "finished": True})
+
+
+def open_place(out: str | Path, about: Mapping[str, Any], *, main: bool) -> Place:
+    """Return the folder of a training, new or begun before; `main` is the one process that writes.
+
+    Raises:
+        LayerscopeError: for a folder that cannot be written, that holds something else, or another training: what
+            differs is named.
+
+    """
+    path = Path(out).expanduser()
+    place = Place(path, about)
+    if not main:
+        return place
+    unbegun = _unbegun(path)
+    if not unbegun:
+        own_folder(path, "training", ABOUT)
+    if (path / ABOUT).is_file() and not unbegun:
+        _same(path, read_json(path / ABOUT), about)
+    else:
+        _make(path, about)
+    if not os.access(path, os.W_OK):
+        raise LayerscopeError(f"--out {str(path)!r} cannot be written (Permission denied): name another folder")
+    return place
+
+
+@contextmanager
+def nothing_left(place: Place, *, main: bool) -> Iterator[None]:
+    """Within, a start that fails before its first evaluation takes the folder away again, in the one main process."""
+    try:
+        yield
+    except BaseException:
+        if main and _unbegun(place.path):
+            shutil.rmtree(place.path, ignore_errors=True)
+        raise
+
+
+def _unbegun(path: Path) -> bool:
+    """Whether a folder tells of a training, or of its baselines, and holds nothing of them."""
+    files = [file.name for file in path.rglob("*") if not file.is_dir()]
+    return bool(files) and set(files) <= {ABOUT, f".{ABOUT}.part"}
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the optimiser step after which a checkpoint was written."""
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    """Whether a checkpoint was written to its end: the Trainer's state comes last, and may be cut short by a kill."""
+    try:
+        return isinstance(json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8")), dict)
+    except (OSError, ValueError):
+        return False
+
+
+def _make(path: Path, about: Mapping[str, Any]) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LayerscopeError(
+            f"--out {str(path)!r} cannot be written ({error.strerror}): name another folder"
+        ) from error
+    _write(path, {**about, "finished": False})
+
+
+def _write(path: Path, about: Mapping[str, Any]) -> None:
+    write_json(path / ABOUT, about)
+
+
+def _same(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Raise where a folder holds another training; where it runs does not matter."""
+    now = json.loads(json.dumps(new))
+    differ = [
+        f"{name} {_shown(old.get(group, {}).get(name))} there, {_shown(now[group].get(name))} here"
+        for group in ("settings", "model", "data")
+        for name in now[group]
+        if name != "device" and old.get(group, {}).get(name) != now[group].get(name)
+    ]
+    if differ:
+        raise LayerscopeError(
+            f"--out {str(path)!r} holds another training ({'; '.join(differ[:4])}{'; …' if len(differ) > 4 else ''}): "
+            "name another folder, or give the same settings to go on"
+        )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):  # of data
+        return f"{value['name']} ({value['samples']} samples, {value['digest'][:8]})"
+    text = json.dumps(value) if isinstance(value, list) else str(value)
+    return text if len(text) <= 40 else f"{text[:36]}…"

@@ -1,0 +1,6 @@
+"""A standard checkpoint of the first layers of a model."""
+
+import lazy_loader
+
+# what is handed on is named in __init__.pyi, and imported when it is first asked for: torch alone takes seconds
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

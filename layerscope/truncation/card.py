@@ -1,0 +1,197 @@
+"""The model card: what a truncated model is, what it costs and scores, and what it must not be mixed with."""
+
+from __future__ import annotations
+
+import string
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from huggingface_hub.utils import yaml_dump
+
+from layerscope.models.mean_head import is_mean_head
+from layerscope.truncation.figures import Truncated
+from layerscope.truncation.onnx_file import SENTENCE, output_of
+from layerscope.truncation.origin import card_head
+from layerscope.truncation.source import Source
+
+WARNING = (
+    "**Its vectors are not comparable with the full model's.** Layers speak different languages: an index, a cache or "
+    "a threshold made with vectors of the full model, or of another layer, must be rebuilt with this one."
+)
+LOADS = {
+    "transformers": (
+        "import transformers\n\n"
+        'model = transformers.{auto}.from_pretrained("path/to/this/folder")\n'
+        'processor = transformers.{reader}.from_pretrained("path/to/this/folder")'
+    ),
+    "sentence-transformers": (
+        "from sentence_transformers import SentenceTransformer\n\n"
+        'model = SentenceTransformer("path/to/this/folder")\n'
+        'vectors = model.encode(["a text", "another"])'
+    ),
+    "onnx": """import numpy as np
+import onnxruntime
+import transformers
+{imports}
+folder = "path/to/this/folder"
+processor = transformers.{reader}.from_pretrained(folder)
+session = onnxruntime.InferenceSession(f"{{folder}}/model.onnx")
+batch = processor({given}, return_tensors="np")
+{output} = session.run(["{output}"], {{entry.name: batch[entry.name] for entry in session.get_inputs()}})[0]
+{after}""",
+}
+GIVEN = {
+    "text": '["a text", "another, which is longer"], padding=True, truncation=True',
+    "image": '[Image.open("picture.png").convert("RGB")]',
+    "audio": "[np.zeros(16000, dtype=np.float32)], sampling_rate=16000",
+}
+AFTER = {
+    "mean": """mask = batch["attention_mask"][..., None]
+vectors = ({output} * mask).sum(1) / mask.sum(1)""",
+    "cls": "vectors = {output}[:, 0]",
+    "last": """last = batch["attention_mask"].shape[1] - 1 - batch["attention_mask"][:, ::-1].argmax(1)
+vectors = {output}[np.arange(len(last)), last]""",
+}
+"""What makes one vector a sample of the states of its tokens."""
+MEAN = """
+**Read it so.** Its head reads the mean of the tokens, which transformers has no class for, so it is kept as a token
+classifier, with a pipeline that takes the mean (mean_pipeline.py, a dozen lines of code):
+
+```python
+from transformers import pipeline
+
+classify = pipeline("text-classification", model="path/to/this/folder", trust_remote_code=True)
+```
+
+Without that code, a text's logits are the mean of its tokens' logits over the attention mask:
+
+```python
+batch = processor(["a text", "another"], padding=True, return_tensors="pt")
+mask = batch["attention_mask"].unsqueeze(-1)
+logits = (model(**batch).logits * mask).sum(1) / mask.sum(1)
+```
+
+`AutoModelForSequenceClassification` would read the first token through weights that were never trained, and answer at
+random: an empty weight in the checkpoint keeps it from loading.
+"""
+READERS = {"text": "AutoTokenizer", "image": "AutoImageProcessor", "audio": "AutoFeatureExtractor"}
+
+
+def write_card(source: Source, made: Truncated, folder: Path) -> None:
+    """Write README.md into the folder of a truncated model."""
+    (folder / "README.md").write_text(render(source, made), encoding="utf-8", errors="replace")
+
+
+def render(source: Source, made: Truncated) -> str:
+    """Return the card as Markdown with its YAML head; every name stands in it as it is and does nothing."""
+    name, stack = escape(made.model), source.model.stack
+    named = stack.part if len(source.model.parts) > 1 else stack.entry
+    part = f", part {escape(named)}" if named else ""
+    modality = source.model.encoder.modality
+    output = output_of(Path(made.path)) if made.format == "onnx" else ""
+    loads = LOADS[made.format].format(
+        auto=made.auto, reader=READERS[modality], imports="from PIL import Image\n" * (modality == "image"),
+        given=_given(source), output=output, after=_after(source, output),
+    )  # fmt: skip
+    at = f" at revision {escape(str(source.model.loaded.revision))}" if source.model.loaded.revision else ""
+    return f"""---
+{_head(source, made)}
+---
+
+# {name}, layer {made.layer} of {made.depth}
+{MEAN if made.format == "transformers" and is_mean_head(source.module.config) else ""}
+The first {made.layer} of {made.depth} blocks of {name}{part}{at}. {_output(source, made)}
+
+> {WARNING}
+
+{_table(source, made)}
+
+Speed: {escape(made.measured)}.{_scores(source, made)}
+
+## Use
+
+```python
+{loads}
+```
+
+Written by layerscope {escape(_version())}; loaded again and compared with layer {made.layer} of the full model \
+before it was named: the largest difference is {made.difference:.1g}, in {made.dtype}.
+"""
+
+
+def escape(text: str) -> str:
+    """Return a text in one line that Markdown and HTML show as it is."""
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(_ENTITIES.get(c) or (f"\\{c}" if c in _MARKS else c) for c in line)
+
+
+_ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+_MARKS = frozenset(string.punctuation) - frozenset("<>&.,:;%/'\"()-=+?")
+
+
+def _head(source: Source, made: Truncated) -> str:
+    """The YAML head: what the full model's card says that holds at every depth, and what this model is."""
+    kept = card_head(source.beside)
+    base = {"base_model": source.hub} if source.hub is not None else {}
+    tags = dict.fromkeys([*kept.pop("tags", []), "layerscope", "truncated"])
+    library = {"onnx": "onnxruntime"}.get(made.format, made.format)
+    head = {**kept, **base, "library_name": library, "tags": [*tags]}
+    if "base_model" in head:
+        head["base_model_relation"] = "finetune"  # the hub's word for a model of other weights or depth
+    return str(yaml_dump(head, sort_keys=False, allow_unicode=False)).strip()
+
+
+def _given(source: Source) -> str:
+    """What the processor is called with: a tokenizer without a pad token takes one text at a time."""
+    modality, processor = source.model.encoder.modality, source.model.loaded.processor
+    alone = modality == "text" and getattr(processor, "pad_token", None) is None
+    return '["a text"]' if alone else GIVEN[modality]
+
+
+def _after(source: Source, output: str) -> str:
+    """What a call of the ONNX file ends with: its output is a sentence's vector, a head's logits, or states to pool."""
+    if "logits" in output:
+        return f"best = {output}.argmax(-1)"
+    if output == "last_hidden_state" and source.unit == "text":
+        return AFTER.get(source.pooled_by, AFTER["mean"]).format(output=output)
+    if output == SENTENCE:
+        return f"vectors = {output}"
+    return f"print({output}.shape)"
+
+
+def _output(source: Source, made: Truncated) -> str:
+    norm = source.model.stack.norm
+    if norm is None:
+        return f"Its output is layer {made.layer} of the full model."
+    where = "before" if made.site == "raw" else "after"
+    return f"Its output is layer {made.layer} of the full model, {where} the final norm ({escape(norm)})."
+
+
+def _table(source: Source, made: Truncated) -> str:
+    rows = [
+        ("parameters", f"{made.parameters:,}", f"{made.full_parameters:,}"),
+        ("MB of weights", f"{made.megabytes:,.1f}", f"{made.full_megabytes:,.1f}"),
+        (f"ms per {source.unit}", f"{made.milliseconds:.2f}", f"{made.full_milliseconds:.2f}"),
+        ("speed", f"{made.speedup:.2f} × (by its operations {made.ideal:.2f} ×)", "1 ×"),
+    ]
+    if made.score is not None:
+        rows.append((made.scored, made.shown(), made.shown(full=True)))
+    lines = ["| | this model | the full model |", "| --- | --- | --- |"]
+    return "\n".join([*lines, *(f"| {what} | {escape(here)} | {escape(full)} |" for what, here, full in rows)])
+
+
+def _scores(source: Source, made: Truncated) -> str:
+    if made.score is None or made.data is None:
+        return ""
+    held = f"{escape(made.data)} ({made.samples:,} samples"
+    if source.run is None:
+        return f"\n\n{made.scored.capitalize()}: through the trained head, on {held})."
+    pooling = source.run.info["pooling"][0]
+    return f"\n\nLinear probe: cross-validated accuracy on the labels of {held}, {escape(pooling)} pooling)."
+
+
+def _version() -> str:
+    try:
+        return version("layerscope")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,224 @@
+"""How a config says how deep its model is: found by what its fields do, not by their names."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, combinations
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.models.forward import Inputs, forward
+from layerscope.models.stack import Stack
+from layerscope.truncation.agreement import Expected, agrees, states_of
+
+Place = tuple[str, ...]
+"""Where a value stands in a config: the names of nested configs, then its own."""
+Shapes = dict[str, torch.Size]
+MOST_LISTS = 4
+
+
+@dataclass(frozen=True)
+class Depth:
+    """What holds the depth of a model: one whole number of its config, and lists with an entry a layer."""
+
+    kind: type[nn.Module]
+    number: Place
+    lists: tuple[Place, ...]
+
+    def config(self, config: Any, layers: int) -> Any:
+        """Return a copy of the config that is `layers` deep."""
+        copied = copy.deepcopy(config)
+        for place in self.lists:
+            _set(copied, place, _get(config, place)[:layers])
+        _set(copied, self.number, layers)
+        self._follow(copied, _get(config, self.number), layers)
+        return copied
+
+    def _follow(self, config: Any, depth: int, layers: int) -> None:
+        """Set what a config itself derives from its depth (the names of its stages), where it was left as derived."""
+        owner, name = _get(config, self.number[:-1]), self.number[-1]
+        try:
+            before, after = (vars(type(owner)(**{name: number})) for number in (depth, layers))
+        except Exception:  # a config that cannot be made of its depth alone derives nothing that is known here
+            return
+        cut = {place[-1] for place in self.lists if place[:-1] == self.number[:-1]}
+        for key in after.keys() & before.keys() & vars(owner).keys() - cut - {name}:
+            if before[key] != after[key] and vars(owner)[key] == before[key]:
+                vars(owner)[key] = after[key]
+
+    def build(self, module: Any, layers: int) -> Any:
+        """Return the model that ends at a layer; its weights are those of the full one, in the same memory."""
+        built = _filled(_hollow(self.kind, self.config(module.config, layers)), module)
+        if built is None:
+            raise LayerscopeError(f"{self.kind.__name__} cannot be filled with the weights of the full model")
+        return built
+
+
+def find_depth(module: Any, stack: Stack, expected: Expected) -> Depth:
+    """Return how the config of a model holds the depth of one stack.
+
+    Each whole number of the config (and of the configs in it) that equals L is set to `expected.layer`, with the lists
+    of L entries cut or not; a new model of that config must have the weights of the full one but for the blocks left
+    out, run that many blocks, and give the states of that layer.
+
+    Raises:
+        LayerscopeError: where no such number is there.
+
+    """
+    refused = "no number in its config sets how many blocks it has"
+    for kind in _kinds(module, stack):
+        wanted = _wanted(kind, module, stack, expected.layer)
+        if wanted is None:
+            continue
+        for depth in _candidates(kind, module.config, stack.depth):
+            found, why = _fits(depth, module, stack, expected, wanted)
+            if found:
+                return depth
+            refused = why or refused
+    raise LayerscopeError(
+        f"{type(module).__name__} cannot be cut at layer {expected.layer} as a standard checkpoint: {refused}"
+    )
+
+
+def shallower(stack: Stack, layers: int) -> Stack:
+    """Return the stack of the truncated model."""
+    return replace(stack, blocks=stack.blocks[:layers], ends=stack.ends[:layers])
+
+
+def _kinds(module: Any, stack: Stack) -> list[type[nn.Module]]:
+    """The classes a checkpoint may have: of an encoder in an encoder–decoder its own class, where there is one."""
+    own = type(module)
+    if not getattr(module.config, "is_encoder_decoder", False):
+        return [own]
+    from transformers import MODEL_FOR_TEXT_ENCODING_MAPPING
+
+    encoder = module.get_encoder() if hasattr(module, "get_encoder") else None
+    block = module.get_submodule(stack.blocks[0])
+    alone = MODEL_FOR_TEXT_ENCODING_MAPPING.get(type(module.config), None)
+    reads = isinstance(encoder, nn.Module) and any(child is block for child in encoder.modules())
+    return [alone, own] if reads and isinstance(alone, type) else [own]
+
+
+def _candidates(kind: type[nn.Module], config: Any, depth: int) -> Iterator[Depth]:
+    places = list(_places(config))
+    lists = [p for p in places if isinstance(_get(config, p), (list, tuple)) and len(_get(config, p)) == depth]
+    cuts = [cut for n in range(len(lists), -1, -1) for cut in combinations(lists, n)]
+    cuts = cuts if len(lists) <= MOST_LISTS else [tuple(lists), ()]
+    for place in places:
+        value = _get(config, place)
+        if isinstance(value, int) and not isinstance(value, bool) and value == depth:
+            yield from (Depth(kind, place, cut) for cut in cuts)
+
+
+def _places(config: Any, above: Place = ()) -> Iterator[Place]:
+    from transformers import PretrainedConfig
+
+    for name, value in vars(config).items():
+        if isinstance(value, PretrainedConfig):
+            yield from _places(value, (*above, name))
+        elif not name.startswith("_"):
+            yield (*above, name)
+
+
+def _get(config: Any, place: Place) -> Any:
+    for name in place:
+        config = vars(config)[name]  # what is stored: a value that may vary by layer cannot be read as an attribute
+    return config
+
+
+def _set(config: Any, place: Place, value: Any) -> None:
+    setattr(_get(config, place[:-1]), place[-1], value)
+
+
+def _fits(depth: Depth, module: Any, stack: Stack, expected: Expected, wanted: Shapes) -> tuple[bool, str | None]:
+    """Whether a candidate gives the truncated model, and if it comes near, why it is not."""
+    try:
+        config = depth.config(module.config, expected.layer)
+        hollow = _hollow(depth.kind, config)
+    except Exception:  # a config that makes no sense: this number means something else
+        return False, None
+    shapes = _shapes(hollow)
+    if shapes != wanted:
+        other = next((key for key in wanted if shapes.keys() == wanted.keys() and shapes[key] != wanted[key]), None)
+        return False, other and f"the size of its {other} depends on how many blocks it has"
+    built, name = _filled(hollow, module), ".".join(depth.number)
+    if built is None:
+        return False, f"a model of {name} {expected.layer} has buffers that the full one has not"
+    cut = shallower(stack, expected.layer)
+    try:
+        ran = {_executions(built, cut, inputs) for inputs in expected.inputs}
+        if ran != {cut.depth}:
+            return False, None
+        found = states_of(built, cut, expected.inputs)
+    except Exception as error:
+        return False, f"with {name} {expected.layer} it does not run ({type(error).__name__})"
+    if all(agrees(one, two) for one, two in zip(found, expected.states, strict=True)):
+        return True, None
+    return False, f"with {name} {expected.layer} its blocks compute something else than in the full model"
+
+
+def _wanted(kind: type[nn.Module], module: Any, stack: Stack, layers: int) -> Shapes | None:
+    """Names and shapes of the weights that stay, or None where the class does not hold the full model's."""
+    try:
+        whole = _shapes(_hollow(kind, copy.deepcopy(module.config)))
+    except Exception:
+        return None
+    full = _shapes(module)
+    if any(full.get(name) != shape for name, shape in whole.items()):
+        return None
+    kept = set(stack.blocks[:layers])
+    gone = tuple(f"{path}." for path in stack.blocks[layers:] if path not in kept)
+    return {name: shape for name, shape in whole.items() if not (gone and name.startswith(gone))}
+
+
+def _hollow(kind: type[nn.Module], config: Any) -> nn.Module:
+    """A model of a config without memory for its weights."""
+    with torch.device("meta"):
+        return kind(config)
+
+
+def _shapes(module: nn.Module) -> Shapes:
+    return {name: tensor.shape for name, tensor in module.state_dict().items()}
+
+
+def _filled(hollow: Any, module: Any) -> Any | None:
+    """Give a hollow model the weights and buffers of the full one by name; None where one is not there."""
+    weights: dict[str, Tensor] = module.state_dict()
+    buffers = dict(module.named_buffers())
+    hollow.load_state_dict({name: weights[name] for name in hollow.state_dict()}, strict=True, assign=True)
+    for name, buffer in list(hollow.named_buffers()):
+        if not buffer.is_meta:
+            continue
+        if name not in buffers:  # one that is not saved, such as a table of frequencies
+            return None
+        owner, _, own = name.rpartition(".")
+        hollow.get_submodule(owner).register_buffer(own, buffers[name], persistent=False)
+    hollow.tie_weights()
+    if any(tensor.is_meta for tensor in chain(hollow.parameters(), hollow.buffers())):
+        return None
+    if getattr(hollow, "generation_config", None) is not None and hasattr(module, "generation_config"):
+        hollow.generation_config = copy.deepcopy(module.generation_config)
+    return hollow.eval()
+
+
+def _executions(module: nn.Module, stack: Stack, inputs: Inputs) -> int:
+    """How many times a forward runs the blocks of a stack."""
+    ran = 0
+
+    def count(*_: object) -> None:
+        nonlocal ran
+        ran += 1
+
+    blocks = [module.get_submodule(path) for path in dict.fromkeys(stack.blocks)]
+    handles = [block.register_forward_hook(count) for block in blocks]
+    try:
+        forward(module.get_submodule(stack.entry), inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return ran

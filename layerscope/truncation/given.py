@@ -1,0 +1,88 @@
+"""What `truncate` takes in a model's place: an evaluation or a selection, each of which names its model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from layerscope.core.errors import LayerscopeError, choices
+from layerscope.scores import Evaluation, open_evaluation
+from layerscope.scores.origins import FILE
+from layerscope.selection.selection import Selection
+
+FORMATS = ("auto", "transformers", "sentence-transformers", "onnx")
+SITES = ("normed", "raw")
+POOLINGS = ("mean", "cls", "last")
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be written: of which model, at which layers, and how; `scored` is the pooling of the scores."""
+
+    model: Any
+    layers: Sequence[Any]
+    format: str = "auto"
+    site: str = "normed"
+    pooling: str | None = None
+    scored: str | None = None
+
+    def __post_init__(self) -> None:
+        _known("--format", self.format, FORMATS)
+        _known("--site", self.site, SITES)
+        if self.pooling is not None:
+            _known("--pooling", self.pooling, POOLINGS)
+            if self.format != "sentence-transformers":
+                raise LayerscopeError(
+                    f"--pooling {self.pooling} needs --format sentence-transformers: the other formats yield the "
+                    "states of all tokens, or a head's predictions"
+                )
+
+
+def ordered(order: Order) -> Order:
+    """Return an order that names a model or a run; what was given goes before what an evaluation or selection says.
+
+    Raises `LayerscopeError` for a selection that truncates nothing, and for scores that name no model.
+    """
+    given = order.model
+    if isinstance(given, Selection):
+        return _of_selection(given, order)
+    if isinstance(given, Evaluation) or _is_evaluation(given):
+        return _of_evaluation(given if isinstance(given, Evaluation) else open_evaluation(given), order)
+    return order
+
+
+def _of_selection(selection: Selection, order: Order) -> Order:
+    if not order.layers and selection.as_shipped:
+        raise LayerscopeError("nothing to truncate: the selection keeps the model as shipped; give a layer to cut it")
+    if selection.source is None:
+        raise LayerscopeError(f"the selection does not say where {selection.model} is: give the model and a layer")
+    raw = selection.raw_only and order.format == "auto"
+    return replace(
+        order, model=selection.source, layers=order.layers or [selection.layer], scored=selection.pooling,
+        format="onnx" if raw else order.format, site="raw" if raw else order.site,
+    )  # fmt: skip
+
+
+def _of_evaluation(evaluation: Evaluation, order: Order) -> Order:
+    models = sorted(evaluation.origins)
+    if len(models) != 1:
+        known = f"{len(models)} models ({', '.join(models)})" if models else "no model that is here"
+        raise LayerscopeError(f"evaluation {evaluation.source!r} names {known}: give the model itself")
+    source = evaluation.origins[models[0]].source
+    if source is None:
+        raise LayerscopeError(f"evaluation {evaluation.source!r} was made of a model in memory: give the model itself")
+    rows = evaluation.scores[evaluation.scores["kind"] == "layer"]
+    poolings = list(rows["pooling"].dropna().unique())
+    return replace(order, model=source, scored=poolings[0] if len(poolings) == 1 else None)
+
+
+def _is_evaluation(given: Any) -> bool:
+    place = Path(given).expanduser() if isinstance(given, (str, Path)) else None
+    return place is not None and any((place / name).is_file() for name in (FILE, "evaluation.json"))
+
+
+def _known(option: str, word: Any, known: Sequence[str]) -> None:
+    if word not in known:
+        raise LayerscopeError(f"{option} {word!r} does not exist{choices(str(word), known)}")

@@ -1,0 +1,253 @@
+"""A truncated model as one ONNX file: exported, run by onnxruntime on several lengths, and compared."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import io
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.truncation.agreement import base_of
+from layerscope.truncation.checkpoint import save_processors
+from layerscope.truncation.depth import Depth, shallower
+from layerscope.truncation.source import Source
+from layerscope.truncation.speed import Workload
+
+FILE, SENTENCE = "model.onnx", "sentence_embedding"
+CLOSE = 1e-4
+"""Tolerance between onnxruntime and torch in float32."""
+AXES = ("batch", "sequence")
+"""What the axes of any size are called; pictures and sounds have the first alone."""
+LENGTHS = (1, 3, 2)
+"""Batches of this many samples are compared, of texts each of another length."""
+
+
+class Exported(nn.Module):
+    """A model as a function of positional tensors: what the tokenizer gives, in its order."""
+
+    def __init__(self, run: nn.Module, inputs: tuple[str, ...], outputs: tuple[str, ...], as_features: bool) -> None:
+        super().__init__()
+        self.run, self.inputs, self.outputs, self.as_features = run, inputs, outputs, as_features
+        plain = not as_features and "use_cache" in inspect.signature(type(run).forward).parameters
+        self.options: dict[str, Any] = {"use_cache": False} if plain else {}
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return the named outputs."""
+        named = dict(zip(self.inputs, tensors, strict=True))
+        found: Mapping[str, Tensor] = self.run(named) if self.as_features else self.run(**named, **self.options)
+        return tuple(found[name] for name in self.outputs)
+
+
+def write_onnx(source: Source, depth: Depth, layer: int, site: str, folder: Path) -> float:
+    """Export a truncated model with its tokenizer, and return how far onnxruntime's numbers are from torch's.
+
+    Raises:
+        LayerscopeError: where the model cannot be exported, or onnxruntime gives other numbers than torch.
+
+    """
+    exported = export(source, depth, layer, site, folder)
+    save_processors(source, folder)
+    return _check(exported, source, folder)
+
+
+def export(source: Source, depth: Depth, layer: int, site: str, folder: Path) -> Exported:
+    """Export a model that ends at a layer, in float32; `site` raw leaves the final norm out (and the head with it)."""
+    _needed()
+    built = depth.build(source.module, layer)
+    if getattr(built.config, "is_encoder_decoder", False):
+        raise LayerscopeError(
+            f"{source.name} runs encoder and decoder in turns, which one ONNX file cannot: --format transformers "
+            "writes it"
+        )
+    if site == "raw" and source.model.stack.norm is not None:
+        built.set_submodule(source.model.stack.norm, nn.Identity())
+        module = base_of(built, shallower(source.model.stack, layer))
+    else:
+        module = built.get_submodule(source.model.stack.entry)
+    module = module.to(torch.float32)
+    exported, batch = _exported(source, module, built)
+    _export(exported, batch, folder / FILE, source.name)
+    return exported
+
+
+def onnx_run(folder: Path, work: Workload) -> Callable[[], Any]:
+    """Return a call that runs the file once on the workload."""
+    session = _session(folder)
+    given = _as_numpy(session, work.inputs.named)
+    return lambda: session.run(None, given)
+
+
+def output_of(folder: Path) -> str:
+    """Return the name of the output that is to be read: of a sentence encoder the sentence's, the last of two."""
+    return str(_session(folder).get_outputs()[-1].name)
+
+
+def weights_in(folder: Path) -> Iterator[Path]:
+    """Yield the files that hold an exported model: large ones keep their weights beside it."""
+    yield from folder.glob(f"{FILE}*")
+
+
+def _exported(source: Source, module: nn.Module, built: nn.Module) -> tuple[Exported, dict[str, Tensor]]:
+    """The function to export, with a batch to follow it through."""
+    batch = _batch(source, 2)
+    served = source.model.loaded.served
+    if served is None:
+        taken = inspect.signature(type(module).forward).parameters
+        batch = {name: tensor for name, tensor in batch.items() if name in taken}
+        with torch.inference_mode():
+            output: Any = module(**batch)
+        name = next(name for name, value in output.items() if isinstance(value, Tensor))
+        return Exported(module, tuple(batch), (name,), False).eval(), batch
+    after = [copy.deepcopy(child) for child in list(served)[1:]]
+    pipeline = nn.Sequential(_Inner(built), *after).to(torch.float32)
+    taken = inspect.signature(type(built).forward).parameters
+    batch = {name: tensor for name, tensor in batch.items() if name in taken}
+    return Exported(pipeline, tuple(batch), ("token_embeddings", SENTENCE), True).eval(), batch
+
+
+class _Inner(nn.Module):
+    """The first module of a SentenceTransformer as its others see it: states under the name they look for."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {**features, "token_embeddings": self.model(**features)[0]}
+
+
+def _batch(source: Source, samples: int, start: int = 0) -> dict[str, Tensor]:
+    """A batch as the tokenizer or processor itself gives it, of texts of different lengths."""
+    encoder, processor = source.model.encoder, source.model.loaded.processor
+    if encoder.modality != "text":
+        named = encoder.batch([source.samples[0]] * samples).named
+        return {name: tensor.cpu() for name, tensor in named.items()}
+    texts = [" ".join([str(source.samples[(start + i) % len(source.samples)])] * (1 + start)) for i in range(samples)]
+    pads = getattr(processor, "pad_token", None) is not None
+    given = processor(
+        texts if pads else texts[:1] * samples,  # without a pad token a batch is of one length
+        padding=pads,
+        truncation=True,
+        max_length=getattr(encoder, "max_length", None),
+        return_tensors="pt",
+    )
+    return {name: tensor for name, tensor in given.items() if isinstance(tensor, Tensor)}
+
+
+def _export(exported: Exported, batch: dict[str, Tensor], path: Path, name: str) -> None:
+    """Export with any batch size and length: what was told to be of any length is checked by running it."""
+    shapes = tuple(dict(enumerate(AXES[: tensor.ndim if _is_text(tensor) else 1])) for tensor in batch.values())
+    device = next(exported.parameters()).device
+    given = tuple(tensor.to(device) for tensor in batch.values())
+    try:
+        with _silent(), torch.no_grad():
+            torch.onnx.export(
+                exported,
+                given,
+                path,
+                input_names=list(exported.inputs),
+                output_names=list(exported.outputs),
+                dynamic_shapes=(shapes,),
+                dynamo=True,
+                verbose=False,
+                external_data=sum(p.numel() * p.element_size() for p in exported.parameters()) > 1 << 30,
+            )
+    except Exception as error:  # the exporter fails in many ways, each in pages
+        raise LayerscopeError(
+            f"{name} cannot be exported to ONNX (torch.onnx: {type(error).__name__}): --format transformers writes it"
+        ) from error
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep the exporter's reports, warnings and log lines off the screen; its errors come through."""
+    if os.environ.get("LAYERSCOPE_DEBUG"):
+        yield
+        return
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    nowhere = io.StringIO()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _is_text(tensor: Tensor) -> bool:
+    return tensor.dtype == torch.long
+
+
+def _check(exported: Exported, source: Source, folder: Path) -> float:
+    """Return how far onnxruntime and torch are apart over several batches and lengths; raise where they differ."""
+    session, largest = _session(folder), 0.0
+    device = next(exported.parameters()).device
+    for start, samples in enumerate(LENGTHS):
+        batch = {name: tensor for name, tensor in _batch(source, samples, start).items() if name in exported.inputs}
+        try:
+            found = session.run(None, _as_numpy(session, batch))
+        except Exception as error:
+            shape = "×".join(map(str, next(iter(batch.values())).shape))
+            raise LayerscopeError(
+                f"the ONNX file of {source.name} does not run on a batch of {shape} ({type(error).__name__}): "
+                "nothing was written"
+            ) from error
+        with torch.inference_mode():
+            wanted = exported(*(batch[name].to(device) for name in exported.inputs))
+        mask = batch.get("attention_mask")
+        for one, two in zip(found, wanted, strict=True):
+            by = _apart(one, two.cpu().numpy(), mask)
+            largest = max(largest, by)
+            if by > CLOSE:
+                raise LayerscopeError(
+                    f"onnxruntime gives other numbers than torch for {source.name} (by {by:.1e}): nothing was written"
+                )
+    return largest
+
+
+def _apart(one: Any, two: Any, mask: Tensor | None) -> float:
+    """The largest difference at real positions, of a value or relative to it."""
+    if one.shape != two.shape:
+        return float("inf")
+    apart = np.abs(one - two) / np.maximum(1.0, np.abs(two))
+    if mask is not None and apart.ndim == 3 and apart.shape[:2] == tuple(mask.shape):
+        apart = apart[mask.bool().cpu().numpy()]
+    largest = float(apart.max(initial=0.0))
+    return largest if np.isfinite(largest) else float("inf")
+
+
+def _as_numpy(session: Any, named: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The inputs of a session; segments that the encoder does not give are all the first."""
+    wanted = [entry.name for entry in session.get_inputs()]
+    first = next(iter(named.values()))
+    return {name: named.get(name, torch.zeros_like(first)).cpu().numpy() for name in wanted}
+
+
+def _session(folder: Path) -> Any:
+    onnxruntime = _needed()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(folder / FILE), options, providers=["CPUExecutionProvider"])
+
+
+def _needed() -> Any:
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise LayerscopeError(f'the format onnx needs {error.name}: pip install "layerscope[onnx]"') from None
+    return onnxruntime
