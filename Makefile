@@ -14,10 +14,11 @@ demo: $(VENV)/.demo  ## install, then profile the embedded MiniLM on Python's ow
 test: $(VENV)/.dev  ## install everything, then run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-check: $(VENV)/.dev  ## style and types
+check: $(VENV)/.dev  ## style, types, and which room imports which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev  ## what the README claims about speed and memory; takes about half an hour
 	$(BIN)/python benchmarks/profile_overhead.py

@@ -5,7 +5,7 @@ them at many training steps; only what follows from it is kept, per rule and hel
 the layer chosen, five scores. The half-text rule has one direction, so every model is one held out: it is measured here
 on the texts of each task, and judged by the task's own scores, which `layerscope evaluate` gives.
 
-    python benchmarks/shipped_rules.py [--shared ../shared] [--out layerscope/evaluation/shipped_rules.json] [--keep]
+    python benchmarks/shipped_rules.py [--shared ../shared] [--out layerscope/scores/shipped_rules.json] [--keep]
 
 `--keep` takes the half-text rule as it is there instead of measuring it again.
 """
@@ -121,7 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shared", type=Path, default=Path("../shared"))
     parser.add_argument("--scores", type=Path, default=Path("scores"))
-    parser.add_argument("--out", type=Path, default=Path("layerscope/evaluation/shipped_rules.json"))
+    parser.add_argument("--out", type=Path, default=Path("layerscope/scores/shipped_rules.json"))
     parser.add_argument("--keep", action="store_true")
     asked = parser.parse_args()
     kept = [rule for rule in shipped_rules() if asked.keep and rule.name == "half-text"]

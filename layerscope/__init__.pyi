@@ -1,4 +1,11 @@
-from . import evaluation as evaluation, inputs as inputs, metrics as metrics, probes as probes, runs as runs, scores as scores
+from . import (
+    evaluation as evaluation,
+    inputs as inputs,
+    metrics as metrics,
+    probes as probes,
+    runs as runs,
+    scores as scores,
+)
 from .comparison import Comparison as Comparison, compare as compare, open_comparison as open_comparison
 from .core.errors import LayerscopeError as LayerscopeError
 from .early_exit import ExitReport as ExitReport, exits as exits, open_exit_report as open_exit_report

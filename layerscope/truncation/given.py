@@ -5,16 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.scores import Evaluation, open_evaluation
 from layerscope.scores.origins import FILE
-from layerscope.selection.selection import Selection
 
 FORMATS = ("auto", "transformers", "sentence-transformers", "onnx")
 SITES = ("normed", "raw")
 POOLINGS = ("mean", "cls", "last")
+
+
+@runtime_checkable
+class Chosen(Protocol):
+    """A choice of a layer, such as `select` returns: of which model, and as it was scored."""
+
+    @property
+    def model(self) -> str: ...  # noqa: D102
+    @property
+    def source(self) -> str | None: ...  # noqa: D102
+    @property
+    def layer(self) -> int: ...  # noqa: D102
+    @property
+    def as_shipped(self) -> bool: ...  # noqa: D102
+    @property
+    def pooling(self) -> str | None: ...  # noqa: D102
+    @property
+    def raw_only(self) -> bool: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -46,14 +63,14 @@ def ordered(order: Order) -> Order:
     Raises `LayerscopeError` for a selection that truncates nothing, and for scores that name no model.
     """
     given = order.model
-    if isinstance(given, Selection):
+    if isinstance(given, Chosen):
         return _of_selection(given, order)
     if isinstance(given, Evaluation) or _is_evaluation(given):
         return _of_evaluation(given if isinstance(given, Evaluation) else open_evaluation(given), order)
     return order
 
 
-def _of_selection(selection: Selection, order: Order) -> Order:
+def _of_selection(selection: Chosen, order: Order) -> Order:
     if not order.layers and selection.as_shipped:
         raise LayerscopeError("nothing to truncate: the selection keeps the model as shipped; give a layer to cut it")
     if selection.source is None:

@@ -21,13 +21,12 @@ SLOW = 90
 ROOMY = 6 * 2**30
 """Bytes a command may take beyond those of the warm process."""
 WARM = (
-    "layerscope.cli layerscope.profiling layerscope.evaluation layerscope.training layerscope.early_exit "
-    "layerscope.reports layerscope.comparison layerscope.logit_lens layerscope.selection pyarrow.parquet scipy.stats "
-    "sklearn.linear_model sklearn.neighbors sklearn.cluster PIL.Image safetensors.torch jinja2 plotly.graph_objects "
+    "layerscope.cli layerscope.profiling layerscope.evaluation.evaluator layerscope.training.training "
+    "layerscope.truncation.truncator layerscope.early_exit.study layerscope.comparison layerscope.logit_lens "
+    "layerscope.selection layerscope.reports pyarrow.parquet scipy.stats sklearn.linear_model sklearn.neighbors "
+    "sklearn.cluster PIL.Image safetensors.torch jinja2 plotly.graph_objects soundfile accelerate mteb peft "
     "transformers.models.bert.modeling_bert transformers.models.gpt2.modeling_gpt2 transformers.trainer "
-    "transformers.models.vit.modeling_vit transformers.models.wav2vec2.modeling_wav2vec2 soundfile accelerate "
-    "layerscope.training.training layerscope.early_exit.study layerscope.evaluation.evaluator layerscope.comparison.comparer "
-    "layerscope.selection.selector layerscope.logit_lens.lens_reader sentence_transformers mteb peft "
+    "transformers.models.vit.modeling_vit transformers.models.wav2vec2.modeling_wav2vec2 sentence_transformers "
     "matplotlib.pyplot matplotlib.backends.backend_pdf"
 )
 
