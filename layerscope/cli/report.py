@@ -29,8 +29,7 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write [bold]one HTML page[/bold] about runs, scores and exits: it opens offline and can be sent to anyone."""
-    from layerscope.reports.page import opened
-    from layerscope.reports.page import report as verb
+    from layerscope.reports.page import opened, report as verb
 
     figures = usage.place("--figures", figures)
     chosen, evaluation, exits, compared = opened(runs)

@@ -6,13 +6,11 @@ from collections.abc import Iterable
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.metrics.catalogue.labels import BESIDE, LABELS
-from layerscope.metrics.catalogue.lens import LENS
-from layerscope.metrics.catalogue.lens import TRAINED as OF_A_TRAINING
+from layerscope.metrics.catalogue.lens import LENS, TRAINED as OF_A_TRAINING
 from layerscope.metrics.catalogue.metric import Metric, Needs
 from layerscope.metrics.catalogue.pairs import PAIRS
 from layerscope.metrics.catalogue.pooled import POOLED
-from layerscope.metrics.catalogue.tokens import COUNTS as IN_PASSING
-from layerscope.metrics.catalogue.tokens import TOKENS
+from layerscope.metrics.catalogue.tokens import COUNTS as IN_PASSING, TOKENS
 from layerscope.metrics.catalogue.views import VIEWS
 
 __all__ = ["COUNTS", "METRICS", "SETS", "TRAINED", "Metric", "Needs", "about", "choose_metrics", "rank"]

@@ -106,8 +106,10 @@ def seal_of(config: Any) -> str | None:
 
     Kept empty in a checkpoint, it stops the sequence classifier from loading it. None where there is no such weight.
     """
-    from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as SEQUENCES
-    from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING as TOKENS
+    from transformers import (
+        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as SEQUENCES,
+        MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING as TOKENS,
+    )
 
     kind = SEQUENCES.get(type(config), None)
     if kind is None:

@@ -10,8 +10,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.errors import choices as choices_of
+from layerscope.core.errors import LayerscopeError, choices as choices_of
 
 Direction = Literal["minimum", "maximum"]
 

@@ -20,10 +20,8 @@ from layerscope.inputs.builtin import BUILT_IN
 from layerscope.models.encode import TextEncoder
 from layerscope.scores.files import is_csv
 from layerscope.scores.fitting import fit_rules
-from layerscope.scores.metric_values import PUBLISHED as METRICS
-from layerscope.scores.metric_values import open_metrics
-from layerscope.scores.opening import PUBLISHED as SCORES
-from layerscope.scores.opening import open_evaluation
+from layerscope.scores.metric_values import PUBLISHED as METRICS, open_metrics
+from layerscope.scores.opening import PUBLISHED as SCORES, open_evaluation
 from layerscope.scores.rules import Rule
 from layerscope.scores.saved_rules import open_rules, shipped_rules
 from layerscope.selection.selection import Refused

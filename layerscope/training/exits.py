@@ -15,8 +15,7 @@ from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, accepts, hidden_of
 from layerscope.models.lens import bypassed, logits_of
 from layerscope.models.stack import Stack
-from layerscope.models.trace import Call as TracedCall
-from layerscope.models.trace import same, trace
+from layerscope.models.trace import Call as TracedCall, same, trace
 
 Call = Callable[[], Any]
 """Runs the model on a batch, without labels."""

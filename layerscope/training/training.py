@@ -13,8 +13,7 @@ from layerscope.core.progress import Console, Silent, Teller
 from layerscope.inputs.corpus import count
 from layerscope.models import LayeredModel
 from layerscope.models.encode import encoder_for
-from layerscope.training import data as reading
-from layerscope.training import start as starting
+from layerscope.training import data as reading, start as starting
 from layerscope.training.card import write_card
 from layerscope.training.depths import Trained, check_depths, compare, shallower
 from layerscope.training.fit import Job, check_reports, fit, is_main, standard

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from trials import MINUTES, SEED
 
 from layerscope.core.errors import LayerscopeError

@@ -21,8 +21,7 @@ from scipy.stats import chisquare
 from torch import Tensor, nn
 
 from layerscope import LayerscopeError, metrics
-from layerscope.generation import decoder as opening
-from layerscope.generation import generate, score
+from layerscope.generation import decoder as opening, generate, score
 from layerscope.generation.decoder import open_decoder, open_language_model
 from layerscope.generation.decoding import continued, greedy, nucleus
 from layerscope.generation.kept import NAME

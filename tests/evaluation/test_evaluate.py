@@ -13,8 +13,7 @@ from typed import cli
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.evaluation import task_from_file
-from layerscope.evaluation import task_judge as judging
+from layerscope.evaluation import task_from_file, task_judge as judging
 from layerscope.evaluation.mteb_tasks import PAPER_TASKS, open_tasks
 from layerscope.evaluation.one_layer import Unjudged, judge
 from layerscope.evaluation.texts import TextStates

@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from frames import scored
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import layerscope
 from layerscope.core.errors import LayerscopeError

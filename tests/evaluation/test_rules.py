@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from frames import measured, scored
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.scores import (
