@@ -74,7 +74,7 @@ def open_rules(path: str | Path) -> list[Rule]:
 
 def shipped_rules() -> list[Rule]:
     """Return the rules that come with the package, each with its source and its record."""
-    return _read((files("layerscope.evaluation") / SHIPPED).read_text(encoding="utf-8"))
+    return _read((files("layerscope.scores") / SHIPPED).read_text(encoding="utf-8"))
 
 
 def _read(text: str) -> list[Rule]:

@@ -9,7 +9,7 @@ from models.zoo import D, bert, build
 from torch import Tensor, nn
 
 from layerscope import inspect
-from layerscope.models import inspection as inspecting
+from layerscope.models import inspection
 
 
 class Sharing(Stacked):
