@@ -24,7 +24,7 @@ from layerscope.cli import (  # noqa: F401  each adds its command to the app
     usage,
 )
 from layerscope.cli.options import app
-from layerscope.core import processes as parallel
+from layerscope.core import processes
 
 INTERRUPTED = 130
 GO_ON = ("demo", "evaluate", "profile", "train")
@@ -50,11 +50,11 @@ def version(
 
 def _refuse_many(command: str | None) -> None:
     """Refuse a command that several processes would each do on their own."""
-    if command not in (None, *SHARED) and parallel.launched() > 1:
+    if command not in (None, *SHARED) and processes.launched() > 1:
         from layerscope.core.errors import LayerscopeError
 
         raise LayerscopeError(
-            f"{parallel.launched()} processes were started, and layerscope {command} works in one: start it without "
+            f"{processes.launched()} processes were started, and layerscope {command} works in one: start it without "
             f"torchrun or accelerate ({' and '.join(SHARED)} work in several)"
         )
 
@@ -102,7 +102,7 @@ def main() -> NoReturn:
 def _fail(line: str, status: int) -> NoReturn:
     # the processes of a training meet in its Trainer, and interrupted ones nowhere
     apart = status == INTERRUPTED or sys.argv[1:2] == ["train"]
-    with nullcontext(True) if apart else parallel.one_voice(line) as ours:
+    with nullcontext(True) if apart else processes.one_voice(line) as ours:
         if ours:
             with suppress(OSError):  # where nobody reads standard error, the status still tells
                 print(f"layerscope: {usage.printable(line)}", file=sys.stderr)

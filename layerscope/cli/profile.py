@@ -26,7 +26,7 @@ from layerscope.cli.options import (
     Trust,
     app,
 )  # fmt: skip
-from layerscope.core import processes as parallel
+from layerscope.core import processes
 
 
 @app.command(
@@ -165,5 +165,5 @@ def profile(  # noqa: D417
         allow_pickle=allow_pickle,
         command=shlex.join(["layerscope", *sys.argv[1:]]),
     )  # fmt: skip
-    if parallel.team().leads:
+    if processes.team().leads:
         output.finish(run, figures, as_json)

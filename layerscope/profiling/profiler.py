@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from layerscope.core import processes as parallel
+from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Console, Silent, Teller
 from layerscope.inputs import Corpus, draw, make_extreme, open_corpus, pack
@@ -33,7 +33,7 @@ PROBE_SAMPLES = 8
 DEFAULT_DATA = {"text": "stdlib-docs", "image": "digits"}
 
 
-@parallel.as_one
+@processes.as_one
 def profile(
     model: Any,
     data: Any = None,
@@ -136,7 +136,7 @@ def profile(
         prompt=prompt, chunk=chunk, repeat_tokens=repeat_tokens, random_tokens=random_tokens,
         part=part, blocks=blocks, norm=norm, sublayers=sublayers,
     )  # fmt: skip
-    team = parallel.team()
+    team = processes.team()
     teller: Teller = Console() if progress and team.leads else Silent()
     read = partial(open_corpus, labels=labels, text_column=text_column, label_column=label_column)
     weights = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)

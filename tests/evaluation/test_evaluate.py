@@ -13,7 +13,7 @@ from typed import cli
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.evaluation import task_from_file, task_judge as judging
+from layerscope.evaluation import task_from_file, task_judge
 from layerscope.evaluation.mteb_tasks import PAPER_TASKS, open_tasks
 from layerscope.evaluation.one_layer import Unjudged, judge
 from layerscope.evaluation.texts import TextStates
@@ -72,7 +72,7 @@ def test_stopped_in_the_second_task_nothing_is_embedded_twice(model, tasks, coun
             raise stop("stopped")
         return judge(task, encoder)
 
-    monkeypatch.setattr(judging, "judge", stopping)
+    monkeypatch.setattr(task_judge, "judge", stopping)
     if stop is KeyboardInterrupt:
         with pytest.raises(KeyboardInterrupt):
             layerscope.evaluate(model, tasks, tmp_path / "out", jobs=1, progress=False)
@@ -80,7 +80,7 @@ def test_stopped_in_the_second_task_nothing_is_embedded_twice(model, tasks, coun
         first = layerscope.evaluate(model, tasks, tmp_path / "out", jobs=1, progress=False)
         assert first.failed == {"pairs": "stopped"} and first.table().shape == (4, 2)
     before = len(counted)
-    monkeypatch.setattr(judging, "judge", judge)
+    monkeypatch.setattr(task_judge, "judge", judge)
     found = layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
     assert len(counted) == before and found.missing == 0
     whole = layerscope.evaluate(model, tasks, tmp_path / "whole", progress=False)

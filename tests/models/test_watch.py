@@ -43,8 +43,8 @@ def test_inspect_evaluates_a_model_and_outlives_blocks_that_cannot_be_watched(
     sites = inspect(model, processor=word_tokenizer())[0].sublayers
     assert sites == ("attn", "attn_residual", "attn_norm", "mlp", "mlp_residual") and model.training
 
-    monkeypatch.setattr(inspecting, "find_sublayers", lambda *_: [][0])  # as a forward of an unforeseen kind may
+    monkeypatch.setattr(inspection, "find_sublayers", lambda *_: [][0])  # as a forward of an unforeseen kind may
     assert inspect(model, processor=word_tokenizer())[0].sublayers == ()
-    monkeypatch.setattr(inspecting, "find_sublayers", lambda *_: 1 // 0)
+    monkeypatch.setattr(inspection, "find_sublayers", lambda *_: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         inspect(model, processor=word_tokenizer())
