@@ -41,7 +41,7 @@ def inspect(
     if as_json:
         output.as_json([asdict(entry) for entry in found])
         return
-    from layerscope.reports.inspection import show
+    from layerscope.show.terminal import show
 
     for entry in found:
-        show(entry)
+        show(entry.document())

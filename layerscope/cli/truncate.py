@@ -85,9 +85,10 @@ def truncate(
         output.as_json([asdict(entry) for entry in made])
         return
     from layerscope.core.progress import paper
-    from layerscope.reports.truncation import show
+    from layerscope.show.terminal import show
+    from layerscope.truncation.document import document
 
-    show(made, paper())
+    show(document(made), paper())
     print(f"\nwritten: {out}")
 
 

@@ -13,6 +13,8 @@ import pandas as pd
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside, digest
 from layerscope.core.folders import own_folder, writing
+from layerscope.early_exit.document import document
+from layerscope.show.document import Document
 
 MANIFEST = "exits.json"
 FORMAT = 2
@@ -97,6 +99,10 @@ class ExitReport:
         """The row of the curve that was chosen, None where none is marked."""
         rows = self.curve[self.curve["chosen"]]
         return rows.iloc[0] if len(rows) else None
+
+    def document(self) -> Document:
+        """Return the report as it is shown."""
+        return document(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it: tables as lists of rows; null is what is not known.

@@ -19,6 +19,7 @@ from layerscope.models.probe import probe_sample
 from layerscope.models.stack import SeveralParts
 from layerscope.models.sublayers.find import find_sublayers
 from layerscope.models.sublayers.taps import Sublayers
+from layerscope.show.document import Document, Facts
 
 TEXTS = ["A layer hands its state to the next one, and the last one speaks.", "Short."]
 
@@ -48,6 +49,33 @@ class Inspection:
     notes: tuple[str, ...]
     sublayers: tuple[str, ...] = ()
     """Sites inside the blocks that `profile` can measure."""
+
+    def document(self) -> Document:
+        """Return what was found, how, and how to say otherwise."""
+        unique = len(set(self.blocks))
+        shared = f", one block run {self.depth} times" if unique == 1 and self.depth > 1 else ""
+        unit = "seconds" if self.modality == "audio" else "tokens"
+        entries = (
+            ("model", f"{self.model} ({self.kind}, {self.parameters:,} parameters, {self.dtype})"),
+            ("reads", self.modality + (f", {self.max_length} {unit} at most" if self.max_length else "")),
+            ("part", self.part + (f" of {', '.join(self.parts)}" if len(self.parts) > 1 else "")),
+            ("layers", f"0 (what the first block reads) to {self.depth}, {self.width} wide"),
+            ("blocks", f"{self.blocks[0]} … {self.blocks[-1]}{shared}, found by {self.found_by}"),
+            ("sub-layers", ", ".join(self.sublayers) or "none found in the blocks"),
+            ("final norm", self.norm or "none: states are taken as the blocks give them"),
+            ("head", self.head or "none that reads this part"),
+            ("attention", "causal: no token sees the next" if self.causal else "not causal"),
+            ("pooling", f"auto is {', '.join(self.pooling)}"),
+            (
+                "a run takes",
+                f"{self.bytes_per_sample / 1e3:.0f} kB on disk and about {self.seconds_per_sample * 1e3:.1f} ms for a "
+                "short sample",
+            ),
+            ("override", "--part, --blocks PATH, --norm PATH (or none)"),
+        )
+        of = f" of {self.model}" if len(self.parts) < 2 else f" of {self.model}, {self.part}"
+        answer = f"{self.depth} layers{of}, {self.width} wide, found by {self.found_by}"
+        return Document(answer, parts=(Facts((*entries, *(("note", note) for note in self.notes))),))
 
 
 def inspect(

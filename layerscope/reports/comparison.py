@@ -32,9 +32,9 @@ from layerscope.reports.comparison_findings import (
     signed,
     similarity_name,
 )
-from layerscope.reports.curves import error, number
-from layerscope.reports.plain import plain
 from layerscope.reports.terminal import MARK, spark
+from layerscope.show.numbers import error, number
+from layerscope.show.plain import plain
 
 SHADES = " ·░▒▓█"
 CELL = 6

@@ -16,9 +16,10 @@ import pandas as pd
 
 from layerscope.comparison.comparison import Comparison, Member, place
 from layerscope.metrics.registry import about, rank
-from layerscope.reports.curves import LOWEST, NIL, UNITS, Values, error, number
+from layerscope.reports.curves import LOWEST, UNITS, Values
 from layerscope.reports.names import capital, titled, unit_apart
-from layerscope.reports.plain import plain
+from layerscope.show.numbers import NIL, error, number
+from layerscope.show.plain import plain
 
 SURE = 2.0
 """A difference of more standard errors than this is told apart from none."""

@@ -11,7 +11,6 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.registry import about, rank
-from layerscope.reports.plain import plain, pooling_name
 from layerscope.reports.scores import Scored
 from layerscope.runs.run import Run
 from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE, pairs
@@ -19,6 +18,7 @@ from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.metric_values import curves
 from layerscope.scores.statistics import FEWEST
 from layerscope.scores.summary import VARIANT
+from layerscope.show.plain import plain, pooling_name
 
 FIRST = 1
 """Layer 0, the embedding output, is no part of a correlation."""

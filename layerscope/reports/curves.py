@@ -13,6 +13,7 @@ import pandas as pd
 
 from layerscope.metrics.registry import COUNTS, about, rank
 from layerscope.runs.run import Run
+from layerscope.show.numbers import NIL, error, number
 
 Group = Literal["quality", "similarity", "decisions"]
 Values = npt.NDArray[np.float64]
@@ -33,8 +34,6 @@ NO_CURVE = ("saturation_layer", "effective_depth", "zero_steps", "linear_probe_c
 """One number for all layers, a count that explains the curvature's n, a setting: they stand in the table alone."""
 SIMILAR = 0.9
 HALF = 0.5
-NIL = 1e-9
-"""A value or standard error below this is rounding, as of a layer's cosine to itself."""
 
 
 @dataclass(frozen=True)
@@ -190,39 +189,6 @@ def _holds_from(values: dict[int, float], level: float) -> int | None:
             break
         start = layer
     return start
-
-
-def number(value: float, digits: int = 3) -> str:
-    """Return a value with so many significant digits, `–` where it is not finite."""
-    if not math.isfinite(value):
-        return "–" if math.isnan(value) else str(value)
-    size = abs(value)
-    if size < NIL:
-        return "0"
-    shown = float(f"{size:.{digits - 1}e}")
-    if shown >= 1e5 or shown < 1e-3:
-        figures, power = f"{value:.{digits - 1}e}".split("e")
-        return f"{figures}e{int(power)}"
-    decimals = digits - 1 - math.floor(math.log10(shown))
-    return f"{round(value, decimals):,.{max(0, decimals)}f}"
-
-
-def apart(*values: float) -> int:
-    """Return how many significant digits, from three on, tell values apart that are not equal."""
-    known = {v for v in values if math.isfinite(v)}
-    return next((d for d in range(3, 12) if len({number(v, d) for v in known}) == len(known)), 12)
-
-
-def error(stderr: float) -> str:
-    """Return `±` and a standard error with one significant digit (two after a 1); empty where it is unknown or nil."""
-    if not math.isfinite(stderr) or stderr < NIL:
-        return ""
-    extra = 1 if f"{stderr:.1e}".startswith("1") else 0
-    if stderr >= 99950 or stderr < 0.00095:
-        digits, power = f"{stderr:.{extra}e}".split("e")
-        return f"±{digits}e{int(power)}"
-    decimals = extra - math.floor(math.log10(float(f"{stderr:.{extra}e}")))
-    return f"±{round(stderr, decimals):,.{max(0, decimals)}f}"
 
 
 def told(curve: Curve, value: float, stderr: float = math.nan, digits: int = 3) -> str:

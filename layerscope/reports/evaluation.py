@@ -14,7 +14,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from layerscope.reports.plain import plain
 from layerscope.reports.score_tables import show_tasks
 from layerscope.reports.scores import (
     PLACE,
@@ -33,6 +32,7 @@ from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.rules import Rule, rules_table
 from layerscope.scores.summary import MIN_SHARE
+from layerscope.show.plain import plain
 
 LETTERS = {"spearman": "ρ", "kendall": "τ", "pearson": "r", "dcor": "dCor"}
 FEWEST_LAYERS = 4

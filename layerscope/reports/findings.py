@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from layerscope.probes.enough import Judged
-from layerscope.reports.curves import SIMILAR, Curve, apart, curves, error, number, told
+from layerscope.reports.curves import SIMILAR, Curve, curves, told
 from layerscope.reports.names import capital
-from layerscope.reports.plain import pooling_name
 from layerscope.reports.sink_findings import sink_tokens
 from layerscope.runs.run import Run
+from layerscope.show.numbers import apart, error, number
+from layerscope.show.plain import pooling_name
 
 INTERVAL = 1.96
 """Standard errors to each side of a 95 % interval."""

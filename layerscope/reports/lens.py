@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.text import Text
 
 from layerscope.logit_lens.reading import Reading
-from layerscope.reports.exits import bar
-from layerscope.reports.plain import plain
 from layerscope.reports.sheets import SHOWN, TOLD, Cell, Head, Sheet, sheets
+from layerscope.show.plain import plain
+from layerscope.show.spark import bar
 
 WIDEST = 10
 """Columns a token takes at most."""

@@ -14,9 +14,9 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.reports.findings import INTERVAL
-from layerscope.reports.plain import plain, pooling_name
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.summary import MIN_SHARE, VARIANT, Grid
+from layerscope.show.plain import plain, pooling_name
 
 PLACE = ("site", "pooling")
 SHIPPED = "as shipped"

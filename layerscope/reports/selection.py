@@ -12,9 +12,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from layerscope.reports.plain import plain
 from layerscope.scores.rules import Rule
 from layerscope.selection.selection import SHIPPED, Candidate, Refused, Selection
+from layerscope.show.plain import plain
 
 MOST_REFUSED = 6
 

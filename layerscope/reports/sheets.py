@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from layerscope.logit_lens.reading import Kind, Reading
-from layerscope.reports.plain import plain
+from layerscope.show.plain import plain
 
 SHOWN = 8
 """Samples whose grids are drawn; the curve is of all."""

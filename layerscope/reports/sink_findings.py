@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from layerscope.reports.curves import Curve, number, told
+from layerscope.reports.curves import Curve, told
 from layerscope.runs.run import Run
+from layerscope.show.numbers import number
 
 Told = tuple[str, dict[str, float | int | str | bool | None]]
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from layerscope.reports.curves import Curve, inside, number, panels
+from layerscope.reports.curves import Curve, inside, panels
 from layerscope.runs.run import Run
+from layerscope.show.numbers import number
 
 BLOCK = "raw"
 

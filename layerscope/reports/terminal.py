@@ -15,12 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from layerscope.metrics.registry import about
-from layerscope.reports.curves import LOWEST, NIL, SIMILAR, Curve, Group, curves, error, number
+from layerscope.reports.curves import LOWEST, SIMILAR, Curve, Group, curves
 from layerscope.reports.findings import findings
-from layerscope.reports.plain import plain, pooling_name
 from layerscope.reports.sublayers import first_panel, site_name, told_steps
 from layerscope.runs.run import Run
 from layerscope.runs.states import PROJECTED
+from layerscope.show.numbers import NIL, error, number
+from layerscope.show.plain import plain, pooling_name
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH = 16

@@ -12,9 +12,10 @@ from rich.text import Text
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.registry import about
-from layerscope.reports.curves import Curve, curves, number, told
-from layerscope.reports.plain import plain
+from layerscope.reports.curves import Curve, curves, told
 from layerscope.runs.run import Run
+from layerscope.show.numbers import number
+from layerscope.show.plain import plain
 
 SHOWN = ("layer_accuracy", "perplexity", "cosine_similarity", "saturated", "nc1")
 

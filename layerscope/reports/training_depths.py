@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from layerscope.reports.plain import plain
+from layerscope.show.plain import plain
 
 if TYPE_CHECKING:
     from layerscope.training.depths import Trained

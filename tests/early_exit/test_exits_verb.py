@@ -18,9 +18,9 @@ from typed import Printed
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel, calibrate, racing, timing
+from layerscope.early_exit.findings import findings
 from layerscope.early_exit.validation import read_validation
 from layerscope.inputs import open_corpus
-from layerscope.reports.exit_findings import findings
 from layerscope.training.data import describe
 
 DEPTH = 6

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.reports.inspection import show
+from layerscope.show.terminal import show
 
 __all__ = ["one_thread"]
 TOKENIZER = tiny.tokenizer(special=False)
@@ -104,5 +104,5 @@ def test_decoders_are_causal_and_whisper_takes_seconds(capsys: pytest.CaptureFix
     whisper = hf.WhisperForConditionalGeneration(hf.WhisperConfig(**sizes, **special)).eval()
     found = layerscope.inspect(whisper, processor=hf.WhisperFeatureExtractor())
     assert [(part.part, part.causal) for part in found] == [("encoder", False), ("decoder", True)]
-    show(found[0])
+    show(found[0].document())
     assert "audio, 30 seconds at most" in capsys.readouterr().out

@@ -10,23 +10,24 @@ from exit_reports import HOSTILE, made, never, recorded
 from rich.console import Console
 from typed import cli
 
-from layerscope.reports.exit_findings import against_truncation, findings, threshold, truncations, window
-from layerscope.reports.exits import bar, show
+from layerscope.early_exit.findings import against_truncation, findings, threshold, truncations, window
 from layerscope.reports.figures import draw, style
 from layerscope.reports.figures.exits import draw_leaving, draw_pareto
+from layerscope.show.spark import bar
+from layerscope.show.terminal import show
 
 __all__ = ["cli"]
 
 
 def printed(report, width=80):
     console = Console(file=io.StringIO(), width=width)
-    show(report, console)
+    show(report.document(), console)
     return console.file.getvalue()
 
 
 def rows(text, title):
     """Return the cells of a table's rows."""
-    table = text.split(f"{title}\n")[1].split("\n\n")[0].splitlines()[2:]
+    table = re.split(r"\n\n|\n  By depth", text.split(f"{title}\n")[1])[0].splitlines()[2:]
     return [re.split(r" {2,}", line.strip()) for line in table]
 
 
@@ -52,9 +53,9 @@ def test_tables_hold_the_values_and_mark_the_chosen_threshold():
     speed = 6 * len(rec) / leaves.sum()
     accuracy, differ = 100 * (rec.predicted(leaves) == rec.labels).mean(), 100 * rec.disagrees(leaves).mean()
     by_threshold = rows(text, "By threshold (● chosen)")
-    assert [row[0] for row in by_threshold] == ["0.600", "0.800", "●", "0.970", "never"]
+    assert [row[0] for row in by_threshold] == ["0.600", "0.800", "● 0.900", "0.970", "never"]
     assert by_threshold[2][1:] == [
-        "0.900", f"{leaves.mean():.2f}", f"{speed:.2f}×", f"{speed / 1.02:.2f}×", f"{0.98 * speed / 1.02:.2f}×",
+        f"{leaves.mean():.2f}", f"{speed:.2f}×", f"{speed / 1.02:.2f}×", f"{0.98 * speed / 1.02:.2f}×",
         f"{accuracy:.1f} %", f"{differ:.2f} %",
     ]  # fmt: skip
     by_layer = rows(text, "Where samples leave, and what all of them would score there")

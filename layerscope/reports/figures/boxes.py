@@ -11,7 +11,7 @@ from layerscope.reports.boxes import WHISKERS
 from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import kinds_of, mark_layers
 from layerscope.reports.figures.member import Member, sheet_title
-from layerscope.reports.plain import plain, pooling_name
+from layerscope.show.plain import plain, pooling_name
 
 LIGHT = 0.35
 

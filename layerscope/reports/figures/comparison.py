@@ -25,7 +25,7 @@ from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import BAND, layer_step, mark_layers
 from layerscope.reports.figures.pairs import HEAT, PRINTED, SMALLEST
 from layerscope.reports.names import titled, unit_apart
-from layerscope.reports.plain import plain
+from layerscope.show.plain import plain
 
 MOST = 6
 """So many pairs have a panel; the page has all."""

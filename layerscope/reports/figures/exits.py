@@ -9,10 +9,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from layerscope.early_exit.exit_report import ExitReport
-from layerscope.reports.exit_findings import exits_by_speed, plain_value, truncations, window
+from layerscope.early_exit.findings import exits_by_speed, plain_value, truncations, window
 from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import mark_layers
-from layerscope.reports.plain import plain
+from layerscope.show.plain import plain
 
 EXITS: dict[str, Any] = {"color": style.COLORS[0], "marker": "o"}
 TRUNCATED: dict[str, Any] = {"color": style.COLORS[1], "marker": "s", "linestyle": style.DASHES[1], "linewidth": 0.9}

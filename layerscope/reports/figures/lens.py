@@ -10,8 +10,8 @@ from typing import Any
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.logit_lens.reading import Reading
-from layerscope.reports.plain import plain
 from layerscope.reports.sheets import Cell, Head, Sheet, sheets
+from layerscope.show.plain import plain
 
 PALE, STRONG, EDGE = "#ffffff", "#6ca3d7", "#9a5b00"
 COLUMN = 0.52

@@ -10,11 +10,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from layerscope.reports.curves import NIL, Curve, Values
+from layerscope.reports.curves import Curve, Values
 from layerscope.reports.figures import style
 from layerscope.reports.figures.member import Key, Member, sheet_title
 from layerscope.reports.names import titled
-from layerscope.reports.plain import plain, pooling_name
+from layerscope.show.numbers import NIL
+from layerscope.show.plain import plain, pooling_name
 
 BAND = 0.2
 STEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 50, 100, 200, 500, 1000)

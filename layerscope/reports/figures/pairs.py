@@ -13,7 +13,7 @@ from layerscope.reports.curves import Values
 from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import layer_step
 from layerscope.reports.figures.member import Member, sheet_title
-from layerscope.reports.plain import plain, pooling_name
+from layerscope.show.plain import plain, pooling_name
 
 HEAT = "cividis"
 """Its brightness rises evenly: the same map in grey."""

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.reports.curves import Curve, number
+from layerscope.reports.curves import Curve
 from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import draw_panel, mark_layers
 from layerscope.reports.figures.member import Member, sheet_title
-from layerscope.reports.plain import plain
+from layerscope.show.numbers import number
+from layerscope.show.plain import plain
 
 
 def draw_saturation(members: list[Member], width: float) -> Any:

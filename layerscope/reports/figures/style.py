@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.reports.plain import plain
+from layerscope.show.plain import plain
 
 DPI = 300
 MADE_BY = "layerscope"

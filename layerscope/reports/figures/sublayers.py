@@ -10,8 +10,8 @@ from layerscope.reports.curves import inside, panels
 from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import mark_layers
 from layerscope.reports.figures.member import Member, sheet_title
-from layerscope.reports.plain import plain
 from layerscope.reports.sublayers import site_name
+from layerscope.show.plain import plain
 
 
 def draw_sublayers(member: Member, width: float) -> Any:

@@ -31,7 +31,7 @@ from layerscope.reports.comparison_findings import (
 from layerscope.reports.curves import UNITS
 from layerscope.reports.names import capital, titled, unit_apart
 from layerscope.reports.page.content import SIDE_BY_SIDE, Figure, Json, Section, Table, beside
-from layerscope.reports.plain import plain
+from layerscope.show.plain import plain
 
 RECT_NOTE = "○ the layer across that is most like the one down; layer 0 is no candidate."
 DIGITS = 5

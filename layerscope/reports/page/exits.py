@@ -9,21 +9,19 @@ from typing import Any
 import pandas as pd
 
 from layerscope.early_exit.exit_report import ExitReport
-from layerscope.metrics.registry import Metric
-from layerscope.reports.curves import number
-from layerscope.reports.exit_findings import (
+from layerscope.early_exit.findings import (
     exits_by_speed,
     findings,
-    percent,
     plain_value,
     threshold,
-    times,
     truncations,
     value,
     window,
 )
+from layerscope.metrics.registry import Metric
 from layerscope.reports.page.content import Json, Section, Table, beside
-from layerscope.reports.plain import plain
+from layerscope.show.numbers import number, percent, times
+from layerscope.show.plain import plain
 
 PARETO_NOTE = (
     "● exits, a point for each threshold (○ chosen), ■ truncated at a layer, ◆ plain model. Truncated models far below "

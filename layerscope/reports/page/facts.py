@@ -9,8 +9,8 @@ from typing import Any
 
 from layerscope.comparison.matching import OPTIONS
 from layerscope.metrics.registry import METRICS
-from layerscope.reports.plain import plain
 from layerscope.runs.run import Run
+from layerscope.show.plain import plain
 
 MOST_LABELS = 12
 DECISIVE = {

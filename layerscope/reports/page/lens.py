@@ -8,9 +8,9 @@ from pathlib import Path
 from layerscope import __version__
 from layerscope.core.errors import LayerscopeError
 from layerscope.logit_lens.reading import Reading
-from layerscope.reports.plain import plain
 from layerscope.reports.sheets import SHOWN, TOLD, listed, percent, sheets
 from layerscope.reports.written import write
+from layerscope.show.plain import plain
 
 SCRIPTS = ("theme.js", "lens.js")
 HEIGHT, LEFT, STEP, FLOOR = 160, 44, 34, 24

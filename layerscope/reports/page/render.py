@@ -30,9 +30,9 @@ from layerscope.reports.page.sublayers import sublayer_sections
 from layerscope.reports.page.tables import layers_table, long_table
 from layerscope.reports.page.template import environment, own, policy
 from layerscope.reports.page.training import training_sections
-from layerscope.reports.plain import plain
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation
+from layerscope.show.plain import plain
 
 SCRIPTS = ("values.js", "table.js", "plots.js", "training.js", "exits.js", "comparison.js", "page.js")
 

@@ -9,9 +9,9 @@ from functools import cached_property
 
 from layerscope.reports.correlations import Pairing, pairings
 from layerscope.reports.page.content import Json, Shown
-from layerscope.reports.plain import plain
 from layerscope.reports.scores import Score, Scored, decimals, scored
 from layerscope.scores.evaluation import Evaluation
+from layerscope.show.plain import plain
 
 INTERVALS = "Intervals (95 %) resample {}, layers held fixed; with few of them they say little."
 LAYERS = "The intervals (95 %) resample layers, which are alike: they are narrower than the truth."

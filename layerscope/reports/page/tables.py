@@ -12,7 +12,7 @@ from layerscope.metrics.registry import about, rank
 from layerscope.reports.curves import Curve, told
 from layerscope.reports.names import titled
 from layerscope.reports.page.content import SECTIONS, Json, Shown, Table
-from layerscope.reports.plain import pooling_name
+from layerscope.show.plain import pooling_name
 
 
 def layers_table(runs: Sequence[Shown]) -> Table:

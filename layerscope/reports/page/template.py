@@ -11,7 +11,7 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from layerscope.reports.plain import plain
+from layerscope.show.plain import plain
 
 
 def environment() -> Environment:

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from layerscope.metrics.registry import about
-from layerscope.reports.curves import UNITS, error, number
+from layerscope.reports.curves import UNITS
 from layerscope.reports.names import capital
 from layerscope.reports.page.content import Figure, Json, Section, Shown, Table, beside
-from layerscope.reports.plain import plain
 from layerscope.runs.depths import depths
+from layerscope.show.numbers import error, number
+from layerscope.show.plain import plain
 
 LAYERS = ("layer_accuracy", "perplexity", "cosine_similarity")
 """What is drawn as a map of layers by steps."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 SPELT = frozenset(("Cc", "Cs", "Zl", "Zp"))
@@ -21,6 +22,17 @@ def pooling_name(pooling: str | None) -> str:
         return "by token"
     words = {"position": "one token of each sample", "own": "the model's projection"}
     return words.get(pooling, f"{pooling} pooling")
+
+
+def folded(name: str, width: int) -> str:
+    """Return a name in lines of at most `width` characters, broken between its words where it can be."""
+    lines = [""]
+    for word in re.split(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[-_./ ])", name):
+        if lines[-1] and len((lines[-1] + word).rstrip()) > width:
+            lines.append("")
+        lines[-1] += word
+    lines = [line.rstrip() for line in lines]
+    return "\n".join(line[i : i + width] for line in lines for i in range(0, max(1, len(line)), width))
 
 
 def _spelt(character: str) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from layerscope.early_exit.exit_report import ExitReport
-from layerscope.reports.curves import number
+from layerscope.show.numbers import number, percent, times
+
+if TYPE_CHECKING:
+    from layerscope.early_exit.exit_report import ExitReport
 
 LEAST_SPAN = 0.002
 """Shares that lie closer together are no curve to look at."""
@@ -135,13 +138,3 @@ def threshold(found: float) -> str:
         return f"1 − {figures}e{int(power)}"
     nines = -math.floor(math.log10(1 - found)) - 1 if 0 < found < 1 else 0
     return f"{found:.{max(3, nines + 2)}f}"
-
-
-def times(factor: float) -> str:
-    """Return a speed-up."""
-    return f"{factor:.2f}×" if math.isfinite(factor) else "–"
-
-
-def percent(share: float, digits: int = 1) -> str:
-    """Return a share in percent."""
-    return f"{100 * share:.{digits}f} %" if math.isfinite(share) else "–"

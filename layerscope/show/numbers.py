@@ -1,0 +1,51 @@
+"""Numbers as they are shown: significant digits, standard errors, shares, speed-ups."""
+
+from __future__ import annotations
+
+import math
+
+NIL = 1e-9
+"""A value or standard error below this is rounding, as of a layer's cosine to itself."""
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Return a value with so many significant digits, `–` where it is not finite."""
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else str(value)
+    size = abs(value)
+    if size < NIL:
+        return "0"
+    shown = float(f"{size:.{digits - 1}e}")
+    if shown >= 1e5 or shown < 1e-3:
+        figures, power = f"{value:.{digits - 1}e}".split("e")
+        return f"{figures}e{int(power)}"
+    decimals = digits - 1 - math.floor(math.log10(shown))
+    return f"{round(value, decimals):,.{max(0, decimals)}f}"
+
+
+def apart(*values: float) -> int:
+    """Return how many significant digits, from three on, tell values apart that are not equal."""
+    known = {v for v in values if math.isfinite(v)}
+    return next((d for d in range(3, 12) if len({number(v, d) for v in known}) == len(known)), 12)
+
+
+def error(stderr: float) -> str:
+    """Return `±` and a standard error with one significant digit (two after a 1); empty where it is unknown or nil."""
+    if not math.isfinite(stderr) or stderr < NIL:
+        return ""
+    extra = 1 if f"{stderr:.1e}".startswith("1") else 0
+    if stderr >= 99950 or stderr < 0.00095:
+        digits, power = f"{stderr:.{extra}e}".split("e")
+        return f"±{digits}e{int(power)}"
+    decimals = extra - math.floor(math.log10(float(f"{stderr:.{extra}e}")))
+    return f"±{round(stderr, decimals):,.{max(0, decimals)}f}"
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """Return a share in percent, `–` where it is not finite."""
+    return f"{100 * share:.{digits}f} %" if math.isfinite(share) else "–"
+
+
+def times(factor: float) -> str:
+    """Return a speed-up, `–` where it is not finite."""
+    return f"{factor:.2f}×" if math.isfinite(factor) else "–"

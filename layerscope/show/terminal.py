@@ -1,0 +1,155 @@
+"""A document in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
+
+from layerscope.show.document import Cell, Column, Document, Facts, Row, Sentences, Table
+from layerscope.show.plain import folded, plain
+from layerscope.show.spark import bar, spark
+
+MARK = "◂"
+HEADING = 16
+"""Characters of a line of a heading at most."""
+FREE = 10_000
+"""Columns of a screen on which nothing is too wide."""
+
+
+def show(document: Document, console: Console | None = None) -> None:
+    """Print a document, the answer first; texts are printed as they are, never as markup."""
+    console = console or Console()
+    if document.answer:
+        console.print(Text(plain(document.answer), style="bold"))
+    for reason in document.reasons:
+        console.print(Text(plain(reason)))
+    if document.title:
+        console.print(_heading(document))
+    for part in document.parts:
+        if isinstance(part, Table):
+            _print_table(part, console)
+        elif isinstance(part, Facts):
+            console.print(_facts(part))
+        else:
+            _print_sentences(part, console)
+    for note in document.notes:
+        console.print(Text(plain(note), style="dim"))
+    for number, command in enumerate(document.commands):
+        console.print(Text(f"{'     ' if number else 'next:'} {plain(command)}"), soft_wrap=True)
+
+
+def _heading(document: Document) -> Text:
+    """Return what the result is of, names in bold."""
+    heading = Text(" on ").join(Text(plain(name), style="bold") for name in document.title)
+    return heading.append("".join(f" · {plain(fact)}" for fact in document.facts))
+
+
+def _facts(facts: Facts) -> Grid:
+    grid = Grid(show_header=False, box=None, pad_edge=False)
+    grid.add_column(style="bold")
+    grid.add_column()
+    for name, fact in facts.entries:
+        grid.add_row(Text(name), Text(plain(fact)))
+    return grid
+
+
+def _print_sentences(sentences: Sentences, console: Console) -> None:
+    if not sentences.texts:
+        return
+    if sentences.title:
+        console.print(Text(f"\n{sentences.title}", style="bold"))
+    grid = Grid.grid(padding=(0, 1))
+    for text in sentences.texts:
+        grid.add_row("  •", Text(plain(text)))
+    console.print(grid)
+
+
+def _print_table(table: Table, console: Console) -> None:
+    """Print a table as wide as the console allows: its narrow form, or its columns in groups, where it is too wide."""
+    if not table.rows:
+        return
+    fits = _width(_grid(table), console) <= console.width
+    if not fits and table.narrow is not None:
+        _print_table(table.narrow, console)
+        return
+    for number, group in enumerate([table] if fits else _groups(table, console)):
+        title = f"{table.title}, continued" if number else table.title
+        console.print(Text(f"\n{plain(title)}", style="bold") if title else "")
+        console.print(_grid(group))
+    if table.legend:
+        legend = Text("\n".join(map(plain, table.legend)))
+        console.print(Padding(legend, (0, 0, 0, 2), expand=False), style="dim")
+
+
+def _groups(table: Table, console: Console) -> Iterator[Table]:
+    """Yield a table's columns in groups that fit, the first column with each."""
+    start = 1
+    while start < len(table.columns):
+        end = start + 1
+        while end < len(table.columns) and _width(_grid(_part(table, start, end + 1)), console) <= console.width:
+            end += 1
+        yield _part(table, start, end)
+        start = end
+
+
+def _part(table: Table, start: int, end: int) -> Table:
+    """Return the first column and those from `start` to `end`."""
+    rows = tuple(Row((row.cells[0], *row.cells[start:end]), row.marked, row.quiet) for row in table.rows)
+    return Table(table.title, (table.columns[0], *table.columns[start:end]), rows)
+
+
+def _width(grid: Grid, console: Console) -> int:
+    return console.measure(grid, options=console.options.update(width=FREE)).maximum
+
+
+def _grid(table: Table) -> Grid:
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for number, column in enumerate(table.columns):
+        justify = "right" if column.align == "right" else "left"
+        # a name that leaves no room for the rest is broken, a number never
+        folds = number == 0 and column.align == "left"
+        title = Text(folded(plain(column.title), HEADING))
+        grid.add_column(title, justify=justify, no_wrap=not folds, overflow="fold")  # type: ignore[arg-type]
+    drawn = [_column(column, [row.cells[i] for row in table.rows]) for i, column in enumerate(table.columns)]
+    for row, cells in zip(table.rows, zip(*drawn, strict=True), strict=True):
+        grid.add_row(*cells, style="bold" if row.marked else "dim" if row.quiet else "")
+    if any(column.shape for column in table.columns):
+        shapes = (Text(spark(column.shape, column.log), style="cyan") for column in table.columns[1:])
+        grid.add_row(Text("shape", style="dim"), *shapes)
+    return grid
+
+
+def _column(column: Column, cells: list[Cell]) -> list[Text]:
+    """Return the cells of a column, numbers aligned at their points, details beside them, marks at the end."""
+    texts = [plain(cell.text) for cell in cells]
+    if column.align == "decimal":
+        texts = _aligned(texts)
+    details = [plain(cell.detail) for cell in cells]
+    width = max(map(len, details), default=0)
+    if width:
+        texts = [f"{text} {detail:<{width}}" for text, detail in zip(texts, details, strict=True)]
+    most = max((cell.share for cell in cells if cell.share is not None), default=0.0)
+    marks = any(cell.marked for cell in cells)
+    return [_cell(cell, text, most, marks) for cell, text in zip(cells, texts, strict=True)]
+
+
+def _cell(cell: Cell, text: str, most: float, marks: bool) -> Text:
+    if cell.share is not None:
+        text = f"{text} {bar(cell.share, most)}".strip()
+    if not marks:
+        return Text(text)
+    style = "bold green" if cell.marked else ""
+    return Text.assemble((text, style), (f" {MARK}" if cell.marked else "  ", style))
+
+
+def _aligned(numbers: list[str]) -> list[str]:
+    """Pad numbers so that their decimal points stand below each other."""
+    parts = [text.partition(".") for text in numbers]
+    left = max((len(whole) for whole, _, _ in parts), default=0)
+    right = max((len(point + rest) for _, point, rest in parts), default=0)
+    return [f"{whole:>{left}}{point + rest:<{right}}" for whole, point, rest in parts]
