@@ -43,7 +43,7 @@ def test_the_verdict_is_first_and_no_line_is_cut(make, width):
     assert len(rows(text, "Where samples leave, and what all of them would score there")) == 6
     assert len(rows(text, "The model truncated instead")) == 6
     assert ("accuracy" in text.lower()) == report.labelled
-    assert "drawn with seed 0" in text and "2 cores, float32" in text.replace("\n", " ")
+    assert "drawn with seed 0" in text and "2 cores, float32" in " ".join(text.split())
 
 
 def test_tables_hold_the_values_and_mark_the_chosen_threshold():
