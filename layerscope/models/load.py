@@ -15,13 +15,12 @@ import torch
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.shared_options import DTYPES
 from layerscope.models.checks import check_folder, check_name, clear_errors
 from layerscope.models.encode import modality_of
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
 from layerscope.models.mean_head import as_told
 from layerscope.models.processor import load_processor
-
-DTYPES = ("auto", "float32", "float16", "bfloat16", "float64")
 
 
 @dataclass

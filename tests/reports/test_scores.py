@@ -190,19 +190,19 @@ def files(evaluation: Evaluation, metrics: pd.DataFrame, tmp_path: Path) -> tupl
 
 def test_command(cli, files, tmp_path):
     scores, metrics = files
-    done = cli("evaluate", "--results", scores, "--metrics", metrics, "--min-share", "1/2", "--bootstrap", 20)
+    done = cli("scores", scores, "--metrics", metrics, "--min-share", "1/2", "--bootstrap", 20)
     assert done.status == 0 and done.err == ""
     for word in ("Scores by layer", "Metrics and scores by layer", "Rules without labels", "minimum lidar"):
         assert word in done.out
-    done = cli("evaluate", "--results", scores, "--save", tmp_path / "saved", "--json")
+    done = cli("scores", scores, "--save", tmp_path / "saved", "--json")
     found = json.loads(done.out)
     assert found["summary"][0]["best_layer"] == 2 and found["rules"] == [] and done.err == f"saved: {tmp_path}/saved\n"
-    assert json.loads(cli("evaluate", "--results", tmp_path / "saved", "--json").out)["summary"] == found["summary"]
+    assert json.loads(cli("scores", tmp_path / "saved", "--json").out)["summary"] == found["summary"]
 
 
 def test_layers_by_task_as_csv(cli, files, tmp_path, evaluation):
     scores, _ = files
-    done = cli("evaluate", "--results", scores, "--csv", tmp_path / "wide.csv")
+    done = cli("scores", scores, "--csv", tmp_path / "wide.csv")
     assert done.status == 0 and done.err == f"table: {tmp_path}/wide.csv\n"
     found = pd.read_csv(tmp_path / "wide.csv", float_precision="round_trip")
     assert list(found) == ["model", "revision", "site", "pooling", "layer", "a", "b", "average"]
@@ -210,7 +210,7 @@ def test_layers_by_task_as_csv(cli, files, tmp_path, evaluation):
     assert pd.isna(found["b"][7]) and found["average"][2] == 0.8
     shipped_too = Evaluation(pd.concat([scored({"layer": M}), shipped(layer=0.5)]))
     assert wide_csv(shipped_too).splitlines()[-1] == "m,r,,,as shipped,0.5,0.5"
-    done = cli("evaluate", "--results", scores, "--csv", tmp_path / "wide.txt")
+    done = cli("scores", scores, "--csv", tmp_path / "wide.txt")
     assert done.line == f"--csv '{tmp_path}/wide.txt' is no name of a table: let it end in .csv" and done.out == ""
 
 
@@ -232,7 +232,7 @@ def test_one_model_has_correlations_and_no_rules(cli, files, tmp_path):
     scores, metrics = files
     frame = pd.read_csv(scores)
     frame[frame["model"] == "m"].to_csv(scores, index=False)
-    done = cli("evaluate", "--results", scores, "--metrics", metrics, "--bootstrap", 0)
+    done = cli("scores", scores, "--metrics", metrics, "--bootstrap", 0)
     assert done.status == 0 and "Metrics and scores by layer" in done.out and "Rules" not in done.out
     assert done.err.startswith("no rules: rules are tested on models they were not fitted on, and m is the only one")
 
