@@ -117,10 +117,13 @@ def _named(option: Option, groups: dict[str, Group]) -> Place:
     about = Parameter(
         help=_sentence(option.help), group=group, converter=_typed,
         metavar="|".join((option.kind.metavar, *getattr(option.kind, "words", ()))),
-        negative=(), show_default=False if option.default in ("", ()) else None, allow_leading_hyphen=True,
-        allow_repeating=True,
+        negative=(), show_default=False if option.default in (None, "", ()) else str(option.default),
+        allow_leading_hyphen=True, allow_repeating=True,
     )  # fmt: skip
-    return Place(option.name, Place.KEYWORD_ONLY, default=option.default, annotation=Annotated[hint, about])
+    default = (
+        Place.empty if option.default is Place.empty else None
+    )  # the verb has its own: only what is typed is given
+    return Place(option.name, Place.KEYWORD_ONLY, default=default, annotation=Annotated[hint | None, about])
 
 
 def _sentence(text: str) -> str:

@@ -27,7 +27,11 @@ def told(error: CycloptsError) -> str:
     command = " ".join(("layerscope", *chain))
     options = _options(chain)
     where = f"{command} --help lists them"
-    word = str(error.token.keyword) if isinstance(error, UnknownOptionError) else (error.unused_tokens or [""])[0]
+    word = (
+        str(error.token.keyword or error.token.value)
+        if isinstance(error, UnknownOptionError)
+        else (error.unused_tokens or [""])[0]
+    )
     if isinstance(error, UnknownOptionError) and error.token.source not in ("", "cli"):
         return f"{error.token.source} has {word.strip('-[]')!r}, which is no option of {command}: {where}"
     if isinstance(error, (UnknownOptionError, UnknownCommandError)):
@@ -55,9 +59,10 @@ def _needed(argument: Any, name: str, command: str) -> str:
     """Return the line on an option without a value, or on an argument that is not there."""
     if name.startswith("-"):
         return f"option {name} needs a value: {command} --help shows which"
-    lower = name.lower().partition("_or_")[0].removesuffix("s").split("|")[0]
-    example = {"model": "minilm", "run": "runs/demo"}.get(lower, name)
-    return f"{command} needs a {lower}, such as {command} {example}"
+    noun = name.lower().partition("_or_")[0].removesuffix("s")
+    example = {"model": "minilm", "run": "runs/demo", "score": "scores.csv"}.get(noun, name)
+    what = "scores" if noun == "score" else f"a {noun}"
+    return f"{command} needs {what}, such as {command} {example}"
 
 
 def _commands() -> list[str]:

@@ -68,7 +68,7 @@ def open_rules(path: str | Path) -> list[Rule]:
         if isinstance(error, LayerscopeError):
             raise
         raise LayerscopeError(
-            f"{place} holds no rules: write them with layerscope evaluate --results … --metrics … --save-rules FILE"
+            f"{place} holds no rules: write them with layerscope scores … --metrics … --save-rules FILE"
         ) from error
 
 

@@ -43,7 +43,7 @@ def decide(given: Asked) -> Selection:
     wanted = Wanted(given.model, given.revision, given.site, given.pooling, given.tasks)
     asked = _Asked(given.rule, given.of(Budget), given.first_layer, wanted, given.cost)
     if asked.budget.needs_costs and not asked.cost:
-        raise LayerscopeError("a bound on ms or MB needs the costs to be measured: leave out that they are not")
+        raise LayerscopeError("a bound on ms or MB needs measured costs: do not switch them off")
     teller: Teller = Console() if given.progress else Silent()
     opened = _opened(given.given)
     if isinstance(opened, Evaluation):

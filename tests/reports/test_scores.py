@@ -237,24 +237,24 @@ def test_one_model_has_correlations_and_no_rules(cli, files, tmp_path):
     assert done.err.startswith("no rules: rules are tested on models they were not fitted on, and m is the only one")
 
 
-BOTH = ["--results", "{scores}", "--metrics", "{metrics}"]
+BOTH = ["{scores}", "--metrics", "{metrics}"]
 
 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ([], "layerscope evaluate needs a model with --tasks or --task-file, or --results"),
-        (["--results", "{scores}x"], "evaluation '{scores}x' does not exist, did you mean scores.csv?"),
-        (["--results", "{scores}", "--min-share", "most"], "min_share 'most' is no share of tasks: give one above 0"),
-        (["--results", "{scores}", "--min-share", "1/0"], "min_share '1/0' is no share of tasks"),
-        (["--results", "{scores}", "--metrics", "{scores}"], "{scores} has no column 'dataset'"),
-        ([*BOTH, "--bootstrap", "few"], "bootstrap 'few' is no whole number from 0 on"),
+        ([], "layerscope scores needs scores, such as layerscope scores scores.csv"),
+        (["{scores}x"], "evaluation '{scores}x' does not exist, did you mean scores.csv?"),
+        (["{scores}", "--min-share", "most"], "min_share is 'most': give a number above 0 and at most 1"),
+        (["{scores}", "--min-share", "1/0"], "min_share is '1/0'"),
+        (["{scores}", "--metrics", "{scores}"], "{scores} has no column 'dataset'"),
+        ([*BOTH, "--bootstrap", "few"], "bootstrap is 'few': give a whole number of at least 0"),
         ([*BOTH, "--variant", "rew"], "variant 'rew' is not among these metrics, did you mean raw?"),
-        ([*BOTH, "--first-layer", "-1"], "first_layer -1 is no whole number from 0 on"),
+        ([*BOTH, "--first-layer", "-1"], "first_layer is -1: give a whole number of at least 0"),
     ],
 )
 def test_wrong_commands(cli, files, options, line):
     scores, metrics = files
-    done = cli("evaluate", *(str(o).format(scores=scores, metrics=metrics) for o in options))
+    done = cli("scores", *(str(o).format(scores=scores, metrics=metrics) for o in options))
     assert done.status == 2 and done.out == ""
     assert done.line.startswith(line.format(scores=scores, metrics=metrics))

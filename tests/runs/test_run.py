@@ -346,8 +346,8 @@ def test_an_order_asked_for_twice_is_one(tmp_path: Path) -> None:
     ("options", "line"),
     [
         ({"metrics": []}, "no metric is asked for: give names, default, seven or all as --metrics"),
-        ({"batch_size": "8"}, "--batch-size '8' is no whole number: give 1 or more"),
-        ({"samples": 2.5}, "--samples 2.5 is no whole number: give 2 or more, or all"),
+        ({"batch_size": "8"}, "batch_size is '8': give a whole number of at least 1"),
+        ({"samples": 2.5}, "samples is 2.5: give a whole number of at least 2, or all"),
         ({"pooling": ("mean", "last")}, "pooling ('mean', 'last') is no text: give auto, or names with commas"),
     ],
 )

@@ -7,8 +7,8 @@ import tiny
 import torch
 import transformers as hf
 
-from layerscope.metrics.registry import METRICS
 from layerscope.core.options import Whole, declared
+from layerscope.metrics.registry import METRICS
 from layerscope.profiling.profiler import profile
 
 WHOLE = {
