@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from layerscope.core.options import IN_CODE, Folder, Whole, checked
+from layerscope.core.option_kinds import IN_CODE, Folder, Whole
+from layerscope.core.options import checked
 from layerscope.core.shared_options import OUTPUT
 
 if TYPE_CHECKING:

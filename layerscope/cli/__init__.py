@@ -12,6 +12,7 @@ from cyclopts import CycloptsError
 from layerscope.cli import usage
 from layerscope.cli.app import app
 from layerscope.core import processes
+from layerscope.core.errors import LayerscopeError
 
 INTERRUPTED = 130
 GO_ON = ("demo", "evaluate", "profile", "train")
@@ -40,16 +41,14 @@ def main() -> NoReturn:
     except BrokenPipeError:  # who reads has seen enough (| head); what was computed is in its folder
         usage.drop_output()
     except CycloptsError as error:
-        _fail(usage.told(error), 2)
+        _fail(usage.explained(error), 2)
     except Exception as error:
         if debug:
             raise
-        from layerscope.core.errors import LayerscopeError
-
         if isinstance(error, LayerscopeError):
             _fail(str(error), 2)
-        if (told := usage.machine(error)) is not None:
-            _fail(told, 2)
+        if (line := usage.machine(error)) is not None:
+            _fail(line, 2)
         line = (str(error).strip().splitlines() or [""])[0]
         _fail(f"unexpected {type(error).__name__}: {line} (LAYERSCOPE_DEBUG=1 shows where)", 1)
     if len(sys.argv) == 1:

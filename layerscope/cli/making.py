@@ -15,7 +15,8 @@ from cyclopts import App, Group, Parameter
 
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.options import Folder, InCode, OneOf, Option, Repeated, declared
+from layerscope.core.option_kinds import Folder, InCode, OneOf, Repeated
+from layerscope.core.options import Option, declared
 from layerscope.core.shared_options import OUTPUT
 
 SHARED = ("profile", "train")
@@ -35,20 +36,14 @@ Options = dict[str, Any]
 """What the command line says of a verb's options: those that are given, by name."""
 
 
-def command(
-    verb: Callable[..., Any], examples: str, *, argument: str = "", leave_out: Sequence[str] = ()
-) -> Callable[[Callable[..., None]], App]:
+def command(verb: Callable[..., Any], examples: str, *, argument: str = "") -> Callable[[Callable[..., None]], App]:
     """Return a decorator that makes an app of a function, which is called with the verb's options and with its own.
 
     `argument` is what the help calls the verb's first option, which stands on the command line without a name.
     """
 
     def make(do: Callable[..., None]) -> App:
-        options = {
-            name: option
-            for name, option in declared(verb).items()
-            if not isinstance(option.kind, InCode) and name not in leave_out
-        }
+        options = {name: option for name, option in declared(verb).items() if not isinstance(option.kind, InCode)}
         own = list(inspect.signature(do, eval_str=True).parameters.values())[1:]
         titles = [
             *dict.fromkeys(option.group or OPTIONS for option in options.values() if option.group != OUTPUT),

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 from cyclopts import (
     CoercionError,
@@ -18,20 +17,19 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
+from layerscope.cli.app import COMMANDS, SETTINGS, app
 from layerscope.core.errors import near
 
 
-def told(error: CycloptsError) -> str:
-    """Return what an error of the parser says, with the near name and the mend."""
+def explained(error: CycloptsError) -> str:
+    """Return the line on an error of the parser, with the near name and the mend."""
     chain = error.command_chain or ()
     command = " ".join(("layerscope", *chain))
     options = _options(chain)
     where = f"{command} --help lists them"
-    word = (
-        str(error.token.keyword or error.token.value)
-        if isinstance(error, UnknownOptionError)
-        else (error.unused_tokens or [""])[0]
-    )
+    word = (error.unused_tokens or [""])[0]
+    if isinstance(error, UnknownOptionError):
+        word = str(error.token.keyword or error.token.value)
     if isinstance(error, UnknownOptionError) and error.token.source not in ("", "cli"):
         return f"{error.token.source} has {word.strip('-[]')!r}, which is no option of {command}: {where}"
     if isinstance(error, (UnknownOptionError, UnknownCommandError)):
@@ -42,7 +40,7 @@ def told(error: CycloptsError) -> str:
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         name = error.argument.name
         if name in sys.argv or not name.startswith("-"):
-            return _needed(error.argument, name, command)
+            return _needed(name, command)
         extra = next(iter(sys.argv[3:4]), "")  # data without the option's name, as in `train MODEL FILE`
         if extra.startswith("-") or not (hint := _meant(extra, options)):
             return f"{command} needs {name}: {command} --help shows an example"
@@ -52,10 +50,12 @@ def told(error: CycloptsError) -> str:
         return f"{word!r} is one word too many for {command}{hint}"
     if isinstance(error, CoercionError) and error.token is not None and error.token.keyword:
         return f"option {error.token.keyword} takes no value: {command} --help shows how"
+    if type(error) is CycloptsError:  # of the file of defaults
+        return f"{SETTINGS} cannot be used ({str(error).strip().rstrip('.')}): mend it, or delete it"
     return f"{str(error).strip().rstrip('.')}: {command} --help shows how"
 
 
-def _needed(argument: Any, name: str, command: str) -> str:
+def _needed(name: str, command: str) -> str:
     """Return the line on an option without a value, or on an argument that is not there."""
     if name.startswith("-"):
         return f"option {name} needs a value: {command} --help shows which"
@@ -66,15 +66,11 @@ def _needed(argument: Any, name: str, command: str) -> str:
 
 
 def _commands() -> list[str]:
-    from layerscope.cli.app import COMMANDS
-
     return [name for names in COMMANDS.values() for name in names]
 
 
 def _options(chain: Sequence[str]) -> list[str]:
     """Return the options of a command, or those of layerscope itself."""
-    from layerscope.cli.app import app
-
     own = app if not chain else app[chain[0]]
     flags = [*own.help_flags, *own.version_flags]
     if not chain:

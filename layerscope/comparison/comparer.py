@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from layerscope.core.options import IN_CODE, Names, Repeated, checked
+from layerscope.core.option_kinds import IN_CODE, Names, Repeated
+from layerscope.core.options import checked
 from layerscope.core.shared_options import OUTPUT
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypedDict
 
-from layerscope.core.options import Line, OneOf, Whole
+from layerscope.core.option_kinds import Line, OneOf, Whole
 
 MODEL = "Model and weights"
 DATA = "Data"

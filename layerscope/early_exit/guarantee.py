@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, binom
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.options import shown
+from layerscope.core.option_kinds import shown
 
 FINEST = 1e-9
 """A goal's distance from 0 and 1 at least; no data set is large enough for less."""

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from layerscope.core.options import IN_CODE, SEED, Folder, Number, OneOf, Several, Whole, checked
+from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, OneOf, Several, Whole
+from layerscope.core.options import checked
 from layerscope.core.shared_options import DATA, MODEL, OUTPUT, LoadingAndReading
 
 if TYPE_CHECKING:

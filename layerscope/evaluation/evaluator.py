@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.options import IN_CODE, SEED, Folder, Names, Several, Whole, checked
+from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Several, Whole
+from layerscope.core.options import checked
 from layerscope.core.shared_options import OUTPUT, Loading
 
 if TYPE_CHECKING:

@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from layerscope.core.options import IN_CODE, Folder, Whole, checked
+from layerscope.core.option_kinds import IN_CODE, Folder, Whole
+from layerscope.core.options import checked
 from layerscope.core.shared_options import DATA, OUTPUT, LoadingAndReading
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from layerscope.core.options import IN_CODE, checked
+from layerscope.core.option_kinds import IN_CODE
+from layerscope.core.options import checked
 from layerscope.core.shared_options import Loading
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core import processes
-from layerscope.core.options import IN_CODE, SEED, Folder, Names, Number, OneOf, Several, Whole, checked
+from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, OneOf, Several, Whole
+from layerscope.core.options import checked
 from layerscope.core.shared_options import DATA, OUTPUT, LoadingAndReading
 from layerscope.profiling.call import spoken
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.options import SEED, Number, Whole, checked
+from layerscope.core.option_kinds import SEED, Number, Whole
+from layerscope.core.options import checked
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,7 +3,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from layerscope.core.options import IN_CODE, SEED, Number, Repeated, Weights, Whole, checked
+from layerscope.core.option_kinds import IN_CODE, SEED, Number, Repeated, Weights, Whole
+from layerscope.core.options import checked
 
 if TYPE_CHECKING:
     from layerscope.selection.selection import Selection

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.options import SEED, Number, OneOf, Several, Whole
+from layerscope.core.option_kinds import SEED, Number, OneOf, Several, Whole
 from layerscope.core.shared_options import DATA, MODEL
 from layerscope.training.presets import IMAGE, preset_settings
 from layerscope.training.weights import NAMED

@@ -5,7 +5,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from layerscope.core.options import IN_CODE, Folder, Several, Whole, checked
+from layerscope.core.option_kinds import IN_CODE, Folder, Several, Whole
+from layerscope.core.options import checked
 from layerscope.core.shared_options import DATA, MODEL, OUTPUT
 from layerscope.training.settings import OBJECTIVE, Settings
 

@@ -7,7 +7,8 @@ import tiny
 import torch
 import transformers as hf
 
-from layerscope.core.options import Whole, declared
+from layerscope.core.option_kinds import Whole
+from layerscope.core.options import declared
 from layerscope.metrics.registry import METRICS
 from layerscope.profiling.profiler import profile
 

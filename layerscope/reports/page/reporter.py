@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from layerscope.core.options import Repeated, checked
+from layerscope.core.option_kinds import Repeated
+from layerscope.core.options import checked
 from layerscope.core.shared_options import OUTPUT
 
 
