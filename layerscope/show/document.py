@@ -1,4 +1,4 @@
-"""What a result says of itself: the answer, sentences and tables, without a word on how they are drawn."""
+"""What a result says of itself: the answer, sentences, tables and charts, without a word on how they are drawn."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class Column:
     shape: tuple[float, ...] = ()
     log: bool = False
     """Whether only a logarithmic spark line shows the shape."""
+    unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,65 @@ class Table:
     rows: tuple[Row, ...]
     legend: tuple[str, ...] = ()
     narrow: Table | None = None
+    name: str = ""
+    """What a file of it is called."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a chart: what it measures, and the range that is shown, None for that of the points."""
+
+    title: str
+    range: tuple[float, float] | None = None
+    whole: bool = False
+    """Whether only whole numbers lie on it, as layers do."""
+
+
+Mark = Literal["line", "points", "bars", "guide"]
+Tone = Literal["own", "rival", "ink", "muted"]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of a chart that belong together.
+
+    `texts` say in full what each point is, `labels` stand beside them. `tone` is the colour: the result's own, that of
+    its rival, or none. Points in `marked` are the chosen ones; those in `pale` recede.
+    """
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    texts: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    mark: Mark = "line"
+    tone: Tone = "own"
+    marked: tuple[int, ...] = ()
+    pale: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a chart measures, which way is better, and where it comes from."""
+
+    meaning: str
+    direction: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Series over two axes; `summary` says in a sentence what is seen, `note` what its marks stand for."""
+
+    title: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    summary: str
+    about: Meaning
+    note: str = ""
+    height: float = 2.0
+    """Height in a figure for print, in inches."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +127,7 @@ class Facts:
     """Names and what is known of each."""
 
     entries: tuple[tuple[str, str], ...]
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +138,7 @@ class Sentences:
     texts: tuple[str, ...]
 
 
-Part = Table | Facts | Sentences
+Part = Table | Facts | Sentences | Chart
 
 
 @dataclass(frozen=True)
@@ -86,7 +147,7 @@ class Document:
 
     `answer` answers the user's question in one line. `title` says what the result is of (a model, data), `facts` what
     else tells it from others, `reasons` are sentences that belong to the answer. `notes` are small print, `commands`
-    what to type next.
+    what to type next, `details` what a page has room for: how the result was made.
     """
 
     answer: str
@@ -96,6 +157,7 @@ class Document:
     parts: tuple[Part, ...] = field(default=())
     notes: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    details: tuple[Facts, ...] = ()
 
 
 def row(*entries: Cell | str, marked: bool = False, quiet: bool = False) -> Row:

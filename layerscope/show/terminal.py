@@ -12,7 +12,7 @@ from rich.text import Text
 
 from layerscope.show.document import Cell, Column, Document, Facts, Row, Sentences, Table
 from layerscope.show.plain import folded, plain
-from layerscope.show.spark import bar, spark
+from layerscope.show.spark import BAR_WIDTH, bar, spark
 
 MARK = "◂"
 HEADING = 16
@@ -35,7 +35,7 @@ def show(document: Document, console: Console | None = None) -> None:
             _print_table(part, console)
         elif isinstance(part, Facts):
             console.print(_facts(part))
-        else:
+        elif isinstance(part, Sentences):
             _print_sentences(part, console)
     for note in document.notes:
         console.print(Text(plain(note), style="dim"))
@@ -133,14 +133,16 @@ def _column(column: Column, cells: list[Cell]) -> list[Text]:
     width = max(map(len, details), default=0)
     if width:
         texts = [f"{text} {detail:<{width}}" for text, detail in zip(texts, details, strict=True)]
-    most = max((cell.share for cell in cells if cell.share is not None), default=0.0)
+    shares = [0.0 if cell.share is None else cell.share for cell in cells]
+    if any(shares):
+        width = max(map(len, texts))
+        bars = (bar(share, max(shares)) for share in shares)
+        texts = [f"{text:>{width}} {drawn:<{BAR_WIDTH}}" for text, drawn in zip(texts, bars, strict=True)]
     marks = any(cell.marked for cell in cells)
-    return [_cell(cell, text, most, marks) for cell, text in zip(cells, texts, strict=True)]
+    return [_cell(cell, text, marks) for cell, text in zip(cells, texts, strict=True)]
 
 
-def _cell(cell: Cell, text: str, most: float, marks: bool) -> Text:
-    if cell.share is not None:
-        text = f"{text} {bar(cell.share, most)}".strip()
+def _cell(cell: Cell, text: str, marks: bool) -> Text:
     if not marks:
         return Text(text)
     style = "bold green" if cell.marked else ""

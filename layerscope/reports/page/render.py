@@ -21,7 +21,7 @@ from layerscope.reports.page.comparison import (
     shown_comparisons,
 )
 from layerscope.reports.page.content import Json, Shown, sections, shown
-from layerscope.reports.page.exits import ShownExits, exit_members, exit_section, shown_exits
+from layerscope.reports.page.documents import Held, held, held_members, section
 from layerscope.reports.page.facts import differences, facts, unlike
 from layerscope.reports.page.score_tables import score_facts, score_frame
 from layerscope.reports.page.scores import score_section
@@ -34,7 +34,11 @@ from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation
 from layerscope.show.plain import plain
 
-SCRIPTS = ("values.js", "table.js", "plots.js", "training.js", "exits.js", "comparison.js", "page.js")
+SCRIPTS = ("values.js", "table.js", "plots.js", "training.js", "charts.js", "comparison.js", "page.js")
+EXITS = (
+    "Samples that are sure leave before the last layer. Times are measured with whole batches, checks and compaction "
+    "included."
+)
 
 
 def render(
@@ -47,10 +51,10 @@ def render(
     known = shown(runs)
     scores = None if evaluation is None else shown_scores(evaluation, known)
     others = _members(known, scores)
-    exits = shown_exits(reports, len(others))
+    exits = held([report.document() for report in reports], len(others))
     compared = shown_comparisons(comparisons, len(others) + len(exits))
     parts = [comparison_section(compared)] if compared else []
-    parts += [exit_section(exits)] if exits else []
+    parts += [section("exits", "Early exit", EXITS, exits)] if exits else []
     parts += [*([] if scores is None else [score_section(scores)]), *training_sections(known), *sections(known)]
     parts += sublayer_sections(known)
     layers = layers_table(known)
@@ -59,7 +63,7 @@ def render(
     scripts = [own("theme.js"), get_plotlyjs(), "\n".join(own(name) for name in SCRIPTS)]
     content: Json = {
         "title": title,
-        "runs": [*others, *exit_members(exits), *comparison_members(compared)],
+        "runs": [*others, *held_members(exits), *comparison_members(compared)],
         "figures": [
             {"kind": f.kind, "title": f.title, "file": f.file, "unit": f.unit, **f.drawn}
             for part in parts
@@ -122,7 +126,7 @@ def _by_percent(known: Sequence[Json], runs: Sequence[Shown]) -> bool:
 def page_title(
     runs: Sequence[Shown],
     scores: ShownScores | None,
-    exits: Sequence[ShownExits] = (),
+    exits: Sequence[Held] = (),
     compared: Sequence[ShownComparison] = (),
 ) -> str:
     """Return what the page is about, in one line."""
