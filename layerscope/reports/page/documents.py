@@ -11,7 +11,7 @@ from layerscope.reports.page.content import Figure, Json, Section, Table, beside
 from layerscope.show.document import Cell, Chart, Document, Sentences, Series, Table as Shown
 from layerscope.show.plain import plain
 
-GLYPHS = {"bars": "▮", "points": "◆"}
+GLYPHS = {"own": "●", "rival": "■", "ink": "◆"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _figures(shown: Sequence[Held]) -> Iterator[Figure]:
 
 def _choice(entry: Held, chart: Chart) -> Json:
     found = asdict(chart)
-    return {"run": entry.place, "choice": "", **{name: found[name] for name in ("x", "y", "series")}}
+    return {"run": entry.place, "choice": "", "x": found["x"], "y": found["y"], "drawn": found["series"]}
 
 
 def _note(chart: Chart) -> str:
@@ -76,7 +76,7 @@ def _note(chart: Chart) -> str:
 
 
 def _glyph(series: Series) -> str:
-    return GLYPHS.get(series.mark, "■" if series.tone == "rival" else "●")
+    return "▮" if series.mark == "bars" else GLYPHS[series.tone]
 
 
 def _tables(shown: Sequence[Held]) -> Iterator[Table]:
@@ -103,14 +103,15 @@ def _tables(shown: Sequence[Held]) -> Iterator[Table]:
 def _cells(table: Shown, cells: tuple[Cell, ...], marked: bool, titles: list[tuple[str, str]]) -> list[Json | None]:
     """Return a row's cells below the titles that all tables have together."""
     known = {
-        (column.title, column.unit): _cell(cell, marked)
+        (column.title, column.unit): _cell(cell, column.unit, marked)
         for column, cell in zip(table.columns[1:], cells[1:], strict=True)
     }
     return [known.get(title) for title in titles]
 
 
-def _cell(cell: Cell, marked: bool) -> Json | None:
+def _cell(cell: Cell, unit: str, marked: bool) -> Json | None:
     if not cell.text or pd.isna(cell.value):
         return None
-    shown = " ".join(filter(None, (cell.text, cell.detail)))
+    text = cell.text.removesuffix(" %") if unit.startswith("%") else cell.text  # the column's head says so
+    shown = " ".join(filter(None, (text, cell.detail)))
     return {"value": cell.value, "told": shown, "marked": marked or cell.marked}

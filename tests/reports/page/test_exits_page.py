@@ -40,6 +40,7 @@ def test_opens_without_a_word_and_draws_everything(browser, single, width, schem
         assert [url for url in opened.requests if not url.startswith(("data:", "blob:"))] == [page.absolute().as_uri()]
         assert opened.ask("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than the window"
         assert opened.ask("window.hit") is None, "a name was run"
+        assert "[object" not in opened.text("body")
         assert all(opened.ask("cards.flatMap(c => c.plots).map(p => p.querySelectorAll('.main-svg').length)"))
         assert opened.ask("cards.map(c => c.figure.file)") == FILES
         assert opened.texts("main section h2") == ["What stands out", "Early exit", "What was run"]
@@ -180,7 +181,7 @@ def test_what_the_page_carries_is_json_without_infinities(single, content_of):
     assert json.dumps(content, allow_nan=False)
     cells = next(table for table in content["tables"] if table["id"] == "exit-depths")["rows"][0]["cells"]
     assert cells[2] is None, "the first layer was not measured"
-    assert math.isfinite(content["figures"][0]["choices"][0]["series"][0]["x"][0])
+    assert math.isfinite(content["figures"][0]["choices"][0]["drawn"][0]["x"][0])
 
 
 def test_a_damaged_report_makes_no_page(tmp_path):

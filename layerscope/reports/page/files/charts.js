@@ -4,8 +4,8 @@
 const TONES = { own: 0, rival: 1 }; // the colour beside that of the result itself
 
 PLOTS.chart = (figure, choice, _, colors) => {
-  const data = choice.series.flatMap((series) => seriesTraces(series, choice.run, colors));
-  const layers = choice.series.flatMap((series) => series.x);
+  const data = choice.drawn.flatMap((series) => seriesTraces(series, choice.run, colors));
+  const layers = choice.drawn.flatMap((series) => series.x);
   const axis = ({ title, range, whole }) => ({
     title: titled(escaped(title)), nticks: 8, ...(range ? { range } : {}),
     ...(whole ? { tickformat: "d", dtick: step(Math.max(...layers)) } : {}),
@@ -37,7 +37,7 @@ function seriesTraces({ name, x, y, texts, labels, mark, tone, marked, pale }, r
 Object.assign(ROWS, {
   chart: (figure, shown) => [
     ["run", "series", figure.choices[0].x.title, figure.choices[0].y.title, "chosen", "point"],
-    figure.choices.filter(shown).flatMap(({ run, series }) => series.filter(({ name }) => name).flatMap((one) => one.x.map((x, i) => (
+    figure.choices.filter(shown).flatMap(({ run, drawn }) => drawn.filter(({ name }) => name).flatMap((one) => one.x.map((x, i) => (
       [runName(run), one.name, x, one.y[i], one.marked.includes(i), one.texts[i] ?? null])))),
   ],
 });
