@@ -255,6 +255,7 @@ def test_what_deberta_runs_after_its_first_block_belongs_to_layer_1(tmp_path):
     layerscope.truncate(model, 1, processor=word_tokenizer(), out=tmp_path / "one")
     one = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "one")
     torch.testing.assert_close(one.deberta(ids).last_hidden_state, own[1])
+    torch.testing.assert_close(states(layered(one), TEXTS[:1])["raw", 1], own[1])
     with pytest.raises(
         LayerscopeError, match="exits need blocks that give the layers: this model runs deberta.encoder"
     ):
