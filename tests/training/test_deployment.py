@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import transformers as hf
 from tiny import one_thread
 
@@ -89,6 +90,7 @@ def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(
     said = early(**read)
     right = [early.config.id2label[int(one)] for one in said.prediction] == rows["label"]
     assert np.mean(right) == pytest.approx(reported[1]) and set(said.exit_layer.tolist()) == {1}
+    torch.testing.assert_close(said.logits, ExitModel(small.path)(**read).logits)
 
     # what would read it wrongly refuses to read it
     with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
