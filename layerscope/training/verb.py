@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.errors import LayerscopeError
-from layerscope.inputs.corpus import count
+from layerscope.inputs.corpus import Corpus, count
+from layerscope.inputs.seen import kept
 from layerscope.models import LayeredModel
 from layerscope.models.encode import encoder_for
 from layerscope.progress import Console, Silent, Teller
@@ -196,5 +197,5 @@ def _job(
         teller.say(note)
     return Job(
         name, begun.module, begun.processor, encoded.train, encoded.eval, encoded.collator, chosen, part, report_to,
-        keep,
+        keep, kept(data.train) if classes is not None and isinstance(data.train, Corpus) else None,
     )  # fmt: skip
