@@ -77,7 +77,7 @@ class Bench:
         return found
 
     def differing(self, name: str, found: dict[str, bytes | None]) -> list[str]:
-        """Return the files that differ from what the command leaves; one that seems to is compared with a second run."""
+        """Return the files that differ from what the command leaves, and not between two undisturbed runs."""
         other = [path for path, data in self.whole(name).items() if data is not None and data != found[path]]
         if other and name not in self.twice:
             self.twice.add(name)
@@ -127,7 +127,10 @@ def moment(bench: Bench, name: str, place: Path, rng: Random) -> None:
         time.sleep(rng.random() * bench.seconds[name])
         return
     files, end = rng.randint(1, len(bench.whole(name)) + 2), time.monotonic() + 2 * bench.seconds[name]
-    while sum(1 for _ in (place / "out").rglob("*")) < files and time.monotonic() < end:
+    while time.monotonic() < end:
+        with suppress(FileNotFoundError):  # a folder that is renamed while it is looked at
+            if sum(1 for _ in (place / "out").rglob("*")) >= files:
+                break
         time.sleep(0.0003)
     time.sleep(rng.random() * 0.01)
 
