@@ -59,7 +59,7 @@ def profiled(model: str, frame: pd.DataFrame, folder: Path, *, side: str = "righ
 
 
 def test_relations(models: list[str], tmp_path: Path) -> None:
-    part = Part("numbers", few=3, share=0.14)
+    part = Part("numbers", few=2, share=0.14)
     bases: dict[tuple[str, int], layerscope.Run] = {}
     for trial in part.trials():
         with trial:

@@ -114,7 +114,7 @@ def certified(model: ExitModel, frame: pd.DataFrame, file: Path, options: dict[s
 
 
 def test_thresholds(tmp_path: Path) -> None:
-    part = Part("thresholds", few=2 * len(THRESHOLDS), share=0.03)
+    part = Part("thresholds", few=len(THRESHOLDS) + 2, share=0.03)
     for trial in part.trials():
         with trial:
             draw, number = divmod(trial.seed, len(THRESHOLDS))
