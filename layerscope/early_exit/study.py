@@ -26,6 +26,7 @@ from layerscope.early_exit.saving import FILE, strangers
 from layerscope.early_exit.thresholds import certify, parts
 from layerscope.early_exit.timing import measure_times
 from layerscope.early_exit.validation import Validation, read_validation
+from layerscope.models.exit_heads import FILE as HEADS
 from layerscope.truncation.speed import machine
 
 MODEL = "model"
@@ -100,10 +101,6 @@ def exits(
         MOST_SAMPLES if samples is None else samples, min_speedup, max_length, seed,
     )  # fmt: skip
     place = None if out is None else _place(out)
-    if isinstance(model, ExitModel):
-        own = model.override
-        part, blocks, norm = part or own.part, blocks or own.blocks, norm or own.norm
-        model, processor = model.model, model.processor
     subject = ExitModel(
         model, exits=options.exits, criterion=criterion, processor=processor, part=part, blocks=blocks, norm=norm,
         revision=revision, device=device, dtype=dtype, allow_pickle=allow_pickle,
@@ -112,6 +109,9 @@ def exits(
         subject, data, text_column=text_column, label_column=label_column, max_length=max_length,
         samples=options.samples, needs_labels=min_accuracy is not None, seed=seed,
     )  # fmt: skip
+    if subject.exit_heads:
+        own = f"layers with a head of their own, from {HEADS}: {', '.join(subject.exit_heads)}"
+        read = replace(read, notes=(own, *read.notes))
     teller: Teller = Console() if progress else Silent()
     for note in read.notes:
         teller.say(note)

@@ -94,7 +94,7 @@ def certify(model: ExitModel, recorded: Recorded, times: Times, options: ExitOpt
 
 def _named(calibration: Calibration, model: ExitModel) -> Calibration:
     """Return a calibration that says which weights it is of, in which precision."""
-    return replace(calibration, fingerprint=fingerprint(model.model), dtype=precision(model.model))
+    return replace(calibration, fingerprint=fingerprint(model), dtype=precision(model.model))
 
 
 def parts(n: int, options: ExitOptions) -> tuple[Rows, Rows]:

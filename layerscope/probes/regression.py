@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
@@ -104,8 +105,13 @@ class _Probe:
         if self.only is not None:
             found[:, self.only] = 0.0
         else:
-            found[:, self.model.classes_] = np.maximum(self.model.predict_log_proba(self._scaled(rows)), FLOOR)
+            found[:, self.model.classes_] = np.maximum(log_softmax(self._logits(rows), axis=1), FLOOR)
         return found
+
+    def _logits(self, rows: Floats) -> Floats:
+        """Return a logit for each class, of which scikit-learn gives a single column where there are two classes."""
+        found: Floats = self.model.decision_function(self._scaled(rows)).astype(np.float64)
+        return found if found.ndim == 2 else np.stack([np.zeros_like(found), found], axis=1)
 
     def _scaled(self, rows: Floats) -> npt.NDArray[np.float32]:
         """Return standardised features, in the precision in which fitting takes half the time."""
