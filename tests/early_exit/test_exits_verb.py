@@ -163,7 +163,7 @@ def test_what_does_not_pay_is_told_and_not_written(
                "--confidence", "0.9", "--out", out, "--figures", figures)  # fmt: skip
     assert done.status == 0, done.err
     assert done.out.splitlines()[-2:] == [f"written: {out}", f"page: {out}/report.html"]
-    assert (figures / "exits.pdf").is_file()
+    assert (figures / "exits_accuracy_against_speed.pdf").is_file()
     assert done.out.splitlines()[0].startswith("does not pay: ")
     assert done.out.splitlines()[0].endswith("; use the plain model")
     report = layerscope.open_exit_report(tmp_path / "out")
