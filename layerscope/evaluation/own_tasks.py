@@ -59,7 +59,7 @@ def task_from_file(kind: str, path: str | Path, samples: int | None = None, seed
     (text_a, text_b, label 0 or 1) or retrieval (query, document and, if given, score: a whole number, 0 for a document
     that is searched but does not answer; all documents of the file are searched for each query). Of a folder the files
     `test.*` and, for classification, `train.*` are read; one file of a classification is split in two seeded halves,
-    label by label. `samples` takes that many seeded rows of each file; test rows of a label that is then not among the
+    label by label, each text once. `samples` takes that many seeded rows of each file; test rows of a label that is then not among the
     training rows are left out. The task is named after the file or folder. Raises `LayerscopeError` for columns that
     are missing and values that cannot be judged.
     """
@@ -189,8 +189,11 @@ def _zero_or_one(labels: pd.Series, place: Path) -> pd.Series:
 
 
 def _halves(splits: dict[str, pd.DataFrame], seed: int) -> dict[str, pd.DataFrame]:
-    """Split one frame into train and test, every label in seeded halves; a label's odd row is trained on."""
-    frame = splits["test"]
+    """Split one frame into train and test, every label in seeded halves; a label's odd row is trained on.
+
+    Of texts that occur several times only the first is kept: the half that is judged holds none that was trained on.
+    """
+    frame = splits["test"].drop_duplicates("text")
     shuffled = frame.iloc[np.random.default_rng([seed, 1]).permutation(len(frame))]
     trained = shuffled.groupby("label").cumcount() % 2 == 0
     return {

@@ -2,6 +2,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,15 @@ class Corpus:
             digest.update(len(data).to_bytes(8, "little") + data)
         digest.update(repr(self.labels).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
+
+    @cached_property
+    def copies(self) -> npt.NDArray[np.bool_]:
+        """Which samples `[N]` have exactly the content of an earlier one, whatever their label."""
+        digests = np.empty(len(self), dtype="S16")
+        for index in range(len(self)):
+            digests[index] = hashlib.blake2b(content(self.samples, index), digest_size=8).hexdigest()
+        first = np.unique(digests, return_index=True)[1]
+        return np.isin(np.arange(len(self)), first, invert=True)
 
 
 WHOLE = 5

@@ -37,8 +37,8 @@ def has_labels(run: Run) -> bool:
     """Return whether a run's samples have labels that can be probed."""
     from layerscope.profiling.tables.labels import can_be_probed
 
-    plan = run.folder.plan
-    return "label" in plan and can_be_probed(plan.loc[plan["view"] == 0, "label"])
+    labels = run.folder.labels()
+    return labels is not None and can_be_probed(labels)
 
 
 def probed(run: Run, labels: Sequence[Any] | None, pooling: str, teller: Teller) -> Scored:

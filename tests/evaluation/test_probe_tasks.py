@@ -25,7 +25,7 @@ from typed import cli
 
 import layerscope
 from layerscope.errors import LayerscopeError
-from layerscope.evaluation import linear_probe
+from layerscope.evaluation import linear_probe, task_from_file
 from layerscope.evaluation.probing import attention, studies
 from layerscope.inputs import draw, open_corpus
 from layerscope.profiling import passing
@@ -249,6 +249,22 @@ def test_samples_that_give_nan_are_left_out_and_counted(texts: str, tmp_path: Pa
     model.model.norm.weight.data[:] = torch.nan
     with pytest.raises(LayerscopeError, match="NaN or infinity for every sample"):
         layerscope.evaluate(model, tasks, **options)
+
+
+def test_exact_copies_are_judged_once_and_never_beside_what_they_copy(
+    llama: str, texts: str, tmp_path: Path, brief: None
+):
+    twice = tmp_path / "twice.csv"
+    pd.concat([pd.read_csv(texts)] * 2).to_csv(twice, index=False)
+    once, found = (
+        layerscope.evaluate(
+            llama, [f"{k}:{path}" for k in ("linear-probe", "attention-probe")], layers=[1], progress=False
+        )
+        for path in (texts, twice)
+    )
+    assert found.scores["score"].tolist() == once.scores["score"].tolist() and (found.scores["n"] == 60).all()
+    halves = task_from_file("classification", twice).dataset
+    assert len(halves["train"]) + len(halves["test"]) == 60 == len({*halves["train"]["text"], *halves["test"]["text"]})
 
 
 def wrong(tmp_path: Path, kind: str, **columns: list[object]) -> str:
