@@ -59,9 +59,9 @@ def task_from_file(kind: str, path: str | Path, samples: int | None = None, seed
     (text_a, text_b, label 0 or 1) or retrieval (query, document and, if given, score: a whole number, 0 for a document
     that is searched but does not answer; all documents of the file are searched for each query). Of a folder the files
     `test.*` and, for classification, `train.*` are read; one file of a classification is split in two seeded halves,
-    label by label, each text once. `samples` takes that many seeded rows of each file; test rows of a label that is then not among the
-    training rows are left out. The task is named after the file or folder. Raises `LayerscopeError` for columns that
-    are missing and values that cannot be judged.
+    label by label, each text once. `samples` takes that many seeded rows of each file; test rows of a label that is
+    then not among the training rows are left out. The task is named after the file or folder. Raises `LayerscopeError`
+    for columns that are missing and values that cannot be judged.
     """
     if kind not in COLUMNS:
         raise LayerscopeError(f"task kind {kind!r} does not exist{choices(kind, COLUMNS)}")

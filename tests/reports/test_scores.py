@@ -75,10 +75,10 @@ def test_one_model_has_its_layers_by_task():
     table = text.partition("Layers by task\n")[2].splitlines()
     assert table[0].split() == ["layer", "a", "b", "average"]
     assert [line.split() for line in table[2:7]] == [
-        ["0", "0.1000", "±0.0123", "0.9000", "◂", "0.5000", "◂"],
+        ["0", "0.1000", "±0.0123", "0.9000", "0.5000"],  # the highest on b, and no candidate
         ["1", "0.6000", "0.1000", "0.3500"],
-        ["2", "0.8000", "◂", "0.2000", "0.5000"],
-        ["3", "0.4000", "0.4000", "0.4000"],
+        ["2", "0.8000", "◂", "0.2000", "0.5000", "◂"],
+        ["3", "0.4000", "0.4000", "◂", "0.4000"],
         ["as", "shipped", "0.5000", "0.2500", "0.3750"],
     ]
     assert "± one standard error." in text

@@ -123,8 +123,8 @@ class TokenStates:
 
 def _judged(run: Run, shard: int) -> npt.NDArray[np.bool_]:
     """Return which rows of a shard are finite and no copies."""
-    found: npt.NDArray[np.bool_] = _read(run, shard, "broken") < 0
-    return found & ~run.folder.copies[run.folder.rows(shard).index]
+    found: npt.NDArray[np.bool_] = ~run.folder.copies[run.folder.rows(shard).index] & (_read(run, shard, "broken") < 0)
+    return found
 
 
 def _read(run: Run, shard: int, key: str) -> npt.NDArray[Any]:

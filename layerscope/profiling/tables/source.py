@@ -25,9 +25,9 @@ class Source:
     """A run folder as the tables read it: no model, and of the states one block at a time.
 
     `rows` are the plan's rows of finite samples, in plan order; `distinct` those without exact copies, in the order of
-    the samples: a probe that is trained on a sample is not to be judged on its copy. `total` counts the samples that were drawn, so that
-    what is left out is counted (NaN, infinity, no token). A table is made in blocks that the processes of a team
-    share; `block` numbers the one that is made now.
+    the samples: a probe that is trained on a sample is not to be judged on its copy. `total` counts the samples that
+    were drawn, so that what is left out is counted (NaN, infinity, no token). A table is made in blocks that the
+    processes of a team share; `block` numbers the one that is made now.
     """
 
     def __init__(self, run: Run, options: Options, team: Team | None = None) -> None:
