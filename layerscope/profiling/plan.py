@@ -31,8 +31,9 @@ def make_plan(job: Job) -> pd.DataFrame:
     Columns: sample (number in the corpus), name, view (0: the sample itself), length (tokens), label, position (of a
     causal language model's vector for similarities), lens (token positions read by the lens), batch, shard, offset
     (place in the shard), copy (an exact one of an earlier sample; only where there are some). Rows are sorted by
-    length, longest first, so that a batch holds little padding and memory runs out early or never. `attrs["cut"]` is the number of samples cut at the maximal length, `attrs["empty"]` that
-    of samples without a token, which have no row.
+    length, longest first, so that a batch holds little padding and memory runs out early or never. `attrs["cut"]`
+    is the number of samples cut at the maximal length, `attrs["empty"]` that of samples without a token, which have no
+    row.
     """
     model, corpus, options = job.model, job.corpus, job.options
     lengths = np.array(model.encoder.lengths(corpus.samples))
