@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope.errors import LayerscopeError, choices, near
+from layerscope.evaluation.files import existing
 from layerscope.evaluation.own_retrieval import check_documents, relevances, retrieval_data
+from layerscope.inputs.tables import is_frame, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,8 +54,8 @@ def is_task_file(text: str) -> bool:
     return bool(colon and path and ("-" in kind or kind.islower()))
 
 
-def task_from_file(kind: str, path: str | Path, samples: int | None = None, seed: int = 0) -> Any:
-    """Return an mteb task made of a CSV, TSV, JSONL or Parquet file.
+def task_from_file(kind: str, path: Any, samples: int | None = None, seed: int = 0) -> Any:
+    """Return an mteb task made of a CSV, TSV, JSONL or Parquet file, or of a pandas frame.
 
     `kind` is classification or clustering (columns text, label), sts (text_a, text_b, score), pair-classification
     (text_a, text_b, label 0 or 1) or retrieval (query, document and, if given, score: a whole number, 0 for a document
@@ -66,16 +68,18 @@ def task_from_file(kind: str, path: str | Path, samples: int | None = None, seed
     if kind not in COLUMNS:
         raise LayerscopeError(f"task kind {kind!r} does not exist{choices(kind, COLUMNS)}")
     check_samples(samples)
-    place = Path(path).expanduser()
-    if not place.exists():
-        siblings = [other.name for other in place.parent.iterdir()] if place.parent.is_dir() else []
-        raise LayerscopeError(f"task file {str(place)!r} does not exist{near(place.name, siblings) or ': check it'}")
-    splits = {name: _sampled(_read(file, kind), samples, seed) for name, file in _files(place, kind).items()}
+    in_memory = is_frame(path)
+    if not in_memory and not isinstance(path, (str, Path)):
+        raise LayerscopeError(f"{kind} reads a pandas frame or a file, not a {type(path).__name__}")
+    place = Path("the data frame") if in_memory else existing(path, "task file")
+    files = {"test": path} if in_memory else _files(place, kind)
+    splits = {name: _sampled(_read(file, kind), samples, seed) for name, file in files.items()}
     splits = {name: _checked(frame, kind, place).reset_index(drop=True) for name, frame in splits.items()}
     if kind == "classification":
         splits = splits if "train" in splits else _halves(splits, seed)
         splits = _numbered(splits if samples is None else _trained(splits), place)
-    return _task(kind, _name(place), {name: frame.rename(columns=RENAMED[kind]) for name, frame in splits.items()})
+    name = "frame" if in_memory else _name(place)
+    return _task(kind, name, {name: frame.rename(columns=RENAMED[kind]) for name, frame in splits.items()})
 
 
 def check_samples(samples: int | None) -> None:
@@ -112,13 +116,11 @@ def _name(place: Path) -> str:
     return re.sub(r"[^\w.-]+", "_", name) or "task"
 
 
-def _read(file: Path, kind: str) -> pd.DataFrame:
-    from layerscope.inputs.tables import read_frame
-
-    suffix = _suffix(file)
-    if suffix is None:
+def _read(file: Any, kind: str) -> pd.DataFrame:
+    frame: pd.DataFrame | None = table_of(file)
+    if frame is None:
         raise LayerscopeError(f"task file {file} is of no known kind: give CSV, TSV, JSONL or Parquet")
-    frame: pd.DataFrame = read_frame(file, suffix, [])
+    file = "the data frame" if is_frame(file) else file
     frame = frame.rename(columns=lambda name: str(name).strip())
     for column in COLUMNS[kind]:
         if list(frame).count(column) > 1:

@@ -151,6 +151,23 @@ def test_probes_and_tasks_of_mteb_stand_in_one_table(llama: str, texts: str, tmp
     assert saved.scores.equals(found.scores)
 
 
+def test_a_frame_is_read_as_the_file_it_was_written_to(llama: str, texts: str, tmp_path: Path):
+    rows = [{"tokens": text.split(), "tags": ["ab"[len(w) % 2] for w in text.split()]} for text in tiny.texts(20)]
+    (tmp_path / "pos.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    kinds = {"linear-probe": texts, "classification": texts, "token-probe": str(tmp_path / "pos.jsonl")}
+    frames = {kind: pd.read_csv(texts) for kind in kinds} | {"token-probe": pd.DataFrame(rows)}
+    options = {"layers": [1], "progress": False}
+    one = layerscope.evaluate(llama, [f"{kind}:{path}" for kind, path in kinds.items()], **options).scores
+    two = layerscope.evaluate(llama, frames, **options).scores
+    assert sorted(one["score"]) == sorted(two["score"]) and len(two) == 6
+    assert set(two["task"]) == {"frame", "frame (linear probe)", "frame (token probe)"}
+    for tasks, line in (({"sts": frames["linear-probe"]}, "the data frame has no column 'text_a'"),
+                        ({"classification": [1]}, "classification reads a pandas frame or a file, not a list"),
+                        ({"probe": texts}, "task kind 'probe' does not exist")):  # fmt: skip
+        with pytest.raises(LayerscopeError, match=line):
+            layerscope.evaluate(llama, tasks, **options)
+
+
 def test_more_layers_take_only_what_is_new_and_other_data_are_refused(
     vit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -26,6 +26,10 @@ def test_texts_in_memory(kind):
 def test_texts_with_labels():
     assert open_corpus((["a", "b", "c"], np.array([1, 0, 1]))).labels == (1, 0, 1)
     assert open_corpus(("just", "two texts")).labels is None
+    frame = pd.DataFrame({"text": ["a", "b", "c"], "label": ["x", "y", "x"]}, index=[7, 8, 9])
+    for texts in (frame["text"], frame["text"].to_numpy(str)):
+        corpus = open_corpus((texts, frame["label"]))
+        assert (list(corpus.samples), corpus.labels) == (["a", "b", "c"], ("x", "y", "x"))
 
 
 @pytest.mark.parametrize("rows", [np.arange(12.0).reshape(4, 3), torch.arange(12.0).reshape(4, 3)])
