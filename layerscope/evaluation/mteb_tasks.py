@@ -66,7 +66,7 @@ def _named(task: Any) -> list[Any]:
 
 def _opened(task: Any, samples: int | None, seed: int) -> Any:
     if isinstance(task, tuple):
-        return task_from_file(*task, samples=samples, seed=seed)
+        return task_from_file(task[0], task[1], samples, seed)
     if not isinstance(task, str):
         if not hasattr(task, "metadata") or not hasattr(task, "load_data"):
             raise LayerscopeError(f"a task is a name, KIND:PATH or a task of mteb, not a {type(task).__name__}")

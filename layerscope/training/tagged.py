@@ -68,7 +68,8 @@ def is_tagged(data: Any) -> bool:
     """Return whether data are a table with lists of words and of labels."""
     if not is_frame(data) and table_suffix(data) not in (*JSON_LINES, *PARQUET):
         return False
-    frame = table_of(data)
+    if (frame := table_of(data)) is None:
+        return False
     found = [next((frame[name] for name in names if name in frame), None) for names in (WORDS, LABELS)]
     return all(column is not None and len(column) and not isinstance(column.iloc[0], str) for column in found)
 
