@@ -140,4 +140,4 @@ def _weighted(text: str) -> tuple[str, float]:
     try:
         return name.strip(), float(weight)
     except ValueError:
-        raise LayerscopeError(f"--tasks: the weight {weight!r} of {name!r} is no number: give one above 0") from None
+        raise LayerscopeError(f"--tasks: the weight {weight!r} of {name!r} is not a number: give one above 0") from None

@@ -83,9 +83,9 @@ def task_from_file(kind: str, path: Any, samples: int | None = None, seed: int =
 
 
 def check_samples(samples: int | None) -> None:
-    """Raise where what is to be taken of each file is no number of rows."""
+    """Raise where `samples` is not a number of rows."""
     if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 2):
-        raise LayerscopeError(f"samples {samples!r} is no whole number from 2 on: give one, or leave it out for all")
+        raise LayerscopeError(f"samples {samples!r} is not a whole number of 2 or more: leave it out for all")
 
 
 def _files(place: Path, kind: str) -> dict[str, Path]:
@@ -169,7 +169,7 @@ def _scores(column: pd.Series, place: Path) -> pd.Series:
     wrong = np.flatnonzero(~np.isfinite(scores))
     if len(wrong):
         row, value = column.index[wrong[0]] + 1, column.iloc[wrong[0]]
-        raise LayerscopeError(f"{place}: row {row} has the score {value!r}, which is no number: leave it out")
+        raise LayerscopeError(f"{place}: row {row} has the score {value!r}, which is not a number: leave it out")
     if len(scores) < FEWEST_PAIRS or scores.nunique() < 2:
         raise LayerscopeError(f"{place} has {len(scores)} pairs and {scores.nunique()} scores: give more to rank")
     return scores

@@ -191,7 +191,7 @@ def _numbers(layers: str | Iterable[int]) -> list[int]:
     try:
         return sorted({int(layer) for layer in (layers.split(",") if isinstance(layers, str) else layers)})
     except (TypeError, ValueError):
-        raise LayerscopeError(f"layers {layers!r} are no whole numbers: give all, or such as 0,3,6") from None
+        raise LayerscopeError(f"layers {layers!r} are not whole numbers: give all, or such as 0,3,6") from None
 
 
 def _encoders(model: LayeredModel, states: TextStates, places: list[Place]) -> list[Any]:

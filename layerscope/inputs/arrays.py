@@ -87,7 +87,7 @@ def _classes(labels: Sequence[Any] | None) -> Labels | None:
         return None
     classes = class_labels(labels)
     if classes is None:
-        raise LayerscopeError("the labels are no classes (text or whole numbers): give classes, or leave them out")
+        raise LayerscopeError("the labels are not classes (text or whole numbers): give classes, or leave them out")
     return classes
 
 
@@ -150,7 +150,7 @@ def _is_pair(item: Any) -> bool:
 def _paths(paths: list[Path], labels: Sequence[Any] | None, modality: Modality | None) -> Corpus:
     missing = next((path for path in paths if not path.is_file()), None)
     if missing is not None:
-        raise LayerscopeError(f"{missing} does not exist or is no file: check the path")
+        raise LayerscopeError(f"{missing} does not exist or is not a file: check the path")
     kind = modality or media_kind(paths[0].name)
     odd = next((path for path in paths if media_kind(path.name) != kind), None)
     if kind is None or odd is not None:

@@ -86,7 +86,7 @@ def draw(corpus: Corpus, n: int | None, seed: int) -> Corpus:
     Raises `LayerscopeError` where `n` is below 1.
     """
     if n is not None and n < 1:
-        raise LayerscopeError(f"samples={n} makes no sense: give 1 or more, or all")
+        raise LayerscopeError(f"samples={n} is not valid: give 1 or more, or all")
     if n is None or n >= len(corpus):
         return corpus
     chosen = np.random.default_rng(seed).choice(len(corpus), size=n, replace=False)

@@ -222,7 +222,7 @@ def _check_parquet(path: Path) -> None:
     if not start:
         raise LayerscopeError(f"{path} is empty: give a file with at least one sample")
     if start != b"PAR1":
-        raise LayerscopeError(f"{path} is no Parquet file: {KINDS}")
+        raise LayerscopeError(f"{path} is not a Parquet file: {KINDS}")
     if end != b"PAR1":
         raise LayerscopeError(f"{path} is not a whole Parquet file (its end is missing): write or copy it again")
 

@@ -48,7 +48,7 @@ class RunFolder:
         written = self.manifest.get("format")
         known = all(isinstance(self.manifest.get(name), dict) for name in ("model", "data", "options"))
         if not isinstance(written, int) or not known:
-            raise LayerscopeError(f"{str(path / 'run.json')!r} is no run of layerscope: choose another folder")
+            raise LayerscopeError(f"{str(path / 'run.json')!r} is not a run of layerscope: choose another folder")
         if written > FORMAT:
             raise LayerscopeError(
                 f"run folder {str(path)!r} was written by a newer layerscope (format {written}): upgrade"

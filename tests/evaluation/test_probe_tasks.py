@@ -339,7 +339,7 @@ def test_models_that_do_not_fit_are_told_in_one_line(vit: str, llama: str, texts
     )
     assert line(llama, probe, layers=[7]) == "layer 7 does not exist: tiny-llama has the layers 0 to 3"
     assert line(llama, [probe, probe]).startswith("two tasks have the name 'topics (linear probe)'")
-    assert "samples 1 is no whole number from 2 on" in line(llama, probe, samples=1)
+    assert "samples 1 is not a whole number of 2 or more" in line(llama, probe, samples=1)
     assert "did you mean topics.csv?" in line(llama, probe.replace("topics", "topic"))
 
 
@@ -352,6 +352,6 @@ def test_a_damaged_file_of_scores_is_told_and_judged_again(vit: str, tmp_path: P
     first = evaluate()
     (file,) = tmp_path.glob("out/probes/*/*.json")
     file.write_text(file.read_text()[:-20])
-    with pytest.raises(LayerscopeError, match="is no whole file of probe scores: evaluate that task again"):
+    with pytest.raises(LayerscopeError, match="is not a complete file of probe scores: evaluate that task again"):
         layerscope.open_evaluation(tmp_path / "out")
     assert evaluate().equals(first)

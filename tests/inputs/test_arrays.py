@@ -90,7 +90,7 @@ def test_draw_is_seeded_and_keeps_the_order():
     assert drawn.fingerprint() != draw(corpus, 10, seed=4).fingerprint()
     assert draw(corpus, None, 0) is corpus
     assert draw(corpus, 100, 0) is corpus
-    with pytest.raises(LayerscopeError, match="samples=0 makes no sense: give 1 or more, or all"):
+    with pytest.raises(LayerscopeError, match="samples=0 is not valid: give 1 or more, or all"):
         draw(corpus, 0, 0)
 
 
@@ -124,7 +124,7 @@ MISTAKES = [
     (
         (np.ones((2, 2)), [0.5, 1.5]),
         {},
-        "the labels are no classes (text or whole numbers): give classes, or leave them out",
+        "the labels are not classes (text or whole numbers): give classes, or leave them out",
     ),
     (
         [np.full((2, 2), 3.0)],

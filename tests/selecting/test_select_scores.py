@@ -142,10 +142,10 @@ def test_costs_by_depth_and_bounds_on_them(labelled, model):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"max_loss": -1}, "--max-loss -1 makes no sense"),
-        ({"max_loss": math.nan}, "--max-loss nan makes no sense"),
-        ({"max_ms": 0}, "--max-ms 0 makes no sense"),
-        ({"max_mb": "much"}, "--max-mb 'much' makes no sense"),
+        ({"max_loss": -1}, "--max-loss -1 is not valid"),
+        ({"max_loss": math.nan}, "--max-loss nan is not valid"),
+        ({"max_ms": 0}, "--max-ms 0 is not valid"),
+        ({"max_mb": "much"}, "--max-mb 'much' is not valid"),
         ({"max_ms": 3}, "leave --no-cost out"),
         ({"first_layer": -1}, "first_layer -1"),
         ({"first_layer": 9}, "beyond the last one, 3"),

@@ -56,7 +56,7 @@ def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
         name = place.name[: place.name.lower().rfind(table_suffix(place) or ".")]
     frame = table_of(data)
     if frame is None:
-        raise LayerscopeError(f"{path} is no table: {reader} reads JSONL, CSV, TSV or Parquet")
+        raise LayerscopeError(f"{path} is not a table: {reader} reads JSONL, CSV, TSV or Parquet")
     words, labels = (_column(frame, names, path) for names in (WORDS, LABELS))
     rows = [_row(*cells, f"{path}: row {i}") for i, cells in enumerate(zip(words, labels, strict=True), start=1)]
     return Tagged(folder_name(name), tuple(row[0] for row in rows), tuple(row[1] for row in rows))
