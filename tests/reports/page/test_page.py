@@ -159,7 +159,7 @@ def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
         assert refused(neither, tmp_path / "a.html").startswith(said)
     shelf = tmp_path / "shelf"
     shutil.copytree(there, shelf / "one")
-    said = f"{str(shelf)!r} is no run folder but holds some: give {shelf / 'one'}"
+    said = f"{str(shelf)!r} is not a run but holds some: give {shelf / 'one'}"
     assert refused(shelf, tmp_path / "a.html") == said
     said = f"run folder {str(shelf / 'onee')!r} does not exist, did you mean one?"
     assert refused(shelf / "onee", tmp_path / "a.html") == said
