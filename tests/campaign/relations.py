@@ -70,20 +70,19 @@ def twice(frame: pd.DataFrame, _: np.random.Generator) -> pd.DataFrame:
     return pd.concat([frame, frame], ignore_index=True)
 
 
-DRAWN = {"views": None, "lens": None}
+DRAWN = {"views": None}
 DISCRETE = {
     "linear_probe": None, "linear_probe_c": None, "knn_probe": None, "mutual_knn": None, "layer_accuracy": None,
     "sinks": None, "sink_share": None,
 }  # fmt: skip
 """Counts, which one rounding may move by a whole sample, token or neighbour."""
 OF_COPIES = dict.fromkeys((
-    "cka", "cka_rbf", "rsa", "mutual_knn", "intrinsic_dimension", "alpha_req", "cosine_similarity", "angular_distance",
-    "cca", "svcca", "pwcca", "procrustes", "pnka",
+    "cka", "cka_rbf", "rsa", "mutual_knn", "intrinsic_dimension", "alpha_req", "cca", "svcca", "pwcca",
 )) | {"rankme": 1e-2}  # fmt: skip
-"""What a second copy of each sample changes: neighbours, unbiased means, fits over ranks, positions drawn anew."""
+"""What a second copy of each sample changes: neighbours, unbiased means, fits over ranks, how many samples CCA has."""
 RELATIONS = [
     Relation("batches of one", options={"batch_size": 1}),
-    Relation("rows in another order", shuffled_rows, needs=DRAWN | {"labels": None, "pairs": None}, choice=False),
+    Relation("rows in another order", shuffled_rows, needs=DRAWN | {"labels": None}, choice=False),
     Relation("labels with other names", renamed, share=0),
     Relation("columns in another order, and more of them", other_columns, share=0),
     Relation(
