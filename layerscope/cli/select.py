@@ -41,6 +41,14 @@ def select(
         str | None,
         typer.Option(help="one-standard-error or best of scores; half-text, or another rule without labels, by name."),
     ] = None,
+    holdout: Annotated[
+        str | None,
+        typer.Option(
+            help="Share of a run's labelled samples that judges the chosen layer without a part in choosing it.",
+            show_default="every fold is judged at the layer the others choose",
+            metavar="SHARE",
+        ),
+    ] = None,
     max_loss: Annotated[
         str | None,
         typer.Option(
@@ -107,9 +115,11 @@ def select(
     from layerscope.reports.selection import show
     from layerscope.selection import select as verb
 
-    loss, ms, mb = (None if text is None else usage.fraction(text) for text in (max_loss, max_ms, max_mb))
+    given = (max_loss, max_ms, max_mb, holdout)
+    loss, ms, mb, share = (None if text is None else usage.fraction(text) for text in given)
     found = verb(
-        path, rule=rule, evidence=evidence or None, first_layer=0 if with_embeddings else usage.whole(first_layer),
+        path, rule=rule, holdout=share, evidence=evidence or None,
+        first_layer=0 if with_embeddings else usage.whole(first_layer),
         max_loss=loss, max_ms=ms, max_mb=mb, model=model, revision=revision, site=site, pooling=pooling,
         tasks=None if tasks is None else dict(map(_weighted, usage.names(tasks, "--tasks") or [])),
         cost=not no_cost, cost_model=cost_model, data=data, device=device, seed=usage.whole(seed),
@@ -130,4 +140,4 @@ def _weighted(text: str) -> tuple[str, float]:
     try:
         return name.strip(), float(weight)
     except ValueError:
-        raise LayerscopeError(f"--tasks: the weight {weight!r} of {name!r} is no number: give one above 0") from None
+        raise LayerscopeError(f"--tasks: the weight {weight!r} of {name!r} is not a number: give one above 0") from None

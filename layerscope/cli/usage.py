@@ -47,7 +47,7 @@ def numbers(text: str, option: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise LayerscopeError(
-            f"{option} {text!r} is no number: give one, or several with commas, such as 1,2"
+            f"{option} {text!r} is not a number: give one, or several with commas, such as 1,2"
         ) from None
 
 
@@ -58,7 +58,7 @@ def layers(text: str | None, option: str) -> list[Any] | None:
         ends = RANGE.fullmatch(name)
         first, last = map(int, ends.groups()) if ends else (whole(name), None)
         if not isinstance(first, int):
-            raise LayerscopeError(f"{option} {name!r} is no whole number: give layers with commas, such as 3,6 or 3-6")
+            raise LayerscopeError(f"{option} {name!r} is not a whole number: give layers such as 3,6 or 3-6")
         if last is not None and last < first:
             raise LayerscopeError(f"{option} {name!r} ends before it begins: give {last}-{first}")
         found += [first] if last is None else range(first, last + 1)

@@ -72,11 +72,11 @@ def _exits(exits: Sequence[Any]) -> tuple[int, ...]:
     """Return layers in order, each once; whether a model has them only the model can tell."""
     for layer in exits:
         if isinstance(layer, bool) or not isinstance(layer, (int, np.integer)):
-            raise LayerscopeError(f"--exits {layer!r} is no whole number: give layers with commas, such as 3,6")
+            raise LayerscopeError(f"--exits {layer!r} is not a whole number: give layers such as 3,6")
         if layer < 1:
-            raise LayerscopeError(f"--exits {layer} makes no sense: a sample leaves at layer 1 or later")
+            raise LayerscopeError(f"--exits {layer} is not valid: a sample leaves at layer 1 or later")
     if not exits:
-        raise LayerscopeError("--exits names none: give layers with commas, such as 3,6, or leave it out")
+        raise LayerscopeError("--exits names none: give layers such as 3,6, or leave it out")
     return tuple(sorted({int(layer) for layer in exits}))
 
 
@@ -84,18 +84,18 @@ def _check_whole(name: str, value: Any, least: int, most: int | None, hint: str)
     if value is None and name == "max_length":
         return
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise LayerscopeError(f"{_option(name)} {value!r} is no whole number: give {hint}")
+        raise LayerscopeError(f"{_option(name)} {value!r} is not a whole number: give {hint}")
     if value < least or (most is not None and value > most):
-        raise LayerscopeError(f"{_option(name)} {value} makes no sense: give {hint}")
+        raise LayerscopeError(f"{_option(name)} {value} is not valid: give {hint}")
 
 
 def _check_number(name: str, value: Any, hint: str, fits: Any) -> None:
     if value is None and name in ("max_disagreement", "min_accuracy"):
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise LayerscopeError(f"{_option(name)} {value!r} is no number: give {hint}")
+        raise LayerscopeError(f"{_option(name)} {value!r} is not a number: give {hint}")
     if not fits(value):
-        raise LayerscopeError(f"{_option(name)} {value:g} makes no sense: give {hint}")
+        raise LayerscopeError(f"{_option(name)} {value:g} is not valid: give {hint}")
 
 
 def _option(name: str) -> str:

@@ -162,7 +162,7 @@ def _labels(found: Any, model: ExitModel, name: str, notes: list[str], needed: b
         return np.asarray(numbers, dtype=np.int64)
     other = next(label for label, number in zip(found, numbers, strict=True) if number is None)
     classes = [str(one) for one in (getattr(model.model.config, "id2label", None) or {}).values()]
-    told = f"label {str(other)!r} of {name} is no class of the model{choices(str(other), classes[:12])}"
+    told = f"label {str(other)!r} of {name} is not a class of the model{choices(str(other), classes[:12])}"
     if needed:
         raise LayerscopeError(told)
     notes.append(f"{told}; accuracy is not told")

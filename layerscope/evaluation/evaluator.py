@@ -69,9 +69,9 @@ def evaluate(
         model_or_run: what `profile` takes (a name, a folder, a loaded model or SentenceTransformer, "minilm"), or a
             run, whose model, revision, part, blocks, norm and pooling are taken as far as none is named here.
         tasks: names of mteb tasks ("layer-by-layer" is the 32 of the paper), mteb task objects, and `KIND:PATH` of own
-            files, in a list. Kinds for texts are those of `task_from_file`; linear-probe, knn-probe and attention-probe
-            read labelled texts, images or sounds, whatever `profile` does, and token-probe sentences with a label for
-            each word.
+            files, in a list; of data in memory `{KIND: data}`, a pandas frame with the columns of such a file. Kinds
+            for texts are those of `task_from_file`; linear-probe, knn-probe and attention-probe read labelled texts,
+            images or sounds, whatever `profile` does, and token-probe sentences with a label for each word.
         out: folder of the results, in mteb's own layout and in `probes`; the same call on it goes on where it stopped.
             None keeps none.
         sites: where layers are taken, raw and normed; None is normed where the model has a final norm, else raw.
@@ -191,7 +191,7 @@ def _numbers(layers: str | Iterable[int]) -> list[int]:
     try:
         return sorted({int(layer) for layer in (layers.split(",") if isinstance(layers, str) else layers)})
     except (TypeError, ValueError):
-        raise LayerscopeError(f"layers {layers!r} are no whole numbers: give all, or such as 0,3,6") from None
+        raise LayerscopeError(f"layers {layers!r} are not whole numbers: give all, or such as 0,3,6") from None
 
 
 def _encoders(model: LayeredModel, states: TextStates, places: list[Place]) -> list[Any]:

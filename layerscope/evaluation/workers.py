@@ -58,7 +58,7 @@ class Workers:
     def judged(self, task: Any, encoders: Sequence[LayerEncoder]) -> Iterator[tuple[LayerEncoder, Any]]:
         """Yield encoders with their `TaskResult` as they are done, or None for one to be judged with the model at hand.
 
-        Those are encoders whose texts are not all in the store or whose score is no number, and all that are left
+        Those are encoders whose texts are not all in the store or whose score is not a number, and all that are left
         where a worker died (of memory) or the task cannot be pickled. Raises `Unjudged` as `judge` does.
         """
         from joblib.externals.loky import BrokenProcessPool
@@ -170,5 +170,5 @@ def checked_jobs(jobs: Any, most: int) -> int:
     if jobs == "auto":
         return max(1, min(cores(), most))
     if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
-        raise LayerscopeError(f"jobs {jobs!r} is no whole number from 1 on: give one, or auto")
+        raise LayerscopeError(f"jobs {jobs!r} is not a whole number of 1 or more: give one, or auto")
     return min(jobs, most)

@@ -113,10 +113,10 @@ def generate(
 def _check(new: Any, top_p: Any, temperature: Any, seed: Any, batch_size: Any) -> None:
     for name, value, least in (("max_new_tokens", new, 1), ("batch_size", batch_size, 1), ("seed", seed, 0)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise LayerscopeError(f"{name} {value!r} is no whole number from {least}: give one")
+            raise LayerscopeError(f"{name} {value!r} is not a whole number of {least} or more: give one")
     if top_p is not None and not (_is_number(top_p) and 0 < top_p <= 1):
         raise LayerscopeError(
-            f"top_p {top_p!r} is no share of the probability: give a number in (0, 1], or None (greedy)"
+            f"top_p {top_p!r} is not a share of the probability: give a number in (0, 1], or None (greedy)"
         )
     if not (_is_number(temperature) and 0 < temperature < math.inf):
         raise LayerscopeError(f"temperature {temperature!r} is not above 0: give 1, or less for surer draws")

@@ -71,7 +71,7 @@ def mono(samples: NDArray[Any]) -> NDArray[np.float32]:
 def resample(waveform: Waveform, rate: int) -> NDArray[np.float32]:
     """Return a waveform's samples `[T']` at another rate in hertz, as one channel of float32."""
     if rate < 1:
-        raise LayerscopeError(f"a rate of {rate} Hz makes no sense: give 1 or more")
+        raise LayerscopeError(f"a rate of {rate} Hz is not valid: give 1 or more")
     samples = mono(waveform.samples)
     if rate == waveform.rate:
         return samples

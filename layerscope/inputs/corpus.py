@@ -2,6 +2,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,15 @@ class Corpus:
         digest.update(repr(self.labels).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
+    @cached_property
+    def copies(self) -> npt.NDArray[np.bool_]:
+        """Which samples `[N]` have exactly the content of an earlier one, whatever their label."""
+        digests = np.empty(len(self), dtype="S16")
+        for index in range(len(self)):
+            digests[index] = hashlib.blake2b(content(self.samples, index), digest_size=8).hexdigest()
+        first = np.unique(digests, return_index=True)[1]
+        return np.isin(np.arange(len(self)), first, invert=True)
+
 
 WHOLE = 5
 """Samples that a class needs to be probed, one for each fold."""
@@ -76,7 +86,7 @@ def draw(corpus: Corpus, n: int | None, seed: int) -> Corpus:
     Raises `LayerscopeError` where `n` is below 1.
     """
     if n is not None and n < 1:
-        raise LayerscopeError(f"samples={n} makes no sense: give 1 or more, or all")
+        raise LayerscopeError(f"samples={n} is not valid: give 1 or more, or all")
     if n is None or n >= len(corpus):
         return corpus
     chosen = np.random.default_rng(seed).choice(len(corpus), size=n, replace=False)

@@ -18,7 +18,7 @@ from layerscope.inputs.samples import Lines, Modality
 from layerscope.inputs.tables import JSON_LINES, PARQUET, SEPARATORS, read_frame, read_text, unreadable
 
 _PLAIN_NAMES = {"train", "test", "dev", "val", "valid", "validation", "all", "data", "input"}
-_NO_PATH = "data {!r}… is no path: give texts as a list"
+_NO_PATH = "data {!r}… is not a path: give texts as a list"
 
 
 def open_corpus(
@@ -105,7 +105,7 @@ def _numpy(path: Path) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise LayerscopeError(f"{path} is no whole .npy file of numbers: write it again with numpy.save") from error
+        raise LayerscopeError(f"{path} is not a complete .npy file: write it again with numpy.save") from error
 
 
 def _check_exists(path: Path) -> None:

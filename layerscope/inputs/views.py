@@ -45,7 +45,7 @@ def check_views(
         if kind not in known:
             raise LayerscopeError(f"view kind {kind!r} does not exist for {modality}{choices(kind, known)}")
     if not 0 < share <= 1:
-        raise LayerscopeError(f"a share of {share} makes no sense: give more than 0 and at most 1")
+        raise LayerscopeError(f"a share of {share} is not valid: give more than 0 and at most 1")
     return known if not kinds else tuple(kind for kind in known if kind in kinds)
 
 

@@ -111,7 +111,7 @@ def _check(prompt: str | None, data: Any, numbers: dict[str, tuple[Any, int]]) -
         raise LayerscopeError("--prompt is empty: give a text of one word or more")
     for name, (value, least) in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise LayerscopeError(f"{name} {value!r} makes no sense: give a whole number of {least} or more")
+            raise LayerscopeError(f"{name} {value!r} is not valid: give a whole number of {least} or more")
 
 
 def _corpus(prompt: str | None, data: Any, text_column: str | None, label_column: str | None) -> Corpus:

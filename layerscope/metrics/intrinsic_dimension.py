@@ -36,7 +36,7 @@ def dimension_of_rows(read: Rows, count: int, discard: float = 0.1) -> Tensor:
     """Return `intrinsic_dimension` of `count` rows that `read(slice)` gives as finite float64 `[n, D]`."""
     if not 0 <= discard < 1:
         raise LayerscopeError(
-            f"discard={discard} is no share to leave out: give 0 or more and less than 1, such as 0.1"
+            f"discard={discard} is not a share to leave out: give 0 or more and less than 1, such as 0.1"
         )
     ratios = _ratios(read, count).sort().values
     kept = min(math.ceil(len(ratios) * (1 - discard)), len(ratios) - 1)

@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, unit_rows
-from layerscope.probes.regression import linearly_judged
+from layerscope.probes.regression import APART, linearly_judged
 
 NEIGHBOURS = 10
 _DISTANCES_MB = 8  # scikit-learn would hold the distances between all samples at once
@@ -56,21 +56,35 @@ def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int
 
 
 def linear_probe_hits(
-    states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0
+    states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0, apart: npt.NDArray[np.bool_] | None = None
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
     """Return which held-out predictions of `linear_probe` are right, for pairing layers, and the fold of each, `[n]`.
 
-    The same arguments and errors; samples whose class has fewer members than there are folds have no entry.
+    The same arguments and errors; samples whose class has fewer members than there are folds have no entry. Samples
+    marked in `apart` `[N]`, of classes with enough others, are in no fold (`APART`): a probe of all others judges them.
     """
-    right, _, fold, _ = _linearly(states, labels, folds, seed)
+    right, _, fold, _ = _linearly(states, labels, folds, seed, apart)
     return right, fold
 
 
+def held_out(labels: npt.ArrayLike, share: float, seed: int) -> npt.NDArray[np.bool_]:
+    """Return a seeded draw of a share of the samples, even over the classes of `labels` `[N]`, as a mask `[N]`."""
+    classes = np.unique(np.asarray(labels), return_inverse=True)[1]
+    order = np.lexsort((np.random.default_rng([seed, 5]).random(len(classes)), classes))
+    taken = np.diff(np.floor(np.arange(len(classes) + 1) * share + 1e-9)) > 0
+    mask = np.zeros(len(classes), dtype=bool)
+    mask[order] = taken
+    return mask
+
+
 def _linearly(
-    states: Array, labels: npt.ArrayLike, folds: int, seed: int
+    states: Array, labels: npt.ArrayLike, folds: int, seed: int, apart: npt.NDArray[np.bool_] | None = None
 ) -> tuple[npt.NDArray[np.bool_], tuple[float, ...], npt.NDArray[np.int64], int]:
     rows, classes, skipped = _usable(states, labels, folds, least=3)
-    fold = _numbered(StratifiedKFold(folds, shuffle=True, random_state=seed).split(rows, classes), len(rows))
+    inside = np.ones(len(rows), dtype=bool) if apart is None else ~apart
+    fold = np.full(len(rows), APART)
+    splits = StratifiedKFold(folds, shuffle=True, random_state=seed).split(rows[inside], classes[inside])
+    fold[inside] = _numbered(splits, int(inside.sum()))
     return *linearly_judged(rows, classes, fold, seed), fold, skipped
 
 

@@ -22,6 +22,8 @@ PATIENCE = 2
 """Steps without a lower loss after which the search ends: weaker regularisation costs most and rarely helps."""
 LARGE = 2**27
 """Products of a fit from which on a second thread gains more than it costs."""
+APART = -1
+"""The fold of samples that have no part in cross-validation."""
 FLOOR = np.log(1e-12)
 """Log-probability of a class that a training fold lacks."""
 
@@ -33,21 +35,28 @@ def linearly_judged(
 
     `fold` `[n]` numbers the fold of each sample from 0 on, three folds or more. The C of a fold is that of the lowest
     log-loss over the other folds, each held out in turn, so that no sample has a part in the C it is judged with.
+    Samples of fold `APART` are in no training fold: a probe of all the others judges them, its C that of the lowest
+    log-loss over all folds.
     """
     known = int(classes.max()) + 1
-    right = np.zeros(len(classes), dtype=bool)
+    right, inside = np.zeros(len(classes), dtype=bool), fold != APART
     with threadpool_limits(None if rows.size * known >= LARGE else 1):
-        chosen = _strengths(rows, classes, fold, seed)
-        for number, strength in enumerate(chosen):
+        losses = _losses(rows[inside], classes[inside], fold[inside], seed)
+        chosen = tuple(STRENGTHS[i] for i in np.argmin(losses, axis=0))
+        judges = list(enumerate(chosen))
+        if not inside.all():
+            judges.append((APART, STRENGTHS[int(np.argmin(losses.sum(1)))]))
+        for number, strength in judges:
             test = fold == number
-            probe = _Probe(rows[~test], classes[~test])
+            train = inside & ~test
+            probe = _Probe(rows[train], classes[train])
             probe.fit(strength)
             right[test] = probe.log_probabilities(rows[test], known).argmax(1) == classes[test]
     return right, chosen
 
 
-def _strengths(rows: Floats, classes: Numbers, fold: Numbers, seed: int) -> tuple[float, ...]:
-    """Return the C of each fold.
+def _losses(rows: Floats, classes: Numbers, fold: Numbers, seed: int) -> Floats:
+    """Return the log-loss of each C that was tried, over the folds other than each, `[tried, folds]`.
 
     A probe trained without two neighbouring folds is checked on each of them for the other, so that every fit serves
     twice; each is fitted again and again, from strong regularisation to weak, starting from its last weights.
@@ -69,7 +78,7 @@ def _strengths(rows: Floats, classes: Numbers, fold: Numbers, seed: int) -> tupl
         losses.append(loss)
         if (len(losses) - 1 - np.argmin(losses, axis=0)).min() >= PATIENCE:
             break
-    return tuple(STRENGTHS[i] for i in np.argmin(losses, axis=0))
+    return np.stack(losses)
 
 
 def _thinned(classes: Numbers, fold: Numbers, seed: int) -> Numbers:

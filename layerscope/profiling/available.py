@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import Corpus
 from layerscope.metrics.alpha_req import FIT
@@ -41,8 +43,8 @@ def _lack(name: str, options: Options, model: LayeredModel, corpus: Corpus) -> s
     needs = METRICS[name].needs
     if needs == "labels" and corpus.labels is None:
         return "the data have no labels (name their column with --label-column)"
-    if needs == "labels" and not can_be_probed(corpus.labels):
-        return "it needs two classes of five samples or more (take more --samples)"
+    if needs == "labels" and not can_be_probed(np.array(corpus.labels)[~corpus.copies]):
+        return "it needs two classes of five distinct samples or more (take more --samples)"
     if needs == "pairs" and len(corpus) < (needed := ASKED[name].needed(model.stack.width)):
         return f"at width {model.stack.width:,} it needs {needed:,} samples (take more --samples)"
     if needs == "views" and options.views == 0:

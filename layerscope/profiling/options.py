@@ -71,7 +71,7 @@ class Options:
                 f"--store-dtype {self.store_dtype!r} does not exist{choices(self.store_dtype, STORE_DTYPES)}"
             )
         if not isinstance(self.pooling, str):
-            raise LayerscopeError(f"pooling {self.pooling!r} is no text: give auto, or names with commas")
+            raise LayerscopeError(f"pooling {self.pooling!r} must be text: give auto, or names with commas")
         if self.pooling != "auto":
             parse_pooling(self.pooling)
 
@@ -81,16 +81,16 @@ class Options:
             if value is None or value == "auto":
                 continue
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-                raise LayerscopeError(f"{_option(name)} {value!r} is no whole number: give {hint}")
+                raise LayerscopeError(f"{_option(name)} {value!r} is not a whole number: give {hint}")
             if value < least or (most is not None and value > most):
-                raise LayerscopeError(f"{_option(name)} {value} makes no sense: give {hint}")
+                raise LayerscopeError(f"{_option(name)} {value} is not valid: give {hint}")
         if not self.alpha or not all(1.0 <= a < math.inf for a in self.alpha):
             orders = ",".join(f"{order:g}" for order in self.alpha)
-            raise LayerscopeError(f"--alpha {orders} makes no sense: give orders of 1 or more, such as 1 or 1,2")
+            raise LayerscopeError(f"--alpha {orders} is not valid: give orders of 1 or more, such as 1 or 1,2")
         if not isinstance(self.view_share, (int, float)):
-            raise LayerscopeError(f"--view-share {self.view_share!r} is no number: give more than 0 and at most 1")
+            raise LayerscopeError(f"--view-share {self.view_share!r} is not a number: give more than 0 and at most 1")
         if not 0 < self.view_share <= 1:
-            raise LayerscopeError(f"--view-share {self.view_share:g} makes no sense: give more than 0 and at most 1")
+            raise LayerscopeError(f"--view-share {self.view_share:g} is not valid: give more than 0 and at most 1")
 
     def _check_prefixes(self) -> None:
         if self.prefixes and "prompt_entropy" not in self.metrics:
@@ -100,7 +100,7 @@ class Options:
         for name in ("repeat_tokens", "random_tokens"):
             share = getattr(self, name)
             if share is not None and not (isinstance(share, (int, float)) and 0 <= share <= 1):
-                raise LayerscopeError(f"{_option(name)} {share!r} makes no sense: give a probability, 0 to 1")
+                raise LayerscopeError(f"{_option(name)} {share!r} is not valid: give a probability, 0 to 1")
         if self.repeat_tokens is not None and self.random_tokens is not None:
             raise LayerscopeError("--repeat-tokens and --random-tokens are two runs: give one of the two")
 
@@ -157,12 +157,12 @@ def _prefixes(given: int | Iterable[int] | None) -> tuple[int, ...] | None:
     several = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     for prefix in several:
         if isinstance(prefix, bool) or not isinstance(prefix, (int, np.integer)) or prefix < 1:
-            raise LayerscopeError(f"--prefixes {prefix!r} makes no sense: give numbers of tokens, such as 8,16,32")
+            raise LayerscopeError(f"--prefixes {prefix!r} is not valid: give numbers of tokens, such as 8,16,32")
     return tuple(sorted({int(prefix) for prefix in several})) or None
 
 
 def _count(value: int | str | None) -> Any:
-    """Return the number a value says, None for all of them, or what is no number as it is, to be refused by name."""
+    """Return the number a value says, None for all of them, or what is not a number as it is, to be refused by name."""
     if value in (None, "all"):
         return None
     try:

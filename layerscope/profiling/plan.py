@@ -34,9 +34,10 @@ def make_plan(job: Job) -> pd.DataFrame:
 
     Columns: sample (number in the corpus), name, view (0: the sample itself), length (tokens), label, position (of a
     causal language model's vector for similarities), lens (token positions read by the lens), batch, shard, offset
-    (place in the shard). Rows are sorted by length, longest first, so that a batch holds little padding and memory
-    runs out early or never. `attrs["cut"]` is the number of samples cut at the maximal length, `attrs["empty"]` that
-    of samples without a token, which have no row.
+    (place in the shard), copy (an exact one of an earlier sample; only where there are some). Rows are sorted by
+    length, longest first, so that a batch holds little padding and memory runs out early or never. `attrs["cut"]`
+    is the number of samples cut at the maximal length, `attrs["empty"]` that of samples without a token, which have no
+    row.
     """
     model, corpus, options = job.model, job.corpus, job.options
     lengths = np.array(model.encoder.lengths(corpus.samples))
@@ -55,6 +56,8 @@ def make_plan(job: Job) -> pd.DataFrame:
     plan["name"] = [corpus.names[i] for i in plan["sample"]]
     if corpus.labels is not None:
         plan["label"] = _one_kind([corpus.labels[i] for i in plan["sample"]])
+    if corpus.copies.any():
+        plan["copy"] = corpus.copies[plan["sample"]]
     if options.entropy_samples is not None or model.device.type != "cpu":
         chosen = _seeded(kept, options.entropy_samples or ENTROPY_SAMPLES, options.seed)
         plan["entropy"] = plan["sample"].isin(chosen) & (plan["view"] == 0)

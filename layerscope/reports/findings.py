@@ -79,18 +79,18 @@ def _probed(run: Run, known: list[Curve]) -> list[Finding]:
 
 def _most_frequent(run: Run) -> float:
     """Return the share of the most frequent label among those that were probed, NaN where there is none."""
-    plan = run.folder.plan
-    if "label" not in plan:
+    labels = run.folder.labels()
+    if labels is None:
         return math.nan
-    counts = plan.loc[plan["view"] == 0, "label"].value_counts()
+    counts = labels.value_counts()
     counts = counts[counts >= MEMBERS]
     return float(counts.max() / counts.sum()) if len(counts) else math.nan
 
 
 def _judged(run: Run) -> Judged | None:
     """Return how many samples and classes the probes judged, None where the run does not tell."""
-    plan = run.folder.plan
-    return Judged.of(plan.loc[plan["view"] == 0, "label"]) if "label" in plan else None
+    labels = run.folder.labels()
+    return None if labels is None else Judged.of(labels)
 
 
 def _points(curve: Curve) -> Points:

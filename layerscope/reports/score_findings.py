@@ -32,6 +32,8 @@ def score_findings(entry: Scored, decimals: int) -> list[str]:
             f"Layer {best} scores highest {on}: {told(average[best])}, {gain} against the last layer ({last}). "
             "It was chosen on the same scores: on other tasks expect less."
         ]
+    if average.get(0, -math.inf) > average[best]:
+        found.append(f"Layer 0, the embedding output, has {told(average[0])} and is no candidate.")
     if math.isfinite(entry.shipped):
         difference = round(average[best] - entry.shipped, decimals)
         against = (
@@ -40,7 +42,7 @@ def score_findings(entry: Scored, decimals: int) -> list[str]:
         found.append(f"The model as shipped: {told(entry.shipped)}; {against}.")
     if tasks > 1 and last in average:
         other = sum(entry.best_on(str(task)) != last for task in entry.grid.complete)
-        oracle = float(entry.grid.complete.max().mean())
+        oracle = float(entry.grid.complete.loc[1:].max().mean())
         found.append(
             f"On {other:,} of {tasks:,} tasks another layer than the last is best; with each task at its own best "
             f"layer the average is {told(oracle)}."

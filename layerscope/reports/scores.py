@@ -72,8 +72,8 @@ class Scored:
 
     @property
     def best(self) -> int | None:
-        """The layer of the highest average, layer 0 included."""
-        average = self.average
+        """The layer of the highest average; layer 0, before the first block, is no candidate."""
+        average = {layer: mean for layer, mean in self.average.items() if layer > 0}
         return max(average, key=average.__getitem__) if average else None
 
     @property
@@ -86,8 +86,9 @@ class Scored:
         return self.known.get((layer, task), Score(math.nan))
 
     def best_on(self, task: str) -> int | None:
-        """Return the layer with the highest score on a task."""
+        """Return the layer from 1 on with the highest score on a task."""
         scores = self.grid.scores[task]
+        scores = scores[scores.index > 0]
         return int(scores.idxmax()) if scores.notna().any() else None
 
     def reference(self, task: str) -> float:

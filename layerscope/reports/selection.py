@@ -63,7 +63,7 @@ def _scored(selection: Selection) -> list[str]:
     """Return score and difference of the choice, on data that had no part in it where there are such."""
     shown, apart, first = selection.chosen, selection.apart, selection.layers[0]
     above = first.layer == 0 != selection.layer and (first.score or 0) > (shown.score or 0)
-    if apart is not None and not selection.as_shipped:
+    if apart is not None and (apart.unit == "sample" or not selection.as_shipped):
         shown = Candidate(shown.layer, apart.score, apart.stderr, apart.difference, apart.difference_error)
     facts = [f"{_score(shown, selection.share)}{f' ({selection.basis})' if selection.basis else ''}"]
     if not selection.as_shipped:
@@ -76,6 +76,9 @@ def _scored(selection: Selection) -> list[str]:
 def judged_on(selection: Selection) -> str:
     """Return what chose the layer and what judged it, in a sentence."""
     apart = selection.apart
+    if apart is not None and apart.unit == "sample":
+        n = sum(n for _, n in apart.layers)
+        return f"the score above is of {n:,} samples held out, which neither chose the layer nor trained a probe"
     if selection.as_shipped:
         return "its score comes from the same data that the layers were compared on"
     if apart is None:

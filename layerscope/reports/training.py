@@ -26,7 +26,7 @@ def show(run: Run, console: Console | None = None) -> None:
     Of a language model perplexity stands in the place of accuracy. Raises `LayerscopeError` for a run without steps.
     """
     if not run.steps:
-        raise LayerscopeError(f"{str(run.path)!r} is no history of a training: it has no steps")
+        raise LayerscopeError(f"{str(run.path)!r} is not a history of a training: it has no steps")
     console = console or Console()
     by_name = {curve.metric: curve for curve in curves(run)}
     left_out = "layer_accuracy" if "perplexity" in by_name else None

@@ -227,7 +227,7 @@ def open_run(path: str | Path) -> Run:
         hint = near(folder.name, [p.name for p in _runs_in(folder.parent)])
         raise LayerscopeError(f"run folder {str(path)!r} does not exist{hint}")
     if not RunFolder.exists(folder) and (inside := _runs_in(folder)):
-        raise LayerscopeError(f"{str(path)!r} is no run folder but holds some: give {', '.join(map(str, inside[:5]))}")
+        raise LayerscopeError(f"{str(path)!r} is not a run but holds some: give {', '.join(map(str, inside[:5]))}")
     return Run(path)
 
 

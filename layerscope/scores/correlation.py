@@ -168,9 +168,9 @@ def _mean(rows: Floats) -> Floats:
 
 
 def whole(name: str, value: Any) -> None:
-    """Refuse an option that is no whole number from 0 on."""
+    """Refuse an option that is not a whole number of 0 or more."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-        raise LayerscopeError(f"{name} {value!r} is no whole number from 0 on: give one")
+        raise LayerscopeError(f"{name} {value!r} is not a whole number of 0 or more: give one")
 
 
 def _check(statistics: Sequence[str], by: str, level: float) -> None:
@@ -180,7 +180,7 @@ def _check(statistics: Sequence[str], by: str, level: float) -> None:
     if by not in ("average", "task"):
         raise LayerscopeError(f"by={by!r} is unknown{choices(by, ('average', 'task'))}")
     if not 0 < level < 1:
-        raise LayerscopeError(f"level {level!r} is no share: give one between 0 and 1, as 0.95")
+        raise LayerscopeError(f"level {level!r} is not a share: give one between 0 and 1, as 0.95")
 
 
 def _no_common(frame: pd.DataFrame, grids: list[Grid]) -> str:

@@ -37,7 +37,7 @@ def open_evaluation(path: str | Path) -> Evaluation:
     place = existing(path, "evaluation")
     if not place.is_dir():
         if not is_csv(place):
-            raise LayerscopeError(f"{place} is no evaluation: {GIVE}")
+            raise LayerscopeError(f"{place} is not an evaluation: {GIVE}")
         return Evaluation(_published(place), str(place))
     if (place / MANIFEST).exists():
         return _saved(place)

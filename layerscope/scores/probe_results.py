@@ -94,7 +94,7 @@ def _rows(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    damaged = f"{path} is no whole file of probe scores: evaluate that task again"
+    damaged = f"{path} is not a complete file of probe scores: evaluate that task again"
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         names = {"kind", "layer", "site", "pooling", *VALUES}

@@ -29,7 +29,7 @@ class Budget:
             number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
             if value is not None and not (number and (value >= 0 if name == "max_loss" else value > 0)):
                 bound = "0 or more points" if name == "max_loss" else f"more than 0 {UNITS[name]}"
-                raise LayerscopeError(f"--{name.replace('_', '-')} {value!r} makes no sense: give {bound}")
+                raise LayerscopeError(f"--{name.replace('_', '-')} {value!r} is not valid: give {bound}")
 
     @property
     def needs_costs(self) -> bool:

@@ -44,7 +44,8 @@ class Refused:
 class Apart:
     """The chosen score on units that had no part in choosing: each block is judged at the layer the others choose.
 
-    `layers` tells how many blocks led to which layer, None being the model as shipped; `unit` is fold or task.
+    `layers` tells how many blocks led to which layer, None being the model as shipped; `unit` is fold or task, or
+    sample where samples were held out and judged at the one layer that all others choose.
     """
 
     score: float

@@ -36,6 +36,12 @@ class _Asked:
     first_layer: int
     wanted: Wanted
     cost: bool
+    holdout: float | None
+
+    def __post_init__(self) -> None:
+        share = self.holdout
+        if share is not None and (isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share < 1):
+            raise LayerscopeError(f"--holdout {share!r} must be a share between 0 and 1, such as 0.3")
 
 
 def select(
@@ -43,6 +49,7 @@ def select(
     *,
     labels: Sequence[Any] | None = None,
     rule: str | None = None,
+    holdout: float | None = None,
     evidence: Any = None,
     max_loss: float | None = None,
     max_ms: float | None = None,
@@ -74,6 +81,8 @@ def select(
         labels: of a run's samples, one each in their order, in the place of its own.
         rule: "one-standard-error" or "best" of scores; or the name of a rule without labels, such as "half-text" (the
             two halves of a text find each other; runs the model), which is then followed whatever its record.
+        holdout: share of a run's labelled samples that judges the chosen layer and has no part in choosing it, drawn
+            evenly over the classes by the run's seed; None judges every fold at the layer that the others choose.
         evidence: rules without labels: a file that `save_rules` wrote, a list of them, or (scores, metrics, …) to fit
             them on; None is what comes with the package.
         max_loss: points of score that may be lost against the baseline (percent points where scores are shares): the
@@ -104,7 +113,7 @@ def select(
         whole(name, number)
     weights = tasks if tasks is None or isinstance(tasks, Mapping) else dict.fromkeys(tasks, 1.0)
     wanted = Wanted(model, revision, site, pooling, weights)
-    asked = _Asked(rule, Budget(max_loss, max_ms, max_mb), first_layer, wanted, cost)
+    asked = _Asked(rule, Budget(max_loss, max_ms, max_mb), first_layer, wanted, cost, holdout)
     if asked.budget.needs_costs and not cost:
         raise LayerscopeError("a bound on ms or MB needs the costs to be measured: leave --no-cost out")
     teller: Teller = Console() if progress else Silent()
@@ -136,6 +145,10 @@ def _opened(given: Any) -> Run | Evaluation:
 
 
 def _of_evaluation(evaluation: Evaluation, asked: _Asked, cost_model: Any, device: str, teller: Teller) -> Selection:
+    if asked.holdout is not None:
+        raise LayerscopeError(
+            "--holdout needs the states of samples, and an evaluation keeps one score a task: give a run with labels"
+        )
     grid, scored, of_tasks, is_shipped, notes = judged(evaluation, asked.wanted)
     name = str(grid.about["model"])
     if asked.rule not in (None, *BY_SCORE):
@@ -167,13 +180,16 @@ def _of_run(
         raise LayerscopeError(f"rule {asked.rule!r} needs scores, and this run has no labels: give labels")
     if asked.budget.max_loss is not None and not has_scores:
         raise LayerscopeError("--max-loss needs scores: a run with labels, or an evaluation; without, no loss is known")
+    if asked.holdout is not None and (free or not has_scores):
+        lack = f"rule {asked.rule!r} reads no labels" if free else "this run has no labels"
+        raise LayerscopeError(f"--holdout needs labels to choose by, and {lack}: leave it out")
     rules = rules_from(evidence) if free or not has_scores else []
     forced = named_rule(rules, str(asked.rule)) if free else None
     halves = cache(lambda: halves_for(run, data, seed))
     if forced is not None and forced.metric == RANK:
         halves()  # what is wrong is told before the long part
     costs, told = _costs(opened, range(1, run.depth + 1), asked)
-    scored = probed(run, labels, pooling, opened.teller) if has_scores else None
+    scored = probed(run, labels, pooling, asked.holdout, opened.teller) if has_scores else None
     if not has_scores and run.info["data"].get("labels"):
         told = ("the run's labels give no two classes of five samples to probe: they are left out", *told)
     name = str(run.info["model"]["name"])

@@ -41,7 +41,7 @@ def aligned_detection_loss(
     """
     decoder = getattr(getattr(model, "model", None), "decoder", None)
     if decoder is None or not hasattr(model, "class_labels_classifier") or not hasattr(model, "bbox_predictor"):
-        raise LayerscopeError(f"{type(model).__name__} is no DETR: give a DetrForObjectDetection")
+        raise LayerscopeError(f"{type(model).__name__} is not a DETR: give a DetrForObjectDetection")
     if model.config.auxiliary_loss:
         raise LayerscopeError(
             "this DETR's auxiliary_loss is on: set config.auxiliary_loss = False, which this replaces"

@@ -100,7 +100,7 @@ def _config_at(place: Path) -> Any:
     kind = found.get("model_type") if isinstance(found, dict) else None
     if kind not in transformers.CONFIG_MAPPING:
         raise LayerscopeError(
-            f"--from-config: {str(file)!r} is no config of a transformers model: it needs a model_type"
+            f"--from-config: {str(file)!r} is not a config of a transformers model: it needs a model_type"
         )
     with clear_errors(str(file)):
         return transformers.AutoConfig.for_model(**found)

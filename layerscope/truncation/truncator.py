@@ -175,7 +175,7 @@ def checked_layers(layers: Sequence[Any], depth: int) -> list[int]:
     """Return layers in order, each once; raises `LayerscopeError` for what is none of 1 … L."""
     for layer in layers:
         if isinstance(layer, bool) or not isinstance(layer, int):
-            raise LayerscopeError(f"layer {layer!r} is no whole number: give 1..{depth}")
+            raise LayerscopeError(f"layer {layer!r} is not a whole number: give 1..{depth}")
         if not 0 <= layer <= depth:
             raise LayerscopeError(f"layer {layer} does not exist: this model has layers 0..{depth}")
         if layer == 0:

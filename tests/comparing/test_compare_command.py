@@ -56,7 +56,7 @@ def test_json_has_every_row(cli, spoken):  # noqa: F811
     ("given", "line"),
     [
         (("--similarity", "nonsense"), "--similarity 'nonsense' does not exist: choose "),
-        (("--csv", "numbers.txt"), "--csv 'numbers.txt' is no name of a table: let it end in .csv"),
+        (("--csv", "numbers.txt"), "--csv 'numbers.txt' is not a valid name for a table: let it end in .csv"),
     ],
 )
 def test_a_mistake_is_one_line(cli, spoken, given, line):  # noqa: F811

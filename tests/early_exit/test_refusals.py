@@ -49,7 +49,7 @@ def refused(cli: Callable[..., Printed], tmp_path: Path) -> Callable[..., str]:
         (["--layer", 13], "layer 13 does not exist: this model has layers 0..3"),
         (["--layer", -1], "layer -1 does not exist: this model has layers 0..3"),
         (["--layer", 0], "layer 0 is what the first block reads: no block would be left of the model, give 1..3"),
-        (["--layer", "two"], "layer 'two' is no whole number: give 1..3"),
+        (["--layer", "two"], "layer 'two' is not a whole number: give 1..3"),
         (["--layers", "1,7"], "layer 7 does not exist: this model has layers 0..3"),
         (["--layers", ","], "--layers ',' names none: give names with commas, or leave it out for all"),
         ([], "truncate needs either --layer K or --layers, such as --layers 3,6,9"),

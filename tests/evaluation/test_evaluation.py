@@ -79,7 +79,7 @@ def test_nothing_left_is_an_error():
 
 @pytest.mark.parametrize("share", [0, -1, 1.01, "some", math.nan])
 def test_a_share_that_is_none(evaluation, share):
-    with pytest.raises(LayerscopeError, match="is no share of tasks"):
+    with pytest.raises(LayerscopeError, match="is not a share of tasks"):
         evaluation.summary(min_share=share)
 
 

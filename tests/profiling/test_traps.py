@@ -175,3 +175,19 @@ def test_trap_15_layer_0_is_shown_and_never_the_one_that_stands_out(tmp_path: Pa
     best = next(finding for finding in findings(run) if finding.name == "best_layer")
     assert best.numbers["layer"] != 0 and "Layer 0" in best.text
     assert layerscope.select(run, cost=False, progress=False).layer != 0
+
+
+def test_a_sample_and_its_exact_copy_are_never_on_both_sides_of_a_fold(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    data, labels = tiny.rows(60), np.random.default_rng(0).integers(0, 2, 60).tolist()
+    asked = {"metrics": "linear_probe,knn_probe", "blocks": "blocks", "norm": "none"}
+    model = tiny.Plain()
+    once = profile(model, (data, labels), tmp_path / "once", **asked)
+    twice = profile(model, (torch.cat([data, data]), labels * 2), tmp_path / "twice", **asked)
+    for name in ("linear_probe", "knn_probe"):  # of labels drawn at random: what copies add is leaked
+        assert twice.metric(name).tolist() == once.metric(name).tolist()
+    assert "60 of 120 samples are exact copies of others: probes leave them out" in twice.info["notes"]
+    rows = twice.table().query("metric == 'linear_probe'")
+    assert set(rows["n"]) == set(rows["n_skipped"]) == {60}
+    chosen = [layerscope.select(run, cost=False, progress=False) for run in (once, twice)]
+    assert chosen[0].layers == chosen[1].layers and chosen[1].basis == "60 samples, 2 classes"

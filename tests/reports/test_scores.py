@@ -75,10 +75,10 @@ def test_one_model_has_its_layers_by_task():
     table = text.partition("Layers by task\n")[2].splitlines()
     assert table[0].split() == ["layer", "a", "b", "average"]
     assert [line.split() for line in table[2:7]] == [
-        ["0", "0.1000", "±0.0123", "0.9000", "◂", "0.5000", "◂"],
+        ["0", "0.1000", "±0.0123", "0.9000", "0.5000"],  # the highest on b, and no candidate
         ["1", "0.6000", "0.1000", "0.3500"],
-        ["2", "0.8000", "◂", "0.2000", "0.5000"],
-        ["3", "0.4000", "0.4000", "0.4000"],
+        ["2", "0.8000", "◂", "0.2000", "0.5000", "◂"],
+        ["3", "0.4000", "0.4000", "◂", "0.4000"],
         ["as", "shipped", "0.5000", "0.2500", "0.3750"],
     ]
     assert "± one standard error." in text
@@ -211,7 +211,10 @@ def test_layers_by_task_as_csv(cli, files, tmp_path, evaluation):
     shipped_too = Evaluation(pd.concat([scored({"layer": M}), shipped(layer=0.5)]))
     assert wide_csv(shipped_too).splitlines()[-1] == "m,r,,,as shipped,0.5,0.5"
     done = cli("evaluate", "--results", scores, "--csv", tmp_path / "wide.txt")
-    assert done.line == f"--csv '{tmp_path}/wide.txt' is no name of a table: let it end in .csv" and done.out == ""
+    assert (
+        done.line == f"--csv '{tmp_path}/wide.txt' is not a valid name for a table: let it end in .csv"
+        and done.out == ""
+    )
 
 
 def test_the_csv_has_a_model_as_shipped_once_after_its_layers():
@@ -245,12 +248,12 @@ BOTH = ["--results", "{scores}", "--metrics", "{metrics}"]
     [
         ([], "layerscope evaluate needs a model with --tasks or --task-file, or --results"),
         (["--results", "{scores}x"], "evaluation '{scores}x' does not exist, did you mean scores.csv?"),
-        (["--results", "{scores}", "--min-share", "most"], "min_share 'most' is no share of tasks: give one above 0"),
-        (["--results", "{scores}", "--min-share", "1/0"], "min_share '1/0' is no share of tasks"),
+        (["--results", "{scores}", "--min-share", "most"], "min_share 'most' is not a share of tasks: give above 0"),
+        (["--results", "{scores}", "--min-share", "1/0"], "min_share '1/0' is not a share of tasks"),
         (["--results", "{scores}", "--metrics", "{scores}"], "{scores} has no column 'dataset'"),
-        ([*BOTH, "--bootstrap", "few"], "bootstrap 'few' is no whole number from 0 on"),
+        ([*BOTH, "--bootstrap", "few"], "bootstrap 'few' is not a whole number of 0 or more"),
         ([*BOTH, "--variant", "rew"], "variant 'rew' is not among these metrics, did you mean raw?"),
-        ([*BOTH, "--first-layer", "-1"], "first_layer -1 is no whole number from 0 on"),
+        ([*BOTH, "--first-layer", "-1"], "first_layer -1 is not a whole number of 0 or more"),
     ],
 )
 def test_wrong_commands(cli, files, options, line):

@@ -130,9 +130,9 @@ def test_the_command_ships_the_pooling_that_was_scored():
     ("options", "line"),
     [
         (["--tasks", "q"], "task 'q' is not in this evaluation"),
-        (["--tasks", "x=much"], "--tasks: the weight 'much' of 'x' is no number"),
-        (["--max-loss", "-1"], "--max-loss -1.0 makes no sense: give 0 or more points"),
-        (["--max-loss", "some"], "--max-loss 'some' makes no sense"),
+        (["--tasks", "x=much"], "--tasks: the weight 'much' of 'x' is not a number"),
+        (["--max-loss", "-1"], "--max-loss -1.0 is not valid: give 0 or more points"),
+        (["--max-loss", "some"], "--max-loss 'some' is not valid"),
         (["--max-mb", "5", "--no-cost"], "leave --no-cost out"),
         (["--max-mb", "5"], "name it with --cost-model"),
         (["--rule", "lidar"], "reads metrics of a run"),

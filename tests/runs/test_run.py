@@ -332,7 +332,7 @@ def test_metrics_that_cannot_be_had_are_told(tmp_path: Path, capfd) -> None:
 
 
 def test_labels_too_few_to_be_probed_are_told_before_the_pass(tmp_path: Path) -> None:
-    with pytest.raises(LayerscopeError, match="linear_probe is not measured: it needs two classes of five samples"):
+    with pytest.raises(LayerscopeError, match="it needs two classes of five distinct samples"):
         profile(tiny.bert(), tmp_path / "a", (TEXTS, list(range(40))), metrics="linear_probe")
     assert not (tmp_path / "a").exists()
 
@@ -346,9 +346,9 @@ def test_an_order_asked_for_twice_is_one(tmp_path: Path) -> None:
     ("options", "line"),
     [
         ({"metrics": []}, "no metric is asked for: give names, default, seven or all as --metrics"),
-        ({"batch_size": "8"}, "--batch-size '8' is no whole number: give 1 or more"),
-        ({"samples": 2.5}, "--samples 2.5 is no whole number: give 2 or more, or all"),
-        ({"pooling": ("mean", "last")}, "pooling ('mean', 'last') is no text: give auto, or names with commas"),
+        ({"batch_size": "8"}, "--batch-size '8' is not a whole number: give 1 or more"),
+        ({"samples": 2.5}, "--samples 2.5 is not a whole number: give 2 or more, or all"),
+        ({"pooling": ("mean", "last")}, "pooling ('mean', 'last') must be text: give auto, or names with commas"),
     ],
 )
 def test_options_of_a_wrong_kind_are_one_line(tmp_path: Path, options: dict[str, Any], line: str) -> None:

@@ -15,6 +15,7 @@ from typed import cli
 
 import layerscope
 from layerscope.core.files import read_json, write_json
+from layerscope.training.data import Columns, read
 
 __all__ = ["cli", "one_thread"]
 TASKS = {
@@ -184,7 +185,9 @@ def test_pairs_are_read_together(tmp_path: Path):
     rows = [
         (f"w{i % 40} w3", f"w{i % 40} w9" if i % 2 else f"w{i % 40 + 45} w9", ("no", "yes")[i % 2]) for i in range(40)
     ]
-    pd.DataFrame(rows, columns=["text_a", "text_b", "label"]).to_csv(data, index=False)
+    frame = pd.DataFrame(rows, columns=["text_a", "text_b", "label"])
+    frame.to_csv(data, index=False)
+    assert read(frame, Columns(), "auto").samples == read(data, Columns(), "auto").samples
     seen: list[dict] = []
     loaded = hf.BertForSequenceClassification(hf.BertConfig(**tiny.COMMON, max_position_embeddings=64))
     loaded.register_forward_pre_hook(lambda _, args, named: seen.append(named), with_kwargs=True)

@@ -14,27 +14,28 @@ WHOLE = {
     "--max-length": "1 or more",
     "--seed": "0 to 4294967295",
 }
-LAYERS = "give layers with commas, such as 3,6"
+LAYERS = "give layers such as 3,6"
 OPTIONS = [
-    *((o, v, f"{o} {v!r} is no whole number: give {hint}") for o, hint in WHOLE.items() for v in ("many", "1.5", "")),
-    *((o, "-1", f"{o} -1 makes no sense: give {hint}") for o, hint in WHOLE.items()),
-    ("--samples", "1", "--samples 1 makes no sense: give 2 or more"),
-    ("--seed", "4294967296", "--seed 4294967296 makes no sense: give 0 to 4294967295"),
-    *((o, v, f"{o} {v!r} is no number: give a share between 0 and 1, such as {e}") for o, e in SHARE.items()
+    *((o, v, f"{o} {v!r} is not a whole number: give {hint}") for o, hint in WHOLE.items()
+      for v in ("many", "1.5", "")),
+    *((o, "-1", f"{o} -1 is not valid: give {hint}") for o, hint in WHOLE.items()),
+    ("--samples", "1", "--samples 1 is not valid: give 2 or more"),
+    ("--seed", "4294967296", "--seed 4294967296 is not valid: give 0 to 4294967295"),
+    *((o, v, f"{o} {v!r} is not a number: give a share between 0 and 1, such as {e}") for o, e in SHARE.items()
       for v in ("few", "1%", "")),
-    *((o, v, f"{o} {v} makes no sense: give a share between 0 and 1, such as {e}") for o, e in SHARE.items()
+    *((o, v, f"{o} {v} is not valid: give a share between 0 and 1, such as {e}") for o, e in SHARE.items()
       for v in ("0", "1", "-0.5", "95", "nan", "inf")),
-    ("--min-speedup", "fast", "--min-speedup 'fast' is no number: give more than 0, such as 1.05"),
-    ("--min-speedup", "0", "--min-speedup 0 makes no sense: give more than 0, such as 1.05"),
-    ("--min-speedup", "inf", "--min-speedup inf makes no sense: give more than 0, such as 1.05"),
-    ("--min-speedup", "nan", "--min-speedup nan makes no sense: give more than 0, such as 1.05"),
+    ("--min-speedup", "fast", "--min-speedup 'fast' is not a number: give more than 0, such as 1.05"),
+    ("--min-speedup", "0", "--min-speedup 0 is not valid: give more than 0, such as 1.05"),
+    ("--min-speedup", "inf", "--min-speedup inf is not valid: give more than 0, such as 1.05"),
+    ("--min-speedup", "nan", "--min-speedup nan is not valid: give more than 0, such as 1.05"),
     ("--criterion", "margn", "criterion 'margn' does not exist, did you mean margin? (choose confidence, margin, "
      "entropy, patience)"),
     ("--criterion", "", "criterion '' does not exist: choose confidence, margin, entropy, patience"),
-    ("--exits", "3,six", f"--exits 'six' is no whole number: {LAYERS} or 3-6"),
-    ("--exits", "1.5", f"--exits '1.5' is no whole number: {LAYERS} or 3-6"),
-    ("--exits", "0", "--exits 0 makes no sense: a sample leaves at layer 1 or later"),
-    ("--exits", "-2,3", "--exits -2 makes no sense: a sample leaves at layer 1 or later"),
+    ("--exits", "3,six", f"--exits 'six' is not a whole number: {LAYERS} or 3-6"),
+    ("--exits", "1.5", f"--exits '1.5' is not a whole number: {LAYERS} or 3-6"),
+    ("--exits", "0", "--exits 0 is not valid: a sample leaves at layer 1 or later"),
+    ("--exits", "-2,3", "--exits -2 is not valid: a sample leaves at layer 1 or later"),
     ("--exits", ",", "--exits ',' names none: give names with commas, or leave it out for all"),
     ("--exit", "3", "option --exit does not exist, did you mean --exits? (layerscope exits --help lists them)"),
 ]  # fmt: skip
@@ -61,10 +62,10 @@ def test_two_bounds_and_no_data_are_told(cli, tmp_path):
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({"exits": []}, "--exits names none: give layers with commas, such as 3,6, or leave it out"),
-        ({"exits": [True]}, f"--exits True is no whole number: {LAYERS}"),
-        ({"batch_size": None}, "--batch-size None is no whole number: give 1 or more"),
-        ({"confidence": None}, "--confidence None is no number: give a share between 0 and 1, such as 0.95"),
+        ({"exits": []}, "--exits names none: give layers such as 3,6, or leave it out"),
+        ({"exits": [True]}, f"--exits True is not a whole number: {LAYERS}"),
+        ({"batch_size": None}, "--batch-size None is not a whole number: give 1 or more"),
+        ({"confidence": None}, "--confidence None is not a number: give a share between 0 and 1, such as 0.95"),
         ({"criterion": 3}, "criterion 3 does not exist: choose confidence, margin, entropy, patience"),
     ],
 )

@@ -33,7 +33,7 @@ from layerscope.runs.lock import locked
 from layerscope.runs.states import Column
 from layerscope.scores.probe_results import Place
 
-FORMAT = 2
+FORMAT = 3
 """Raised when the same weights, data and options would give another score."""
 SHIPPED = "as shipped"
 """Stands for the pooling of a SentenceTransformer that pools as none of ours does."""
@@ -150,8 +150,7 @@ class OfSamples(Study):
             run_pass(job, open_or_start(path, manifest, job, teller), teller)
         self.run = Run(path)
         tell_broken(self.run, teller)
-        source = Source(self.run, self.options)
-        self.rows = source.rows[np.argsort(source.sample[source.rows])]  # as a run of `profile` is probed
+        self.rows = Source(self.run, self.options).distinct  # as a run of `profile` is probed
         self.finish = Serving(self.loaded).finish
 
     def score(self, kind: str, place: Place) -> ProbeScore:

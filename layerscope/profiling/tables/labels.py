@@ -22,7 +22,7 @@ FOLDS = 5
 def label_rows(source: Source) -> Iterator[Row]:
     """Yield probe accuracies by layer, at the site that a truncated model would yield, and keep each sample's."""
     plan, rows = source.folder.plan, probed_rows(source)
-    left_out = source.total - len(source.rows)
+    left_out = source.total - len(source.distinct)
     if "label" not in plan or not can_be_probed(labels := plan["label"].to_numpy()[rows]):
         return
     total = len(rows) + left_out
@@ -47,8 +47,8 @@ def label_rows(source: Source) -> Iterator[Row]:
 
 
 def probed_rows(source: Source) -> Numbers:
-    """Return the plan's rows of the finite samples that are probed, in the order of the samples unless drawn."""
-    rows = source.rows[np.argsort(source.sample[source.rows])]
+    """Return the plan's rows of the samples that are probed, in the order of the samples unless drawn."""
+    rows = source.distinct
     if len(rows) <= MOST:
         return rows
     return np.sort(np.random.default_rng([source.options.seed, 3]).choice(rows, MOST, replace=False))

@@ -24,9 +24,10 @@ T = TypeVar("T")
 class Source:
     """A run folder as the tables read it: no model, and of the states one block at a time.
 
-    `rows` are the plan's rows of finite samples, in plan order; `total` counts the samples that were drawn, so that
-    what is left out is counted (NaN, infinity, no token). A table is made in blocks that the processes of a team
-    share; `block` numbers the one that is made now.
+    `rows` are the plan's rows of finite samples, in plan order; `distinct` those without exact copies, in the order of
+    the samples: a probe that is trained on a sample is not to be judged on its copy. `total` counts the samples that
+    were drawn, so that what is left out is counted (NaN, infinity, no token). A table is made in blocks that the
+    processes of a team share; `block` numbers the one that is made now.
     """
 
     def __init__(self, run: Run, options: Options, team: Team | None = None) -> None:
@@ -35,6 +36,8 @@ class Source:
         self.sample, self.view = (run.folder.plan[name].to_numpy() for name in ("sample", "view"))
         self.fine = self._fine_rows()
         self.rows = np.flatnonzero((self.view == 0) & self.fine)
+        distinct = self.rows[~self.folder.copies[self.rows]]
+        self.distinct = distinct[np.argsort(self.sample[distinct])]
         self.total = int(run.info["data"]["samples"])
         self.poolings: list[str] = run.info["pooling"]
 

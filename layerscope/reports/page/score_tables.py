@@ -32,7 +32,8 @@ def summary_table(shown: ShownScores) -> Iterator[Table]:
     ]
     lead = (
         "First, mean over layers, best (with its layer) and last of the average; the oracle takes each task's own best "
-        f"layer{'; as shipped is the model as its makers serve it' if 'baseline' in names else ''}."
+        f"layer{'; best block leaves layer 0 out' if 'best_block' in names else ''}"
+        f"{'; as shipped is the model as its makers serve it' if 'baseline' in names else ''}."
     )
     columns = [{"title": SHOWN.get(name, name), "detail": ""} for name in (*names, *counts)]
     yield Table(
