@@ -25,6 +25,11 @@ class ProbeScore:
     error, `low` and `high` Wilson's 95 % interval, `folds` the accuracy of each fold, and `n_skipped` the
     number of samples whose class has fewer members than there are folds. `strengths` is the C of each fold of a linear
     probe (small is strong regularisation), empty for the other probes.
+
+    >>> from layerscope.probes import knn_probe
+    >>> score = knn_probe(np.eye(20)[np.arange(40) % 20], np.arange(40) % 2)
+    >>> score.n, len(score.folds), score.low <= score.mean <= score.high
+    (40, 5, True)
     """
 
     mean: float
@@ -50,6 +55,12 @@ def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int
     non-finite states, shapes that do not fit, fewer than 3 folds, and fewer than 2 classes with enough members.
 
     Source: Alain and Bengio 2016, Understanding intermediate layers using linear classifier probes.
+
+    >>> from layerscope.probes import linear_probe
+    >>> labels = np.repeat(["praise", "blame"], 15)
+    >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "praise", 2, -2)[:, None]
+    >>> linear_probe(states, labels).mean
+    1.0
     """
     right, strengths, fold, skipped = _linearly(states, labels, folds, seed)
     return replace(score_of(right, _by_fold(right, fold), skipped), strengths=strengths)
@@ -110,6 +121,12 @@ def knn_probe(states: Array, labels: npt.ArrayLike, k: int | None = None, folds:
     k samples.
 
     Source: Wu et al. 2018, Unsupervised feature learning via non-parametric instance discrimination.
+
+    >>> from layerscope.probes import knn_probe
+    >>> labels = np.repeat(["praise", "blame"], 15)
+    >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "praise", 2, -2)[:, None]
+    >>> knn_probe(states, labels, k=3).mean
+    1.0
     """
     rows, classes, skipped = _usable(states, labels, folds)
     smallest = len(rows) - -(-len(rows) // folds)
@@ -144,6 +161,12 @@ def token_probe(
     `LayerscopeError` as `linear_probe` does.
 
     Source: Cochran 1977, Sampling techniques, section 6.3, for the error of a ratio.
+
+    >>> from layerscope.probes import token_probe
+    >>> labels = np.repeat(["noun", "verb"], 15)
+    >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "noun", 2, -2)[:, None]
+    >>> token_probe(states, labels, sentences=np.arange(30) // 3).mean  # ten sentences of three words
+    1.0
     """
     groups = np.asarray(sentences)
     names = np.asarray(labels)
