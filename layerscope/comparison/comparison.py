@@ -11,9 +11,12 @@ from typing import Any
 
 import pandas as pd
 
+from layerscope.comparison.document import document
+from layerscope.comparison.findings import place
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.files import aside, digest, read_parquet, unchanged, write_json, write_parquet
 from layerscope.core.folders import own_folder, writing
+from layerscope.show.document import Document
 
 MANIFEST = "comparison.json"
 TABLE = "comparison.parquet"
@@ -119,6 +122,10 @@ class Comparison:
         known = ", ".join(f"{i} ({name})" for i, name in enumerate(names))
         raise LayerscopeError(f"run {run!r} is not in this comparison: it has {known}")
 
+    def document(self) -> Document:
+        """Return the comparison as it is shown."""
+        return document(self)
+
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; null is what is not known."""
         rows = self.frame.astype(object).where(self.frame.notna(), None).to_dict(orient="records")
@@ -142,11 +149,6 @@ class Comparison:
             "runs": [asdict(member) for member in self.runs], "data": self.data, "n": self.n,
             "left_out": self.left_out, "series": self.series, "notes": list(self.notes),
         }  # fmt: skip
-
-
-def place(layer: int, site: str, member: Member) -> int | str:
-    """Return a layer's name among those of a run: its number, "final" after the norm."""
-    return "final" if site == member.final != "raw" and int(layer) == member.depth else int(layer)
 
 
 def is_comparison(folder: Path) -> bool:

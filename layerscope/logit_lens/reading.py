@@ -11,6 +11,8 @@ import pandas as pd
 
 from layerscope.core.files import aside
 from layerscope.core.folders import own_folder, writing
+from layerscope.logit_lens.document import document
+from layerscope.show.document import Document
 
 Kind = Literal["next", "masked", "itself", "tag", "class"]
 NOUNS: dict[Kind, str] = {
@@ -80,6 +82,10 @@ class Reading:
     def continued(self) -> bool:
         """Whether the model went on with the texts."""
         return bool(self.continuations)
+
+    def document(self) -> Document:
+        """Return the reading as it is shown."""
+        return document(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it, tables as lists of rows."""
