@@ -4,14 +4,14 @@ import io
 
 import pytest
 import tiny
-from layerscope.logit_lens.document import grids, percent, visible
-from layerscope.show.terminal import show
 from rich.cells import cell_len
 from rich.console import Console
 from tiny import one_thread  # noqa: F401
 
 from layerscope import lens
+from layerscope.logit_lens.document import grids, percent, visible
 from layerscope.reports.figures.lens import draw_reading
+from layerscope.show.terminal import show
 
 
 @pytest.fixture(scope="module")

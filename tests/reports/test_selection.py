@@ -10,13 +10,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from frames import scored
-from layerscope.selection.document import answer, record, ship
-from layerscope.show.terminal import show
 from rich.console import Console
 from typed import cli
 
 import layerscope
 from layerscope.scores import Choice, Evaluation, Rule
+from layerscope.selection.document import answer, record, ship
+from layerscope.show.terminal import show
 
 __all__ = ["cli"]
 

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from frames import scored
-from layerscope.selection.document import ship
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
@@ -18,6 +17,7 @@ import layerscope
 from layerscope import LayerscopeError
 from layerscope.probes.enough import Judged
 from layerscope.scores import Evaluation
+from layerscope.selection.document import ship
 
 
 def quick(given: object, **options: object) -> layerscope.Selection:
