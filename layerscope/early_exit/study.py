@@ -18,7 +18,7 @@ from layerscope.early_exit.cost_model import Simulation
 from layerscope.early_exit.criteria import NEVER
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.exit_options import MOST_SAMPLES, ExitOptions
-from layerscope.early_exit.exit_report import MANIFEST, ExitReport
+from layerscope.early_exit.exit_report import STORE, ExitReport
 from layerscope.early_exit.exit_tables import curve_table, depths_table, layers_table, thresholds_shown
 from layerscope.early_exit.racing import race_alone, race_exits
 from layerscope.early_exit.recording import record
@@ -190,7 +190,7 @@ def _write(report: ExitReport, model: ExitModel, calibration: Calibration, place
 
 def _place(out: str | Path) -> Path:
     """Return the folder of a report, new or an earlier one's, whose model holds nothing but what was saved with it."""
-    place = own_folder(out, "report of exits", MANIFEST)
+    place = STORE.folder(out)
     own_folder(place / MODEL, "exit model", FILE)
     if others := strangers(place / MODEL):
         raise LayerscopeError(

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from layerscope.probes.enough import Judged
-from layerscope.reports.curves import SIMILAR, Curve, curves, told
-from layerscope.reports.names import capital
 from layerscope.reports.sink_findings import sink_tokens
+from layerscope.runs.curves import SIMILAR, Curve, curves, told
 from layerscope.runs.run import Run
+from layerscope.runs.titles import capital
 from layerscope.show.numbers import apart, error, number
 from layerscope.show.plain import pooling_name
 

@@ -10,15 +10,18 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from layerscope.show.document import Cell, Column, Document, Facts, Row, Sentences, Table
+from layerscope.show.document import Cell, Column, Document, Facts, HeatMap, Part, Row, Sentences, Table, TokenGrid
+from layerscope.show.grids import heat_map, print_predictions
 from layerscope.show.plain import folded, plain
 from layerscope.show.spark import BAR_WIDTH, bar, spark
 
 MARK = "◂"
-HEADING = 16
+HEADING = 12
 """Characters of a line of a heading at most."""
 FREE = 10_000
 """Columns of a screen on which nothing is too wide."""
+SENTENCE = 20
+"""Characters of a line that a wrapped column needs at least."""
 
 
 def show(document: Document, console: Console | None = None) -> None:
@@ -31,16 +34,25 @@ def show(document: Document, console: Console | None = None) -> None:
     if document.title:
         console.print(_heading(document))
     for part in document.parts:
-        if isinstance(part, Table):
-            _print_table(part, console)
-        elif isinstance(part, Facts):
-            console.print(_facts(part))
-        elif isinstance(part, Sentences):
-            _print_sentences(part, console)
+        _print_part(part, console)
     for note in document.notes:
         console.print(Text(plain(note), style="dim"))
     for number, command in enumerate(document.commands):
         console.print(Text(f"{'     ' if number else 'next:'} {plain(command)}"), soft_wrap=True)
+
+
+def _print_part(part: Part, console: Console) -> None:
+    if isinstance(part, Table):
+        _print_table(part, console)
+    elif isinstance(part, Facts):
+        console.print(_facts(part))
+    elif isinstance(part, Sentences):
+        _print_sentences(part, console)
+    elif isinstance(part, HeatMap):
+        console.print(Text(f"\n{plain(part.title)}", style="bold"))
+        console.print(heat_map(part, console.width))
+    elif isinstance(part, TokenGrid):
+        print_predictions(part, console)
 
 
 def _heading(document: Document) -> Text:
@@ -73,7 +85,7 @@ def _print_table(table: Table, console: Console) -> None:
     """Print a table as wide as the console allows: its narrow form, or its columns in groups, where it is too wide."""
     if not table.rows:
         return
-    fits = _width(_grid(table), console) <= console.width
+    fits = _width(table, console) <= console.width
     if not fits and table.narrow is not None:
         _print_table(table.narrow, console)
         return
@@ -91,7 +103,7 @@ def _groups(table: Table, console: Console) -> Iterator[Table]:
     start = 1
     while start < len(table.columns):
         end = start + 1
-        while end < len(table.columns) and _width(_grid(_part(table, start, end + 1)), console) <= console.width:
+        while end < len(table.columns) and _width(_part(table, start, end + 1), console) <= console.width:
             end += 1
         yield _part(table, start, end)
         start = end
@@ -103,8 +115,13 @@ def _part(table: Table, start: int, end: int) -> Table:
     return Table(table.title, (table.columns[0], *table.columns[start:end]), rows)
 
 
-def _width(grid: Grid, console: Console) -> int:
-    return console.measure(grid, options=console.options.update(width=FREE)).maximum
+def _width(table: Table, console: Console) -> int:
+    """Return the columns of the screen that a table needs, sentences broken into short lines."""
+    wide = console.measure(_grid(table), options=console.options.update(width=FREE)).maximum
+    for number, column in enumerate(table.columns):
+        longest = max(len(row.cells[number].text) for row in table.rows) if column.wraps else 0
+        wide -= max(0, longest - SENTENCE)
+    return wide
 
 
 def _grid(table: Table) -> Grid:
@@ -112,7 +129,7 @@ def _grid(table: Table) -> Grid:
     for number, column in enumerate(table.columns):
         justify = "right" if column.align == "right" else "left"
         # a name that leaves no room for the rest is broken, a number never
-        folds = number == 0 and column.align == "left"
+        folds = column.wraps or (number == 0 and column.align == "left")
         title = Text(folded(plain(column.title), HEADING))
         grid.add_column(title, justify=justify, no_wrap=not folds, overflow="fold")  # type: ignore[arg-type]
     drawn = [_column(column, [row.cells[i] for row in table.rows]) for i, column in enumerate(table.columns)]
@@ -129,6 +146,7 @@ def _column(column: Column, cells: list[Cell]) -> list[Text]:
     texts = [plain(cell.text) for cell in cells]
     if column.align == "decimal":
         texts = _aligned(texts)
+    texts = [f"{spark(cell.shape)} {text}" if cell.shape else text for cell, text in zip(cells, texts, strict=True)]
     details = [plain(cell.detail) for cell in cells]
     width = max(map(len, details), default=0)
     if width:

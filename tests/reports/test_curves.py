@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from layerscope.profiling.tables import labels
-from layerscope.reports.curves import Curve, curves, panels
 from layerscope.reports.findings import MEMBERS, findings
+from layerscope.runs.curves import Curve, curves, panels
 from layerscope.show.numbers import error, number
 
 

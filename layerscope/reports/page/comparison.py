@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.comparison.comparison import Comparison, Member, place
-from layerscope.metrics.registry import Metric, about
-from layerscope.reports.comparison_findings import (
+from layerscope.comparison.comparison import Comparison, Member
+from layerscope.comparison.findings import (
     SURE,
     Pair,
     as_values,
@@ -23,14 +22,16 @@ from layerscope.reports.comparison_findings import (
     layer_name,
     maps,
     pairs,
+    place,
     scale_of,
     shown,
     similarity_name,
     told,
 )
-from layerscope.reports.curves import UNITS
-from layerscope.reports.names import capital, titled, unit_apart
+from layerscope.metrics.registry import Metric, about
 from layerscope.reports.page.content import SIDE_BY_SIDE, Figure, Json, Section, Table, beside
+from layerscope.runs.curves import UNITS
+from layerscope.runs.titles import capital, titled, unit_apart
 from layerscope.show.plain import plain
 
 RECT_NOTE = "○ the layer across that is most like the one down; layer 0 is no candidate."

@@ -1,14 +1,17 @@
-"""A reading of the lens as sheets of cells, which terminal, page and figures draw."""
+"""A reading of the lens as a document: a grid of predictions for each sample, and where they settle."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from layerscope.logit_lens.reading import Kind, Reading
+from layerscope.show.document import Cell, Column, Document, Head, Prediction, Table, TokenGrid, row
 from layerscope.show.plain import plain
+
+if TYPE_CHECKING:
+    from layerscope.logit_lens.reading import Kind, Reading
 
 SHOWN = 8
 """Samples whose grids are drawn; the curve is of all."""
@@ -17,7 +20,7 @@ ROWS = 64
 LONG = 300
 """Characters of a sample that name its row."""
 SIGNS = str.maketrans({" ": "␣", "\n": "↵", "\r": "␍", "\t": "⇥", "\u00a0": "⍽"})
-TOLD: dict[Kind, str] = {
+LEGENDS: dict[Kind, str] = {
     "next": "Each column is a token that is read; below it what each layer would say comes next.",
     "masked": "Each column is a masked token; below it what each layer would put there.",
     "itself": "No token is masked: below each one stands what each layer reads in its place.",
@@ -26,50 +29,39 @@ TOLD: dict[Kind, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A prediction: its text, its probability, the likeliest ones in words, and whether it stays as it is.
-
-    `settles` marks the first of those that stay.
-    """
-
-    text: str
-    probability: float
-    tops: tuple[tuple[str, float], ...]
-    settled: bool
-    settles: bool
-
-
-@dataclass(frozen=True)
-class Head:
-    """What a row or column is called; `marked` of new tokens, `note` a few words more."""
-
-    text: str
-    note: str = ""
-    marked: bool = False
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """Rows of cells under columns; `foot` has a line of texts under the columns, `facts` a text of each row."""
-
-    title: str
-    text: str
-    continuation: str
-    corner: str
-    columns: tuple[Head, ...]
-    rows: tuple[tuple[Head, tuple[Cell, ...]], ...]
-    foot: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    facts: tuple[tuple[str, tuple[str, ...]], ...] = ()
-
-
 def visible(text: str) -> str:
     """Return a token with its spaces and line ends to be seen, and what would steer a terminal spelt out."""
     return plain(text.translate(SIGNS))
 
 
-def sheets(reading: Reading) -> list[Sheet]:
-    """Return a sheet for each of the first samples; of a classifier one for all."""
+def document(reading: Reading) -> Document:
+    """Return a reading as it is shown."""
+    part = [] if reading.part == "model" else [reading.part]
+    data = [] if reading.data is None else [f"{len(reading.samples):,} samples of {reading.data}"]
+    return Document(
+        reading.summary,
+        title=(reading.model,),
+        facts=(f"{reading.depth} layers", *part, *data),
+        parts=(*grids(reading), _curve(reading)),
+        notes=reading.notes,
+    )
+
+
+def _curve(reading: Reading) -> Table:
+    """Return the share of predictions that have settled by each layer."""
+    noun, more = "new tokens" if reading.continued else "predictions", len(reading.samples) - SHOWN
+    rows = (
+        row(Cell(str(found.layer), value=found.layer), f"{found.share:.0%}", Cell("", share=float(found.share)))
+        for found in reading.cumulative.itertuples()
+    )
+    unseen = reading.kind != "class" and more > 0
+    legend = (f"{more:,} more samples, which are not shown above, are counted as well.",) if unseen else ()
+    title = f"Settled by layer (of {len(reading.counted):,} {noun})"
+    return Table(title, (Column("layer"), Column("settled"), Column("", "left")), tuple(rows), legend)
+
+
+def grids(reading: Reading) -> list[TokenGrid]:
+    """Return a grid for each of the first samples; of a classifier one for all."""
     if reading.kind == "class":
         return [_samples(reading)]
     return [_tokens(reading, i) for i in range(min(SHOWN, len(reading.samples)))]
@@ -80,7 +72,7 @@ def layer_name(layer: int, depth: int) -> str:
     return f"{layer} final" if layer == depth else str(layer)
 
 
-def _tokens(reading: Reading, i: int) -> Sheet:
+def _tokens(reading: Reading, i: int) -> TokenGrid:
     """Layers below each other, tokens beside each other."""
     name = reading.samples[i]
     grid, settled = (frame[frame["sample"] == name] for frame in (reading.grid, reading.saturation))
@@ -94,11 +86,14 @@ def _tokens(reading: Reading, i: int) -> Sheet:
     if reading.kind == "next" and settled["truth"].notna().any():
         foot.append(("next", tuple(visible(truth) if isinstance(truth, str) else "" for truth in settled["truth"])))
     new = reading.continuations[i] if reading.continued else ""
-    title = plain(name) if reading.data is not None else "prompt"
-    return Sheet(title, plain(reading.texts[i]), plain(new), "layer", columns, rows, tuple(foot))
+    title = plain(name) if reading.data is not None else ""
+    return TokenGrid(
+        title, plain(reading.texts[i]), plain(new), "layer", columns, rows, tuple(foot),
+        legend="" if i else LEGENDS[reading.kind],
+    )  # fmt: skip
 
 
-def _samples(reading: Reading) -> Sheet:
+def _samples(reading: Reading) -> TokenGrid:
     """Samples below each other, layers beside each other."""
     names = reading.samples[:ROWS]
     shown = reading.saturation.iloc[: len(names)]
@@ -112,23 +107,23 @@ def _samples(reading: Reading) -> Sheet:
     facts = [("settles", tuple(str(layer) for layer in shown["layer"]))]
     if shown["truth"].notna().any():
         facts.insert(0, ("label", tuple(plain(str(truth)) for truth in shown["truth"])))
-    more = "" if len(names) == len(reading.samples) else f", the first {len(names)} of {len(reading.samples):,}"
-    return Sheet(f"samples{more}", "", "", "sample", columns, tuple(rows), facts=tuple(facts))
+    more = "" if len(names) == len(reading.samples) else f"the first {len(names)} of {len(reading.samples):,} samples"
+    return TokenGrid(more, "", "", "sample", columns, tuple(rows), facts=tuple(facts), legend=LEGENDS[reading.kind])
 
 
-def _cells(grid: pd.DataFrame, settled: pd.DataFrame, shown: object) -> list[tuple[Cell, ...]]:
+def _cells(grid: pd.DataFrame, settled: pd.DataFrame, shown: object) -> list[tuple[Prediction, ...]]:
     """Return the cells of one sample, a row for each layer."""
     named = {text: shown(text) for text in grid["prediction"].unique()}  # type: ignore[operator]
     top, stays = int(grid["rank"].max()), settled["layer"].tolist()
     texts = [named[text] for text in grid["prediction"]]
     chances = grid["probability"].tolist()
-    found: list[list[Cell]] = []
+    found: list[list[Prediction]] = []
     for start in range(0, len(grid), top):
         layer, column = divmod(start // top, len(stays))
         if column == 0:
             found.append([])
         tops = tuple(zip(texts[start : start + top], chances[start : start + top], strict=True))
-        cell = Cell(texts[start], chances[start], tops, layer >= stays[column], layer == stays[column])
+        cell = Prediction(texts[start], chances[start], tops, layer == stays[column])
         found[-1].append(cell)
     return [tuple(row) for row in found]
 

@@ -9,17 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from layerscope.comparison.comparison import Comparison, Member, place
 from layerscope.metrics.registry import about, rank
-from layerscope.reports.curves import LOWEST, UNITS, Values
-from layerscope.reports.names import capital, titled, unit_apart
+from layerscope.runs.curves import LOWEST, UNITS, Values
+from layerscope.runs.titles import capital, titled, unit_apart
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import plain
+
+if TYPE_CHECKING:
+    from layerscope.comparison.comparison import Comparison, Member
 
 SURE = 2.0
 """A difference of more standard errors than this is told apart from none."""
@@ -178,6 +180,11 @@ def told(row: pd.Series[Any]) -> str:
 
 def _value(metric: str, value: float) -> str:
     return number(scale_of(metric) * float(value))
+
+
+def place(layer: int, site: str, member: Member) -> int | str:
+    """Return a layer's name among those of a run: its number, "final" after the norm."""
+    return "final" if site == member.final != "raw" and int(layer) == member.depth else int(layer)
 
 
 def scale_of(metric: str) -> float:
