@@ -16,8 +16,8 @@ import pandas as pd
 
 from layerscope.comparison.comparison import Comparison, Member, place
 from layerscope.metrics.registry import about, rank
-from layerscope.reports.curves import LOWEST, UNITS, Values
-from layerscope.reports.names import capital, titled, unit_apart
+from layerscope.runs.curves import LOWEST, UNITS, Values
+from layerscope.runs.titles import capital, titled, unit_apart
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import plain
 

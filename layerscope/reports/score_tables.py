@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from layerscope.reports.scores import AVERAGE, SHIPPED, Score, Scored, told
 from layerscope.reports.terminal import MARK, spark
+from layerscope.scores.scored import AVERAGE, SHIPPED, Score, Scored, told
 from layerscope.show.plain import plain
 
 HEADING, ROW = 16, 24

@@ -15,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from layerscope.metrics.registry import about
-from layerscope.reports.curves import LOWEST, SIMILAR, Curve, Group, curves
-from layerscope.reports.findings import findings
-from layerscope.reports.sublayers import first_panel, site_name, told_steps
+from layerscope.runs.curves import LOWEST, SIMILAR, Curve, Group, curves
+from layerscope.runs.findings import findings
 from layerscope.runs.run import Run
 from layerscope.runs.states import PROJECTED
+from layerscope.runs.sublayers import first_panel, site_name, told_steps
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import plain, pooling_name
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.registry import about
-from layerscope.reports.curves import Curve, curves, told
+from layerscope.runs.curves import Curve, curves, told
 from layerscope.runs.run import Run
 from layerscope.show.numbers import number
 from layerscope.show.plain import plain

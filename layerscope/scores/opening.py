@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -96,3 +97,17 @@ def _saved(folder: Path) -> Evaluation:
     evaluation = Evaluation(frame, source)
     evaluation.origins = origins
     return evaluation
+
+
+def merged(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """Return several evaluations as one; scores of one thing in two of them are an error that names both."""
+    if len(evaluations) == 1:
+        return evaluations[0]
+    for i, one in enumerate(evaluations):
+        if any(one.scores.equals(other.scores) for other in evaluations[:i]):
+            raise LayerscopeError(f"evaluation {one.source!r} is given twice: name each evaluation once")
+    rows = pd.concat([one.scores for one in evaluations], ignore_index=True)
+    found = Evaluation(rows, " and ".join(one.source for one in evaluations))
+    for one in evaluations:
+        found.failed |= one.failed
+    return found

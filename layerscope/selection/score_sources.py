@@ -47,7 +47,7 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, teller: Teller)
     The layers are taken at the site that a truncated model yields; the baseline is the last of them. `labels`, one a
     sample in their order, stand in for the run's own.
     """
-    from layerscope.probes.enough import Judged
+    from layerscope.inputs.enough import Judged
     from layerscope.probes.probes import linear_probe_hits
     from layerscope.profiling.options import options_of
     from layerscope.profiling.tables.labels import FOLDS, can_be_probed, probed_rows

@@ -15,8 +15,8 @@ import layerscope
 from layerscope.metrics.registry import about
 from layerscope.reports import comparison as terminal
 from layerscope.reports.figures import draw
-from layerscope.reports.names import capital
 from layerscope.reports.page import report
+from layerscope.runs.titles import capital
 
 
 def printed(found, width=120):

@@ -18,8 +18,8 @@ from layerscope import LayerscopeError, metrics
 from layerscope.core.files import read_json, write_json
 from layerscope.models import LoadOptions, load
 from layerscope.models.encode import encoder_for
-from layerscope.reports.curves import curves
 from layerscope.reports.terminal import show
+from layerscope.runs.curves import curves
 
 one_thread = tiny.one_thread
 

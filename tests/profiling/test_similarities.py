@@ -15,8 +15,8 @@ from layerscope.metrics.registry import METRICS
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.profiling.available import check_available
 from layerscope.profiling.options import options_from
-from layerscope.reports.curves import _stands_out, curves
 from layerscope.reports.page.content import sections, shown
+from layerscope.runs.curves import _stands_out, curves
 
 __all__ = ["one_thread"]
 

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler, normalize
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.probes.enough import Judged
+from layerscope.inputs.enough import Judged
 from layerscope.reports.selection import ship
 from layerscope.scores import Evaluation
 

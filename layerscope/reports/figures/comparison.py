@@ -20,11 +20,11 @@ from layerscope.reports.comparison_findings import (
     scale_of,
     similarity_name,
 )
-from layerscope.reports.curves import UNITS
 from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import BAND, layer_step, mark_layers
 from layerscope.reports.figures.pairs import HEAT, PRINTED, SMALLEST
-from layerscope.reports.names import titled, unit_apart
+from layerscope.runs.curves import UNITS
+from layerscope.runs.titles import titled, unit_apart
 from layerscope.show.plain import plain
 
 MOST = 6

@@ -28,9 +28,9 @@ from layerscope.reports.comparison_findings import (
     similarity_name,
     told,
 )
-from layerscope.reports.curves import UNITS
-from layerscope.reports.names import capital, titled, unit_apart
 from layerscope.reports.page.content import SIDE_BY_SIDE, Figure, Json, Section, Table, beside
+from layerscope.runs.curves import UNITS
+from layerscope.runs.titles import capital, titled, unit_apart
 from layerscope.show.plain import plain
 
 RECT_NOTE = "○ the layer across that is most like the one down; layer 0 is no candidate."

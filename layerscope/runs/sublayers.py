@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from layerscope.reports.curves import Curve, inside, panels
+from layerscope.runs.curves import Curve, inside, panels
 from layerscope.runs.run import Run
 from layerscope.show.numbers import number
 

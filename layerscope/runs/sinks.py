@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from layerscope.reports.curves import Curve, told
+from layerscope.runs.curves import Curve, told
 from layerscope.runs.run import Run
 from layerscope.show.numbers import number
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from layerscope.metrics.registry import about
-from layerscope.reports.curves import UNITS
+from layerscope.runs.curves import UNITS
 
 
 def titled(metric: str, variant: str | None = None) -> str:

@@ -7,18 +7,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layerscope.probes.enough import Judged
-from layerscope.reports.curves import SIMILAR, Curve, curves, told
-from layerscope.reports.names import capital
-from layerscope.reports.sink_findings import sink_tokens
+from layerscope.inputs.corpus import WHOLE
+from layerscope.inputs.enough import Judged
+from layerscope.runs.curves import SIMILAR, Curve, curves, told
 from layerscope.runs.run import Run
-from layerscope.show.numbers import apart, error, number
+from layerscope.runs.sinks import sink_tokens
+from layerscope.runs.titles import capital
+from layerscope.show.numbers import INTERVAL, apart, error, number
 from layerscope.show.plain import pooling_name
 
-INTERVAL = 1.96
-"""Standard errors to each side of a 95 % interval."""
-MEMBERS = 5
-"""Samples a label needs to be probed: one for each fold of the cross-validation."""
 VERDICTS = {
     None: "how sure that is, is not known",
     True: "that is within the error of the difference",
@@ -83,7 +80,7 @@ def _most_frequent(run: Run) -> float:
     if "label" not in plan:
         return math.nan
     counts = plan.loc[plan["view"] == 0, "label"].value_counts()
-    counts = counts[counts >= MEMBERS]
+    counts = counts[counts >= WHOLE]
     return float(counts.max() / counts.sum()) if len(counts) else math.nan
 
 
