@@ -15,6 +15,7 @@ from layerscope.core.files import aside, digest
 from layerscope.core.folders import own_folder, writing
 from layerscope.early_exit.document import document
 from layerscope.show.document import Document
+from layerscope.show.notebook import Shown
 
 MANIFEST = "exits.json"
 FORMAT = 2
@@ -37,7 +38,7 @@ AGAIN = "run layerscope exits again"
 
 
 @dataclass(frozen=True, eq=False)
-class ExitReport:
+class ExitReport(Shown):
     """What exits do to one classifier on one data set and machine.
 
     `model` has `depth` layers (L) and `classes`; a sample leaves at the first of the `exits` whose `criterion` reaches

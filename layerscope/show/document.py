@@ -51,15 +51,15 @@ class Row:
 class Table:
     """Rows of cells under columns, of which the first names the row; `legend` says how to read them.
 
-    Where a screen is too narrow for it, `narrow` is shown in its place, if there is one; else its columns are shown in
-    groups, the first column with each.
+    Where a screen is too narrow for it, the tables of `narrow` are shown in its place, if there are any; else its
+    columns are shown in groups, the first column with each.
     """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     legend: tuple[str, ...] = ()
-    narrow: Table | None = None
+    narrow: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ class Facts:
     """Names and what is known of each."""
 
     entries: tuple[tuple[str, str], ...]
+    title: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from layerscope.reports import terminal
-from layerscope.reports.terminal import MARK, spark
+from layerscope.reports.terminal import MARK
 
 
 def shown(run, width=80, color=False):
@@ -16,32 +16,6 @@ def shown(run, width=80, color=False):
         run, Console(file=stream, width=width, force_terminal=color, color_system="truecolor" if color else None)
     )
     return stream.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("values", "line"),
-    [
-        ([0, 1, 2, 3, 4, 5, 6, 7], "▁▂▃▄▅▆▇█"),
-        ([5.0, 5.5, 6.0, 5.0], "▁▅█▁"),
-        ([1.0, math.nan, 2.0], "▁ █"),
-        ([1.0, math.inf, 2.0], "▁ █"),
-        ([3.0, 3.0], "▅▅"),
-        ([math.nan, math.nan], "  "),
-        ([], ""),
-    ],
-)
-def test_the_shape_of_a_spark_line(values, line):
-    assert spark(values) == line
-
-
-def test_a_logarithmic_spark_line_shows_what_a_linear_one_hides():
-    assert spark([1e7, 1e4, 1e2, 1e0]) == "█▁▁▁"
-    assert spark([1e7, 1e4, 1e2, 1e0], log=True) == "█▅▃▁"
-
-
-def test_a_deep_model_has_a_short_spark_line():
-    line = spark(range(49))
-    assert len(line) == 16 and line[0] == "▁" and line[-1] == "█" and list(line) == sorted(line)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
