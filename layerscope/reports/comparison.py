@@ -32,9 +32,10 @@ from layerscope.reports.comparison_findings import (
     signed,
     similarity_name,
 )
-from layerscope.reports.terminal import MARK, spark
+from layerscope.show.document import MARK
 from layerscope.show.numbers import error, number
 from layerscope.show.plain import plain
+from layerscope.show.spark import spark
 
 SHADES = " ·░▒▓█"
 CELL = 6

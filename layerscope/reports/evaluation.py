@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from layerscope.reports.score_tables import show_tasks
-from layerscope.reports.terminal import spark
 from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.rules import Rule, rules_table
@@ -33,6 +32,7 @@ from layerscope.scores.scored import (
 )
 from layerscope.scores.summary import MIN_SHARE
 from layerscope.show.plain import plain
+from layerscope.show.spark import spark
 
 LETTERS = {"spearman": "ρ", "kendall": "τ", "pearson": "r", "dcor": "dCor"}
 FEWEST_LAYERS = 4

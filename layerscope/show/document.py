@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+MARK = "◂"
+"""What stands beside a marked cell."""
 Align = Literal["left", "right", "decimal"]
 
 

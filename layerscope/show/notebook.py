@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from layerscope.show.document import Cell, Document, Facts, Row, Sentences, Table
+from layerscope.show.document import MARK, Cell, Document, Facts, Row, Sentences, Table
 from layerscope.show.plain import plain
 from layerscope.show.spark import bar, spark
 
@@ -80,7 +80,7 @@ def _cells(table: Table, row: Row) -> str:
 
 def _cell(cell: Cell, most: float) -> str:
     drawn = "" if cell.share is None else bar(cell.share, most)
-    return " ".join(filter(None, (_text(cell.text), _text(cell.detail), drawn)))
+    return " ".join(filter(None, (_text(cell.text), _text(cell.detail), drawn, MARK if cell.marked else "")))
 
 
 def _heading(title: str) -> str:

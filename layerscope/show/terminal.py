@@ -10,11 +10,10 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from layerscope.show.document import Cell, Column, Document, Facts, Row, Sentences, Table
+from layerscope.show.document import MARK, Cell, Column, Document, Facts, Row, Sentences, Table
 from layerscope.show.plain import folded, plain
 from layerscope.show.spark import bar, spark
 
-MARK = "◂"
 HEADING = 16
 """Characters of a line of a heading at most."""
 FREE = 10_000

@@ -6,9 +6,9 @@ import math
 import pytest
 from rich.console import Console
 
-from layerscope.show.document import Cell, Column, Document, Facts, Row, Table, columns, row
+from layerscope.show.document import MARK, Cell, Column, Document, Facts, Row, Table, columns, row
 from layerscope.show.spark import spark
-from layerscope.show.terminal import MARK, show
+from layerscope.show.terminal import show
 
 
 def printed(*parts, width=80, **more):
