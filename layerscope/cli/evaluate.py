@@ -179,9 +179,9 @@ def evaluate(  # noqa: D417
     """Score [bold]every layer[/bold] of a model on tasks, or show published scores, and which metrics tell them."""
     from layerscope.core.progress import paper
     from layerscope.reports import evaluation as report
-    from layerscope.reports.scores import HEADER, wide_csv
     from layerscope.reports.written import ending, write
     from layerscope.scores import open_evaluation
+    from layerscope.scores.scored import HEADER, wide_csv
 
     _one_source(model, results, [*(usage.names(tasks, "--tasks") or []), *(task_file or [])])
     _of_models(model, {

@@ -11,6 +11,7 @@ import pandas as pd
 from layerscope.core.saved import Store, jsonable, typed
 from layerscope.early_exit.document import document
 from layerscope.show.document import Document
+from layerscope.show.notebook import Shown
 
 TABLES: dict[str, dict[str, str]] = {
     "curve": {
@@ -31,7 +32,7 @@ STORE = Store("report of exits", "exits.json", "run layerscope exits again", TAB
 
 
 @dataclass(frozen=True, eq=False)
-class ExitReport:
+class ExitReport(Shown):
     """What exits do to one classifier on one data set and machine.
 
     `model` has `depth` layers (L) and `classes`; a sample leaves at the first of the `exits` whose `criterion` reaches

@@ -20,12 +20,13 @@ from layerscope.models.stack import SeveralParts
 from layerscope.models.sublayers.find import find_sublayers
 from layerscope.models.sublayers.taps import Sublayers
 from layerscope.show.document import Document, Facts
+from layerscope.show.notebook import Shown
 
 TEXTS = ["A layer hands its state to the next one, and the last one speaks.", "Short."]
 
 
 @dataclass(frozen=True)
-class Inspection:
+class Inspection(Shown):
     """What the probe found in one part of a model."""
 
     model: str

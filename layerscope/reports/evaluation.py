@@ -15,7 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from layerscope.reports.score_tables import show_tasks
-from layerscope.reports.scores import (
+from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE
+from layerscope.scores.evaluation import Evaluation
+from layerscope.scores.rules import Rule, rules_table
+from layerscope.scores.scored import (
     PLACE,
     SHOWN,
     decimals,
@@ -27,12 +30,9 @@ from layerscope.reports.scores import (
     shared_place,
     told,
 )
-from layerscope.reports.terminal import spark
-from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE
-from layerscope.scores.evaluation import Evaluation
-from layerscope.scores.rules import Rule, rules_table
 from layerscope.scores.summary import MIN_SHARE
 from layerscope.show.plain import plain
+from layerscope.show.spark import spark
 
 LETTERS = {"spearman": "ρ", "kendall": "τ", "pearson": "r", "dcor": "dCor"}
 FEWEST_LAYERS = 4

@@ -11,9 +11,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from layerscope.reports.scores import AVERAGE, SHIPPED, Score, Scored, told
-from layerscope.reports.terminal import MARK, spark
+from layerscope.scores.scored import AVERAGE, SHIPPED, Score, Scored, told
+from layerscope.show.document import MARK
 from layerscope.show.plain import plain
+from layerscope.show.spark import spark
 
 HEADING, ROW = 16, 24
 """So many letters of a task's name stand in one line of a heading, and of a row."""

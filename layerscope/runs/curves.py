@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from layerscope.metrics.registry import COUNTS, about, rank
-from layerscope.runs.run import Run
 from layerscope.show.numbers import NIL, error, number
+
+if TYPE_CHECKING:
+    from layerscope.runs.run import Run
 
 Group = Literal["quality", "similarity", "decisions"]
 Values = npt.NDArray[np.float64]

@@ -10,8 +10,12 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling
+from layerscope.runs import history
+from layerscope.runs.document import as_dict, document
 from layerscope.runs.folder import COLUMNS, RunFolder
 from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, projected_width, sublayers_in
+from layerscope.show.document import Document
+from layerscope.show.notebook import Shown
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +33,7 @@ PER_SAMPLE = (
 """Metrics of which a shard holds one value per sample and layer."""
 
 
-class Run:
+class Run(Shown):
     """What `profile` returns and `open_run` opens: every metric at every layer, and the pooled states."""
 
     def __init__(self, path: str | Path) -> None:
@@ -180,6 +184,14 @@ class Run:
         order = rows[np.argsort(self.folder.plan["sample"].to_numpy()[rows])]
         states = gather(self.folder, pooling, [Column(site, layer)], order)
         return states[:, 0].numpy()
+
+    def document(self) -> Document:
+        """Return what stands out and every metric by layer; of the history of a training its last step."""
+        return history.document(self) if self.steps else document(self)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return answer, model, data, depth, pooling, path, rows, what stands out, for JSON; no number is null."""
+        return as_dict(self)
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the run as one HTML page that opens offline, by default `report.html` in its folder."""

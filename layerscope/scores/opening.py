@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +72,17 @@ def _saved(facts: dict[str, Any], frames: dict[str, pd.DataFrame], _: Path) -> E
     evaluation = Evaluation(frames["scores"], facts["source"])
     evaluation.origins = from_json(facts["models"])
     return evaluation
+
+
+def merged(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """Return several evaluations as one; scores of one thing in two of them are an error that names both."""
+    if len(evaluations) == 1:
+        return evaluations[0]
+    for i, one in enumerate(evaluations):
+        if any(one.scores.equals(other.scores) for other in evaluations[:i]):
+            raise LayerscopeError(f"evaluation {one.source!r} is given twice: name each evaluation once")
+    rows = pd.concat([one.scores for one in evaluations], ignore_index=True)
+    found = Evaluation(rows, " and ".join(one.source for one in evaluations))
+    for one in evaluations:
+        found.failed |= one.failed
+    return found

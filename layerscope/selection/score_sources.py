@@ -18,7 +18,7 @@ from layerscope.scores.summary import MIN_SHARE, Grid, grids
 from layerscope.selection.by_score import Floats, Scored
 
 if TYPE_CHECKING:
-    from layerscope.probes.enough import Judged
+    from layerscope.inputs.enough import Judged
     from layerscope.runs import Run
     from layerscope.scores.evaluation import Evaluation
 
@@ -97,7 +97,7 @@ def _of_samples(values: Floats, told: str) -> Scored:
 
 def _judged_of(labels: Any, kept: npt.NDArray[np.bool_], part: npt.NDArray[np.bool_]) -> Judged:
     """Return what is judged of a part of the samples, those of classes too small being skipped."""
-    from layerscope.probes.enough import Judged
+    from layerscope.inputs.enough import Judged
 
     return Judged(int((part & kept).sum()), len(np.unique(labels[kept])), int((part & ~kept).sum()))
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+MARK = "◂"
+"""What stands beside a marked cell."""
 Align = Literal["left", "right", "decimal"]
 
 
@@ -56,15 +58,15 @@ class Row:
 class Table:
     """Rows of cells under columns, of which the first names the row; `legend` says how to read them.
 
-    Where a screen is too narrow for it, `narrow` is shown in its place, if there is one; else its columns are shown in
-    groups, the first column with each.
+    Where a screen is too narrow for it, the tables of `narrow` are shown in its place, if there are any; else its
+    columns are shown in groups, the first column with each.
     """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     legend: tuple[str, ...] = ()
-    narrow: Table | None = None
+    narrow: tuple[Table, ...] = ()
     name: str = ""
     """What a file of it is called."""
 

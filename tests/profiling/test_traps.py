@@ -15,8 +15,8 @@ from torch import Tensor, nn
 import layerscope
 from layerscope import metrics
 from layerscope.profiling.tables import views as view_tables
-from layerscope.reports.findings import findings
 from layerscope.runs.curves import curves
+from layerscope.runs.findings import findings
 
 L = 3
 MANY = tiny.texts(24, seed=2)

@@ -11,8 +11,8 @@ from rich.console import Console
 from typed import cli
 
 from layerscope.reports.evaluation import show, summary_json
-from layerscope.reports.scores import SHIPPED, wide_csv
 from layerscope.scores import Evaluation, fit_rules
+from layerscope.scores.scored import SHIPPED, wide_csv
 
 __all__ = ["cli"]
 

@@ -6,12 +6,11 @@ from pathlib import Path
 from layerscope.comparison.comparison import STORE as COMPARISONS, Comparison, open_comparison
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.exit_report import STORE as EXITS, ExitReport, open_exit_report
-from layerscope.reports.scores import merged
 from layerscope.reports.written import PAGE_MARK, ending, write
 from layerscope.runs.folder import RunFolder
 from layerscope.runs.run import Run, open_run
 from layerscope.scores.evaluation import Evaluation
-from layerscope.scores.opening import holds_scores, open_evaluation
+from layerscope.scores.opening import holds_scores, merged, open_evaluation
 
 SUFFIXES = (".html", ".htm")
 DEFAULT = "report.html"

@@ -10,8 +10,8 @@ from layerscope.reports.correlations import NAMES, Correlation
 from layerscope.reports.page.content import Json, Table
 from layerscope.reports.page.shown_scores import ShownScores, resampled
 from layerscope.reports.page.tables import column
-from layerscope.reports.score_findings import score_findings
-from layerscope.reports.scores import AVERAGE, SHIPPED, SHOWN, Score, Scored, summary
+from layerscope.scores.findings import score_findings
+from layerscope.scores.scored import AVERAGE, SHIPPED, SHOWN, Score, Scored, summary
 from layerscope.scores.summary import VARIANT
 from layerscope.show.plain import plain
 

@@ -6,49 +6,25 @@ import re
 import pytest
 from rich.console import Console
 
-from layerscope.reports import terminal
-from layerscope.reports.terminal import MARK, spark
+from layerscope.metrics.registry import METRICS
+from layerscope.show import terminal
+from layerscope.show.document import MARK
 
 
 def shown(run, width=80, color=False):
     stream = io.StringIO()
-    terminal.show(
-        run, Console(file=stream, width=width, force_terminal=color, color_system="truecolor" if color else None)
-    )
-    return stream.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("values", "line"),
-    [
-        ([0, 1, 2, 3, 4, 5, 6, 7], "▁▂▃▄▅▆▇█"),
-        ([5.0, 5.5, 6.0, 5.0], "▁▅█▁"),
-        ([1.0, math.nan, 2.0], "▁ █"),
-        ([1.0, math.inf, 2.0], "▁ █"),
-        ([3.0, 3.0], "▅▅"),
-        ([math.nan, math.nan], "  "),
-        ([], ""),
-    ],
-)
-def test_the_shape_of_a_spark_line(values, line):
-    assert spark(values) == line
-
-
-def test_a_logarithmic_spark_line_shows_what_a_linear_one_hides():
-    assert spark([1e7, 1e4, 1e2, 1e0]) == "█▁▁▁"
-    assert spark([1e7, 1e4, 1e2, 1e0], log=True) == "█▅▃▁"
-
-
-def test_a_deep_model_has_a_short_spark_line():
-    line = spark(range(49))
-    assert len(line) == 16 and line[0] == "▁" and line[-1] == "█" and list(line) == sorted(line)
+    console = Console(
+        file=stream, width=width, force_terminal=color, color_system="truecolor" if color else None
+    )  # fmt: skip
+    terminal.show(run.document(), console)
+    return stream.getvalue().partition("next: ")[0]  # commands are never folded
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_every_line_fits_and_nothing_is_cut(labelled, width):
     text = shown(labelled, width)
     assert max(len(line) for line in text.splitlines()) <= width
-    head = text.split("What stands out")[0]
+    head = text.split("How to read the metrics")[0]
     assert "…" not in head
     probe = labelled.metric("linear_probe")
     for value in probe:
@@ -61,9 +37,9 @@ def test_a_wide_console_takes_one_table_where_a_narrow_one_takes_two(labelled):
 
 def test_rows_are_layers_and_the_final_norm(labelled):
     text = shown(labelled, 120)
-    quality = text.split("Similarity to the last layer")[0]
+    quality = text.split("Quality of each layer")[1].split("Similarity to the last layer")[0]
     assert re.findall(r"^ *(\d|final)  ", quality, re.MULTILINE) == ["0", "1", "2", "3", "final"]
-    decisions = text.split("What can be read")[1]
+    decisions = text.split("What can be read")[1].split("Quality of each layer")[0]
     assert re.findall(r"^ *(\d|final)  ", decisions, re.MULTILINE) == ["0", "1", "2", "3"]
     assert "layer 3 is the model as it is" in decisions
 
@@ -146,7 +122,7 @@ def test_a_run_without_a_value_says_so(written):
 
 
 def test_json_round_trips_with_null_for_what_is_no_number(labelled):
-    summary = terminal.summary_json(labelled)
+    summary = labelled.as_dict()
     again = json.loads(json.dumps(summary, allow_nan=False))
     assert again == summary
     assert again["depth"] == 3 and again["pooling"] == ["mean"] and again["path"] == str(labelled.path)
@@ -162,7 +138,63 @@ def test_json_round_trips_with_null_for_what_is_no_number(labelled):
 
 
 def test_json_of_nan_and_infinity(written, by_layer):
-    summary = terminal.summary_json(written(by_layer("lidar", [math.nan, math.inf, 2.0, 3.0, 1.0])))
+    summary = written(by_layer("lidar", [math.nan, math.inf, 2.0, 3.0, 1.0])).as_dict()
     assert [row["value"] for row in summary["rows"]] == [None, None, 2.0, 3.0, 1.0]
     assert summary["stands_out"] == [{"metric": "lidar", "variant": None, "pooling": None, "layer": 3}]
     json.dumps(summary, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "line"),
+    [
+        ([0.4, 0.6, 0.9, 0.8, 0.7], 0.01,
+         "Use layer 2 of 4: it reads your 50 labels at 90.0 ±1.0 %, the model as shipped at 70.0 ±1.0 %"),
+        ([0.4, 0.6, 0.9, 0.8, 0.88], 0.05,
+         "Layer 2 of 4 reads your 50 labels best, at 90.0 ±5.0 %, but the model as shipped at 88.0 ±5.0 %: within the "
+         "error of the difference"),
+        ([0.4, 0.6, 0.7, 0.8, 0.9], 0.01,
+         "Keep the whole model: its last layer reads your 50 labels best, at 90.0 ±1.0 %"),
+        ([0.9, 0.8, 0.8, 0.8, 0.8], 0.01, "Every layer from 1 on reads your 50 labels alike, at 80.0 ±1.0 %"),
+        ([0.3, 0.3, 0.2, 0.3, 0.3], 0.05,
+         "No layer reads the labels above chance: the highest has 30.0 ±5.0 %, and the most frequent label alone gives "
+         "33.3 %"),
+    ],
+)  # fmt: skip
+def test_the_first_line_is_the_answer(written, by_layer, values, error, line):
+    run = written(by_layer("linear_probe", values, [error] * 5, pooling="mean"))
+    assert run.document().answer == line == run.as_dict()["answer"]
+    assert shown(run, 200).splitlines()[0] == line
+
+
+def test_the_answer_of_too_few_labels_names_no_layer(written, by_layer):
+    run = written(by_layer("linear_probe", [0.4, 0.6, 0.9, 0.8, 0.7], [0.01] * 5, n=12))
+    assert run.document().answer.startswith("No layer is named: only 12 samples, 3 classes")
+    assert not any("select" in command for command in run.document().commands)
+
+
+def test_without_labels_the_first_line_is_an_observation(written, by_layer, pairs):
+    rows = by_layer("prompt_entropy", [3.0, 2.0, 2.5], [0.01] * 3)
+    rows += pairs("cosine_similarity", [[1, 0.5, 0.4], [0.5, 1, 0.95], [0.4, 0.95, 1]])
+    told = "prompt entropy is lowest at layer 1; from layer 1 of 2 on all are close to the last"
+    assert written(rows, depth=2).document().answer == f"No labels were probed, so no layer is named: {told}"
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_many_metrics_of_many_layers_fold_into_groups_that_fit(written, by_layer, width):
+    names = [name for name, metric in METRICS.items() if metric.needs in ("tokens", "pooled", "views")]
+    rows = [row for name in names for row in by_layer(name, [i + 0.5 for i in range(51)], [0.01] * 51)]
+    text = shown(written(rows, depth=50), width)
+    assert max(map(len, text.splitlines())) <= width
+    titles = [line for line in text.splitlines() if line.startswith(("Tokens within", "Vectors of", "Views of"))]
+    assert len({title.split(",")[0].split(" ·")[0] for title in titles}) == 3
+    assert text.count("\n   50   ") == text.count("\nlayer") == text.count("shape")
+
+
+def test_shares_have_a_percent_sign(labelled):
+    table = next(part for part in labelled.document().parts if "read from" in getattr(part, "title", ""))
+    assert all(row.cells[1].detail.endswith("%") and row.cells[1].value < 1 for row in table.rows)
+    assert re.search(r" \d\d\.\d ±\d\.\d %", shown(labelled))
+
+
+def test_a_notebook_shows_the_run(labelled):
+    assert labelled.document().answer in labelled._repr_html_()

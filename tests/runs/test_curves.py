@@ -3,9 +3,10 @@ import math
 import numpy as np
 import pytest
 
+from layerscope.inputs.corpus import WHOLE
 from layerscope.profiling.tables import labels
-from layerscope.reports.findings import MEMBERS, findings
 from layerscope.runs.curves import Curve, curves, panels
+from layerscope.runs.findings import findings
 from layerscope.show.numbers import error, number
 
 
@@ -153,7 +154,7 @@ def test_the_most_frequent_label_is_what_accuracy_is_measured_against(written, b
 
 
 def test_samples_a_label_needs_are_the_folds_of_the_probes():
-    assert labels.FOLDS == MEMBERS
+    assert labels.FOLDS == WHOLE
 
 
 @pytest.mark.parametrize("start", [0.3, 0.9])

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layerscope.runs.curves import Curve, inside, panels
 from layerscope.runs.run import Run
 from layerscope.show.numbers import number
+
+if TYPE_CHECKING:
+    from layerscope.runs.run import Run
 
 BLOCK = "raw"
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from layerscope.runs.curves import Curve, told
+from layerscope.runs.finding import Finding
 from layerscope.runs.run import Run
 from layerscope.show.numbers import number
 
-Told = tuple[str, dict[str, float | int | str | bool | None]]
+if TYPE_CHECKING:
+    from layerscope.runs.run import Run
 
 
-def sink_tokens(run: Run, known: list[Curve]) -> Told | None:
+def sink_tokens(run: Run, known: list[Curve]) -> Finding | None:
     """Return where sinks are, how many, and whether they are in the run's means and entropies; None without any."""
     counted = {c.metric: c for c in known if c.metric in ("sink_share", "sinks")}
     curve = counted.get("sink_share") or counted.get("sinks")
@@ -31,4 +35,4 @@ def sink_tokens(run: Run, known: list[Curve]) -> Told | None:
         if out
         else "They are in the means over tokens; --exclude-sinks leaves them out."
     )
-    return text, {"layer": most, "value": value, "layers": len(there), "left_out": out}
+    return Finding("sinks", text, {"layer": most, "value": value, "layers": len(there), "left_out": out})

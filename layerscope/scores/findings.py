@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from layerscope.reports.scores import Scored
+from layerscope.scores.scored import Scored
 
 
 def score_findings(entry: Scored, decimals: int) -> list[str]:

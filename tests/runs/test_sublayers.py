@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from layerscope.metrics.registry import about
-from layerscope.reports.sublayers import told_steps
 from layerscope.runs.curves import Curve
+from layerscope.runs.sublayers import told_steps
 
 
 def panel(metric: str, residual: list[float], block: list[float]) -> list[Curve]:

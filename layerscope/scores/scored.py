@@ -8,15 +8,16 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.reports.findings import INTERVAL
-from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.summary import MIN_SHARE, VARIANT, Grid
+from layerscope.show.numbers import INTERVAL
 from layerscope.show.plain import plain, pooling_name
+
+if TYPE_CHECKING:
+    from layerscope.scores.evaluation import Evaluation
 
 PLACE = ("site", "pooling")
 SHIPPED = "as shipped"
@@ -135,20 +136,6 @@ def summary(evaluation: Evaluation, min_share: float = MIN_SHARE) -> list[dict[s
     if all(grid.complete.empty for grid in evaluation.grids(min_share)):
         return []
     found: list[dict[str, Any]] = evaluation.summary(min_share).to_dict(orient="records")
-    return found
-
-
-def merged(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """Return several evaluations as one; scores of one thing in two of them are an error that names both."""
-    if len(evaluations) == 1:
-        return evaluations[0]
-    for i, one in enumerate(evaluations):
-        if any(one.scores.equals(other.scores) for other in evaluations[:i]):
-            raise LayerscopeError(f"evaluation {one.source!r} is given twice: name each evaluation once")
-    rows = pd.concat([one.scores for one in evaluations], ignore_index=True)
-    found = Evaluation(rows, " and ".join(one.source for one in evaluations))
-    for one in evaluations:
-        found.failed |= one.failed
     return found
 
 
