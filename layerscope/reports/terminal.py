@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from layerscope.metrics.registry import about
-from layerscope.reports.curves import LOWEST, SIMILAR, Curve, Group, curves
+from layerscope.reports.curves import SIMILAR, Curve, Group, curves
 from layerscope.reports.findings import findings
 from layerscope.reports.sublayers import first_panel, site_name, told_steps
 from layerscope.runs.run import Run
@@ -244,11 +244,11 @@ def _legend(group: Group, members: list[Curve], run: Run) -> Text:
 def _marked(group: Group, members: list[Curve]) -> str:
     """Say which layers of a group are marked."""
     if group == "similarity":
-        far = list(dict.fromkeys(c.title for c in members if c.metric in LOWEST))
+        far = list(dict.fromkeys(c.title for c in members if about(c.metric).low))
         below = f" ({', '.join(far)}: below {1 - SIMILAR:.1f})" if far else ""
         return f"the layer from which on the value stays above {SIMILAR}{below}"
-    low = list(dict.fromkeys(c.title for c in members if c.metric in LOWEST))
-    rest = any(c.metric not in LOWEST for c in members)
+    low = list(dict.fromkeys(c.title for c in members if about(c.metric).low))
+    rest = any(not about(c.metric).low for c in members)
     ends = f"the highest ({', '.join(low)}: the lowest)" if low and rest else "the lowest" if low else "the highest"
     text = f"{ends} of layers 1 and up"
     if any(c.metric == "saturated" for c in members):

@@ -10,23 +10,12 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling
+from layerscope.metrics.registry import about
 from layerscope.runs.folder import COLUMNS, RunFolder
 from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, projected_width, sublayers_in
 
 if TYPE_CHECKING:
     import torch
-
-PER_SAMPLE = (
-    "prompt_entropy",
-    "curvature",
-    "norm_mean",
-    "norm_median",
-    "norm_max",
-    "sink_share",
-    "sinks",
-    "zero_steps",
-)
-"""Metrics of which a shard holds one value per sample and layer."""
 
 
 class Run:
@@ -241,7 +230,7 @@ def _runs_in(folder: Path) -> list[Path]:
 
 def is_scalar(key: str) -> bool:
     """Return whether a tensor of a shard holds one value per sample and layer."""
-    return key.split(".")[0] in PER_SAMPLE
+    return about(key.split(".")[0]).needs == "tokens"
 
 
 def parse_key(key: str) -> tuple[str, str | None, str]:

@@ -48,7 +48,7 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, teller: Teller)
     sample in their order, stand in for the run's own.
     """
     from layerscope.probes.enough import Judged
-    from layerscope.probes.probes import linear_probe_hits
+    from layerscope.probes.linear import linear_probe_hits
     from layerscope.profiling.options import options_of
     from layerscope.profiling.tables.labels import FOLDS, can_be_probed, probed_rows
     from layerscope.profiling.tables.source import Source

@@ -29,25 +29,31 @@ PARETO_NOTE = (
 )
 JIANG = "Jiang, Zhou, Zhu 2025, Tracing Representation Progression"
 PARETO = Metric(
-    "pareto", "labels", "accuracy by speed", "",
-    "How many samples a second go through, as a multiple of the plain model's, and how many of their predictions are "
-    "right (without labels: are the plain model's). One point for each threshold, and one for the model truncated at "
-    "each layer.",
-    "Up and to the right is better. A truncated model above the line of exits is the better choice.",
-    "measured here",
-)  # fmt: skip
+    name="pareto",
+    title="accuracy by speed",
+    meaning="How many samples a second go through, as a multiple of the plain model's, and how many of their "
+    "predictions are right (without labels: are the plain model's). One point for each threshold, and one for the "
+    "model truncated at each layer.",
+    direction="Up and to the right is better. A truncated model above the line of exits is the better choice.",
+    source="measured here",
+)
 LEAVING = Metric(
-    "leaving", "labels", "where samples leave", "",
-    "Of all samples the share that leaves at each layer with the chosen threshold; the rest goes through all layers.",
-    "Samples that leave early save time; what the checks cost is part of the measured speed, not of this figure.",
-    f"{JIANG}, figure 7",
-)  # fmt: skip
+    name="leaving",
+    title="where samples leave",
+    meaning="Of all samples the share that leaves at each layer with the chosen threshold; the rest goes through all "
+    "layers.",
+    direction="Samples that leave early save time; what the checks cost is part of the measured speed, not of this "
+    "figure.",
+    source=f"{JIANG}, figure 7",
+)
 FORECAST = Metric(
-    "forecast", "labels", "predicted and measured", "",
-    "Speed-ups predicted from the times of a block, a check and a compaction on this machine, and those measured.",
-    "On the diagonal the prediction was right; the dotted lines are 10 % to each side.",
-    "measured here",
-)  # fmt: skip
+    name="forecast",
+    title="predicted and measured",
+    meaning="Speed-ups predicted from the times of a block, a check and a compaction on this machine, and those "
+    "measured.",
+    direction="On the diagonal the prediction was right; the dotted lines are 10 % to each side.",
+    source="measured here",
+)
 
 
 @dataclass(frozen=True)

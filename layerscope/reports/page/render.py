@@ -12,8 +12,8 @@ from plotly.offline import get_plotlyjs
 from layerscope import __version__
 from layerscope.comparison.comparison import Comparison
 from layerscope.early_exit.exit_report import ExitReport
-from layerscope.metrics.registry import about
-from layerscope.reports.curves import LOWEST, SIMILAR
+from layerscope.metrics.registry import KNOWN
+from layerscope.reports.curves import SIMILAR
 from layerscope.reports.page.comparison import (
     ShownComparison,
     comparison_members,
@@ -154,7 +154,7 @@ def _numbers(value: Any) -> Any:
 
 def standing_out() -> str:
     """Return the rule by which a layer of a curve is marked."""
-    low = ", ".join(about(name).title for name in LOWEST)
+    low = ", ".join(metric.title for metric in KNOWN.values() if metric.low)
     return (
         f"the highest of layers 1 and up ({low}: the lowest; similarities: the layer from which on the value stays "
         f"above {SIMILAR}; saturated: above half); no verdict."
