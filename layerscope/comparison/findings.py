@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.metrics.registry import about, rank
-from layerscope.runs.curves import LOWEST, UNITS, Values
+from layerscope.runs.curves import Values
 from layerscope.runs.titles import capital, titled, unit_apart
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import plain
@@ -85,7 +85,7 @@ def best(square: pd.DataFrame, metric: str) -> list[tuple[int, float] | None]:
 def alike(square: pd.DataFrame, metric: str) -> Values:
     """Return numbers that are the larger the more alike two layers are: distances turned around."""
     values: Values = square.to_numpy(dtype=np.float64)
-    return -values if metric in LOWEST else values
+    return -values if about(metric).low else values
 
 
 def headline(pair: Pair) -> str:
@@ -189,7 +189,7 @@ def place(layer: int, site: str, member: Member) -> int | str:
 
 def scale_of(metric: str) -> float:
     """Return the factor from a metric's values to the unit they are shown in."""
-    return 100.0 if UNITS.get(metric) == "%" else 1.0
+    return 100.0 if about(metric).unit == "%" else 1.0
 
 
 def signed(value: float) -> str:

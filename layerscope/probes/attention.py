@@ -10,11 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.model_selection import StratifiedKFold
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.probes.probes import ProbeScore, score_of, usable_classes
+from layerscope.probes.scores import ProbeScore, score_of, usable_classes
 
 Numbers = npt.NDArray[np.int64]
 
@@ -135,6 +134,8 @@ def attention_probe(
 
     Source: El-Nouby et al. 2024, Scalable pre-training of large autoregressive image models, section 4.
     """
+    from sklearn.model_selection import StratifiedKFold
+
     held = Ragged.of(tokens, lengths)
     if not bool(torch.isfinite(tokens).all()):
         raise LayerscopeError("tokens hold NaN or infinity: leave out the samples they come from")

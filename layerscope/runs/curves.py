@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.metrics.registry import COUNTS, about, rank
+from layerscope.metrics.registry import COUNTS, KNOWN, about, rank
 from layerscope.show.numbers import NIL, error, number
 
 if TYPE_CHECKING:
@@ -21,19 +21,7 @@ Group = Literal["quality", "similarity", "decisions"]
 Values = npt.NDArray[np.float64]
 
 GROUPS: dict[str, Group] = {"pairs": "similarity", "lens": "decisions", "labels": "decisions"}
-UNITS = {
-    "prompt_entropy": "nats", "dataset_entropy": "nats", "curvature": "radians", "effective_rank": "dimensions",
-    "infonce": "nats", "infonce_bound": "nats", "lidar": "directions", "dime": "nats", "layer_accuracy": "%",
-    "saturated": "%", "label_probability": "%", "cross_entropy": "nats", "linear_probe": "%", "knn_probe": "%",
-    "sinks": "tokens", "sink_share": "%", "rankme": "dimensions", "anisotropy": "%",
-    "intrinsic_dimension": "dimensions",
-}  # fmt: skip
-LOWEST = (
-    "prompt_entropy", "curvature", "infonce", "perplexity", "cross_entropy", "nc1", "alpha_req", "angular_distance",
-)  # fmt: skip
-"""What stands out in these is their minimum, in the others their maximum: a convention, not a verdict."""
-NO_CURVE = ("saturation_layer", "effective_depth", "zero_steps", "linear_probe_c")
-"""One number for all layers, a count that explains the curvature's n, a setting: they stand in the table alone."""
+TABLE_ALONE = [name for name, metric in KNOWN.items() if not metric.curve]
 SIMILAR = 0.9
 HALF = 0.5
 
@@ -66,7 +54,7 @@ class Curve:
     @property
     def unit(self) -> str:
         """Name the unit, an empty string where there is none."""
-        return UNITS.get(self.metric, "")
+        return about(self.metric).unit
 
     @property
     def scale(self) -> float:
@@ -76,7 +64,7 @@ class Curve:
     @property
     def log(self) -> bool:
         """Whether only a logarithmic axis shows its shape."""
-        return self.metric in ("perplexity", "nc1")
+        return about(self.metric).log
 
     def at(self, layer: int) -> tuple[float, float]:
         """Return value and standard error at a layer, NaN where there is none."""
@@ -101,7 +89,7 @@ def curves(run: Run) -> list[Curve]:
     table = table[~table["site"].isin({column.site for column in run.sublayers})]
     pairs = table["layer_b"].notna()
     to_last = (table["layer_b"] == run.depth) & (table["site_b"] == run.final)
-    by_layer = table[(~pairs | to_last.fillna(False).astype(bool)) & ~table["metric"].isin(NO_CURVE)]
+    by_layer = table[(~pairs | to_last.fillna(False).astype(bool)) & ~table["metric"].isin(TABLE_ALONE)]
     found = [
         _curve(rows.sort_values("layer"), run)
         for _, rows in by_layer.groupby(["metric", "variant", "pooling"], sort=False, dropna=False)
@@ -118,7 +106,7 @@ def inside(run: Run) -> list[Curve]:
     table = run.at()
     measured = table.loc[table["site"].isin(sites), "metric"].unique()
     rows = table[table["metric"].isin(measured) & table["site"].isin([*sites, "raw"]) & table["layer_b"].isna()]
-    kept = rows[~rows["metric"].isin(NO_CURVE)]
+    kept = rows[~rows["metric"].isin(TABLE_ALONE)]
     found = [
         _curve(part.sort_values("layer"), run)
         for _, part in kept.groupby(["metric", "variant", "pooling", "site"], sort=False, dropna=False)
@@ -172,7 +160,7 @@ def _stands_out(metric: str, layers: tuple[int, ...], values: Values, reference:
     candidates = {layer: float(v) for layer, v in zip(layers, values, strict=True) if layer >= 1}
     if about(metric).needs == "pairs":
         # of a distance, what it falls short of 1
-        alike = {layer: 1.0 - v for layer, v in candidates.items()} if metric in LOWEST else candidates
+        alike = {layer: 1.0 - v for layer, v in candidates.items()} if about(metric).low else candidates
         start = _holds_from(alike, SIMILAR)
         return None if start == reference else start
     if metric == "saturated":
@@ -180,7 +168,7 @@ def _stands_out(metric: str, layers: tuple[int, ...], values: Values, reference:
     known = {layer: v for layer, v in candidates.items() if math.isfinite(v)}
     if metric in COUNTS or not known or (len(known) > 1 and len(set(known.values())) == 1):
         return None
-    return (min if metric in LOWEST else max)(known, key=known.__getitem__)
+    return (min if about(metric).low else max)(known, key=known.__getitem__)
 
 
 def _holds_from(values: dict[int, float], level: float) -> int | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope.metrics.registry import Needs, about
-from layerscope.runs.curves import LOWEST, SIMILAR, Curve, Group, curves
+from layerscope.runs.curves import SIMILAR, Curve, Group, curves
 from layerscope.runs.findings import answer, findings
 from layerscope.runs.states import PROJECTED
 from layerscope.runs.sublayers import first_panel, site_name, told_steps
@@ -186,11 +186,11 @@ def _legend(members: Sequence[Curve], run: Run) -> Iterator[str]:
 
 def _marked(members: Sequence[Curve]) -> str:
     """Say which layers of a group are marked."""
-    low = list(dict.fromkeys(c.title for c in members if c.metric in LOWEST))
+    low = list(dict.fromkeys(c.title for c in members if about(c.metric).low))
     if members[0].group == "similarity":
         below = f" ({', '.join(low)}: below {1 - SIMILAR:.1f})" if low else ""
         return f"the layer from which on the value stays above {SIMILAR}{below}"
-    rest = any(c.metric not in LOWEST for c in members)
+    rest = any(not about(c.metric).low for c in members)
     ends = f"the highest ({', '.join(low)}: the lowest)" if low and rest else "the lowest" if low else "the highest"
     settled = "; saturated: the layer from which on it stays above half"
     return f"{ends} of layers 1 and up" + (settled if any(c.metric == "saturated" for c in members) else "")

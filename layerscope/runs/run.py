@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling
+from layerscope.metrics.registry import about
 from layerscope.runs import history
 from layerscope.runs.document import as_dict, document
 from layerscope.runs.folder import COLUMNS, RunFolder
@@ -19,18 +20,6 @@ from layerscope.show.notebook import Shown
 
 if TYPE_CHECKING:
     import torch
-
-PER_SAMPLE = (
-    "prompt_entropy",
-    "curvature",
-    "norm_mean",
-    "norm_median",
-    "norm_max",
-    "sink_share",
-    "sinks",
-    "zero_steps",
-)
-"""Metrics of which a shard holds one value per sample and layer."""
 
 
 class Run(Shown):
@@ -253,7 +242,7 @@ def _runs_in(folder: Path) -> list[Path]:
 
 def is_scalar(key: str) -> bool:
     """Return whether a tensor of a shard holds one value per sample and layer."""
-    return key.split(".")[0] in PER_SAMPLE
+    return about(key.split(".")[0]).needs == "tokens"
 
 
 def parse_key(key: str) -> tuple[str, str | None, str]:

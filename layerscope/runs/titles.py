@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from layerscope.metrics.registry import about
-from layerscope.runs.curves import UNITS
 
 
 def titled(metric: str, variant: str | None = None) -> str:
@@ -19,5 +18,5 @@ def capital(title: str) -> str:
 
 def unit_apart(metric: str) -> str:
     """Return the unit of a metric's differences: of two shares of 100 % points."""
-    unit = UNITS.get(metric, "")
+    unit = about(metric).unit
     return "points" if unit == "%" else unit

@@ -50,7 +50,7 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     sample in their order, stand in for the run's own. The share `holdout` of the samples, None for none, is in no fold:
     `held` says which of them the probes of all the others tell.
     """
-    from layerscope.probes.probes import held_out, linear_probe_hits
+    from layerscope.probes.linear import held_out, linear_probe_hits
     from layerscope.profiling.options import options_of
     from layerscope.profiling.tables.labels import FOLDS, can_be_probed, probed_rows
     from layerscope.profiling.tables.source import Source
