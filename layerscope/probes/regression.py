@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_softmax
 from threadpoolctl import threadpool_limits
 
 Floats = npt.NDArray[np.float64]
@@ -111,6 +110,8 @@ class _Probe:
 
     def log_probabilities(self, rows: Floats, known: int) -> Floats:
         """Return log-probabilities `[n, known]` of the classes from 0 on."""
+        from scipy.special import log_softmax
+
         found = np.full((len(rows), known), FLOOR)
         if self.only is not None:
             found[:, self.only] = 0.0

@@ -8,7 +8,6 @@ import numpy as np
 
 from layerscope.runs.curves import Curve, told
 from layerscope.runs.finding import Finding
-from layerscope.runs.run import Run
 from layerscope.show.numbers import number
 
 if TYPE_CHECKING:

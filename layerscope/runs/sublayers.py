@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layerscope.runs.curves import Curve, inside, panels
-from layerscope.runs.run import Run
 from layerscope.show.numbers import number
 
 if TYPE_CHECKING:
