@@ -11,9 +11,13 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.saved import Store, typed
+from layerscope.scores.document import as_dict, document
 from layerscope.scores.files import refuse_duplicates
 from layerscope.scores.origins import ModelOrigin
+from layerscope.scores.rules import Rule
 from layerscope.scores.summary import MIN_SHARE, VARIANT, Grid, grids, summary, wide
+from layerscope.show.document import Document
+from layerscope.show.notebook import Shown
 
 if TYPE_CHECKING:
     from layerscope.scores.metric_values import Metrics
@@ -29,7 +33,7 @@ NEEDED = ("model", "layer", "task", "score")
 STORE = Store("evaluation", "evaluation.json", "run layerscope evaluate again", {"scores": COLUMNS})
 
 
-class Evaluation:
+class Evaluation(Shown):
     """What `evaluate` returns and `open_evaluation` opens: a score per layer per task, in the scores' own units."""
 
     def __init__(self, scores: pd.DataFrame, source: str = "memory") -> None:
@@ -103,6 +107,21 @@ class Evaluation:
         from layerscope.scores.correlation import correlate
 
         return correlate(metrics, self, **options)
+
+    def document(
+        self, *, min_share: float = MIN_SHARE, correlations: pd.DataFrame | None = None, rules: Sequence[Rule] = ()
+    ) -> Document:
+        """Return the best layer, a row for each model, of one model its layers by task; with metrics what they tell.
+
+        `correlations` are those of `correlate`, averaged over tasks, `rules` those of `fit_rules`.
+        """
+        return document(self, min_share, correlations, rules)
+
+    def as_dict(
+        self, *, min_share: float = MIN_SHARE, correlations: pd.DataFrame | None = None, rules: Sequence[Rule] = ()
+    ) -> dict[str, Any]:
+        """Return answer, source, what is missing, summary, scores, correlations and rules as JSON can hold them."""
+        return as_dict(self, min_share, correlations, rules)
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the scores as one HTML page that opens offline, by default `report.html` here."""

@@ -23,6 +23,8 @@ PLACE = ("site", "pooling")
 SHIPPED = "as shipped"
 """What the row of a baseline is called."""
 AVERAGE = "average"
+FEW = 3
+"""Models that are named in one line, at most."""
 HEADER = ",".join([*VARIANT, "layer"])
 """What every CSV of scores begins with."""
 SHOWN = {
@@ -81,6 +83,11 @@ class Scored:
     def shipped(self) -> float:
         """Mean score of the model as shipped over the same tasks, NaN where one is missing."""
         return float(self.grid.baseline.reindex(self.grid.complete.columns).mean(skipna=False))
+
+    def error(self, layer: int) -> float:
+        """Return the standard error of a layer's average, its tasks drawn apart; NaN where one of theirs is unknown."""
+        errors = [self.at(layer, str(task)).error for task in self.grid.complete]
+        return math.hypot(*errors) / len(errors)
 
     def at(self, layer: int | None, task: str) -> Score:
         """Return the score of a layer (None: of the model as shipped) on a task."""
@@ -142,6 +149,32 @@ def summary(evaluation: Evaluation, min_share: float = MIN_SHARE) -> list[dict[s
 def decimals(evaluation: Evaluation) -> int:
     """Return how many decimals tell layers apart in the scores' own units: shares have 4, percents 2."""
     return 4 if evaluation.scores["score"].abs().max() <= 1 else 2
+
+
+@dataclass(frozen=True)
+class Unit:
+    """How scores are shown: with so many decimals in their own unit, or shares in percent."""
+
+    decimals: int
+    percent: bool = False
+
+    def number(self, value: float, sign: bool = False) -> str:
+        """Return a score as it stands in a table."""
+        return told(100 * value if self.percent else value, self.decimals, sign)
+
+    def told(self, value: float, error: float = math.nan) -> str:
+        """Return a score, and its standard error where it is known, as a sentence says it."""
+        shown = self.number(value) + (f" ±{self.number(error)}" if math.isfinite(error) else "")
+        return f"{shown} %" if self.percent else shown
+
+    def difference(self, value: float) -> str:
+        """Return a difference of two scores as a sentence says it: of two shares in points."""
+        return self.number(value, sign=True) + (" points" if self.percent else "")
+
+
+def percents(evaluation: Evaluation) -> Unit:
+    """Return the unit of an evaluation's tables: shares in percent, other scores as they are."""
+    return Unit(2, percent=decimals(evaluation) == 4)
 
 
 def told(value: float, decimals: int, sign: bool = False) -> str:

@@ -29,6 +29,8 @@ from layerscope.show.spark import BAR_WIDTH, bar, spark
 
 HEADING = 16
 """Characters of a line of a heading at most."""
+NAME = 24
+"""Characters of a line of a row's name where room is short."""
 FREE = 10_000
 """Columns of a screen on which nothing is too wide."""
 SENTENCE = 20
@@ -140,9 +142,11 @@ def _width(table: Table, console: Console, tight: bool = False) -> int:
 
 
 def _grid(table: Table, tight: bool = False) -> Grid:
-    """Return a table as rich draws it; where it is to be `tight`, headings take no more room than their columns."""
+    """Return a table as rich draws it; a `tight` one folds headings to the width of their columns, and long names."""
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     drawn = [_column(column, [row.cells[i] for row in table.rows]) for i, column in enumerate(table.columns)]
+    if tight and table.columns[0].align == "left":
+        drawn[0] = [Text(folded(text.plain, NAME)) for text in drawn[0]]
     for number, column in enumerate(table.columns):
         justify = "right" if column.align == "right" else "left"
         # a name that leaves no room for the rest is broken, a number never
