@@ -6,9 +6,9 @@ from pathlib import Path
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import draw, open_corpus
+from layerscope.inputs.enough import LEAST
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.models.hub import EMBEDDED
-from layerscope.probes.enough import LEAST
 from layerscope.profiling.profiler import profile
 from layerscope.profiling.speed import milliseconds_to_layers
 from layerscope.runs import Run

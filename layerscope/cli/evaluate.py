@@ -178,10 +178,10 @@ def evaluate(  # noqa: D417
 ) -> None:
     """Score [bold]every layer[/bold] of a model on tasks, or show published scores, and which metrics tell them."""
     from layerscope.core.progress import paper
-    from layerscope.reports import evaluation as report
-    from layerscope.reports.scores import HEADER, wide_csv
     from layerscope.reports.written import ending, write
     from layerscope.scores import open_evaluation
+    from layerscope.scores.scored import HEADER, wide_csv
+    from layerscope.show.terminal import show
 
     _one_source(model, results, [*(usage.names(tasks, "--tasks") or []), *(task_file or [])])
     _of_models(model, {
@@ -213,9 +213,9 @@ def evaluate(  # noqa: D417
     if table is not None:
         print(f"table: {write(table, wide_csv(evaluation, share), 'table', '--csv')}", file=sys.stderr)
     if as_json:
-        output.as_json(report.summary_json(evaluation, min_share=share, **found) | {"failed": evaluation.failed})
+        output.as_json(evaluation.as_dict(min_share=share, **found))
     else:
-        report.show(evaluation, min_share=share, **found, console=paper())
+        show(evaluation.document(min_share=share, **found), paper())
     if evaluation.failed:
         print(f"not judged: {usage.printable(', '.join(evaluation.failed))}", file=sys.stderr)  # why, was told before
         raise typer.Exit(1)

@@ -112,8 +112,8 @@ def select(
 ) -> None:
     """Choose a layer: [bold]what it scores, wins and costs[/bold], by which rule, and how far that can be trusted."""
     from layerscope.core.progress import paper
-    from layerscope.reports.selection import show
     from layerscope.selection import select as verb
+    from layerscope.show.terminal import show
 
     given = (max_loss, max_ms, max_mb, holdout)
     loss, ms, mb, share = (None if text is None else usage.fraction(text) for text in given)
@@ -127,7 +127,7 @@ def select(
     if as_json:
         output.as_json(found.as_dict())
     else:
-        show(found, paper())
+        show(found.document(), paper())
 
 
 def _weighted(text: str) -> tuple[str, float]:

@@ -214,12 +214,12 @@ def train(
     if not done.lines:  # one of several processes, of which the first one tells
         return
     if as_json:
-        output.as_json(done.as_json())
+        output.as_json(done.as_dict())
         return
     from layerscope.core.progress import paper
-    from layerscope.reports.training_depths import show
+    from layerscope.show.terminal import show
 
-    show(done, paper())
+    show(done.document(), paper())
 
 
 def _weights(text: str) -> Any:

@@ -8,14 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from layerscope.comparison.comparison import MANIFEST, Comparison, Member
+from layerscope.comparison.comparison import STORE, Comparison, Member
 from layerscope.comparison.differences import chosen_metrics, difference_rows
 from layerscope.comparison.matching import Sides, opened, sides_of
 from layerscope.comparison.measured import Key, Measured, PerSample, kept_pooling, measured
 from layerscope.comparison.series import steps
 from layerscope.comparison.similarities import chosen_similarities, layer_rows, pair_rows
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.folders import own_folder
 from layerscope.core.progress import Console, Silent, Teller
 from layerscope.runs.names import run_names
 from layerscope.runs.run import Run
@@ -60,7 +59,7 @@ def compare(
         (7, 4)
 
     """
-    place = None if out is None else own_folder(out, "comparison", MANIFEST)
+    place = None if out is None else STORE.folder(out)
     ready = opened(runs)
     order = steps(ready)
     sides = sides_of(ready, pooling, site)

@@ -12,22 +12,22 @@ from typing import Any
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.folders import folder_aside, own_folder
 from layerscope.core.progress import Console, Silent, Teller
+from layerscope.core.stopwatch import machine
 from layerscope.early_exit.calibration import Calibration
 from layerscope.early_exit.choosing import Verdict
 from layerscope.early_exit.cost_model import Simulation
 from layerscope.early_exit.criteria import NEVER
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.exit_options import MOST_SAMPLES, ExitOptions
-from layerscope.early_exit.exit_report import MANIFEST, ExitReport
+from layerscope.early_exit.exit_report import STORE, ExitReport
 from layerscope.early_exit.exit_tables import curve_table, depths_table, layers_table, thresholds_shown
 from layerscope.early_exit.racing import race_alone, race_exits
-from layerscope.early_exit.recording import record
+from layerscope.early_exit.recorded import record
 from layerscope.early_exit.saving import FILE, strangers
 from layerscope.early_exit.thresholds import certify, parts
 from layerscope.early_exit.timing import measure_times
 from layerscope.early_exit.validation import Validation, read_validation
 from layerscope.models.exit_heads import FILE as HEADS
-from layerscope.truncation.speed import machine
 
 MODEL = "model"
 """The folder of the exit model within that of the report."""
@@ -195,7 +195,7 @@ def _write(report: ExitReport, model: ExitModel, calibration: Calibration, place
 
 def _place(out: str | Path) -> Path:
     """Return the folder of a report, new or an earlier one's, whose model holds nothing but what was saved with it."""
-    place = own_folder(out, "report of exits", MANIFEST)
+    place = STORE.folder(out)
     own_folder(place / MODEL, "exit model", FILE)
     if others := strangers(place / MODEL):
         raise LayerscopeError(

@@ -17,8 +17,7 @@ from layerscope.early_exit.criteria import NEVER
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.exit_options import ExitOptions
 from layerscope.early_exit.guarantee import Goal, check_enough, p_value, split
-from layerscope.early_exit.recorded import Recorded
-from layerscope.early_exit.recording import record
+from layerscope.early_exit.recorded import Recorded, record
 from layerscope.early_exit.saving import fingerprint, precision
 from layerscope.early_exit.validation import Rows, in_order, read_validation
 

@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.folders import own_folder
 from layerscope.core.progress import Console, Silent, Teller
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.corpus import count
 from layerscope.inputs.pairs import paired
-from layerscope.logit_lens.reading import FILE, WHAT, Reading
+from layerscope.logit_lens.reading import STORE, Reading
 from layerscope.logit_lens.subjects import Subjects
 from layerscope.logit_lens.tables import reading_of
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
@@ -79,7 +78,7 @@ def lens(
     """
     _check(prompt, data, {"tokens": (tokens, 0), "top": (top, 1), "samples": (samples, 1)})
     if out is not None:
-        own_folder(out, WHAT, FILE)
+        STORE.folder(out)
     teller: Teller = Console() if progress else Silent()
     loaded = load(model, LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle), processor)
     corpus = _corpus(prompt, data, text_column, label_column)

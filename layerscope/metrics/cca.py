@@ -5,6 +5,11 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result
 from layerscope.metrics.measure import Measure, Prepared, check_count, of_pair, principal
+from layerscope.metrics.metric import Metric
+from layerscope.metrics.pairs.prepared import by_layer
+from layerscope.metrics.pairs.similarity import FromPairs
+
+__all__ = ["canonical_correlations", "cca"]
 
 
 def cca(X: Array, Y: Array) -> float | Tensor:
@@ -60,3 +65,17 @@ class _Correlations(Cca):
         found = _correlations(a, b)
         beyond = torch.arange(found.shape[-1], device=found.device) >= torch.minimum(rank_a, rank_b)[..., None]
         return found.masked_fill(beyond, torch.nan)
+
+
+CCA = Metric(
+    name="cca",
+    how=FromPairs(by_layer(Cca), "mean", least=3, features=True),
+    title="CCA",
+    reading="1: a linear map turns one layer into the other",
+    meaning="Mean canonical correlation of two layers; from 0 to 1. Noise has some too, the more the fewer samples "
+    "there are: with up to twice as many samples as features it is left out.",
+    direction="1: each layer is a linear map of the other. Small directions count as much as large ones.",
+    source="Hotelling 1936; Raghu et al. 2017",
+    default=False,
+    order=4,
+)

@@ -8,6 +8,10 @@ from torch.linalg import vector_norm
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, check_choice
+from layerscope.metrics.factors.readings import FromReadings
+from layerscope.metrics.metric import Metric
+
+__all__ = ["NeuralCollapse", "neural_collapse"]
 
 _CUT = 1e-10
 
@@ -90,3 +94,18 @@ def _apart(classifier: Array, between: Tensor) -> Tensor:
     unit, other = (each / vector_norm(each, dim=(-2, -1), keepdim=True) for each in (rows, between))
     value: Tensor = vector_norm(unit - other, dim=(-2, -1))
     return value
+
+
+NC1 = Metric(
+    name="nc1",
+    how=FromReadings(),
+    title="NC1",
+    reading="low: samples of a class lie on one point",
+    meaning="Spread of samples within their classes over that of the class means, trace(Σ_W Σ_B⁺) / K, in what the "
+    "head reads of a layer; from 0, no unit.",
+    direction="Low: states have collapsed onto their classes, as they do late in training.",
+    source="Papyan, Han, Donoho 2020",
+    low=True,
+    log=True,
+    order=2,
+)

@@ -6,6 +6,9 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, check_choice
 from layerscope.metrics.measure import Measure, Prepared, Principal, check_count, of_pair, principal
+from layerscope.metrics.metric import Metric
+from layerscope.metrics.pairs.prepared import by_layer
+from layerscope.metrics.pairs.similarity import FromPairs
 
 
 def pwcca(X: Array, Y: Array, weights_from: str = "first") -> float | Tensor:
@@ -50,3 +53,17 @@ class Pwcca(Measure):
         weights = weights * there
         found: Tensor = (weights * correlations.clamp(max=1.0)).sum(-1) / weights.sum(-1)
         return found
+
+
+PWCCA = Metric(
+    name="pwcca",
+    how=FromPairs(by_layer(Pwcca), "weights_from=first", least=3, features=True),
+    title="PWCCA",
+    reading="1: a linear map turns one layer into the other",
+    meaning="Mean of the canonical correlations of two layers, weighted by how much of the first layer each accounts "
+    "for; from 0 to 1, and left out with up to twice as many samples as features.",
+    direction="1: what matters in the first layer is a linear map of the second. It is not symmetric.",
+    source="Morcos et al. 2018, Insights on Representational Similarity",
+    default=False,
+    order=6,
+)

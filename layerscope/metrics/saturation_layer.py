@@ -3,6 +3,9 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array
+from layerscope.metrics.factors.estimate import mean
+from layerscope.metrics.factors.readings import ByLayer, FromReadings, Readings
+from layerscope.metrics.metric import JIANG, Metric
 
 
 def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:
@@ -19,3 +22,45 @@ def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:
     differs = tops != tops[..., -1:]
     after_last_change = differs * torch.arange(1, tops.shape[-1] + 1, device=tops.device)
     return after_last_change.amax(-1) + first_layer
+
+
+def _settled(readings: Readings) -> Tensor:
+    return saturation_layer(readings.prediction[1:].T)
+
+
+def _at_the_last(readings: Readings) -> ByLayer:
+    yield len(readings.prediction) - 1, mean(_settled(readings).double())
+
+
+def _shares(readings: Readings) -> ByLayer:
+    first = _settled(readings)
+    for layer in range(1, len(readings.prediction)):
+        yield layer, mean((first <= layer).double())
+
+
+SATURATION_LAYER = Metric(
+    name="saturation_layer",
+    how=FromReadings(_at_the_last),
+    title="saturation",
+    reading="layer from which the prediction stays",
+    meaning="Smallest layer from which the head's top prediction never changes again; from 1 to the last layer. "
+    "Averaged over predictions.",
+    direction="Low: predictions settle early, and the layers after change them no more.",
+    source=JIANG,
+    curve=False,
+    order=2,
+)
+
+
+SATURATED = Metric(
+    name="saturated",
+    how=FromReadings(_shares),
+    title="saturated",
+    unit="%",
+    reading="share of predictions that no longer change",
+    meaning="Share of predictions whose saturation layer is this one or an earlier one; it reaches 100 % at the last "
+    "layer.",
+    direction="High at an early layer: depth is spent on few samples.",
+    source=JIANG,
+    order=2,
+)

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.model_selection import StratifiedKFold
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.probes.probes import ProbeScore, score_of, usable_classes
+from layerscope.probes.scores import ProbeScore, score_of, usable_classes
 
 Numbers = npt.NDArray[np.int64]
 
@@ -142,6 +141,8 @@ def attention_probe(
     >>> attention_probe(tokens, [2] * 30, labels).mean
     1.0
     """
+    from sklearn.model_selection import StratifiedKFold
+
     held = Ragged.of(tokens, lengths)
     if not bool(torch.isfinite(tokens).all()):
         raise LayerscopeError("tokens hold NaN or infinity: leave out the samples they come from")

@@ -6,9 +6,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_softmax
-from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 Floats = npt.NDArray[np.float64]
@@ -98,7 +95,10 @@ class _Probe:
     """A logistic regression of some samples that can be fitted again with another C, from where it is."""
 
     def __init__(self, rows: Floats, classes: Numbers) -> None:
-        self.scaler = StandardScaler().fit(rows)
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.preprocessing import StandardScaler
+
+        self.scaler: Any = StandardScaler().fit(rows)
         self.rows, self.classes = self._scaled(rows), classes
         self.model: Any = LogisticRegression(max_iter=1000, tol=1e-3, warm_start=True)
         self.only = int(classes[0]) if (classes == classes[0]).all() else None
@@ -110,6 +110,8 @@ class _Probe:
 
     def log_probabilities(self, rows: Floats, known: int) -> Floats:
         """Return log-probabilities `[n, known]` of the classes from 0 on."""
+        from scipy.special import log_softmax
+
         found = np.full((len(rows), known), FLOOR)
         if self.only is not None:
             found[:, self.only] = 0.0

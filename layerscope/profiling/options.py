@@ -11,7 +11,7 @@ import numpy as np
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.inputs.views import DEFAULT_SHARE
-from layerscope.metrics.registry import METRICS, choose_metrics
+from layerscope.metrics.registry import METRICS, Metric, choose_metrics
 from layerscope.models.pooling import parse as parse_pooling
 
 STORE_DTYPES = ("float32", "float16")
@@ -103,6 +103,11 @@ class Options:
                 raise LayerscopeError(f"{_option(name)} {share!r} is not valid: give a probability, 0 to 1")
         if self.repeat_tokens is not None and self.random_tokens is not None:
             raise LayerscopeError("--repeat-tokens and --random-tokens are two runs: give one of the two")
+
+    def measures(self, metric: Metric) -> bool:
+        """Return whether a metric was asked for, or comes along with what was."""
+        asked = (name in self.metrics or getattr(self, name, False) is True for name in metric.beside)
+        return metric.name in self.metrics or any(asked)
 
     def wants(self, needs: str) -> bool:
         """Return whether some metric of this kind was asked for."""

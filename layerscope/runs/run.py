@@ -10,26 +10,19 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling
+from layerscope.metrics.registry import about
+from layerscope.runs import history
+from layerscope.runs.document import as_dict, document
 from layerscope.runs.folder import COLUMNS, RunFolder
 from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, projected_width, sublayers_in
+from layerscope.show.document import Document
+from layerscope.show.notebook import Shown
 
 if TYPE_CHECKING:
     import torch
 
-PER_SAMPLE = (
-    "prompt_entropy",
-    "curvature",
-    "norm_mean",
-    "norm_median",
-    "norm_max",
-    "sink_share",
-    "sinks",
-    "zero_steps",
-)
-"""Metrics of which a shard holds one value per sample and layer."""
 
-
-class Run:
+class Run(Shown):
     """What `profile` returns and `open_run` opens: every metric at every layer, and the pooled states.
 
     >>> run = layerscope.open_run("runs/minilm")
@@ -198,6 +191,14 @@ class Run:
         states = gather(self.folder, pooling, [Column(site, layer)], order)
         return states[:, 0].numpy()
 
+    def document(self) -> Document:
+        """Return what stands out and every metric by layer; of the history of a training its last step."""
+        return history.document(self) if self.steps else document(self)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return answer, model, data, depth, pooling, path, rows, what stands out, for JSON; no number is null."""
+        return as_dict(self)
+
     def report(self, path: str | Path | None = None) -> Path:
         """Write the run as one HTML page that opens offline, by default `report.html` in its folder."""
         from layerscope import report  # the verb, by the front door: a run knows nothing of rooms above it
@@ -262,7 +263,7 @@ def _runs_in(folder: Path) -> list[Path]:
 
 def is_scalar(key: str) -> bool:
     """Return whether a tensor of a shard holds one value per sample and layer."""
-    return key.split(".")[0] in PER_SAMPLE
+    return about(key.split(".")[0]).needs == "tokens"
 
 
 def parse_key(key: str) -> tuple[str, str | None, str]:

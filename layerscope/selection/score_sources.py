@@ -18,7 +18,7 @@ from layerscope.scores.summary import MIN_SHARE, Grid, grids
 from layerscope.selection.by_score import Floats, Scored
 
 if TYPE_CHECKING:
-    from layerscope.probes.enough import Judged
+    from layerscope.inputs.enough import Judged
     from layerscope.runs import Run
     from layerscope.scores.evaluation import Evaluation
 
@@ -50,7 +50,7 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     sample in their order, stand in for the run's own. The share `holdout` of the samples, None for none, is in no fold:
     `held` says which of them the probes of all the others tell.
     """
-    from layerscope.probes.probes import held_out, linear_probe_hits
+    from layerscope.probes.linear import held_out, linear_probe_hits
     from layerscope.profiling.options import options_of
     from layerscope.profiling.tables.labels import FOLDS, can_be_probed, probed_rows
     from layerscope.profiling.tables.source import Source
@@ -97,7 +97,7 @@ def _of_samples(values: Floats, told: str) -> Scored:
 
 def _judged_of(labels: Any, kept: npt.NDArray[np.bool_], part: npt.NDArray[np.bool_]) -> Judged:
     """Return what is judged of a part of the samples, those of classes too small being skipped."""
-    from layerscope.probes.enough import Judged
+    from layerscope.inputs.enough import Judged
 
     return Judged(int((part & kept).sum()), len(np.unique(labels[kept])), int((part & ~kept).sum()))
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from layerscope.scores.rules import Rule
 from layerscope.scores.saved_rules import as_record
+from layerscope.selection.document import document
+from layerscope.show.document import Document
 
 SHIPPED = "the model as shipped"
 LAST = "the last layer"
@@ -135,6 +137,10 @@ class Selection:
     def chosen(self) -> Candidate:
         """The chosen layer's scores and costs."""
         return self.baseline if self.as_shipped else next(c for c in self.layers if c.layer == self.layer)
+
+    def document(self) -> Document:
+        """Return the choice as it is shown."""
+        return document(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it."""

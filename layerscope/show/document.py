@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+MARK = "◂"
+"""What stands beside a marked cell."""
 Align = Literal["left", "right", "decimal"]
 
 
@@ -14,7 +16,8 @@ class Cell:
     """One entry of a table.
 
     `text` is what is shown, `detail` what stands beside it (a standard error), `value` the number behind it, for
-    sorting and for CSV. A `marked` cell stands out from its column; `share` (0 … 1) is drawn as a bar.
+    sorting and for CSV. A `marked` cell stands out from its column; `share` (0 … 1) is drawn as a bar, `shape` as a
+    spark line before the text.
     """
 
     text: str
@@ -22,6 +25,7 @@ class Cell:
     value: float | str | None = None
     marked: bool = False
     share: float | None = None
+    shape: tuple[float, ...] = ()
 
 
 EMPTY = Cell("")
@@ -37,6 +41,8 @@ class Column:
     log: bool = False
     """Whether only a logarithmic spark line shows the shape."""
     unit: str = ""
+    wraps: bool = False
+    """Whether its cells are sentences, which may be broken into lines."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +58,15 @@ class Row:
 class Table:
     """Rows of cells under columns, of which the first names the row; `legend` says how to read them.
 
-    Where a screen is too narrow for it, `narrow` is shown in its place, if there is one; else its columns are shown in
-    groups, the first column with each.
+    Where a screen is too narrow for it, the tables of `narrow` are shown in its place, if there are any; else its
+    columns are shown in groups, the first column with each.
     """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     legend: tuple[str, ...] = ()
-    narrow: Table | None = None
+    narrow: tuple[Table, ...] = ()
     name: str = ""
     """What a file of it is called."""
 
@@ -138,7 +144,65 @@ class Sentences:
     texts: tuple[str, ...]
 
 
-Part = Table | Facts | Sentences | Chart
+@dataclass(frozen=True)
+class HeatMap:
+    """Numbers by row and column, drawn as shades of `low` … `high` where there is no room for digits.
+
+    `corner` says what rows and columns are; `aside` is a heading and a few words on each row.
+    """
+
+    title: str
+    corner: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...]
+    low: float = 0.0
+    high: float = 1.0
+    aside: tuple[str, tuple[str, ...]] = ("", ())
+
+
+@dataclass(frozen=True)
+class Head:
+    """The heading of a row or column of predictions; a `marked` one was generated, `note` is small print."""
+
+    text: str
+    note: str = ""
+    marked: bool = False
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The likeliest token or class, its probability, and the likeliest few with theirs.
+
+    `settles` marks the first layer from which the prediction never changes again.
+    """
+
+    text: str
+    probability: float
+    tops: tuple[tuple[str, float], ...]
+    settles: bool = False
+
+
+@dataclass(frozen=True)
+class TokenGrid:
+    """Predictions by row and column, coloured by probability.
+
+    `text` is what was read, `continuation` what the model wrote after it. `foot` has lines of texts under the columns,
+    `facts` columns of texts beside the rows; `legend` says what rows and columns are.
+    """
+
+    title: str
+    text: str
+    continuation: str
+    corner: str
+    columns: tuple[Head, ...]
+    rows: tuple[tuple[Head, tuple[Prediction, ...]], ...]
+    foot: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    facts: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    legend: str = ""
+
+
+Part = Table | Facts | Sentences | Chart | HeatMap | TokenGrid
 
 
 @dataclass(frozen=True)

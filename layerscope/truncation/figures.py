@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from layerscope.core.stopwatch import machine
 from layerscope.models.capture import evaluating
 from layerscope.truncation.checkpoint import auto_class
 from layerscope.truncation.depth import Depth
 from layerscope.truncation.onnx_file import export, onnx_run, weights_in
 from layerscope.truncation.source import Source
-from layerscope.truncation.speed import Workload, machine, milliseconds, operations, parameters, plain_run, workload
+from layerscope.truncation.speed import Workload, milliseconds, operations, parameters, plain_run, workload
 
 SCORE = "linear_probe"
 

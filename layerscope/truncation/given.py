@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.scores import Evaluation, open_evaluation
+from layerscope.scores.evaluation import STORE
 from layerscope.scores.origins import FILE
 
 FORMATS = ("auto", "transformers", "sentence-transformers", "onnx")
@@ -97,7 +98,7 @@ def _of_evaluation(evaluation: Evaluation, order: Order) -> Order:
 
 def _is_evaluation(given: Any) -> bool:
     place = Path(given).expanduser() if isinstance(given, (str, Path)) else None
-    return place is not None and any((place / name).is_file() for name in (FILE, "evaluation.json"))
+    return place is not None and ((place / FILE).is_file() or STORE.is_in(place))
 
 
 def _known(option: str, word: Any, known: Sequence[str]) -> None:

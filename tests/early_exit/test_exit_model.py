@@ -21,7 +21,7 @@ from layerscope.early_exit import ExitModel
 from layerscope.early_exit.calibration import calibrate_recorded
 from layerscope.early_exit.criteria import CRITERIA, sureness
 from layerscope.early_exit.guarantee import Goal
-from layerscope.early_exit.recording import record
+from layerscope.early_exit.recorded import record
 from layerscope.early_exit.saving import fingerprint
 from layerscope.models.exit_heads import ExitHeads
 from layerscope.models.forward import Inputs

@@ -353,6 +353,6 @@ def test_a_damaged_file_of_scores_is_told_and_judged_again(vit: str, tmp_path: P
     first = evaluate()
     (file,) = tmp_path.glob("out/probes/*/*.json")
     file.write_text(file.read_text()[:-20])
-    with pytest.raises(LayerscopeError, match="is not a complete file of probe scores: evaluate that task again"):
+    with pytest.raises(LayerscopeError, match="is damaged, or no file of probe scores: evaluate that task again"):
         layerscope.open_evaluation(tmp_path / "out")
     assert evaluate().equals(first)

@@ -10,13 +10,13 @@ from tiny import one_thread
 
 from layerscope import metrics, profile
 from layerscope.inputs import open_corpus
-from layerscope.metrics.pairs import asked
+from layerscope.metrics.pairs.similarity import MOST
 from layerscope.metrics.registry import METRICS
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.profiling.available import check_available
 from layerscope.profiling.options import options_from
-from layerscope.reports.curves import _stands_out, curves
 from layerscope.reports.page.content import sections, shown
+from layerscope.runs.curves import _stands_out, curves
 
 __all__ = ["one_thread"]
 
@@ -36,8 +36,8 @@ def run(tmp_path_factory):
 def test_every_pair_is_the_function_of_its_states(run) -> None:
     for name in NAMES:
         square = run.metric(name)
-        function = getattr(metrics, asked.ASKED[name].metric)
-        options = asked.ASKED[name].options
+        options = METRICS[name].how.options
+        function = metrics.cka if name == "cka_rbf" else getattr(metrics, name)
         for a in range(zoo.L + 1):
             for b in range(zoo.L + 1):
                 value = np.mean(np.asarray(function(run.pooled(a), run.pooled(b), **options)))
@@ -58,7 +58,7 @@ def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_t
     noise = {n: (rng.standard_normal((n, 48)), rng.standard_normal((n, 48))) for n in (60, 480)}
     for name in CANONICAL:
         assert getattr(metrics, name)(*noise[60]) > 0.75 and getattr(metrics, name)(*noise[480]) < 0.4
-        assert asked.ASKED[name].needed(48) == 97 and asked.ASKED["cka"].needed(48) == 4
+        assert METRICS[name].how.needed(48) == 97 and METRICS["cka"].how.needed(48) == 4
     options = options_from(NAMES, "all", 1.0, "auto", None, None)
     loaded = load(zoo.bert(), LoadOptions(), word_tokenizer())
     model = find_layers(loaded, "text", ["w5 w6"], Override(), max_length=None, prompt="")
@@ -68,9 +68,9 @@ def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_t
 
 
 def test_more_samples_than_are_held_are_counted() -> None:
-    rows = asked.ASKED["rsa"].rows(np.arange(10_000) + 5)
-    assert len(rows) == len(set(rows)) == asked.MOST and rows[0] == 5 and rows[-1] > 10_000
-    assert len(asked.ASKED["cka"].rows(np.arange(10_000))) == 10_000
+    rows = METRICS["rsa"].how.rows(np.arange(10_000) + 5)
+    assert len(rows) == len(set(rows)) == MOST and rows[0] == 5 and rows[-1] > 10_000
+    assert len(METRICS["cka"].how.rows(np.arange(10_000))) == 10_000
 
 
 def test_a_distance_stands_out_where_it_stays_low(run) -> None:

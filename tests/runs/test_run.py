@@ -13,7 +13,7 @@ import torch
 import layerscope
 from layerscope import LayerscopeError, metrics
 from layerscope.inputs import open_corpus
-from layerscope.probes.probes import knn_probe, linear_probe
+from layerscope.probes import knn_probe, linear_probe
 from layerscope.profiling import plan
 from layerscope.runs import COLUMNS
 

@@ -15,10 +15,10 @@ from sklearn.preprocessing import StandardScaler, normalize
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.probes.enough import Judged
-from layerscope.probes.probes import held_out, linear_probe_hits
-from layerscope.reports.selection import ship
+from layerscope.inputs.enough import Judged
+from layerscope.probes.linear import held_out, linear_probe_hits
 from layerscope.scores import Evaluation
+from layerscope.selection.document import ship
 
 
 def quick(given: object, **options: object) -> layerscope.Selection:
@@ -229,7 +229,7 @@ def test_the_command_that_is_printed_writes_the_model_that_was_scored(bare, cli,
     monkeypatch.chdir(tmp_path)
     labels = np.random.default_rng(0).integers(0, 2, 60).tolist()
     found = next(f for f in (quick(bare, labels=labels, max_loss=m) for m in (60, 100)) if not f.as_shipped)
-    words = shlex.split(ship(found).splitlines()[-1])
+    words = shlex.split(ship(found)[0])
     assert words[-6:-2] == ["--format", "sentence-transformers", "--pooling", str(found.pooling)]
     assert cli(*words[1:]).status == 0
     texts = list(pd.read_csv(bare.info["data"]["source"])["text"])

@@ -21,7 +21,10 @@ from layerscope.inputs.corpus import count
 from layerscope.models import LayeredModel, Loaded, Override, Vectors, find_layers
 from layerscope.models.forward import accepts
 from layerscope.probes.attention import attention_probe
-from layerscope.probes.probes import ProbeScore, knn_probe, linear_probe, token_probe
+from layerscope.probes.knn import knn_probe
+from layerscope.probes.linear import linear_probe
+from layerscope.probes.scores import ProbeScore
+from layerscope.probes.tokens import token_probe
 from layerscope.profiling.identity import Origin, describe, revision_of, tokens_fingerprint, weights_fingerprint
 from layerscope.profiling.job import Job
 from layerscope.profiling.options import Options

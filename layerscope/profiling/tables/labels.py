@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.probes.probes import knn_probe, linear_probe, usable_classes
+from layerscope.metrics.factors.labels import FromLabels, FromScore
+from layerscope.probes.scores import usable_classes
 from layerscope.profiling.tables.source import Numbers, Row, Source
 from layerscope.runs.states import Column
 
@@ -31,16 +32,16 @@ def label_rows(source: Source) -> Iterator[Row]:
     for pooling, layer in source.share(product(source.poolings, range(source.run.depth + 1))):
         column = Column(source.run.final, layer)
         states = source.run.states(pooling, (column,), rows)[:][:, 0]
-        for name, probe in (("linear_probe", linear_probe), ("knn_probe", knn_probe)):
-            if source.wants(name):
-                score = probe(states, labels, folds=FOLDS, seed=source.options.seed)
-                place = {"pooling": pooling, "layer": layer, "site": column.site}
-                right = np.asarray(score.right, dtype=np.float64)
-                parts.append((source.block, pd.DataFrame({"sample": judged, "metric": name, **place, "value": right})))
-                yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
-            if source.wants(name) and score.strengths:
-                strength = float(np.median(score.strengths))
-                yield source.row("linear_probe_c", column, strength, n=score.n, total=total, pooling=pooling)
+        for metric, how in source.wanted(FromLabels):
+            name, score = metric.name, how.probe(states, labels, folds=FOLDS, seed=source.options.seed)
+            place = {"pooling": pooling, "layer": layer, "site": column.site}
+            right = np.asarray(score.right, dtype=np.float64)
+            parts.append((source.block, pd.DataFrame({"sample": judged, "metric": name, **place, "value": right})))
+            yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
+            for more, beside in source.wanted(FromScore):
+                if name in more.beside:
+                    value = beside.compute(score)
+                    yield source.row(more.name, column, value, n=score.n, total=total, pooling=pooling)
     found = sorted(chain(*source.team.meet(parts)), key=itemgetter(0))
     if source.team.leads and found:
         source.folder.write_table("samples.probes", (part.assign(variant=None) for _, part in found))

@@ -12,12 +12,12 @@ from layerscope.comparison.comparison import Comparison
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.exit_report import ExitReport
 from layerscope.metrics.registry import METRICS
-from layerscope.reports.curves import curves, panels
 from layerscope.reports.figures.member import Key, Member, keys
-from layerscope.reports.scores import scored
+from layerscope.runs.curves import curves, panels
 from layerscope.runs.names import run_names
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation
+from layerscope.scores.scored import scored
 from layerscope.show.document import Chart, Document
 
 Drawer = Callable[[float], Any]

@@ -13,11 +13,12 @@ import pandas as pd
 from layerscope.inputs.corpus import folder_name
 from layerscope.metrics.registry import METRICS, Metric, about, rank
 from layerscope.reports.boxes import WHISKERS, Box, boxes, boxes_pooling
-from layerscope.reports.curves import Curve, curves, panels, told
-from layerscope.reports.findings import Finding, findings
-from layerscope.reports.names import capital, titled
+from layerscope.runs.curves import Curve, curves, panels, told
+from layerscope.runs.finding import Finding
+from layerscope.runs.findings import findings
 from layerscope.runs.names import run_names
 from layerscope.runs.run import Run
+from layerscope.runs.titles import capital, titled
 from layerscope.show.document import Meaning
 from layerscope.show.numbers import number
 from layerscope.show.plain import plain, pooling_name

@@ -12,8 +12,7 @@ from plotly.offline import get_plotlyjs
 from layerscope import __version__
 from layerscope.comparison.comparison import Comparison
 from layerscope.early_exit.exit_report import ExitReport
-from layerscope.metrics.registry import about
-from layerscope.reports.curves import LOWEST, SIMILAR
+from layerscope.metrics.registry import KNOWN
 from layerscope.reports.page.comparison import (
     ShownComparison,
     comparison_members,
@@ -30,6 +29,7 @@ from layerscope.reports.page.sublayers import sublayer_sections
 from layerscope.reports.page.tables import layers_table, long_table
 from layerscope.reports.page.template import environment, own, policy
 from layerscope.reports.page.training import training_sections
+from layerscope.runs.curves import SIMILAR
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation
 from layerscope.show.plain import plain
@@ -158,7 +158,7 @@ def _numbers(value: Any) -> Any:
 
 def standing_out() -> str:
     """Return the rule by which a layer of a curve is marked."""
-    low = ", ".join(about(name).title for name in LOWEST)
+    low = ", ".join(metric.title for metric in KNOWN.values() if metric.low)
     return (
         f"the highest of layers 1 and up ({low}: the lowest; similarities: the layer from which on the value stays "
         f"above {SIMILAR}; saturated: above half); no verdict."

@@ -10,8 +10,8 @@ from layerscope.reports.correlations import NAMES, Correlation
 from layerscope.reports.page.content import Json, Table
 from layerscope.reports.page.shown_scores import ShownScores, resampled
 from layerscope.reports.page.tables import column
-from layerscope.reports.score_findings import score_findings
-from layerscope.reports.scores import AVERAGE, SHIPPED, SHOWN, Score, Scored, summary
+from layerscope.scores.findings import score_findings
+from layerscope.scores.scored import AVERAGE, SHIPPED, SHOWN, Score, Scored, Unit, summary
 from layerscope.scores.summary import VARIANT
 from layerscope.show.plain import plain
 
@@ -154,7 +154,7 @@ def score_facts(shown: ShownScores) -> list[Json]:
             {
                 "name": entry.name,
                 "facts": [(key, plain(str(value))) for key, value in facts.items()],
-                "findings": score_findings(entry, shown.decimals),
+                "findings": score_findings(entry, Unit(shown.decimals)),
                 "place": shown.first + i,
             }
         )

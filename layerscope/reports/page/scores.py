@@ -10,7 +10,7 @@ from layerscope.reports.correlations import NAMES
 from layerscope.reports.page.content import SIDE_BY_SIDE, Figure, Json, Section
 from layerscope.reports.page.score_tables import correlation_table, summary_table, tasks_table
 from layerscope.reports.page.shown_scores import ShownScores, judged_on, resampled
-from layerscope.reports.scores import Scored, shared_place
+from layerscope.scores.scored import Scored, shared_place
 from layerscope.show.plain import plain
 
 
