@@ -7,6 +7,7 @@ import pytest
 
 FACES = (
     "layerscope", "layerscope.early_exit", "layerscope.evaluation", "layerscope.generation", "layerscope.inputs",
+    "layerscope.metrics",
     "layerscope.probes", "layerscope.runs", "layerscope.scores", "layerscope.training", "layerscope.truncation",
 )  # fmt: skip
 
