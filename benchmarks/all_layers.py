@@ -4,9 +4,10 @@
 
 The texts of Banking77, TREC, SST-2 (classification), STS-B and StackOverflow titles (clustering), 2,000 seeded rows of
 each file, go through the model in groups of 512: once for all layers (pooled, checked and written to disk, as
-`evaluate` does), once for the last layer alone (a bare forward of the same batches and its pooling), in turns. Bar:
-1.05 x. The way of one run per layer is measured beside it on every fifth group. Then `evaluate` judges all layers on
-the five tasks, and its whole time on the wall is printed with the scores.
+`evaluate` does), once for the last layer alone (a bare forward of the same batches and its pooling), in turns; both
+give the same states (an error where they differ by more than 1e-5 of the largest). Bar: 1.05 x. The way of one run per
+layer is measured beside it, and compared, on every fifth group. Then `evaluate` judges all layers on the five tasks,
+and its whole time on the wall is printed with the scores.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ def texts_of(task: Any) -> list[str]:
             for text in split[name]]  # fmt: skip
 
 
-def seconds(call: Callable[[], Any]) -> float:
-    """Return how long a call takes."""
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Return how long a call takes, and what it returns."""
     start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+    found = call()
+    return time.perf_counter() - start, found
 
 
 def model_time(texts: list[str]) -> bool:
@@ -55,16 +56,22 @@ def model_time(texts: list[str]) -> bool:
     module, encoder, depth = model.module, model.encoder, model.stack.depth
 
     @torch.inference_mode()
-    def one_layer(group: list[str], layer: int) -> list[torch.Tensor]:
-        found = []
+    def one_layer(group: list[str], layer: int) -> torch.Tensor:
+        found = torch.empty(len(group), model.stack.width)
         for rows in batches_of(model, encoder.lengths(group)):
             inputs = encoder.batch([group[i] for i in rows]).to(model.device)
             if layer == depth:
                 tokens = module(**inputs.named).last_hidden_state
             else:
                 tokens = module(**inputs.named, output_hidden_states=True).hidden_states[layer]
-            found.append(pool(tokens, inputs.mask, "mean"))
+            found[rows] = pool(tokens, inputs.mask, "mean")
         return found
+
+    def check_equal(keys: list[bytes], alone: torch.Tensor, layer: int) -> None:
+        stored = torch.from_numpy(states.vectors(keys, layer, model.final, "mean"))
+        worst = float((stored - alone).abs().max() / alone.abs().max())
+        if not worst < 1e-5:
+            raise SystemExit(f"the two sides differ by {worst:.1e} at layer {layer}")
 
     groups = [texts[i : i + GROUP] for i in range(0, len(texts), GROUP)]
     with tempfile.TemporaryDirectory() as folder:
@@ -76,11 +83,16 @@ def model_time(texts: list[str]) -> bool:
         for number, group in enumerate(groups):
             sides: list[Callable[[], Any]] = [lambda g=group: states.keys(g), lambda g=group: one_layer(g, depth)]
             order = (0, 1) if number % 2 else (1, 0)
-            took = {side: seconds(sides[side]) for side in order}
+            took, gave = {}, {}
+            for side in order:
+                took[side], gave[side] = timed(sides[side])
             pairs.append((took[0], took[1]))
+            check_equal(gave[0], gave[1], depth)
             if number % 5 == 0:
-                runs = sum(seconds(lambda g=group, k=layer: one_layer(g, k)) for layer in range(depth + 1))
-                apart.append(runs / took[0])
+                runs = [timed(lambda g=group, k=layer: one_layer(g, k)) for layer in range(depth + 1)]
+                apart.append(sum(each for each, _ in runs) / took[0])
+                for layer, (_, alone) in enumerate(runs):
+                    check_equal(gave[0], alone, layer)
         size = sum(file.stat().st_size for file in states.folder.iterdir())
     ratio = statistics.median(a / b for a, b in pairs)
     everything, alone = (sum(side) for side in zip(*pairs, strict=True))
@@ -112,6 +124,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--samples", type=int, default=2000)
+    parser.add_argument("--texts", type=int, help="texts of all tasks together, at most")
     parser.add_argument("--no-judging", action="store_true")
     given = parser.parse_args()
     if not given.data.is_dir():
@@ -119,7 +132,7 @@ def main() -> int:
         return 2
     tasks = [task_from_file(kind, given.data / name, given.samples) for name, kind in TASKS.items()]
     texts = list(dict.fromkeys(text for task in tasks for text in texts_of(task)))
-    met = model_time(texts)
+    met = model_time(texts[: given.texts])
     if not given.no_judging:
         judging([f"{kind}:{given.data / name}" for name, kind in TASKS.items()], given.samples)
     return 0 if met else 1

@@ -38,7 +38,7 @@ def main() -> None:
     from layerscope.early_exit import ExitModel
     from layerscope.early_exit.cost_model import Simulation
     from layerscope.early_exit.exit_options import ExitOptions
-    from layerscope.early_exit.recording import record
+    from layerscope.early_exit.recorded import record
     from layerscope.early_exit.thresholds import certify
     from layerscope.early_exit.timing import measure_times
     from layerscope.early_exit.validation import in_order, read_validation

@@ -3,7 +3,7 @@
     python benchmarks/page.py [--runs 10] [--depth 50]
 
 The runs are real: residual stacks over random rows, with labels, a final norm and a head, so that every figure and
-every two layers are there. The page is opened in a fresh tab of a headless Chromium, five times. Bars: 3 s until it is
+every two layers are there. The page is opened in five fresh tabs (--tabs) of a headless Chromium. Bars: 3 s until it is
 drawn, 6 MB for one run.
 """
 
@@ -43,8 +43,8 @@ def stack(depth: int, seed: int) -> nn.Module:
     return nn.Sequential(nn.Linear(8, WIDTH), blocks, nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES))
 
 
-def opening(page: Path) -> tuple[float, float]:
-    """Return the seconds until a page is loaded and until its last plot is drawn, medians of five fresh tabs."""
+def opening(page: Path, tabs: int) -> tuple[float, float]:
+    """Return the seconds until a page is loaded and until its last plot is drawn, medians over fresh tabs."""
     from playwright.sync_api import sync_playwright
 
     names = ("chromium", "chromium-browser", "google-chrome")
@@ -52,7 +52,7 @@ def opening(page: Path) -> tuple[float, float]:
     loaded, drawn = [], []
     with sync_playwright() as playwright:
         browser: Any = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        for _ in range(5):
+        for _ in range(tabs):
             tab = browser.new_page()
             start = time.perf_counter()
             tab.goto(page.as_uri())
@@ -64,7 +64,7 @@ def opening(page: Path) -> tuple[float, float]:
     return statistics.median(loaded), statistics.median(drawn)
 
 
-def main(runs: int, depth: int) -> None:
+def main(runs: int, depth: int, tabs: int) -> None:
     """Profile, write and open."""
     import layerscope
 
@@ -81,7 +81,7 @@ def main(runs: int, depth: int) -> None:
         seconds = time.perf_counter() - start
         print(f"one run of {depth} layers: {one.stat().st_size / 1e6:.2f} MB (bar 6)")
         print(f"{runs} runs of {depth} layers: {page.stat().st_size / 1e6:.2f} MB, written in {seconds:.1f} s")
-        loaded, drawn = opening(page)
+        loaded, drawn = opening(page, tabs)
         print(f"opened: loaded in {loaded:.2f} s, every plot drawn in {drawn:.2f} s (bar 3)")
 
 
@@ -89,4 +89,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--depth", type=int, default=50)
+    parser.add_argument("--tabs", type=int, default=5)
     main(**vars(parser.parse_args()))

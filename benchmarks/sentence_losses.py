@@ -5,7 +5,8 @@
 CosineSimilarityLoss on 60 batches of 8 training pairs, the same for all, AdamW at 5e-5. Printed: Spearman x 100 on 200
 seeded dev pairs of each layer (mean pooling, as a model cut there gives), and the median of seconds a step.
 AdaptiveLayerLoss stands there by its default (the last layer and one other, drawn anew in each step) and with every
-layer in each step.
+layer in each step. AlignedLoss of the last layer alone must give the plain loss and its gradients (an error where they
+differ by more than 1e-5 of the largest).
 """
 
 from __future__ import annotations
@@ -91,6 +92,27 @@ def trained(name: str, data: pd.DataFrame, steps: int, batch: int, seed: int) ->
     return model, statistics.median(clock.seconds)
 
 
+def check_equal(data: pd.DataFrame) -> None:
+    """Raise unless the aligned loss of the last layer alone is the plain loss, with its gradients."""
+    model = SentenceTransformer(embedded("minilm"), device="cpu").eval()
+    weights: Any = model[0].auto_model
+    features = [model.tokenize(data[column].tolist()) for column in ("sentence1", "sentence2")]
+    truth = torch.tensor(data["score"].to_numpy(), dtype=torch.float32)
+    found = []
+    for loss in (
+        CosineSimilarityLoss(model),
+        AlignedLoss(CosineSimilarityLoss(model), layers=[len(weights.encoder.layer)]),
+    ):
+        model.zero_grad()
+        value = loss([dict(each) for each in features], truth)
+        value.backward()
+        found.append([value.detach(), *(w.grad.clone() for w in weights.parameters() if w.grad is not None)])
+    largest = max(float(each.abs().max()) for each in found[0])
+    worst = max(float((a - b).abs().max()) for a, b in zip(*found, strict=True)) / largest
+    if not worst < 1e-5:
+        raise SystemExit(f"the plain loss and the aligned loss of the last layer differ by {worst:.1e}")
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -102,6 +124,7 @@ def main() -> None:
     options = parser.parse_args()
     train = pairs(options.data, "train")
     dev = pairs(options.data, "dev").sample(options.dev, random_state=0).reset_index(drop=True)
+    check_equal(train[: options.batch])
     shipped = by_layer(SentenceTransformer(embedded("minilm"), device="cpu"), dev)
     print(f"{'loss':20} " + " ".join(f"{f'layer {i}':>8}" for i in range(1, len(shipped) + 1)) + "  s/step", flush=True)
     print(f"{'as shipped':20} " + " ".join(f"{score:8.1f}" for score in shipped), flush=True)

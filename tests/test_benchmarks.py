@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from layerscope.truncation import speed
+
 ROOT = Path(__file__).resolve().parents[1] / "benchmarks"
 LOSS = ["--exits", "2", "--tokens", "16", "--width", "8", "--classes", "50", "--repeats", "1"]
 SMALL = {
-    "aligned_loss": [*LOSS, "--way", "aligned_loss"],
-    "all_layers": ["--samples", "20", "--no-judging"],
+    "aligned_loss": LOSS,
+    "all_layers": ["--samples", "20", "--texts", "8", "--no-judging"],
     "early_exit": ["--batches", "1", "--repeats", "1", "--width", "48"],
     "memory": ["--child", "texts.csv"],
-    "one_pass": ["--samples", "12", "--repeats", "1"],
-    "page": ["--runs", "1", "--depth", "3"],
+    "one_pass": ["--samples", "8", "--repeats", "1"],
+    "page": ["--runs", "1", "--depth", "3", "--tabs", "1"],
     "profile_overhead": ["--child", "--case", "minilm", "--repeats", "1", "--texts", "8"],
     "sentence_losses": ["--steps", "1", "--batch", "2", "--dev", "8"],
     "shipped_rules": ["--keep", "--out", "rules.json"],
@@ -48,6 +50,8 @@ def test_runs_in_small(name, request, tmp_path, monkeypatch, capsys):
     (tmp_path / "texts.csv").write_text("text,label\n" + "".join(f"text number {i},{i % 2}\n" for i in range(20)))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [f"{name}.py", *words])
+    monkeypatch.setattr(speed, "FEWEST", 1)
+    monkeypatch.setattr(speed, "MOST", 1)  # of what a truncated model's card says
     if name == "page":  # Playwright takes a process of its own where a test holds a browser open
         subprocess.run([sys.executable, ROOT / "page.py", *words], check=True)
         return

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 import tiny
 import torch
+from safetensors.torch import save_file
 from tiny import one_thread
 from typed import Printed, cli, process
 
@@ -151,6 +153,20 @@ def test_what_the_machine_refuses_is_a_line_of_its_own(tmp_path: Path) -> None:
     line = "'x/y' cannot be written (No space left on device): make room, then run the same command again"
     assert usage.machine(full) == line
     assert usage.machine(ValueError("a mistake of the program")) is None
+
+
+def test_a_library_that_may_write_no_more_is_a_line_of_its_own(tmp_path: Path) -> None:
+    limits, told = resource.getrlimit(resource.RLIMIT_FSIZE), []
+    for save in (save_file, torch.save):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+        try:
+            with pytest.raises(Exception) as error:  # noqa: PT011  each has its own
+                save({"x": torch.zeros(10_000)}, tmp_path / "x")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        told.append(usage.machine(error.value))
+    assert told[0] == "a file cannot be written (File too large): make room, then run the same command again"
+    assert told[1].startswith("a file cannot be written (torch does not say why, as on a full disk): make room")
 
 
 @pytest.mark.parametrize(

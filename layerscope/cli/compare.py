@@ -47,10 +47,10 @@ def _finish(found: Comparison, out: str | None, figures: Path | None, json_wante
     """Print a comparison, and write its page and figures where folders are named."""
     if not json_wanted:
         from layerscope.core.progress import paper
-        from layerscope.reports.comparison import show
+        from layerscope.show.terminal import show
 
         with output.whoever_reads():
-            show(found, paper())
+            show(found.document(), paper())
     output.draw([], figures, comparisons=[found])
     page = None
     if out is not None:

@@ -51,10 +51,10 @@ def _finish(reading: Reading, out: str | None, pages: list[Path], figures: Path 
     """Print a reading, and write its pages and figures where they are asked for."""
     if not json_wanted:
         from layerscope.core.progress import paper
-        from layerscope.reports.lens import show
+        from layerscope.show.terminal import show
 
         with output.whoever_reads():
-            show(reading, paper())
+            show(reading.document(), paper())
     if pages:
         from layerscope.reports.page.lens import write_page
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -49,14 +48,15 @@ def finish(run: Run, figures: Path | None, json_wanted: bool, page: Path | None 
 
 def _print(run: Run, json_wanted: bool, page: Path | None) -> None:
     from layerscope.core.progress import paper
-    from layerscope.reports import terminal
+    from layerscope.show.terminal import show
 
     if json_wanted:
-        as_json(terminal.summary_json(run) | ({} if page is None else {"page": str(page)}))
+        as_json(run.as_dict() | ({} if page is None else {"page": str(page)}))
         return
-    terminal.show(run, paper())
+    show(run.document(), paper())
     print(f"\nrun folder: {run.path}")
-    print(f"page: {page}" if page else f"as a page: {shlex.join(['layerscope', 'report', str(run.path)])}")
+    if page is not None:
+        print(f"page: {page}")
 
 
 def as_json(result: Any) -> None:

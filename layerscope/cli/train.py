@@ -29,6 +29,6 @@ def train(options: Options, *, json: Json = False) -> None:
         output.as_json(done.as_json())
         return
     from layerscope.core.progress import paper
-    from layerscope.reports.training_depths import show
+    from layerscope.show.terminal import show
 
     show(done, paper())

@@ -92,8 +92,12 @@ def machine(error: Exception) -> str | None:
     """Return the line on an error that is not the program's but the machine's: of its files or its memory."""
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return "out of memory: take fewer samples, a smaller --batch-size or a smaller model, then run it again"
-    if "No space left on device" in str(error) and not isinstance(error, OSError):  # of a library
+    if OF_TORCH.search(str(error)):
+        return "a file cannot be written (torch does not say why, as on a full disk): make room, then run it again"
+    if "No space left on device" in str(error) and not isinstance(error, OSError):  # of another library
         return "no space left on the disk: make room, then run the same command again"
+    if not isinstance(error, OSError) and (found := OF_RUST.search(str(error))):
+        error = OSError(int(found[1]), os.strerror(int(found[1])))
     if not isinstance(error, OSError) or error.strerror is None:
         return None
     what = repr(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else "a file"

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from layerscope.comparison.document import document
+from layerscope.comparison.findings import place
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.files import aside, digest, read_parquet, unchanged, write_json, write_parquet
-from layerscope.core.folders import own_folder, writing
+from layerscope.core.saved import Store, jsonable, typed
+from layerscope.show.document import Document
 
-MANIFEST = "comparison.json"
-TABLE = "comparison.parquet"
-FORMAT = 1
-AGAIN = "run layerscope compare again"
 COLUMNS = {
     "kind": "object", "run": "object", "run_b": "object", "metric": "object", "variant": "object", "layer": "Int64",
     "site": "object", "layer_b": "Int64", "site_b": "object", "pooling": "object", "pooling_b": "object",
@@ -26,6 +22,7 @@ COLUMNS = {
     "value_b": "float64", "paired": "boolean",
 }  # fmt: skip
 """The long frame; `kind` says what a row is, see `Comparison`."""
+STORE = Store("comparison", "comparison.json", "run layerscope compare again", {"comparison": COLUMNS})
 
 
 @dataclass(frozen=True)
@@ -56,6 +53,10 @@ class Comparison:
 
     `n` samples are whole in all runs, `left_out` are not. A `series` is three or more checkpoints of one architecture.
     `folder` is where it was opened from.
+
+    >>> comparison = layerscope.compare(["runs/minilm", "runs/tiny"], similarity="cka", progress=False)
+    >>> comparison.table("difference").loc[0, ["run", "run_b", "metric"]].tolist()
+    ['all-MiniLM-L6-v2', 'tiny-bert', 'prompt_entropy']
     """
 
     runs: tuple[Member, ...]
@@ -68,7 +69,7 @@ class Comparison:
     folder: Path | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "frame", _typed(self.frame))
+        object.__setattr__(self, "frame", typed(self.frame, COLUMNS))
 
     def table(self, kind: str | None = None) -> pd.DataFrame:
         """Return the long frame, or its rows of one kind."""
@@ -119,10 +120,14 @@ class Comparison:
         known = ", ".join(f"{i} ({name})" for i, name in enumerate(names))
         raise LayerscopeError(f"run {run!r} is not in this comparison: it has {known}")
 
+    def document(self) -> Document:
+        """Return the comparison as it is shown."""
+        return document(self)
+
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; null is what is not known."""
-        rows = self.frame.astype(object).where(self.frame.notna(), None).to_dict(orient="records")
-        return self._facts() | {"rows": [{key: _jsonable(value) for key, value in row.items()} for row in rows]}
+        found: dict[str, Any] = jsonable(self._facts() | {"rows": self.frame})
+        return found
 
     def save(self, folder: str | Path) -> Path:
         """Write `comparison.json` and `comparison.parquet` into a folder that `open_comparison` reads, and return it.
@@ -130,74 +135,24 @@ class Comparison:
         A comparison that is there is replaced. Raises `LayerscopeError` where the folder holds something else, or
         cannot be written.
         """
-        target = own_folder(folder, "comparison", MANIFEST)
-        with writing(target):
-            aside(target / TABLE, lambda part: write_parquet(part, self.frame))
-            told = {"format": FORMAT, **self._facts(), "sha256": digest(target / TABLE)}
-            write_json(target / MANIFEST, told)
-        return target
+        return STORE.save(folder, self._facts(), {"comparison": self.frame})
 
     def _facts(self) -> dict[str, Any]:
-        return {
-            "runs": [asdict(member) for member in self.runs], "data": self.data, "n": self.n,
-            "left_out": self.left_out, "series": self.series, "notes": list(self.notes),
-        }  # fmt: skip
-
-
-def place(layer: int, site: str, member: Member) -> int | str:
-    """Return a layer's name among those of a run: its number, "final" after the norm."""
-    return "final" if site == member.final != "raw" and int(layer) == member.depth else int(layer)
-
-
-def is_comparison(folder: Path) -> bool:
-    """Return whether a folder holds a comparison."""
-    return (folder / MANIFEST).is_file()
+        return {name: getattr(self, name) for name in ("runs", "data", "n", "left_out", "series", "notes")}
 
 
 def open_comparison(folder: str | Path) -> Comparison:
     """Return the comparison that was saved into a folder.
 
     Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed since.
+
+    >>> saved = layerscope.compare(["runs/minilm", "runs/tiny"], out="minilm-and-tiny", progress=False)
+    >>> layerscope.open_comparison("minilm-and-tiny").n
+    24
     """
-    source = Path(folder).expanduser()
-    path = source / MANIFEST
-    if not path.is_file():
-        raise LayerscopeError(f"{str(source)!r} holds no comparison ({MANIFEST}): give the --out of layerscope compare")
-    try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        if told["format"] != FORMAT:
-            raise LayerscopeError(f"{str(path)!r} is of another version of layerscope: {AGAIN}")
-        if not unchanged(told):
-            raise LayerscopeError(f"{str(path)!r} is not what was written there: {AGAIN}")
-        if digest(source / TABLE) != told["sha256"]:
-            raise LayerscopeError(f"{str(source / TABLE)!r} is not what was written there: {AGAIN}")
-        frame = _read(source / TABLE)
-        return Comparison(
-            tuple(Member(**member) for member in told["runs"]), told["data"], told["n"], told["left_out"],
-            told["series"], tuple(told["notes"]), frame, source,
-        )  # fmt: skip
-    except OSError as error:
-        raise LayerscopeError(f"{str(source)!r} cannot be read ({error.strerror}): {AGAIN}") from error
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, LayerscopeError):
-            raise
-        raise LayerscopeError(f"{str(path)!r} is damaged: {AGAIN}") from error
+    return STORE.open(folder, _made)
 
 
-def _read(path: Path) -> pd.DataFrame:
-    try:
-        return read_parquet(path, set(COLUMNS))
-    except LayerscopeError as error:
-        raise LayerscopeError(f"{str(error).rpartition(': ')[0]}: {AGAIN}") from error
-
-
-def _typed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return rows with the columns and dtypes of `COLUMNS`, what is empty among the texts as None."""
-    typed = frame.reindex(columns=list(COLUMNS)).astype(COLUMNS).reset_index(drop=True)
-    texts = [name for name, dtype in COLUMNS.items() if dtype == "object"]
-    return typed.assign(**{name: typed[name].where(typed[name].notna(), None) for name in texts})
-
-
-def _jsonable(value: Any) -> Any:
-    value = value.item() if hasattr(value, "item") else value
-    return None if value is pd.NA or (isinstance(value, float) and not math.isfinite(value)) else value
+def _made(facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Comparison:
+    runs = tuple(Member(**member) for member in facts.pop("runs"))
+    return Comparison(runs, **facts, frame=frames["comparison"], folder=folder)

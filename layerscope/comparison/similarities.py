@@ -11,12 +11,12 @@ from torch import Tensor
 
 from layerscope.comparison.matching import Side, Sides
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.metrics.pairs.asked import ASKED
+from layerscope.metrics.pairs.similarity import FromPairs
+from layerscope.metrics.registry import measured
 from layerscope.runs.states import Column, StoredStates
 
 Row = dict[str, Any]
-SAME_WIDTH = ("cosine_similarity", "angular_distance")
-"""Similarities of vectors, not of geometries: they need states of one width."""
+SIMILARITIES = {metric.name: how for metric, how in measured(FromPairs)}
 
 
 def chosen_similarities(sides: Sides, asked: Sequence[str] | None) -> tuple[str, ...]:
@@ -28,9 +28,9 @@ def chosen_similarities(sides: Sides, asked: Sequence[str] | None) -> tuple[str,
     if asked is None:
         return ("cka", "cosine_similarity") if len(widths) == 1 else ("cka",)
     for name in asked:
-        if name not in ASKED:
-            raise LayerscopeError(f"--similarity {name!r} does not exist{choices(name, tuple(ASKED))}")
-        if name in SAME_WIDTH and len(widths) > 1:
+        if name not in SIMILARITIES:
+            raise LayerscopeError(f"--similarity {name!r} does not exist{choices(name, tuple(SIMILARITIES))}")
+        if SIMILARITIES[name].one_width and len(widths) > 1:
             listed = " and ".join(str(width) for width in sorted(widths))
             raise LayerscopeError(f"{name} needs states of one width, and these are {listed} wide: take cka")
     return tuple(dict.fromkeys(asked))
@@ -38,18 +38,18 @@ def chosen_similarities(sides: Sides, asked: Sequence[str] | None) -> tuple[str,
 
 def pair_rows(a: Side, b: Side, name: str) -> Iterator[Row]:
     """Yield the similarity of every layer of one run with every layer of the other."""
-    asked = ASKED[name]
-    a, b = (replace(side, rows=asked.rows(side.rows)) for side in (a, b))
-    if len(a.rows) < (needed := asked.needed(max(a.width, b.width))):
+    how = SIMILARITIES[name]
+    a, b = (replace(side, rows=how.rows(side.rows)) for side in (a, b))
+    if len(a.rows) < (needed := how.needed(max(a.width, b.width))):
         raise LayerscopeError(
             f"{name} is not defined for {len(a.rows):,} samples: at this width it needs {needed:,}; profile more, or "
             "take another with --similarity"
         )
-    found = asked.measured(a.states, b.states)
+    found = how.measured(a.states, b.states)
     for i, own in enumerate(a.columns):
         for j, other in enumerate(b.columns):
             yield {
-                "metric": name, "variant": asked.variant, "layer": own.layer, "site": own.site,
+                "metric": name, "variant": how.variant, "layer": own.layer, "site": own.site,
                 "layer_b": other.layer, "site_b": other.site, "pooling": a.pooling, "pooling_b": b.pooling,
                 **_numbers(found, i, j),
             }  # fmt: skip
@@ -57,15 +57,15 @@ def pair_rows(a: Side, b: Side, name: str) -> Iterator[Row]:
 
 def layer_rows(sides: Sides, name: str, column: Column) -> Iterator[tuple[int, int, Row]]:
     """Yield the similarity of one layer of every checkpoint with itself in the last one, and in the one before."""
-    asked = ASKED[name]
-    taken = [replace(side, rows=asked.rows(side.rows)) for side in sides]
+    how = SIMILARITIES[name]
+    taken = [replace(side, rows=how.rows(side.rows)) for side in sides]
     states = Checkpoints(tuple(side.layer(column) for side in taken))
-    found = asked.measured(states)
+    found = how.measured(states)
     last = len(sides) - 1
     for place, side in enumerate(taken):
         for other in dict.fromkeys((last, max(0, place - 1))):
             yield place, other, {
-                "metric": name, "variant": asked.variant, "layer": column.layer, "site": column.site,
+                "metric": name, "variant": how.variant, "layer": column.layer, "site": column.site,
                 "layer_b": column.layer, "site_b": column.site, "pooling": side.pooling,
                 "pooling_b": sides[other].pooling, **_numbers(found, place, other),
             }  # fmt: skip

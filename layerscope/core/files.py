@@ -80,7 +80,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise LayerscopeError(f"{str(path.parent)!r} is no run folder: it has no {path.name}") from None
+        raise LayerscopeError(f"{str(path.parent)!r} is not a run folder: it has no {path.name}") from None
     except OSError as error:
         raise LayerscopeError(f"{str(path)!r} cannot be read ({error.strerror}): check its permissions") from error
     except (ValueError, RecursionError):

@@ -38,6 +38,11 @@ class Calibration:
     that failed. `mean_layer`, `disagreement`, `accuracy` and `full_accuracy` (the full model's; both None without
     labels) are what was seen on these samples, leaving at the threshold. `fingerprint` names the weights, `dtype`
     their precision.
+
+    >>> from layerscope.early_exit import Calibration, ExitModel, calibrate
+    >>> found = calibrate(ExitModel("tiny-bert", exits=[1, 2]), "reviews.csv", max_disagreement=0.3, progress=False)
+    >>> found.exits, found.n, Calibration.from_json(found.to_json()) == found
+    ((1, 2), 24, True)
     """
 
     criterion: str
@@ -167,7 +172,7 @@ def calibrate_recorded(recorded: Recorded, exits: Sequence[int], goal: Goal) -> 
 def check_exits(exits: Sequence[int], depth: int) -> tuple[int, ...]:
     """Return exits in order; raises `LayerscopeError` where one is not a layer 1 … L − 1, or is named twice."""
     if not isinstance(exits, Iterable) or isinstance(exits, str):
-        raise LayerscopeError(f"exits {exits!r} are no layers: give some of 1 to {depth - 1}, such as (2, 3)")
+        raise LayerscopeError(f"exits {exits!r} are not layers: give some of 1 to {depth - 1}, such as (2, 3)")
     for layer in exits:
         if isinstance(layer, bool) or not isinstance(layer, (int, np.integer)) or not 1 <= layer < depth:
             raise LayerscopeError(f"exit {layer!r} does not exist: give layers from 1 on, before the last of {depth}")

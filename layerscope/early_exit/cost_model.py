@@ -48,7 +48,7 @@ class Times:
             if table is None or table.shape != (len(self.rows), len(self.tokens)) or not bool(np.all(table >= 0)):
                 raise LayerscopeError(f"the seconds of {stage!r} do not fit the measured sizes: measure again")
         if not self.bare > 0:
-            raise LayerscopeError(f"the plain model's share {self.bare!r} of the stages makes no sense: measure again")
+            raise LayerscopeError(f"the plain model's share {self.bare!r} of the stages is not valid: measure again")
 
     def at(self, stage: str, rows: ArrayLike, tokens: ArrayLike) -> Seconds:
         """Return the seconds of a stage at these sizes, shapes broadcast: linear between what was measured.

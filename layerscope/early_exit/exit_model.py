@@ -22,10 +22,12 @@ from layerscope.early_exit.reading import find_tail
 from layerscope.early_exit.saving import check_made_for, fingerprint, load_exits, precision, save
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.capture import evaluating
+from layerscope.models.exit_heads import ExitHeads, exit_heads, heads_of
 from layerscope.models.forward import Inputs, accepts, fitted
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.lens import logits_of
 from layerscope.models.weights import input_device
+from layerscope.truncation.origin import whereabouts
 
 KEPT = ("output_hidden_states", "output_attentions")
 
@@ -36,6 +38,12 @@ class ExitOutput(ModelOutput):  # type: ignore[misc]  # transformers is not type
 
     `logits` [B, K], float32; `prediction` [B]; `exit_layer` [B], 1 … L; `confidence` [B], how sure the exit
     was by the model's criterion ("patience": its maximal probability); `loss` only where labels were given.
+
+    >>> from layerscope.early_exit import ExitModel
+    >>> model = ExitModel("tiny-bert")
+    >>> output = model(**model.processor(["the food was good", "the staff were rude"], return_tensors="pt"))
+    >>> output.logits.shape, output.exit_layer.tolist()
+    (torch.Size([2, 2]), [3, 3])
     """
 
     loss: Tensor | None = None
@@ -51,13 +59,22 @@ class ExitModel(nn.Module):
     It is called as the model it wraps, in a `pipeline` as well. At each exit the model's own head reads the rows that
     are left; those that are sure enough leave, the batch goes on without them (and without the padding that only they
     needed), and the order is restored at the end. A row that leaves at layer k has the logits of the model that ends at
-    layer k. The wrapped model is unchanged between calls; calls from several threads wait for each other.
+    layer k; a layer that `train` gave a head of its own is read by that. The wrapped model is unchanged between calls;
+    calls from several threads wait for each other.
 
     Attributes:
         model: the classifier itself.
+        exit_heads: the heads of layers that have one of their own, under their number; without any, one reads all.
         exits: the layers that are checked, 1 … L − 1.
         criterion: "confidence", "margin", "entropy" or "patience" (see `layerscope.early_exit.criteria`).
         threshold: a row leaves where the criterion reaches it; infinite: never.
+
+    Example:
+        >>> from layerscope.early_exit import ExitModel
+        >>> model = ExitModel("tiny-bert", exits=[1, 2], threshold=0.5)
+        >>> output = model(**model.processor(["the food was good"], return_tensors="pt"))
+        >>> output.exit_layer.tolist()  # of two classes one has at least 0.5, so all leave at the first exit
+        [1]
 
     """
 
@@ -81,7 +98,8 @@ class ExitModel(nn.Module):
         """Wrap a classifier; until a threshold is given no row leaves it early.
 
         Args:
-            model: a hub name, a local folder, or a loaded transformers classifier.
+            model: a hub name, a local folder, or a loaded transformers classifier; of a loaded one the layers have no
+                heads of their own, unless it is an `ExitModel`.
             exits: the layers to be checked, 1 … L − 1; None is all of them.
             threshold: from which a row leaves: 0 … 1, of "patience" a whole number of exits; infinite is never.
             criterion: how sure an exit is.
@@ -101,17 +119,22 @@ class ExitModel(nn.Module):
 
         """
         super().__init__()
+        given = model
         if isinstance(model, ExitModel):
+            own = model.override
+            part, blocks, norm = part or own.part, blocks or own.blocks, norm or own.norm
             model, processor = model.model, processor or model.processor
         dtype = str(dtype).removeprefix("torch.")
         options = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)
         override = Override(part, blocks, norm)
         self._layered = _opened(model, processor, override, options)
         self.model: Any = self._layered.module
-        self.override = override
+        self.override: Override = override
         kind: Any = type(self.model)
         self.__class__ = class_like(ExitModel, kind, told_as(self.model))
-        self._tail = find_tail(self._layered)
+        heads = _heads_of(given, self._layered)
+        self.exit_heads = nn.ModuleDict() if heads is None else heads.modules(self.model)
+        self._tail = replace(find_tail(self._layered), heads=self.exit_heads, head="" if heads is None else heads.path)
         self.leave(exits, threshold, criterion)
 
     @property
@@ -145,6 +168,11 @@ class ExitModel(nn.Module):
     def processor(self) -> Any:
         """Tokenizer, image processor or feature extractor."""
         return self._layered.loaded.processor
+
+    def own_heads(self) -> ExitHeads | None:
+        """Return the heads of layers that have one of their own, None where one head reads all."""
+        layers = {int(layer): head for layer, head in self.exit_heads.items()}
+        return heads_of(self._tail.head, layers) if layers else None
 
     def leave(
         self, exits: Sequence[int] | None = None, threshold: float = NEVER, criterion: str = "confidence"
@@ -182,7 +210,7 @@ class ExitModel(nn.Module):
         override = told["override"]
         given = {"part": override.part, "blocks": override.blocks, "norm": override.norm} | options
         model = cls(source, revision=revision, **given)
-        if told["fingerprint"] != fingerprint(model.model):
+        if told["fingerprint"] != fingerprint(model):
             raise LayerscopeError(
                 f"the exits in {str(source)!r} are of other weights than lie there: calibrate this model and save it"
             )
@@ -262,6 +290,14 @@ def _opened(given: Any, processor: Any, override: Override, options: LoadOptions
     layered = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
     layered.stack.check_plain("exits")
     return layered
+
+
+def _heads_of(given: Any, model: LayeredModel) -> ExitHeads | None:
+    """Return the heads beside a model's files, or of an exit model; the weights of another object may differ by now."""
+    if isinstance(given, ExitModel):
+        return given.own_heads()
+    beside = whereabouts(str(given), model.loaded.revision)[1] if isinstance(given, (str, Path)) else None
+    return None if beside is None else exit_heads(beside, model.module)
 
 
 def _inputs(named: dict[str, Any], module: nn.Module) -> Inputs:

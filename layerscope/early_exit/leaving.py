@@ -159,7 +159,7 @@ class _Forward:
         assert state is not None
         assert self.left is not None
         self.reading = True  # the tail runs the model again, with blocks that hand on their input
-        logits = self.tail(state, self.inputs, self.left, self.front)
+        logits = self.tail(state, self.inputs, self.left, self.front, self.layer)
         self.reading = False
         return logits
 

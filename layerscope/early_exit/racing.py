@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Teller
+from layerscope.core.stopwatch import Stopwatch, rounds_in
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.validation import Rows, Validation, in_order
 from layerscope.models.capture import evaluating
@@ -92,8 +92,8 @@ def _raced(
         first = [read.batch(plan[0])]
         _seconds(ways, first, model.device)  # warms up
         once = float(_seconds(ways, first, model.device).sum())
-        fits = max(1, int(seconds / (ROUNDS * max(once, 1e-9))))
-        raced = [plan[i] for i in np.unique(np.linspace(0, len(plan) - 1, min(fits, len(plan))).astype(int))]
+        fits = rounds_in(seconds, ROUNDS * once, 1, len(plan))
+        raced = [plan[i] for i in np.unique(np.linspace(0, len(plan) - 1, fits).astype(int))]
         batches = [read.batch(rows) for rows in raced]
         with teller.bar("exits and depths in turns", ROUNDS * len(batches), "batches") as advance:
             rounds = [_seconds(ways, batches, model.device, advance) for _ in range(ROUNDS)]
@@ -129,15 +129,9 @@ def _seconds(
     advance: Callable[[int], None] = lambda batches: None,
 ) -> NDArray[np.float64]:
     """Return the seconds of each way for each batch, [W, batches]."""
-    names = list(ways)
-    times = np.zeros((len(names), len(batches)))
+    times = np.zeros((len(ways), len(batches)))
     for column, inputs in enumerate(batches):
         batch = inputs.to(device)
-        for row in np.roll(np.arange(len(names)), column):
-            start = time.perf_counter()
-            ways[names[row]](batch)
-            if device.type != "cpu":
-                torch.accelerator.synchronize(device)
-            times[row, column] = time.perf_counter() - start
+        times[:, column] = Stopwatch(device).turn([partial(way, batch) for way in ways.values()], column)
         advance(1)
     return times

@@ -29,13 +29,16 @@ SAMPLED = 1024
 OTHER = "thresholds are a model's own, calibrate this one"
 
 
-def fingerprint(module: nn.Module) -> str:
-    """Return a sha256 (hex) of a model's weights: names, shapes, and up to 1,024 numbers of each, spread over it.
+def fingerprint(model: ExitModel) -> str:
+    """Return a sha256 (hex) of the weights of a model and of the heads of its layers.
+
+    Taken of names, shapes, and up to 1,024 numbers of each, spread over it.
 
     Read in bfloat16, so that the precision in which a checkpoint is loaded makes no other model of it.
     """
     told = hashlib.sha256()
-    for name, tensor in sorted(numbers_of(module), key=itemgetter(0)):
+    own = ((f"exit_heads.{name}", tensor) for name, tensor in numbers_of(model.exit_heads))
+    for name, tensor in sorted((*numbers_of(model.model), *own), key=itemgetter(0)):
         flat = tensor.detach().reshape(-1)
         some = flat[:: max(1, math.ceil(len(flat) / SAMPLED))].to("cpu", torch.bfloat16)
         told.update(f"{name}{tuple(tensor.shape)}".encode())
@@ -57,7 +60,7 @@ def check_made_for(model: ExitModel, calibration: Calibration) -> None:
     ):
         if theirs != own:
             raise LayerscopeError(f"this calibration is of a model of {theirs} {what}, and {name} has {own}: {OTHER}")
-    if calibration.fingerprint != fingerprint(model.model):
+    if calibration.fingerprint != fingerprint(model):
         raise LayerscopeError(f"this calibration is of other weights than those of {name}: {OTHER}")
     if calibration.dtype != precision(model.model):
         raise LayerscopeError(
@@ -67,7 +70,7 @@ def check_made_for(model: ExitModel, calibration: Calibration) -> None:
 
 
 def save(model: ExitModel, folder: str | Path) -> Path:
-    """Write the classifier, its processor, and `early_exit.json`; transformers alone loads it as the plain model."""
+    """Write the model, its processor, its layers' heads and `early_exit.json`; transformers loads the plain model."""
     place = Path(folder).expanduser()
     if place.is_file():
         raise LayerscopeError(f"{str(place)!r} is a file: name a folder")
@@ -77,6 +80,8 @@ def save(model: ExitModel, folder: str | Path) -> Path:
             model.model.save_pretrained(place)
             if model.processor is not None:
                 model.processor.save_pretrained(place)
+            if (heads := model.own_heads()) is not None:
+                heads.save(place)
     except OSError as error:
         raise LayerscopeError(f"{str(place)!r} cannot be written ({error.strerror}): name another folder") from error
     override = model.override
@@ -84,7 +89,7 @@ def save(model: ExitModel, folder: str | Path) -> Path:
         "exits": list(model.exits),
         "criterion": model.criterion,
         "threshold": None if model.threshold == NEVER else model.threshold,
-        "fingerprint": fingerprint(model.model),
+        "fingerprint": fingerprint(model),
         "part": override.part,
         "blocks": override.blocks,
         "norm": override.norm,

@@ -48,19 +48,28 @@ class Tail:
 
     Where that is one module after another on one tensor (a norm, a pooler, a head), these `steps` are called. Else it
     is the model's own code, the blocks bypassed; with `skips` the modules before the first block do not run for it (a
-    convolution over sound costs as much as blocks), but hand on something of the shape they gave.
+    convolution over sound costs as much as blocks), but hand on something of the shape they gave. Layers that have a
+    head of their own, in `heads` under their number, are read by that in the place of the one whose path is `head`.
     """
 
     lens: Lens
     layout: Layout
     skips: bool
     steps: tuple[Step, ...] = ()
+    heads: nn.ModuleDict = field(default_factory=nn.ModuleDict)
+    head: str = ""
 
-    def __call__(self, states: Tensor, inputs: Inputs, left: Left, front: FrontShapes) -> Tensor:
-        """Return the float32 logits [b, K] of states [b, T, D].
+    def __call__(self, states: Tensor, inputs: Inputs, left: Left, front: FrontShapes, layer: int) -> Tensor:
+        """Return the float32 logits [b, K] of states [b, T, D] of a layer.
 
         `inputs` is the whole batch, of which `left` says what is left, `front` what `FrontShapes` kept of it.
         """
+        if str(layer) not in self.heads:
+            return self._logits(states, inputs, left, front)
+        with replaced({self.lens.module.get_submodule(self.head): self.heads[str(layer)].forward}):
+            return self._logits(states, inputs, left, front)
+
+    def _logits(self, states: Tensor, inputs: Inputs, left: Left, front: FrontShapes) -> Tensor:
         if self.steps:
             for step in self.steps:
                 states = self.lens.module.get_submodule(step.path)(states[:, 0] if step.first else states)

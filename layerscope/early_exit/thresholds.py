@@ -17,8 +17,7 @@ from layerscope.early_exit.criteria import NEVER
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.exit_options import ExitOptions
 from layerscope.early_exit.guarantee import Goal, check_enough, p_value, split
-from layerscope.early_exit.recorded import Recorded
-from layerscope.early_exit.recording import record
+from layerscope.early_exit.recorded import Recorded, record
 from layerscope.early_exit.saving import fingerprint, precision
 from layerscope.early_exit.validation import Rows, in_order, read_validation
 
@@ -60,6 +59,13 @@ def calibrate(
 
     Source: Angelopoulos et al. 2021, Learn then Test.
 
+    Example:
+        >>> from layerscope.early_exit import ExitModel, calibrate
+        >>> model = ExitModel("tiny-bert", exits=[1, 2])
+        >>> model = model.use(calibrate(model, "reviews.csv", max_disagreement=0.3, progress=False))
+        >>> model.criterion, model.threshold < 1
+        ('confidence', True)
+
     """
     if not isinstance(model, ExitModel):
         raise LayerscopeError(f"calibrate takes an ExitModel, not a {type(model).__name__}: wrap it, ExitModel(model)")
@@ -94,7 +100,7 @@ def certify(model: ExitModel, recorded: Recorded, times: Times, options: ExitOpt
 
 def _named(calibration: Calibration, model: ExitModel) -> Calibration:
     """Return a calibration that says which weights it is of, in which precision."""
-    return replace(calibration, fingerprint=fingerprint(model.model), dtype=precision(model.model))
+    return replace(calibration, fingerprint=fingerprint(model), dtype=precision(model.model))
 
 
 def parts(n: int, options: ExitOptions) -> tuple[Rows, Rows]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerscope.core.progress import Silent, Teller
+from layerscope.core.stopwatch import Clock, Stopwatch, rounds_in
 from layerscope.early_exit.cost_model import STAGES, Plan, Times
 from layerscope.early_exit.criteria import sureness
 from layerscope.early_exit.exit_model import ExitModel
@@ -24,35 +25,6 @@ SECONDS = 20.0
 BARE = "bare"
 FEWEST, MOST = 2, 50
 """Rounds over all sizes: as many as fit into so many seconds, between these."""
-
-
-@dataclass
-class Clock:
-    """Takes the time from one stage's end to the next; on an accelerator without waiting for it."""
-
-    device: torch.device
-    marks: list[tuple[str, Any]] = field(default_factory=list)
-
-    def __call__(self, event: str, *_: int) -> None:
-        """Mark the end of a stage."""
-        self.marks.append((event, self._now()))
-
-    def seconds(self) -> list[tuple[str, float]]:
-        """Return every stage after the first mark and how long it took, in their order."""
-        if self.device.type != "cpu":
-            torch.accelerator.synchronize(self.device)
-        pairs = zip(self.marks, self.marks[1:], strict=False)
-        return [(event, self._between(start, end)) for (_, start), (event, end) in pairs]
-
-    def _now(self) -> Any:
-        if self.device.type == "cpu":
-            return time.perf_counter()
-        event = torch.Event(self.device, enable_timing=True)
-        event.record()
-        return event
-
-    def _between(self, start: Any, end: Any) -> float:
-        return float(end - start) if self.device.type == "cpu" else float(start.elapsed_time(end)) / 1e3
 
 
 @dataclass(frozen=True)
@@ -102,13 +74,12 @@ def measure_times(
         for i, b in enumerate(rows)
         for j, t in enumerate(tokens)
     ]
-    start = time.perf_counter()
+    warming = 0.0
     with teller.bar("warming up", len(cells), "sizes") as advance:
         for cell in cells:
-            _measured(model, cell)
+            warming += Stopwatch(model.device).seconds(partial(_measured, model, cell))
             advance(1)
-    warming = time.perf_counter() - start
-    rounds = min(MOST, max(FEWEST, int((seconds or SECONDS) / warming) - 1))
+    rounds = rounds_in((seconds or SECONDS) - warming, warming, FEWEST, MOST)
     found: dict[str, dict[tuple[int, int], list[float]]] = {stage: defaultdict(list) for stage in (*STAGES, BARE)}
     with teller.bar("measuring stages", rounds * len(cells), "sizes") as advance:
         for cell in cells * rounds:

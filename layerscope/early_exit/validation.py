@@ -17,13 +17,14 @@ from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.corpus import count
 from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick
+from layerscope.inputs.seen import seen_of
 from layerscope.models.encode import Encoder, encoder_for, read_as
 from layerscope.models.forward import Inputs
 from layerscope.models.layered import class_numbers
 
 Rows = NDArray[np.int64]
 ABOUT = "training.json"
-"""What `train` leaves beside a checkpoint, with the digests of its data."""
+"""What `train` leaves beside a checkpoint, with a digest of each of its data sets."""
 MANY, SHARE = 20, 0.5
 """Labels look like ids from so many different ones on, where they are this share of the samples."""
 
@@ -81,7 +82,7 @@ def read_validation(
     """
     corpus = open_corpus(data, text_column=text_column, label_column=label_column)
     corpus = paired(corpus, data, text_column)
-    loaded, notes = model.layered.loaded, [*corpus.notes, *_seen_in_training(model, corpus), *_ids(corpus)]
+    loaded, notes = model.layered.loaded, [*corpus.notes, *_ids(corpus)]
     length = max_length or loaded.max_length
     modality = read_as(corpus.modality, corpus.samples[0], model.model)
     encoder = encoder_for(
@@ -91,6 +92,7 @@ def read_validation(
         drawn = np.sort(np.random.default_rng(seed).choice(len(corpus), samples, replace=False))
         corpus = corpus.take(drawn.tolist())
         notes.append(f"{count(samples, 'sample')} of the data are taken, by seed {seed}")
+    notes += _seen_in_training(model, corpus)
     read = encoded(corpus.samples, encoder) if encoder.modality == "text" else corpus.samples
     lengths = _lengths(encoder, read)
     real = [i for i, length in enumerate(lengths) if length]
@@ -108,22 +110,24 @@ def read_validation(
 
 
 def _seen_in_training(model: ExitModel, corpus: Corpus) -> list[str]:
-    """Tell where what lies beside a trained checkpoint says that it learnt these samples."""
-    place = Path(str(getattr(model.model.config, "_name_or_path", ""))) / ABOUT
-    try:
-        data = json.loads(place.read_text(encoding="utf-8"))["data"]
-        train, held = data["train"]["digest"], data["eval"]["digest"]
-    except (OSError, ValueError, KeyError, TypeError):  # trained elsewhere
-        return []
+    """Tell where what lies beside a trained checkpoint says that it learnt some of these samples."""
+    folder = Path(str(getattr(model.model.config, "_name_or_path", "")))
     name, notes = model.layered.loaded.name, []
-    if train == held:
+    try:
+        data = json.loads((folder / ABOUT).read_text(encoding="utf-8"))["data"]
+        same = data["train"]["digest"] == data["eval"]["digest"]
+    except (OSError, ValueError, KeyError, TypeError):  # trained elsewhere
+        same = False
+    if same:
         notes.append(
             f"{name} was trained and evaluated on the same data: its training scores say nothing of new samples"
         )
-    if train == corpus.fingerprint():
+    seen, known = seen_of(corpus, folder)
+    if seen:
+        compared = "" if known == len(corpus) else " that can be compared"
         notes.append(
-            f"{corpus.name} is what {name} was trained on: it is surer of these samples than of new ones, for which "
-            "the guarantee does not hold; give samples that it has not seen"
+            f"{seen:,} of {count(known, 'sample')}{compared} are among those that {name} was trained on: it is "
+            "surer of these than of new ones, for which the guarantee does not hold; give samples that it has not seen"
         )
     return notes
 
@@ -158,7 +162,7 @@ def _labels(found: Any, model: ExitModel, name: str, notes: list[str], needed: b
         return np.asarray(numbers, dtype=np.int64)
     other = next(label for label, number in zip(found, numbers, strict=True) if number is None)
     classes = [str(one) for one in (getattr(model.model.config, "id2label", None) or {}).values()]
-    told = f"label {str(other)!r} of {name} is no class of the model{choices(str(other), classes[:12])}"
+    told = f"label {str(other)!r} of {name} is not a class of the model{choices(str(other), classes[:12])}"
     if needed:
         raise LayerscopeError(told)
     notes.append(f"{told}; accuracy is not told")

@@ -61,6 +61,10 @@ def evaluate(
     Raises:
         LayerscopeError: for every wrong input, and where no task could be scored.
 
+    Example:
+        >>> layerscope.evaluate("tiny-bert", "knn-probe:reviews.csv", pooling="mean", progress=False)
+        Evaluation('tiny-bert': 1 models, 4 layers, 1 tasks, 0 missing)
+
     """
     asked = checked(evaluate, locals())
     if isinstance(tasks, Sequence) and not tasks:

@@ -26,9 +26,9 @@ ENGLISH = {"STS17": ["en-en"]}
 def open_tasks(tasks: Any, samples: int | None = None, seed: int = 0) -> list[Any]:
     """Return mteb tasks, without the data of mteb's own; an aggregate becomes its tasks.
 
-    `tasks` is a list of mteb names, mteb task objects and `KIND:PATH` texts; a single one may stand alone. The name
-    `layer-by-layer` stands for `PAPER_TASKS`. Raises `LayerscopeError` for a task that does not exist, with the near
-    name, for one that reads no texts, and for two of one name.
+    `tasks` is a list of mteb names, mteb task objects, `KIND:PATH` texts and (kind, data); a single one may stand
+    alone. The name `layer-by-layer` stands for `PAPER_TASKS`. Raises `LayerscopeError` for a task that does not exist,
+    with the near name, for one that reads no texts, and for two of one name.
     """
     _need_mteb()
     given: Iterable[Any] = [tasks] if isinstance(tasks, str) or hasattr(tasks, "metadata") else tasks
@@ -65,6 +65,8 @@ def _named(task: Any) -> list[Any]:
 
 
 def _opened(task: Any, samples: int | None, seed: int) -> Any:
+    if isinstance(task, tuple):
+        return task_from_file(task[0], task[1], samples, seed)
     if not isinstance(task, str):
         if not hasattr(task, "metadata") or not hasattr(task, "load_data"):
             raise LayerscopeError(f"a task is a name, KIND:PATH or a task of mteb, not a {type(task).__name__}")

@@ -11,6 +11,8 @@ import numpy as np
 
 from layerscope.core.errors import LayerscopeError, choices, near
 from layerscope.evaluation.own_retrieval import check_documents, relevances, retrieval_data
+from layerscope.inputs.tables import is_frame, table_of
+from layerscope.scores.files import existing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,36 +54,43 @@ def is_task_file(text: str) -> bool:
     return bool(colon and path and ("-" in kind or kind.islower()))
 
 
-def task_from_file(kind: str, path: str | Path, samples: int | None = None, seed: int = 0) -> Any:
-    """Return an mteb task made of a CSV, TSV, JSONL or Parquet file.
+def task_from_file(kind: str, path: Any, samples: int | None = None, seed: int = 0) -> Any:
+    """Return an mteb task made of a CSV, TSV, JSONL or Parquet file, or of a pandas frame.
 
     `kind` is classification or clustering (columns text, label), sts (text_a, text_b, score), pair-classification
     (text_a, text_b, label 0 or 1) or retrieval (query, document and, if given, score: a whole number, 0 for a document
     that is searched but does not answer; all documents of the file are searched for each query). Of a folder the files
     `test.*` and, for classification, `train.*` are read; one file of a classification is split in two seeded halves,
-    label by label. `samples` takes that many seeded rows of each file; test rows of a label that is then not among the
-    training rows are left out. The task is named after the file or folder. Raises `LayerscopeError` for columns that
-    are missing and values that cannot be judged.
+    label by label, each text once. `samples` takes that many seeded rows of each file; test rows of a label that is
+    then not among the training rows are left out. The task is named after the file or folder. Raises `LayerscopeError`
+    for columns that are missing and values that cannot be judged.
+
+    >>> from layerscope.evaluation import task_from_file
+    >>> task = task_from_file("classification", "reviews.csv")
+    >>> task.metadata.name, task.metadata.type
+    ('reviews', 'Classification')
     """
     if kind not in COLUMNS:
         raise LayerscopeError(f"task kind {kind!r} does not exist{choices(kind, COLUMNS)}")
     check_samples(samples)
-    place = Path(path).expanduser()
-    if not place.exists():
-        siblings = [other.name for other in place.parent.iterdir()] if place.parent.is_dir() else []
-        raise LayerscopeError(f"task file {str(place)!r} does not exist{near(place.name, siblings) or ': check it'}")
-    splits = {name: _sampled(_read(file, kind), samples, seed) for name, file in _files(place, kind).items()}
+    in_memory = is_frame(path)
+    if not in_memory and not isinstance(path, (str, Path)):
+        raise LayerscopeError(f"{kind} reads a pandas frame or a file, not a {type(path).__name__}")
+    place = Path("the data frame") if in_memory else existing(path, "task file")
+    files = {"test": path} if in_memory else _files(place, kind)
+    splits = {name: _sampled(_read(file, kind), samples, seed) for name, file in files.items()}
     splits = {name: _checked(frame, kind, place).reset_index(drop=True) for name, frame in splits.items()}
     if kind == "classification":
         splits = splits if "train" in splits else _halves(splits, seed)
         splits = _numbered(splits if samples is None else _trained(splits), place)
-    return _task(kind, _name(place), {name: frame.rename(columns=RENAMED[kind]) for name, frame in splits.items()})
+    name = "frame" if in_memory else _name(place)
+    return _task(kind, name, {name: frame.rename(columns=RENAMED[kind]) for name, frame in splits.items()})
 
 
 def check_samples(samples: int | None) -> None:
-    """Raise where what is to be taken of each file is no number of rows."""
+    """Raise where `samples` is not a number of rows."""
     if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 2):
-        raise LayerscopeError(f"samples {samples!r} is no whole number from 2 on: give one, or leave it out for all")
+        raise LayerscopeError(f"samples {samples!r} is not a whole number of 2 or more: leave it out for all")
 
 
 def _files(place: Path, kind: str) -> dict[str, Path]:
@@ -112,13 +121,11 @@ def _name(place: Path) -> str:
     return re.sub(r"[^\w.-]+", "_", name) or "task"
 
 
-def _read(file: Path, kind: str) -> pd.DataFrame:
-    from layerscope.inputs.tables import read_frame
-
-    suffix = _suffix(file)
-    if suffix is None:
+def _read(file: Any, kind: str) -> pd.DataFrame:
+    frame: pd.DataFrame | None = table_of(file)
+    if frame is None:
         raise LayerscopeError(f"task file {file} is of no known kind: give CSV, TSV, JSONL or Parquet")
-    frame: pd.DataFrame = read_frame(file, suffix, [])
+    file = "the data frame" if is_frame(file) else file
     frame = frame.rename(columns=lambda name: str(name).strip())
     for column in COLUMNS[kind]:
         if list(frame).count(column) > 1:
@@ -167,7 +174,7 @@ def _scores(column: pd.Series, place: Path) -> pd.Series:
     wrong = np.flatnonzero(~np.isfinite(scores))
     if len(wrong):
         row, value = column.index[wrong[0]] + 1, column.iloc[wrong[0]]
-        raise LayerscopeError(f"{place}: row {row} has the score {value!r}, which is no number: leave it out")
+        raise LayerscopeError(f"{place}: row {row} has the score {value!r}, which is not a number: leave it out")
     if len(scores) < FEWEST_PAIRS or scores.nunique() < 2:
         raise LayerscopeError(f"{place} has {len(scores)} pairs and {scores.nunique()} scores: give more to rank")
     return scores
@@ -189,8 +196,11 @@ def _zero_or_one(labels: pd.Series, place: Path) -> pd.Series:
 
 
 def _halves(splits: dict[str, pd.DataFrame], seed: int) -> dict[str, pd.DataFrame]:
-    """Split one frame into train and test, every label in seeded halves; a label's odd row is trained on."""
-    frame = splits["test"]
+    """Split one frame into train and test, every label in seeded halves; a label's odd row is trained on.
+
+    Of texts that occur several times only the first is kept: the half that is judged holds none that was trained on.
+    """
+    frame = splits["test"].drop_duplicates("text")
     shuffled = frame.iloc[np.random.default_rng([seed, 1]).permutation(len(frame))]
     trained = shuffled.groupby("label").cumcount() % 2 == 0
     return {

@@ -57,7 +57,7 @@ class Workers:
     def judged(self, task: Any, encoders: Sequence[LayerEncoder]) -> Iterator[tuple[LayerEncoder, Any]]:
         """Yield encoders with their `TaskResult` as they are done, or None for one to be judged with the model at hand.
 
-        Those are encoders whose texts are not all in the store or whose score is no number, and all that are left
+        Those are encoders whose texts are not all in the store or whose score is not a number, and all that are left
         where a worker died (of memory) or the task cannot be pickled. Raises `Unjudged` as `judge` does.
         """
         from joblib.externals.loky import BrokenProcessPool

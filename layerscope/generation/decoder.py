@@ -131,7 +131,7 @@ def _opened(model: Any, processor: Any, override: Override, options: LoadOptions
     loaded = load(model, options, processor)
     module: Any = loaded.module
     refusal = (
-        f"{type(module).__name__} is no language model that continues a text: give a decoder with its head over the "
+        f"{type(module).__name__} is not a language model that continues a text: give a decoder with its head over the "
         "vocabulary, such as GPT-2 or Llama"
     )
     two_texts = getattr(getattr(module, "config", None), "is_encoder_decoder", False)

@@ -24,6 +24,11 @@ class Generated:
     `ids` are the new tokens, the one that ends the text included, `text` what prompt and new tokens read beyond the
     prompt. `log_probs` is the log-probability of each new token in the model's own distribution at that depth: no
     temperature, no nucleus.
+
+    >>> from layerscope.generation import generate
+    >>> found, = generate("tiny-gpt2", ["the food was"], max_new_tokens=3, progress=False)
+    >>> found.layer, len(found.prompt_ids), len(found.ids)
+    (3, 3, 3)
     """
 
     prompt: str
@@ -86,6 +91,11 @@ def generate(
     Raises:
         LayerscopeError: for every wrong input, and for logits that are NaN.
 
+    Example:
+        >>> from layerscope.generation import generate
+        >>> [found.text for found in generate("tiny-gpt2", ["the food was"], layer=2, max_new_tokens=3, progress=False)]
+        [' was was was']
+
     """
     _check(max_new_tokens, top_p, temperature, seed, batch_size)
     teller: Teller = Console() if progress else Silent()
@@ -113,10 +123,10 @@ def generate(
 def _check(new: Any, top_p: Any, temperature: Any, seed: Any, batch_size: Any) -> None:
     for name, value, least in (("max_new_tokens", new, 1), ("batch_size", batch_size, 1), ("seed", seed, 0)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise LayerscopeError(f"{name} {value!r} is no whole number from {least}: give one")
+            raise LayerscopeError(f"{name} {value!r} is not a whole number of {least} or more: give one")
     if top_p is not None and not (_is_number(top_p) and 0 < top_p <= 1):
         raise LayerscopeError(
-            f"top_p {top_p!r} is no share of the probability: give a number in (0, 1], or None (greedy)"
+            f"top_p {top_p!r} is not a share of the probability: give a number in (0, 1], or None (greedy)"
         )
     if not (_is_number(temperature) and 0 < temperature < math.inf):
         raise LayerscopeError(f"temperature {temperature!r} is not above 0: give 1, or less for surer draws")

@@ -13,6 +13,7 @@ from layerscope.inputs.hub import dataset_corpus
 from layerscope.inputs.images import array_image, to_rgb
 from layerscope.inputs.media import media_corpus, media_kind
 from layerscope.inputs.samples import Modality, Rows, Waveform
+from layerscope.inputs.tables import is_a, is_frame
 
 ASSUMED_RATE = 16_000  # hertz, of sounds that come as bare arrays
 _LABELS = "labels="
@@ -23,9 +24,9 @@ def memory_corpus(
     data: Any, modality: Modality | None, columns: Columns, labels: Sequence[Any] | None = None
 ) -> Corpus:
     """Return data that lie in memory as a corpus; `(samples, labels)` gives labels too."""
-    if _is_a(data, "pandas.DataFrame"):
+    if is_frame(data):
         return frame_corpus(*_labelled_frame(data, labels, columns), "the data frame")
-    if _is_a(data, "datasets.Dataset", "datasets.DatasetDict", "datasets.IterableDataset"):
+    if is_a(data, "datasets.Dataset", "datasets.DatasetDict", "datasets.IterableDataset"):
         if labels is not None:
             raise LayerscopeError("a data set has its labels in a column: name it with label_column, leave labels out")
         name = str(getattr(getattr(data, "info", None), "dataset_name", None) or "dataset")
@@ -35,7 +36,7 @@ def memory_corpus(
         labels = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     if isinstance(data, Mapping) and "input_ids" in data:
         return _masked_ids(data, labels)
-    if _is_a(data, "pandas.Series"):
+    if is_a(data, "pandas.Series"):
         data = data.tolist()
     return _samples(data, labels, modality)
 
@@ -60,13 +61,8 @@ def _labelled_frame(data: Any, labels: Sequence[Any] | None, columns: Columns) -
     return data.assign(**{_LABELS: list(labels)}), "frame", replace(columns, label=_LABELS)
 
 
-def _is_a(data: Any, *names: str) -> bool:
-    """Tell a class by package and name, so that its package need not be imported to ask."""
-    return any(f"{cls.__module__.partition('.')[0]}.{cls.__name__}" in names for cls in type(data).__mro__)
-
-
 def _is_array(data: Any) -> bool:
-    return isinstance(data, np.ndarray) or _is_a(data, "torch.Tensor")
+    return isinstance(data, np.ndarray) or is_a(data, "torch.Tensor")
 
 
 def _is_strings(data: Any) -> bool:
@@ -78,7 +74,8 @@ def _is_labelled(data: Any) -> bool:
         return False
     samples, labels = data
     flat = getattr(labels, "ndim", 1) == 1 and hasattr(labels, "__len__") and not isinstance(labels, str)
-    return bool(flat and hasattr(samples, "__len__") and getattr(samples, "ndim", 2) >= 2)
+    several = getattr(samples, "ndim", 2) >= 2 or is_a(samples, "pandas.Series") or _is_strings(samples)
+    return bool(flat and several and hasattr(samples, "__len__"))
 
 
 def _numbers(total: int) -> tuple[str, ...]:
@@ -90,7 +87,7 @@ def _classes(labels: Sequence[Any] | None) -> Labels | None:
         return None
     classes = class_labels(labels)
     if classes is None:
-        raise LayerscopeError("the labels are no classes (text or whole numbers): give classes, or leave them out")
+        raise LayerscopeError("the labels are not classes (text or whole numbers): give classes, or leave them out")
     return classes
 
 
@@ -108,7 +105,7 @@ def _listed(data: list[Any], labels: Sequence[Any] | None, modality: Modality | 
     first = data[0]
     if isinstance(first, Path) or (isinstance(first, str) and modality in ("image", "audio")):
         return _paths([Path(item) for item in data], labels, modality)
-    if _is_a(first, "PIL.Image"):
+    if is_a(first, "PIL.Image"):
         return _images(data, labels)
     if isinstance(first, Waveform) or _is_pair(first):
         return _sounds(data, labels, ())
@@ -153,7 +150,7 @@ def _is_pair(item: Any) -> bool:
 def _paths(paths: list[Path], labels: Sequence[Any] | None, modality: Modality | None) -> Corpus:
     missing = next((path for path in paths if not path.is_file()), None)
     if missing is not None:
-        raise LayerscopeError(f"{missing} does not exist or is no file: check the path")
+        raise LayerscopeError(f"{missing} does not exist or is not a file: check the path")
     kind = modality or media_kind(paths[0].name)
     odd = next((path for path in paths if media_kind(path.name) != kind), None)
     if kind is None or odd is not None:
@@ -171,10 +168,10 @@ def _paths(paths: list[Path], labels: Sequence[Any] | None, modality: Modality |
 
 
 def _images(data: list[Any], labels: Sequence[Any] | None) -> Corpus:
-    odd = next((i for i, image in enumerate(data) if not (_is_a(image, "PIL.Image") or _is_array(image))), None)
+    odd = next((i for i, image in enumerate(data) if not (is_a(image, "PIL.Image") or _is_array(image))), None)
     if odd is not None:
         raise LayerscopeError(f"sample {odd} is a {type(data[odd]).__name__}, not an image as the others are")
-    images = tuple(to_rgb(image) if _is_a(image, "PIL.Image") else array_image(image) for image in data)
+    images = tuple(to_rgb(image) if is_a(image, "PIL.Image") else array_image(image) for image in data)
     return Corpus("images", "image", images, _numbers(len(images)), _classes(labels))
 
 
@@ -203,7 +200,7 @@ def _arrays(data: list[Any], labels: Sequence[Any] | None, modality: Modality | 
     if len(shapes) > 1:
         first, second = sorted(shapes)[:2]
         raise LayerscopeError(f"the rows differ in shape ({first}, {second}): give rows of one shape")
-    if _is_a(data[0], "torch.Tensor"):
+    if is_a(data[0], "torch.Tensor"):
         import torch
 
         return _rows(torch.stack(data), labels)

@@ -2,6 +2,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,11 @@ class Corpus:
     `samples` holds `str` or `Window` (text), RGB `PIL.Image` (image), `Waveform` (audio) or array rows
     (tensor); files are decoded when a sample is read. `notes` tells every guess and everything left out,
     one line each. `running` marks running text, whose samples are lines and may be packed into windows.
+
+    >>> from layerscope.inputs import Corpus
+    >>> corpus = Corpus("reviews", "text", ["good food", "rude staff"], names=["a", "b"], labels=("praise", "blame"))
+    >>> corpus.take([1]).labels
+    ('blame',)
     """
 
     name: str
@@ -62,6 +68,15 @@ class Corpus:
         digest.update(repr(self.labels).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
+    @cached_property
+    def copies(self) -> npt.NDArray[np.bool_]:
+        """Which samples `[N]` have exactly the content of an earlier one, whatever their label."""
+        digests = np.empty(len(self), dtype="S16")
+        for index in range(len(self)):
+            digests[index] = hashlib.blake2b(content(self.samples, index), digest_size=8).hexdigest()
+        first = np.unique(digests, return_index=True)[1]
+        return np.isin(np.arange(len(self)), first, invert=True)
+
 
 WHOLE = 5
 """Samples that a class needs to be probed, one for each fold."""
@@ -74,9 +89,14 @@ def draw(corpus: Corpus, n: int | None, seed: int) -> Corpus:
     members keeps 5 at least, the rest is drawn at random; where `n` is too small for that, as many classes as fit are
     drawn, frequent ones more probably, and a note says how many are left out.
     Raises `LayerscopeError` where `n` is below 1.
+
+    >>> from layerscope.inputs import draw, open_corpus
+    >>> drawn = draw(open_corpus("reviews.csv"), 10, seed=0)
+    >>> len(drawn), sorted(set(drawn.labels))
+    (10, ['blame', 'praise'])
     """
     if n is not None and n < 1:
-        raise LayerscopeError(f"samples={n} makes no sense: give 1 or more, or all")
+        raise LayerscopeError(f"samples={n} is not valid: give 1 or more, or all")
     if n is None or n >= len(corpus):
         return corpus
     chosen = np.random.default_rng(seed).choice(len(corpus), size=n, replace=False)

@@ -36,7 +36,7 @@ def array_image(array: Any) -> Any:
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
     if pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] not in (3, 4)):
-        raise LayerscopeError(f"an array of shape {pixels.shape} is no image: give [H, W] or [H, W, 3]")
+        raise LayerscopeError(f"an array of shape {pixels.shape} is not an image: give [H, W] or [H, W, 3]")
     if not np.issubdtype(pixels.dtype, np.integer):
         if not (np.isfinite(pixels).all() and pixels.min() >= 0 and pixels.max() <= 1):
             raise LayerscopeError("an image of floats has values outside 0..1: scale it, or give uint8")

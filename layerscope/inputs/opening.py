@@ -18,7 +18,7 @@ from layerscope.inputs.samples import Lines, Modality
 from layerscope.inputs.tables import JSON_LINES, PARQUET, SEPARATORS, read_frame, read_text, unreadable
 
 _PLAIN_NAMES = {"train", "test", "dev", "val", "valid", "validation", "all", "data", "input"}
-_NO_PATH = "data {!r}… is no path: give texts as a list"
+_NO_PATH = "data {!r}… is not a path: give texts as a list"
 
 
 def open_corpus(
@@ -34,6 +34,13 @@ def open_corpus(
     `data` is a corpus, texts, images, sounds or array rows in memory (also `(samples, labels)`), a pandas
     frame, a `datasets.Dataset`, token ids, the path of a table, text file, folder or archive, `stdlib-docs`, `digits`
     or `hf:name/config:split`. Raises `LayerscopeError`, one line that names the thing and the mend.
+
+    >>> from layerscope.inputs import open_corpus
+    >>> corpus = open_corpus("reviews.csv")
+    >>> len(corpus), corpus.modality, corpus.samples[0], corpus.labels[0]
+    (24, 'text', 'the food was good', 'praise')
+    >>> corpus.notes
+    ("text column: 'text' (guessed)", "label column: 'label' (guessed)")
     """
     if modality is not None and modality not in get_args(Modality):
         known = get_args(Modality)
@@ -105,7 +112,7 @@ def _numpy(path: Path) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise LayerscopeError(f"{path} is no whole .npy file of numbers: write it again with numpy.save") from error
+        raise LayerscopeError(f"{path} is not a complete .npy file: write it again with numpy.save") from error
 
 
 def _check_exists(path: Path) -> None:

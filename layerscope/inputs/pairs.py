@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from layerscope.inputs.columns import PAIR_COLUMNS, TEXT_COLUMNS, is_missing
 from layerscope.inputs.corpus import Corpus
-from layerscope.inputs.tables import read_frame, table_suffix
+from layerscope.inputs.tables import table_of
 
 SECOND = dict(zip(PAIR_COLUMNS, ("text_b", "sentence2", "sentence_b", "question2", "hypothesis"), strict=True))
 
@@ -31,10 +30,9 @@ class Ids:
 
 def paired(corpus: Corpus, data: Any, text_column: str | None) -> Corpus:
     """Return a corpus whose samples are pairs where its table holds such columns, else the corpus as it is."""
-    suffix = table_suffix(data)
-    if not suffix or text_column is not None or corpus.labels is None:
+    frame = None if text_column is not None or corpus.labels is None else table_of(data)
+    if frame is None:
         return corpus
-    frame = read_frame(Path(data).expanduser(), suffix, [])
     named = {str(name).lower(): name for name in reversed(list(frame.columns))}
     found = next((pair for pair in SECOND.items() if all(name in named for name in pair)), None)
     if found is None or any(name in named for name in TEXT_COLUMNS):

@@ -25,6 +25,24 @@ def table_suffix(data: Any) -> str:
     return suffix if suffix in (*JSON_LINES, *PARQUET, *SEPARATORS) else ""
 
 
+def is_a(data: Any, *names: str) -> bool:
+    """Tell a class by package and name, so that its package need not be imported to ask."""
+    return any(f"{cls.__module__.partition('.')[0]}.{cls.__name__}" in names for cls in type(data).__mro__)
+
+
+def is_frame(data: Any) -> bool:
+    """Return whether data are a pandas frame."""
+    return is_a(data, "pandas.DataFrame")
+
+
+def table_of(data: Any) -> Any | None:
+    """Return the table that data are, a pandas frame or the path of a table file, or None where they are none."""
+    if is_frame(data):
+        return data.reset_index(drop=True).set_axis([str(name) for name in data.columns], axis=1)
+    suffix = table_suffix(data)
+    return read_frame(Path(data).expanduser(), suffix, []) if suffix else None
+
+
 def read_frame(path: Path, kind: str, notes: list[str]) -> Any:
     """Return a table file as a pandas frame; `kind` is its suffix, without `.gz`."""
     if kind in PARQUET:
@@ -204,7 +222,7 @@ def _check_parquet(path: Path) -> None:
     if not start:
         raise LayerscopeError(f"{path} is empty: give a file with at least one sample")
     if start != b"PAR1":
-        raise LayerscopeError(f"{path} is no Parquet file: {KINDS}")
+        raise LayerscopeError(f"{path} is not a Parquet file: {KINDS}")
     if end != b"PAR1":
         raise LayerscopeError(f"{path} is not a whole Parquet file (its end is missing): write or copy it again")
 

@@ -47,6 +47,11 @@ def lens(
     Raises:
         LayerscopeError: for every wrong input, in one line with the mend.
 
+    Example:
+        >>> reading = layerscope.lens("tiny-gpt2", "the food was good", progress=False)
+        >>> print(reading.summary)
+        3 of 4 tokens settle before the last layer; on average at layer 1.5 of 3
+
     """
     asked = checked(lens, locals())
     from layerscope.logit_lens.lens_pass import run_lens

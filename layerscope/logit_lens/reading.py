@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 
-from layerscope.core.files import aside
-from layerscope.core.folders import own_folder, writing
+from layerscope.core.saved import Store, jsonable
+from layerscope.logit_lens.document import document
+from layerscope.show.document import Document
 
 Kind = Literal["next", "masked", "itself", "tag", "class"]
 NOUNS: dict[Kind, str] = {
@@ -20,8 +20,10 @@ GRID = ("sample", "position", "token", "generated", "layer", "rank", "prediction
 SATURATION = (
     "sample", "position", "token", "generated", "counted", "layer", "prediction", "id", "probability", "truth",
 )  # fmt: skip
-FILE, WHAT = "lens.json", "reading of the lens"
-"""The file that a reading is known by in a folder, and what the folder then holds."""
+STORE = Store(
+    "reading of the lens", "lens.json", "run layerscope lens again",
+    dict.fromkeys(("grid", "saturation", "cumulative"), {}), "csv",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,12 @@ class Reading:
     top prediction never changes again (1 … L; layer 0 does not count), `prediction` and `probability` are those of the
     last layer, `truth` the token or label that is known, None where none is; `counted` are those that `cumulative` and
     `summary` are about: the new tokens where a text was continued, else all.
+
+    >>> reading = layerscope.lens("tiny-gpt2", "the food was good", progress=False)
+    >>> reading.kind, reading.depth, len(reading.saturation)
+    ('next', 3, 4)
+    >>> reading.cumulative["layer"].tolist()
+    [1, 2, 3]
     """
 
     model: str
@@ -81,29 +89,26 @@ class Reading:
         """Whether the model went on with the texts."""
         return bool(self.continuations)
 
+    def document(self) -> Document:
+        """Return the reading as it is shown."""
+        return document(self)
+
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it, tables as lists of rows."""
-        frames = {"cumulative": self.cumulative, "saturation": self.saturation, "grid": self.grid}
-        return self._facts() | {name: json.loads(frame.to_json(orient="records")) for name, frame in frames.items()}
+        found: dict[str, Any] = jsonable(self._facts() | self._frames())
+        return found
 
     def save(self, folder: str | Path) -> Path:
         """Write `lens.json` and a CSV for each table into a folder and return it; a reading that is there is replaced.
 
         Raises `LayerscopeError` where the folder holds something else, or cannot be written.
         """
-        place = own_folder(folder, WHAT, FILE)
-        with writing(place):
-            for name, frame in (("grid", self.grid), ("saturation", self.saturation), ("cumulative", self.cumulative)):
-                text = frame.to_csv(index=False)
-                aside(place / f"{name}.csv", lambda part, text=text: _write(part, text))
-            aside(place / FILE, lambda part: _write(part, json.dumps(self._facts(), indent=2, ensure_ascii=False)))
-        return place
+        return STORE.save(folder, self._facts(), self._frames())
+
+    def _frames(self) -> dict[str, pd.DataFrame]:
+        return {"cumulative": self.cumulative, "saturation": self.saturation, "grid": self.grid}
 
     def _facts(self) -> dict[str, Any]:
         names = ("model", "part", "data", "kind", "depth", "top", "samples", "texts", "continuations", "notes")
         facts = {name: getattr(self, name) for name in names}
         return {"summary": self.summary, "mean_layer": float(self.counted["layer"].mean())} | facts
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", errors="replace", newline="")

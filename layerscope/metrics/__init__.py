@@ -1,6 +1,7 @@
 """Metrics of states: arrays or tensors in, floats out, or tensors with the leading dimensions of what went in.
 
-Every metric takes leading dimensions, so that all layers go through one call; logarithms are natural.
+Every metric takes leading dimensions, so that all layers go through one call; logarithms are natural. A metric is one
+file: its function, and beside it its record (`metric.Metric`), which the registry finds there.
 
 Precision. States may be bfloat16 or float16, as models make them; nothing is computed in half precision, where the
 square of 15,000 is already infinite. Metrics of a data set (one value for many samples: spectra, similarities,
@@ -13,88 +14,17 @@ computed from the stored states is float64. Orders of entropy below 1, which wei
 singular values of the states and never a Gram.
 """
 
-from layerscope.metrics.alpha_req import alpha_req
-from layerscope.metrics.angular_distance import angular_distance
-from layerscope.metrics.anisotropy import anisotropy
-from layerscope.metrics.cca import canonical_correlations, cca
-from layerscope.metrics.cka import cka, cka_minibatch
-from layerscope.metrics.cosine_similarity import cosine_similarity
-from layerscope.metrics.curvature import curvature, zero_differences
-from layerscope.metrics.dataset_entropy import dataset_entropy
-from layerscope.metrics.dime import dime
-from layerscope.metrics.effective_depth import effective_depth
-from layerscope.metrics.effective_rank import effective_rank
-from layerscope.metrics.exits import exit_parameters, exit_speedup
-from layerscope.metrics.generated_text import coherence, diversity
-from layerscope.metrics.infonce import infonce, infonce_bound
-from layerscope.metrics.intrinsic_dimension import intrinsic_dimension
-from layerscope.metrics.label_probability import label_probability
-from layerscope.metrics.layer_accuracy import layer_accuracy
-from layerscope.metrics.lidar import lidar
-from layerscope.metrics.matrix_entropy import matrix_entropy
-from layerscope.metrics.mutual_knn import mutual_knn
-from layerscope.metrics.nesum import nesum
-from layerscope.metrics.neural_collapse import NeuralCollapse, neural_collapse
-from layerscope.metrics.norms import Norms, norms
+from importlib import import_module as _import_module
+from pkgutil import iter_modules as _iter_modules
+
 from layerscope.metrics.pairs.cosines import cosine_pairs, cosine_to
 from layerscope.metrics.pairs.matrix import similarity_matrix
-from layerscope.metrics.perplexity import perplexity
-from layerscope.metrics.pnka import pnka
-from layerscope.metrics.procrustes import procrustes
-from layerscope.metrics.progression import line_distance, norm_ratio, straightness
-from layerscope.metrics.prompt_entropy import prompt_entropy
-from layerscope.metrics.pwcca import pwcca
-from layerscope.metrics.rankme import rankme
-from layerscope.metrics.rsa import rsa
-from layerscope.metrics.saturation_layer import saturation_layer
-from layerscope.metrics.svcca import kept_dimensions, svcca
 
-__all__ = [
-    "NeuralCollapse",
-    "Norms",
-    "alpha_req",
-    "angular_distance",
-    "anisotropy",
-    "canonical_correlations",
-    "cca",
-    "cka",
-    "cka_minibatch",
-    "coherence",
-    "cosine_pairs",
-    "cosine_similarity",
-    "cosine_to",
-    "curvature",
-    "dataset_entropy",
-    "dime",
-    "diversity",
-    "effective_depth",
-    "effective_rank",
-    "exit_parameters",
-    "exit_speedup",
-    "infonce",
-    "infonce_bound",
-    "intrinsic_dimension",
-    "kept_dimensions",
-    "label_probability",
-    "layer_accuracy",
-    "lidar",
-    "line_distance",
-    "matrix_entropy",
-    "mutual_knn",
-    "nesum",
-    "neural_collapse",
-    "norm_ratio",
-    "norms",
-    "perplexity",
-    "pnka",
-    "procrustes",
-    "prompt_entropy",
-    "pwcca",
-    "rankme",
-    "rsa",
-    "saturation_layer",
-    "similarity_matrix",
-    "straightness",
-    "svcca",
-    "zero_differences",
-]
+__all__ = ["cosine_pairs", "cosine_to", "similarity_matrix"]
+for _found in _iter_modules(__path__):
+    # A metric's file hands on the function of its name, or all that it lists; only then the name is not the module's.
+    _module = _import_module(f"{__name__}.{_found.name}")
+    for _name in getattr(_module, "__all__", [_found.name]):
+        if hasattr(_module, _name):
+            globals()[_name] = getattr(_module, _name)
+            __all__ += [_name]

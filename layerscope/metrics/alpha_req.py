@@ -2,8 +2,9 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.arrays import Array, as_finite64, as_result, centred
-from layerscope.metrics.spectrum import singular_values
+from layerscope.metrics.arrays import Array, as_result
+from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.metric import Metric
 
 FIT = (10, 100)
 """Ranks that the line is fitted on, as published."""
@@ -20,24 +21,20 @@ def alpha_req(Z: Array, fit: tuple[int, int] = FIT) -> float | Tensor:
     `fit` that holds fewer than two ranks.
 
     Source: Agrawal et al. 2022, alpha-ReQ; the weighted fit as in Stringer et al. 2019.
+
+    >>> from layerscope.metrics import alpha_req
+    >>> states = np.random.default_rng(0).normal(size=(500, 50)) / np.arange(1, 51)  # variances 1 / i²
+    >>> round(alpha_req(states))
+    2
     """
-    rows = centred(as_finite64(Z, "Z"))
-    return as_result(power_law(singular_values(rows), rows.shape[-2], fit))
+    return as_result(_power_law(Rows(Z), fit))
 
 
-def fitted_ranks(count: int, width: int, fit: tuple[int, int]) -> tuple[int, int]:
-    """Return the first and last rank that `alpha_req` fits with `count` samples of `width` features."""
-    return fit[0], min(fit[1], count - 1, width)
-
-
-def power_law(values: Tensor, count: int, fit: tuple[int, int] = FIT) -> Tensor:
-    """Return `alpha_req` `[...]` of the singular values `[..., K]`, descending, of `count` centred rows of K or more.
-
-    Raises `LayerscopeError` for a `fit` that holds fewer than two ranks.
-    """
-    first, last = fitted_ranks(count, values.shape[-1], fit)
+def _power_law(rows: Rows, fit: tuple[int, int] = FIT) -> Tensor:
+    values, count = rows.centred_spectrum, rows.count
+    first, last = _fitted_ranks(rows, fit)
     if first < 1 or last <= first:
-        there = min(count - 1, values.shape[-1])
+        there = min(count - 1, rows.width)
         raise LayerscopeError(
             f"fit={tuple(fit)} holds fewer than two of the {there} ranks there are: give ranks within 1 ... {there}"
         )
@@ -52,3 +49,26 @@ def power_law(values: Tensor, count: int, fit: tuple[int, int] = FIT) -> Tensor:
     # Below two ranks the line has no slope: 0 / 0.
     slope: Tensor = -(weights * dx * y).sum(-1) / (weights * dx.square()).sum(-1)
     return slope.masked_fill(known.sum(-1) < 2, torch.nan)
+
+
+def _fitted_ranks(rows: Rows, fit: tuple[int, int] = FIT) -> tuple[int, int]:
+    return fit[0], min(fit[1], rows.count - 1, rows.width)
+
+
+def _named(rows: Rows) -> str:
+    return "ranks={}-{}".format(*_fitted_ranks(rows))
+
+
+ALPHA_REQ = Metric(
+    name="alpha_req",
+    how=FromRows(_power_law, variant=_named, least=(FIT[0] + 2, FIT[0] + 1)),
+    title="α-ReQ",
+    reading="exponent; low: variance in many directions",
+    meaning="Exponent α of the power law i^−α that the eigenvalues of the pooled states' covariance follow, fitted "
+    "from rank 10 to 100, or to as many as there are.",
+    direction="Low: the spectrum falls slowly. Values near 1 were proposed as a sign of good states: a hypothesis.",
+    source="Agrawal et al. 2022, α-ReQ; fitted as in Stringer et al. 2019",
+    low=True,
+    default=False,
+    order=5,
+)

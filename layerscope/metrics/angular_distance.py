@@ -5,6 +5,10 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array
 from layerscope.metrics.cosine_similarity import cosine_similarity
+from layerscope.metrics.metric import Metric
+from layerscope.metrics.pairs.blocks import States
+from layerscope.metrics.pairs.cosines import moments
+from layerscope.metrics.pairs.similarity import FromPairs
 
 
 def angular_distance(X: Array, Y: Array, center: bool = True) -> Tensor:
@@ -15,13 +19,41 @@ def angular_distance(X: Array, Y: Array, center: bool = True) -> Tensor:
     `cosine_similarity` does.
 
     Source: Gromov et al. 2024, The unreasonable ineffectiveness of the deeper layers, who do not centre.
+
+    >>> from layerscope.metrics import angular_distance
+    >>> angular_distance(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]), center=False)
+    tensor([0.5000], dtype=torch.float64)
     """
-    return half_turns(cosine_similarity(X, Y, center))
+    return _half_turns(cosine_similarity(X, Y, center))
 
 
-def half_turns(cosines: Tensor) -> Tensor:
+def angle_pairs(states: States, center: bool = True, others: States | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the same as `cosine_pairs` of the per-sample `angular_distance`."""
+    return moments(states, center, others, _half_turns)
+
+
+def _matrix(states: States, others: States | None, center: bool = True) -> Tensor:
+    return angle_pairs(states, center, others)[0]
+
+
+def _half_turns(cosines: Tensor) -> Tensor:
     """Return the angles of cosines over π, zero where a cosine is 1 up to its rounding."""
     clipped = cosines.clamp(-1.0, 1.0)
     # A cosine that is short of 1 by rounding alone would be an angle of 1e-8.
     same = clipped > 1.0 - 16 * torch.finfo(clipped.dtype).eps
     return clipped.arccos().masked_fill(same, 0.0) / math.pi
+
+
+ANGULAR_DISTANCE = Metric(
+    name="angular_distance",
+    how=FromPairs(_matrix, "centered", least=0, all_samples=True, one_width=True, by_sample=angle_pairs),
+    title="angular distance",
+    reading="share of a half turn; 0: the same directions",
+    meaning="Angle between the vectors that two layers give one sample, each layer centred by its own mean over the "
+    "samples, as a share of a half turn, averaged over samples; from 0 to 1, right angles at 1/2.",
+    direction="0: the two layers hold the same directions. Neighbouring layers that stay near 0 change little.",
+    source="Gromov et al. 2024, The Unreasonable Ineffectiveness of the Deeper Layers",
+    low=True,
+    default=False,
+    order=2,
+)

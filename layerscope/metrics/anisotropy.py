@@ -1,7 +1,8 @@
 from torch import Tensor
 
-from layerscope.metrics.arrays import Array, as_finite64, as_result, centred
-from layerscope.metrics.spectrum import singular_values
+from layerscope.metrics.arrays import Array, as_result
+from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.metric import Metric
 
 
 def anisotropy(Z: Array) -> float | Tensor:
@@ -12,13 +13,34 @@ def anisotropy(Z: Array) -> float | Tensor:
     input.
 
     Source: Razzhigaev et al. 2024, The Shape of Learning.
+
+    >>> from layerscope.metrics import anisotropy
+    >>> round(anisotropy(np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])), 3)  # all on a line
+    1.0
     """
-    return as_result(first_share(singular_values(centred(as_finite64(Z, "Z")))))
+    return as_result(first_share(Rows(Z)))
 
 
-def first_share(values: Tensor) -> Tensor:
-    """Return s_1^2 / sum s^2 `[...]` of singular values `[..., K]` in descending order; 0 / 0 is NaN."""
+def first_share(rows: Rows) -> Tensor:
+    """Return `anisotropy` `[...]` of rows; 0 / 0 is NaN."""
+    values = rows.centred_spectrum
     # The largest is taken out first, so that no square overflows or vanishes.
     relative = values / values[..., :1]
     share: Tensor = 1.0 / relative.square().sum(-1)
     return share
+
+
+ANISOTROPY = Metric(
+    name="anisotropy",
+    how=FromRows(first_share),
+    title="anisotropy",
+    unit="%",
+    reading="share of the variance in one direction",
+    meaning="Share of the variance of the pooled states, around their mean, that lies in its largest direction; from "
+    "1 / min(samples − 1, width) to 1.",
+    direction="High: samples differ along a line more than in all other directions together, as in the middle of many "
+    "decoders.",
+    source="Razzhigaev et al. 2024, The Shape of Learning",
+    default=False,
+    order=3,
+)

@@ -5,6 +5,11 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result
 from layerscope.metrics.measure import Measure, Prepared, check_count, of_pair, principal
+from layerscope.metrics.metric import Metric
+from layerscope.metrics.pairs.prepared import by_layer
+from layerscope.metrics.pairs.similarity import FromPairs
+
+__all__ = ["canonical_correlations", "cca"]
 
 
 def cca(X: Array, Y: Array) -> float | Tensor:
@@ -16,6 +21,11 @@ def cca(X: Array, Y: Array) -> float | Tensor:
     samples than features. Float64. Raises `LayerscopeError` for non-finite input, unequal N and N < 3.
 
     Source: Hotelling 1936; Raghu et al. 2017; the mean as in Kornblith et al. 2019.
+
+    >>> from layerscope.metrics import cca
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> round(cca(states, states @ np.diag([1.0, 5.0, 0.1])), 3)  # any invertible linear map keeps it
+    1.0
     """
     return as_result(of_pair(Cca(), X, Y))
 
@@ -24,6 +34,11 @@ def canonical_correlations(X: Array, Y: Array) -> Tensor:
     """Return the canonical correlations `[..., r]` that `cca` is the mean of, descending, NaN beyond an item's rank.
 
     `X` and `Y` as in `cca`; r is the largest of the smaller ranks.
+
+    >>> from layerscope.metrics import canonical_correlations
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> canonical_correlations(states, states[:, :2] + 3).round(decimals=3)
+    tensor([1., 1.], dtype=torch.float64)
     """
     return of_pair(_Correlations(), X, Y)
 
@@ -60,3 +75,17 @@ class _Correlations(Cca):
         found = _correlations(a, b)
         beyond = torch.arange(found.shape[-1], device=found.device) >= torch.minimum(rank_a, rank_b)[..., None]
         return found.masked_fill(beyond, torch.nan)
+
+
+CCA = Metric(
+    name="cca",
+    how=FromPairs(by_layer(Cca), "mean", least=3, features=True),
+    title="CCA",
+    reading="1: a linear map turns one layer into the other",
+    meaning="Mean canonical correlation of two layers; from 0 to 1. Noise has some too, the more the fewer samples "
+    "there are: with up to twice as many samples as features it is left out.",
+    direction="1: each layer is a linear map of the other. Small directions count as much as large ones.",
+    source="Hotelling 1936; Raghu et al. 2017",
+    default=False,
+    order=4,
+)

@@ -6,6 +6,14 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64, as_result, centred, check_choice
 from layerscope.metrics.measure import Measure, Prepared, of_pair
+from layerscope.metrics.metric import Metric
+from layerscope.metrics.pairs.blocks import States
+from layerscope.metrics.pairs.hsic import check_rows, hsic
+from layerscope.metrics.pairs.linear_cka import linear_cka
+from layerscope.metrics.pairs.prepared import every_two
+from layerscope.metrics.pairs.similarity import FromPairs
+
+__all__ = ["cka", "cka_minibatch"]
 
 BANDWIDTHS = ("median_sq_offdiag", "median_sq_all", "median_distance")
 
@@ -30,6 +38,11 @@ def cka(
 
     Source: Kornblith et al. 2019 (biased; Tracing Representation Progression, equation 3); HSIC_1 of Song et
     al. 2012 as in Nguyen et al. 2021, equation 3.
+
+    >>> from layerscope.metrics import cka
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> round(cka(states, -2 * states), 3)  # rotations, reflections and scale do not count
+    1.0
     """
     check_choice(kernel, "kernel", ("linear", "rbf"))
     if kernel == "rbf":
@@ -48,6 +61,11 @@ def cka_minibatch(X: Array, Y: Array, batch_size: int) -> float | Tensor:
     N, and a batch, the last one included, of fewer than 4 rows.
 
     Source: Nguyen et al. 2021, Do wide and deep networks learn the same things?, equations 2 and 3.
+
+    >>> from layerscope.metrics import cka_minibatch
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> round(cka_minibatch(states, -2 * states, batch_size=10), 3)
+    1.0
     """
     first, second = as_pair64(X, Y, ("X", "Y"))
     count = first.shape[-2]
@@ -89,25 +107,6 @@ class RbfCka(Measure):
         """Return the ratio of HSIC."""
         (k, own_k), (m, own_m) = first, second
         return _ratio(_centred_gram_hsic(k, m, self.debiased), own_k, own_m)
-
-
-def check_rows(count: int) -> None:
-    """Raise `LayerscopeError` for fewer than the 4 rows that HSIC_1 needs."""
-    if count < 4:
-        raise LayerscopeError(f"CKA over {count} rows is not defined: give at least 4 samples")
-
-
-def hsic(inner: Tensor, diagonals: Tensor, trace_x: Tensor, trace_y: Tensor, count: int) -> Tensor:
-    """Return HSIC_1 of two Grams with zero row sums, from sums that need no Gram in memory.
-
-    `inner` is sum_ij K_ij L_ij, `diagonals` sum_i K_ii L_ii, `trace_x` and `trace_y` the traces, `count` N
-    >= 4. Zero row sums turn the row sums without diagonal into minus the diagonal, so that N (N - 3) HSIC_1
-    = inner - diagonals N / (N - 2) + trace_x trace_y / ((N - 1) (N - 2)).
-
-    Source: Song et al. 2012, Feature selection via dependence maximization.
-    """
-    corrected = inner - diagonals * (count / (count - 2)) + trace_x * trace_y / ((count - 1) * (count - 2))
-    return corrected / (count * (count - 3))
 
 
 def _pairs(x: Tensor, y: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
@@ -167,3 +166,43 @@ def _median(values: Tensor) -> Tensor:
     count = values.shape[-1]
     upper = values.kthvalue(count // 2 + 1).values
     return upper if count % 2 else (values.kthvalue(count // 2).values + upper) / 2
+
+
+def _matrix(
+    states: States,
+    others: States | None,
+    kernel: str = "linear",
+    debiased: bool = True,
+    bandwidth: str | float = "median_sq_offdiag",
+) -> Tensor:
+    check_choice(kernel, "kernel", ("linear", "rbf"))
+    if kernel == "rbf":
+        return every_two(RbfCka(debiased, bandwidth), states, others)
+    return linear_cka(states, others, debiased)
+
+
+CKA = Metric(
+    name="cka",
+    how=FromPairs(_matrix, "linear,debiased", least=4, all_samples=True),
+    title="CKA",
+    reading="1: two layers hold the same geometry",
+    meaning="Centred kernel alignment of two layers, linear kernel, debiased: how alike the samples lie to each "
+    "other, whatever the rotation and scale; at most 1, near 0 (or slightly below) for unrelated layers.",
+    direction="1: the two layers hold the same geometry of samples.",
+    source="Kornblith et al. 2019; debiased as in Song et al. 2012",
+    order=1,
+)
+
+
+CKA_RBF = Metric(
+    name="cka_rbf",
+    how=FromPairs(_matrix, "rbf,debiased,median_sq_offdiag", {"kernel": "rbf"}, least=4),
+    title="RBF CKA",
+    reading="1: two layers hold the same neighbourhoods",
+    meaning="Centred kernel alignment with a Gaussian kernel as wide as the median distance, debiased: how alike near "
+    "samples lie to each other; at most 1, near 0 (or slightly below) for unrelated layers.",
+    direction="1: the two layers hold the same geometry of samples. Far samples count less than in linear CKA.",
+    source="Kornblith et al. 2019; debiased as in Song et al. 2012",
+    default=False,
+    order=3,
+)

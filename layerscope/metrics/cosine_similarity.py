@@ -3,6 +3,9 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64, centred, directions, typical_norm
+from layerscope.metrics.metric import JIANG, Metric
+from layerscope.metrics.pairs.cosines import cosine_pairs, mean_cosines
+from layerscope.metrics.pairs.similarity import FromPairs
 
 
 def cosine_similarity(X: Array, Y: Array, center: bool = True) -> Tensor:
@@ -15,6 +18,10 @@ def cosine_similarity(X: Array, Y: Array, center: bool = True) -> Tensor:
     and unequal shapes.
 
     Source: Tracing Representation Progression, section 2 and footnote 2.
+
+    >>> from layerscope.metrics import cosine_similarity
+    >>> cosine_similarity(np.array([[1.0, 0.0]]), np.array([[1.0, 1.0]]), center=False)
+    tensor([0.7071], dtype=torch.float64)
     """
     first, second = as_pair64(X, Y, ("X", "Y"))
     if first.shape[-1] != second.shape[-1]:
@@ -25,3 +32,17 @@ def cosine_similarity(X: Array, Y: Array, center: bool = True) -> Tensor:
     units = (directions(centred(rows) if center else rows, typical_norm(rows)) for rows in (first, second))
     cosines: Tensor = torch.linalg.vecdot(*units)
     return cosines.clamp(-1.0, 1.0)
+
+
+COSINE_SIMILARITY = Metric(
+    name="cosine_similarity",
+    how=FromPairs(mean_cosines, "centered", least=0, all_samples=True, one_width=True, by_sample=cosine_pairs),
+    title="cosine",
+    reading="1: two layers hold the same directions",
+    meaning="Cosine between the vectors that two layers give one sample, each layer centred by its own mean over the "
+    "samples, averaged over samples; from −1 to 1.",
+    direction="1: the two layers hold the same directions. It tells how far a layer is from another, not how good it "
+    "is.",
+    source=JIANG,
+    order=0,
+)

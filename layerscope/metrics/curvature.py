@@ -2,6 +2,10 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, as_tensor, real_first
+from layerscope.metrics.factors.tokens import FromTokens, Tokens
+from layerscope.metrics.metric import SKEAN, Metric
+
+__all__ = ["curvature", "zero_differences"]
 
 _CACHED = 1 << 19
 """Numbers taken at a time: a difference of all tokens at once spends its time on fresh memory, not on arithmetic."""
@@ -17,18 +21,27 @@ def curvature(tokens: Array, mask: Array | None = None) -> float | Tensor:
     do not fit.
 
     Source: Hosseini and Fedorenko 2023; Skean et al. 2025, Layer by Layer, section 3.
+
+    >>> from layerscope.metrics import curvature
+    >>> round(curvature(np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])), 4)  # one right angle, π/2
+    1.5708
     """
-    return as_result(curvature_and_zeros(tokens, mask)[0])
+    return as_result(_angles_and_zeros(Tokens.of(tokens, mask))[0])
 
 
 def zero_differences(tokens: Array, mask: Array | None = None) -> float | Tensor:
-    """Return how many steps from a real token to the next have length zero, one count `[...]` a sample."""
-    return as_result(curvature_and_zeros(tokens, mask)[1])
+    """Return how many steps from a real token to the next have length zero, one count `[...]` a sample.
+
+    >>> from layerscope.metrics import zero_differences
+    >>> zero_differences(np.array([[1.0, 0.0], [1.0, 0.0], [2.0, 0.0]]))
+    1.0
+    """
+    return as_result(_angles_and_zeros(Tokens.of(tokens, mask))[1])
 
 
-def curvature_and_zeros(tokens: Array, mask: Array | None = None) -> tuple[Tensor, Tensor]:
-    """Return `curvature` and `zero_differences`, both tensors `[...]`, from one reading of the tokens."""
-    states, lengths = real_first(as_tensor(tokens, "tokens", 2), mask)
+def _angles_and_zeros(tokens: Tokens) -> tuple[Tensor, Tensor]:
+    """Return `curvature` and `zero_differences`, both `[...]`, from one reading of the tokens."""
+    states, lengths = real_first(as_tensor(tokens.states, "tokens", 2), tokens.mask)
     shape = states.shape[:-2]
     samples = states.reshape(-1, *states.shape[-2:])
     size = max(1, _CACHED // max(1, samples[:1].numel()))
@@ -53,3 +66,35 @@ def _angles(states: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     angles = (dots / scale).clamp(-1.0, 1.0).acos().masked_fill(~counted, 0.0)
     # 0 / 0 is the NaN of a sample without angles.
     return angles.sum(-1) / counted.sum(-1), (real & (norms == 0)).sum(-1)
+
+
+CURVATURE = Metric(
+    name="curvature",
+    how=FromTokens(lambda tokens: tokens.once(_angles_and_zeros)[0]),
+    title="curvature",
+    unit="radians",
+    reading="radians; low: tokens follow a smooth path",
+    meaning="Mean angle between the steps from one token to the next and the steps after them; from 0 (a straight "
+    "line) to π. A sample needs three tokens.",
+    direction="Low: tokens follow a smooth path. Random steps in a wide space give about π/2, and steps to "
+    "independent points 2π/3.",
+    source=SKEAN,
+    low=True,
+    seven=True,
+    order=1,
+)
+
+
+ZERO_STEPS = Metric(
+    name="zero_steps",
+    how=FromTokens(lambda tokens: tokens.once(_angles_and_zeros)[1], rare=True),
+    title="zero steps",
+    reading="steps from a token to an equal one",
+    meaning="Number of a sample's steps between neighbouring tokens that have no length and therefore no angle. "
+    "Averaged over samples.",
+    direction="Above 0: neighbouring tokens are the same vector, as repeated words are at layer 0.",
+    source="counted beside curvature",
+    curve=False,
+    beside=("curvature",),
+    order=1,
+)

@@ -1,7 +1,9 @@
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array
-from layerscope.metrics.matrix_entropy import matrix_entropy
+from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.matrix_entropy import entropy_of_rows, matrix_entropy
+from layerscope.metrics.metric import SKEAN, Metric
 
 
 def dataset_entropy(
@@ -14,5 +16,28 @@ def dataset_entropy(
     ... log min(N, D). Options and errors are those of `matrix_entropy`.
 
     Source: Skean et al. 2025, Layer by Layer, section 3.
+
+    >>> from layerscope.metrics import dataset_entropy
+    >>> round(dataset_entropy(np.eye(4)), 4)  # ln 4: four samples, four directions
+    1.3863
     """
     return matrix_entropy(pooled, alpha=alpha, rows=rows, normalization=normalization)
+
+
+def _of_unit_rows(rows: Rows, alpha: float) -> Tensor:
+    return entropy_of_rows(rows.unit_factor, alpha)
+
+
+DATASET_ENTROPY = Metric(
+    name="dataset_entropy",
+    how=FromRows(_of_unit_rows, orders=True),
+    title="dataset entropy",
+    unit="nats",
+    reading="nats; high: samples spread out",
+    meaning="The same entropy over the pooled states of all samples instead of the tokens of one; from 0 to log "
+    "min(samples, width).",
+    direction="High: samples spread over many directions. Which end serves a task differs by model and data.",
+    source=SKEAN,
+    seven=True,
+    order=0,
+)

@@ -1,18 +1,26 @@
+from functools import partial
+from typing import TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.arrays import Array, as_pair64, as_result, unit_rows
+from layerscope.metrics.arrays import Array, as_pair64, as_result
+from layerscope.metrics.factors.views import FromViews, Views
+from layerscope.metrics.metric import Metric
 from layerscope.metrics.spectrum import check_alpha, collision_entropy, eigenvalues, entropy_of_spectrum
+
+Permutations: TypeAlias = int | np.integer | npt.NDArray[np.integer] | Tensor
+PERMUTATIONS = 10
 
 
 def dime(
     a: Array,
     b: Array,
     alpha: float = 1.0,
-    permutations: int | np.integer | npt.NDArray[np.integer] | Tensor = 10,
+    permutations: Permutations = PERMUTATIONS,
     seed: int = 0,
 ) -> float | Tensor:
     """Return how much more two views share when paired rightly than when paired at random.
@@ -24,26 +32,30 @@ def dime(
     `LayerscopeError` for non-finite input, unequal N, and rows of `permutations` that are none.
 
     Source: Skean et al. 2023, DiME; Skean et al. 2025, Layer by Layer, section 3.
+
+    >>> from layerscope.metrics import dime
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> dime(states, states) > 0
+    True
     """
     check_alpha(alpha)
     first, second = as_pair64(a, b, ("a", "b"))
-    orders = _orders(permutations, first.shape[-2], seed).to(first.device)
     lead = first.shape[:-2]
     if second.shape[:-2] != lead:
         raise LayerscopeError(
             f"a has shape {tuple(first.shape)} and b {tuple(second.shape)}: give equal leading dimensions"
         )
-    pairs = zip(_items(first), _items(second), strict=True)
-    return as_result(torch.stack([_difference(x, y, alpha, orders) for x, y in pairs]).reshape(lead))
+    pairs = (Views(x, y, seed) for x, y in zip(_items(first), _items(second), strict=True))
+    return as_result(torch.stack([_difference(pair, alpha, permutations) for pair in pairs]).reshape(lead))
 
 
 def _items(rows: Tensor) -> Tensor:
     return rows.reshape(-1, *rows.shape[-2:])
 
 
-def _difference(a: Tensor, b: Tensor, alpha: float, orders: Tensor) -> Tensor:
-    rows_a, rows_b = unit_rows(a), unit_rows(b)
-    gram_a, gram_b = rows_a @ rows_a.mT, rows_b @ rows_b.mT
+def _difference(views: Views, alpha: float, permutations: Permutations = PERMUTATIONS) -> Tensor:
+    gram_a, gram_b = views.grams
+    orders = _orders(permutations, len(gram_a), views.seed).to(gram_a.device)
     paired = torch.arange(len(gram_b), device=gram_b.device)
     entropies = []
     # As many joint Grams at a time as there are threads for their eigenvalues: all of them would take N x N each.
@@ -56,7 +68,7 @@ def _difference(a: Tensor, b: Tensor, alpha: float, orders: Tensor) -> Tensor:
     return torch.stack(entropies[1:]).mean() - entropies[0]
 
 
-def _orders(permutations: int | np.integer | npt.NDArray[np.integer] | Tensor, count: int, seed: int) -> Tensor:
+def _orders(permutations: Permutations, count: int, seed: int) -> Tensor:
     if isinstance(permutations, (int, np.integer)):
         if permutations < 1:
             raise LayerscopeError(f"permutations={permutations}: give at least 1")
@@ -70,3 +82,19 @@ def _orders(permutations: int | np.integer | npt.NDArray[np.integer] | Tensor, c
             "give an integer array [P, N] of index permutations, or their number"
         )
     return orders
+
+
+DIME = Metric(
+    name="dime",
+    how=FromViews(_difference, orders=True, rough=partial(_difference, permutations=1)),
+    title="DiME",
+    unit="nats",
+    reading="nats; high: true pairs share more than random ones",
+    meaning="Difference of matrix-based entropies: joint entropy of samples with randomly permuted views minus that "
+    "with their own views.",
+    direction="Above 0: true pairs share more than random ones. Its relation to task scores changes sign with the "
+    "corpus.",
+    source="Skean et al. 2023, DiME",
+    seven=True,
+    order=2,
+)

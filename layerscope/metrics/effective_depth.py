@@ -5,6 +5,8 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, check_choice
+from layerscope.metrics.factors.readings import FromReadings
+from layerscope.metrics.metric import JIANG, Metric
 
 _LAST_BITS = 1e-7  # 0.9 in float32 is less than 1 - 0.1
 
@@ -19,6 +21,10 @@ def effective_depth(
     epsilon outside 0 ... 1, and for accuracies that are empty or not finite.
 
     Source: Tracing Representation Progression, definition 3.1.
+
+    >>> from layerscope.metrics import effective_depth
+    >>> effective_depth(np.array([0.50, 0.82, 0.90]), epsilon=0.1, relative_to="last")
+    2
     """
     if not 0 <= epsilon <= 1:
         raise LayerscopeError(f"epsilon={epsilon}: give a share from 0 to 1")
@@ -29,3 +35,17 @@ def effective_depth(
     enough = found >= aims[relative_to] - epsilon - _LAST_BITS
     depth = torch.where(enough.any(-1), enough.double().argmax(-1), found.shape[-1] - 1) + 1
     return int(depth) if depth.ndim == 0 else depth
+
+
+EFFECTIVE_DEPTH = Metric(
+    name="effective_depth",
+    how=FromReadings(),
+    title="effective depth",
+    reading="first layer that is accurate enough",
+    meaning="Smallest layer whose accuracy through the head is within one point of the last layer's (definition 3.1: "
+    "of 100 %); from 1 to the last layer.",
+    direction="Low: the layers after it add no accuracy, as is so, too, before anything is learnt.",
+    source=JIANG,
+    curve=False,
+    order=3,
+)

@@ -1,7 +1,9 @@
 from torch import Tensor
 
-from layerscope.metrics.arrays import Array, as_finite64, as_result, centred
-from layerscope.metrics.spectrum import entropy_of_spectrum, singular_values
+from layerscope.metrics.arrays import Array, as_result
+from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.metric import Metric
+from layerscope.metrics.spectrum import entropy_of_spectrum
 
 
 def effective_rank(Z: Array, center: bool = False) -> float | Tensor:
@@ -15,6 +17,28 @@ def effective_rank(Z: Array, center: bool = False) -> float | Tensor:
     prints the inequality the other way round: diag(2, 1) has 1.65 against an effective rank of 1.89.
 
     Source: Roy and Vetterli 2007, The effective rank: a measure of effective dimensionality.
+
+    >>> from layerscope.metrics import effective_rank
+    >>> round(effective_rank(np.diag([2.0, 1.0])), 2)
+    1.89
     """
-    matrix = as_finite64(Z, "Z")
-    return as_result(entropy_of_spectrum(singular_values(centred(matrix) if center else matrix)).exp())
+    rows = Rows(Z)
+    return as_result(_rank(rows.centred_spectrum if center else rows.spectrum))
+
+
+def _rank(spectrum: Tensor) -> Tensor:
+    return entropy_of_spectrum(spectrum).exp()
+
+
+EFFECTIVE_RANK = Metric(
+    name="effective_rank",
+    how=FromRows(lambda rows: _rank(rows.spectrum)),
+    title="effective rank",
+    unit="dimensions",
+    reading="dimensions in use",
+    meaning="Exponential of the entropy of the singular values, normalised to sum 1; from 1 to min(samples, width).",
+    direction="High: more dimensions are in use. It is no sign of quality by itself: noise has full rank.",
+    source="Roy, Vetterli 2007, The Effective Rank",
+    seven=True,
+    order=1,
+)

@@ -4,10 +4,17 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.arrays import Array, as_pair64, as_result, unit_rows
+from layerscope.metrics.arrays import Array, as_pair64, as_result
+from layerscope.metrics.factors.views import FromViews, Views
+from layerscope.metrics.metric import OORD, Metric
+
+__all__ = ["infonce", "infonce_bound"]
 
 
-def infonce(a: Array, b: Array, temperature: float = 0.1, symmetric: bool = True) -> float | Tensor:
+TEMPERATURE = 0.1
+
+
+def infonce(a: Array, b: Array, temperature: float = TEMPERATURE, symmetric: bool = True) -> float | Tensor:
     """Return the InfoNCE loss of paired views: how hard it is to find each sample's other view among N.
 
     `a` and `b` are `[..., N, D]`, row i of both being one sample; logits are cosine similarities over
@@ -17,33 +24,78 @@ def infonce(a: Array, b: Array, temperature: float = 0.1, symmetric: bool = True
     temperature <= 0.
 
     Source: van den Oord et al. 2018, equation 4; Skean et al. 2025, Layer by Layer, section 3.
+
+    >>> from layerscope.metrics import infonce
+    >>> round(infonce(np.eye(4), np.eye(4)), 4)  # each view finds its pair
+    0.0001
     """
-    return as_result(_loss(a, b, temperature, symmetric)[0])
+    return as_result(_loss(_pair(a, b, temperature), temperature, symmetric))
 
 
-def infonce_bound(a: Array, b: Array, temperature: float = 0.1, symmetric: bool = True) -> float | Tensor:
+def infonce_bound(a: Array, b: Array, temperature: float = TEMPERATURE, symmetric: bool = True) -> float | Tensor:
     """Return log N - `infonce`, a lower bound on the mutual information of the views.
 
     Arguments and errors are those of `infonce`; the value `[...]` is in nats, at most log N.
 
     Source: van den Oord et al. 2018, section 2.3.
+
+    >>> from layerscope.metrics import infonce_bound
+    >>> round(infonce_bound(np.eye(4), np.eye(4)), 4)  # just below ln 4
+    1.3862
     """
-    loss, count = _loss(a, b, temperature, symmetric)
-    return as_result(math.log(count) - loss)
+    return as_result(_bound(_pair(a, b, temperature), temperature, symmetric))
 
 
-def _loss(a: Array, b: Array, temperature: float, symmetric: bool) -> tuple[Tensor, int]:
+def _pair(a: Array, b: Array, temperature: float) -> Views:
     first, second = as_pair64(a, b, ("a", "b"))
-    count = first.shape[-2]
     if first.shape[-1] != second.shape[-1]:
         raise LayerscopeError(f"a has {first.shape[-1]} features and b has {second.shape[-1]}: give views in one space")
-    if count < 2:
+    if first.shape[-2] < 2:
         raise LayerscopeError("InfoNCE over 1 sample has no negatives: give at least 2")
     if not temperature > 0:
         raise LayerscopeError(f"temperature={temperature} is not above 0: give a number such as 0.1")
-    logits = unit_rows(first) @ unit_rows(second).mT / temperature
+    return Views(first, second)
+
+
+def _loss(views: Views, temperature: float = TEMPERATURE, symmetric: bool = True) -> Tensor:
+    logits = views.cosines / temperature
     positives = logits.diagonal(dim1=-2, dim2=-1)
     loss = (torch.logsumexp(logits, -1) - positives).mean(-1)
     if symmetric:
         loss = (loss + (torch.logsumexp(logits, -2) - positives).mean(-1)) / 2
-    return loss, count
+    return loss
+
+
+def _bound(views: Views, temperature: float = TEMPERATURE, symmetric: bool = True) -> Tensor:
+    return math.log(views.first.shape[-2]) - _loss(views, temperature, symmetric)
+
+
+INFONCE = Metric(
+    name="infonce",
+    how=FromViews(_loss),
+    title="InfoNCE",
+    unit="nats",
+    reading="nats; low: views of a sample find each other",
+    meaning="Cross-entropy of finding a sample's augmented view among those of all samples of its block by cosine "
+    "similarity, temperature 0.1, both ways averaged; 0 and up. Blocks of another size give other values.",
+    direction="Low: augmentations leave a sample where it is. Its relation to task scores changes sign with the "
+    "corpus.",
+    source=OORD,
+    low=True,
+    seven=True,
+    order=0,
+)
+
+
+INFONCE_BOUND = Metric(
+    name="infonce_bound",
+    how=FromViews(_bound),
+    title="InfoNCE bound",
+    unit="nats",
+    reading="nats; high: views share more",
+    meaning="log N − InfoNCE for blocks of N samples: a lower bound of the information that two views of a sample "
+    "share; at most log N. Below 0 it says nothing, as information never is.",
+    direction="High: the views share more. It is InfoNCE upside down.",
+    source=OORD,
+    order=0,
+)

@@ -7,14 +7,18 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, as_result
+from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.metric import Metric
 
+DISCARD = 0.1
+"""As published."""
 TILE = 2048
 """Rows and columns of the distances that are in memory at a time."""
 
-Rows = Callable[[slice], Tensor]
+Read = Callable[[slice], Tensor]
 
 
-def intrinsic_dimension(Z: Array, discard: float = 0.1) -> float | Tensor:
+def intrinsic_dimension(Z: Array, discard: float = DISCARD) -> float | Tensor:
     """Return the dimension of the manifold the rows lie on, by TwoNN: from the two nearest neighbours of each row.
 
     `Z` is `[..., N, D]`. On a d-dimensional manifold the ratio mu of a row's second to first neighbour
@@ -25,20 +29,24 @@ def intrinsic_dimension(Z: Array, discard: float = 0.1) -> float | Tensor:
     distances whatever N. Raises `LayerscopeError` for non-finite input and a `discard` outside 0 <= discard < 1.
 
     Source: Facco et al. 2017, Estimating the intrinsic dimension by a minimal neighborhood information.
+
+    >>> from layerscope.metrics import intrinsic_dimension
+    >>> plane = np.random.default_rng(0).normal(size=(500, 2)) @ np.random.default_rng(1).normal(size=(2, 10))
+    >>> round(intrinsic_dimension(plane), 1)
+    1.9
     """
     rows = as_finite64(Z, "Z")
     samples = rows.reshape(-1, *rows.shape[-2:])
-    values = [dimension_of_rows(z.__getitem__, z.shape[0], discard) for z in samples]
+    values = [_dimension(Rows(z), discard) for z in samples]
     return as_result(torch.stack(values).reshape(rows.shape[:-2]))
 
 
-def dimension_of_rows(read: Rows, count: int, discard: float = 0.1) -> Tensor:
-    """Return `intrinsic_dimension` of `count` rows that `read(slice)` gives as finite float64 `[n, D]`."""
+def _dimension(rows: Rows, discard: float = DISCARD) -> Tensor:
     if not 0 <= discard < 1:
         raise LayerscopeError(
-            f"discard={discard} is no share to leave out: give 0 or more and less than 1, such as 0.1"
+            f"discard={discard} is not a share to leave out: give 0 or more and less than 1, such as 0.1"
         )
-    ratios = _ratios(read, count).sort().values
+    ratios = _ratios(rows.read, rows.count).sort().values
     kept = min(math.ceil(len(ratios) * (1 - discard)), len(ratios) - 1)
     if kept < 1:
         return ratios.new_tensor(math.nan)
@@ -48,7 +56,7 @@ def dimension_of_rows(read: Rows, count: int, discard: float = 0.1) -> Tensor:
     return slope.masked_fill(~torch.isfinite(slope), torch.nan)
 
 
-def _ratios(read: Rows, count: int) -> Tensor:
+def _ratios(read: Read, count: int) -> Tensor:
     """Return the ratio of second to first neighbour distance of every different row; none below three of them."""
     spans = [slice(low, min(low + TILE, count)) for low in range(0, count, TILE)]
     first, origin = _first_of_equals(read, spans, count)
@@ -82,7 +90,7 @@ def _two_nearest(rows: Tensor, columns: Tensor, same: bool) -> Tensor:
     return torch.stack(parts, 1) if parts else rows.new_empty(len(rows), 0)
 
 
-def _first_of_equals(read: Rows, spans: list[slice], count: int) -> tuple[Tensor, Tensor]:
+def _first_of_equals(read: Read, spans: list[slice], count: int) -> tuple[Tensor, Tensor]:
     """Return which rows `[N]` are the first of their kind, and the mean row."""
     first, seen = torch.zeros(count, dtype=torch.bool), set()
     total: float | Tensor = 0.0
@@ -94,3 +102,19 @@ def _first_of_equals(read: Rows, spans: list[slice], count: int) -> tuple[Tensor
             first[span.start + i] = key not in seen
             seen.add(key)
     return first, torch.as_tensor(total) / count
+
+
+INTRINSIC_DIMENSION = Metric(
+    name="intrinsic_dimension",
+    how=FromRows(_dimension, variant=lambda rows: f"discard={DISCARD:g}"),
+    title="intrinsic dimension",
+    unit="dimensions",
+    reading="dimensions of the surface the samples lie on",
+    meaning="TwoNN: from how much farther than its nearest neighbour a sample's second neighbour lies, over all "
+    "samples, the tenth with the largest ratios left out; above 0.",
+    direction="High: locally, samples vary in more directions. It may be far below the effective rank, which counts "
+    "the directions of the whole cloud.",
+    source="Facco et al. 2017, Estimating the intrinsic dimension by a minimal neighborhood information",
+    default=False,
+    order=4,
+)

@@ -3,6 +3,8 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array
+from layerscope.metrics.factors.readings import FromReadings
+from layerscope.metrics.metric import JIANG, Metric
 
 
 def label_probability(logits: Array, labels: Array) -> Tensor:
@@ -12,6 +14,10 @@ def label_probability(logits: Array, labels: Array) -> Tensor:
     Raises `LayerscopeError` where the shapes do not fit or a label is no class.
 
     Source: Tracing Representation Progression, theorem 2.2.
+
+    >>> from layerscope.metrics import label_probability
+    >>> label_probability(np.log([[[0.5, 0.5], [0.9, 0.1]]]), np.array([0]))  # one sample, two layers, two classes
+    tensor([[0.5000, 0.9000]], dtype=torch.float64)
     """
     scores = torch.as_tensor(logits)
     truth = torch.as_tensor(labels).to(scores.device)
@@ -25,3 +31,17 @@ def label_probability(logits: Array, labels: Array) -> Tensor:
     wide = scores if scores.dtype == torch.float64 else scores.float()
     chosen = truth.long()[..., None, None].expand(*scores.shape[:-1], 1)
     return wide.softmax(-1).gather(-1, chosen)[..., 0]
+
+
+LABEL_PROBABILITY = Metric(
+    name="label_probability",
+    how=FromReadings(),
+    title="label probability",
+    unit="%",
+    reading="mean probability of the label, read through the model's head",
+    meaning="Softmax probability that the head gives the right answer when it reads a layer, averaged over samples or "
+    "tokens; from 0 to 1.",
+    direction="High: the layer is sure of what is right.",
+    source=JIANG,
+    order=0,
+)

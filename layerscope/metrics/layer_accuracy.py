@@ -3,6 +3,9 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array
+from layerscope.metrics.factors.estimate import mean
+from layerscope.metrics.factors.readings import ByLayer, FromReadings, Readings
+from layerscope.metrics.metric import JIANG, Metric
 
 
 def layer_accuracy(predictions: Array, labels: Array) -> Tensor:
@@ -12,6 +15,10 @@ def layer_accuracy(predictions: Array, labels: Array) -> Tensor:
     the shapes do not fit or there is no sample.
 
     Source: Tracing Representation Progression, equation 2.
+
+    >>> from layerscope.metrics import layer_accuracy
+    >>> layer_accuracy(np.array([[0, 1, 1], [1, 1, 0]]), np.array([1, 0]))  # two samples, three layers
+    tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
     """
     tops = torch.as_tensor(predictions)
     truth = torch.as_tensor(labels).to(tops.device)
@@ -21,3 +28,23 @@ def layer_accuracy(predictions: Array, labels: Array) -> Tensor:
             "give [..., layers] predictions and one label for each row"
         )
     return (tops == truth[..., None]).double().reshape(-1, tops.shape[-1]).mean(0)
+
+
+def _accuracies(readings: Readings) -> ByLayer:
+    if readings.target is not None:
+        for layer, hits in enumerate((readings.prediction == readings.target).double()):
+            yield layer, mean(hits)
+
+
+LAYER_ACCURACY = Metric(
+    name="layer_accuracy",
+    how=FromReadings(_accuracies),
+    title="layer accuracy",
+    unit="%",
+    reading="share right, read through the model's head",
+    meaning="Share of right predictions when a layer's states go through all that follows the model's last block: "
+    "norm, pooler and head.",
+    direction="High: the head can already read this layer.",
+    source=JIANG,
+    order=0,
+)

@@ -3,6 +3,8 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite, as_result, centred
+from layerscope.metrics.factors.views import FromAllViews
+from layerscope.metrics.metric import Metric
 from layerscope.metrics.spectrum import add_product, eigenvalues, entropy_of_spectrum, mirrored, small_gram
 
 _ROWS = 1024
@@ -19,6 +21,11 @@ def lidar(views: Array, delta: float = 1e-4, eps: float = 0.0) -> float | Tensor
     q < 2, delta <= 0 or eps < 0.
 
     Source: Thilak et al. 2024, LiDAR: sensing linear probing performance.
+
+    >>> from layerscope.metrics import lidar
+    >>> samples = np.random.default_rng(0).normal(size=(20, 1, 3))
+    >>> round(lidar(np.concatenate([samples, samples + 0.01], axis=1)), 2)
+    2.68
     """
     states = as_finite(views, "views", 3)
     samples, copies, width = states.shape[-3:]
@@ -54,3 +61,18 @@ def _discriminant_eigenvalues(states: Tensor, delta: float) -> Tensor:
     factor = torch.linalg.cholesky(within)
     whitened = torch.linalg.solve_triangular(factor, between, upper=False)
     return eigenvalues([small_gram(whitened)])[0]
+
+
+LIDAR = Metric(
+    name="lidar",
+    how=FromAllViews(lidar),
+    title="LiDAR",
+    unit="directions",
+    reading="directions that tell samples apart",
+    meaning="Effective rank of linear discriminant analysis with every sample as a class and its views as members: "
+    "the scatter between samples, whitened by the scatter within; from 1 to min(width, samples − 1).",
+    direction="High: more directions tell samples apart than augmentations disturb. A hypothesis for quality.",
+    source="Thilak et al. 2024, LiDAR",
+    seven=True,
+    order=1,
+)

@@ -7,6 +7,9 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_result, check_choice, typical_norm, unit_rows
 from layerscope.metrics.measure import Measure, Prepared, of_pair
+from layerscope.metrics.metric import Metric
+from layerscope.metrics.pairs.prepared import by_layer
+from layerscope.metrics.pairs.similarity import FromPairs
 
 _GRID = 2.0**40
 """Closeness comes in multiples of 1 over this, times the vectors' sizes, so that equal samples tie whatever the
@@ -23,6 +26,11 @@ def mutual_knn(X: Array, Y: Array, k: int = 10, distance: str = "cosine") -> flo
     outside 1 ... N - 1 and other distances.
 
     Source: Huh et al. 2024, The platonic representation hypothesis, section 2 and appendix A.
+
+    >>> from layerscope.metrics import mutual_knn
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> mutual_knn(states, 2 * states, k=5)
+    1.0
     """
     return as_result(of_pair(MutualKnn(k, distance), X, Y))
 
@@ -95,3 +103,17 @@ def _sizes(points: Tensor) -> Tensor:
     # Less a third: no two norms that are equal but for rounding, such as 1, fall on two sides of a power.
     norms: Tensor = torch.linalg.vector_norm(points, dim=-1).clamp(min=1.0)
     return (norms.log2() - 1 / 3).ceil().exp2()
+
+
+MUTUAL_KNN = Metric(
+    name="mutual_knn",
+    how=FromPairs(by_layer(MutualKnn), "cosine,k=10", least=11),
+    title="mutual kNN",
+    reading="share of common nearest neighbours",
+    meaning="Share of a sample's 10 nearest neighbours by cosine that two layers have in common, averaged over "
+    "samples; from 0 to 1, 10 / (N − 1) by chance.",
+    direction="1: retrieval finds the same samples in both layers.",
+    source="Huh et al. 2024, The Platonic Representation Hypothesis",
+    default=False,
+    order=10,
+)

@@ -1,8 +1,9 @@
 from torch import Tensor
 
 from layerscope.metrics.anisotropy import first_share
-from layerscope.metrics.arrays import Array, as_finite64, as_result, centred
-from layerscope.metrics.spectrum import singular_values
+from layerscope.metrics.arrays import Array, as_result
+from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.metric import Metric
 
 
 def nesum(Z: Array) -> float | Tensor:
@@ -13,5 +14,26 @@ def nesum(Z: Array) -> float | Tensor:
     `LayerscopeError` for non-finite input.
 
     Source: He and Ozay 2022, Exploring the gap between collapsed and whitened features.
+
+    >>> from layerscope.metrics import nesum
+    >>> round(nesum(np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])), 3)  # two equal directions
+    2.0
     """
-    return as_result(1.0 / first_share(singular_values(centred(as_finite64(Z, "Z")))))
+    return as_result(_directions(Rows(Z)))
+
+
+def _directions(rows: Rows) -> Tensor:
+    return 1.0 / first_share(rows)
+
+
+NESUM = Metric(
+    name="nesum",
+    how=FromRows(_directions),
+    title="NESum",
+    reading="directions, in units of the largest",
+    meaning="Sum of the eigenvalues of the pooled states' covariance over the largest: one over anisotropy; from 1 to "
+    "min(samples − 1, width).",
+    direction="High: variance is spread over many directions.",
+    source="He, Ozay 2022, Exploring the Gap between Collapsed and Whitened Features in Self-Supervised Learning",
+    default=False,
+)

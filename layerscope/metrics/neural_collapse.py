@@ -8,6 +8,10 @@ from torch.linalg import vector_norm
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, check_choice
+from layerscope.metrics.factors.readings import FromReadings
+from layerscope.metrics.metric import Metric
+
+__all__ = ["NeuralCollapse", "neural_collapse"]
 
 _CUT = 1e-10
 
@@ -19,6 +23,11 @@ class NeuralCollapse:
     `nc1` is trace(Σ_W Σ_B⁺) / K; `nc2_norms` the coefficient of variation of the norms of the centred class means,
     `nc2_angles` the mean |cos + 1/(K − 1)| of their pairs; `nc3` the distance of the classifier's rows from the class
     means, both scaled to unit norm as a whole, None without a classifier.
+
+    >>> from layerscope.metrics import neural_collapse
+    >>> found = neural_collapse(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), np.array([0, 0, 1, 1]))
+    >>> round(found.nc1.item(), 4), found.nc3
+    (0.0, None)
     """
 
     nc1: Tensor
@@ -40,6 +49,11 @@ def neural_collapse(
     classes, states that are not finite, and shapes that do not fit.
 
     Source: Papyan, Han, Donoho 2020; Tracing Representation Progression, footnote 5.
+
+    >>> from layerscope.metrics import neural_collapse
+    >>> states = np.array([[1.0, 0.0], [1.0, 0.2], [0.0, 1.0], [0.2, 1.0]])
+    >>> round(neural_collapse(states, np.array([0, 0, 1, 1])).nc1.item(), 4)
+    0.0062
     """
     check_choice(global_mean, "global_mean", ("samples", "classes"))
     found = as_finite64(states, "states")
@@ -90,3 +104,18 @@ def _apart(classifier: Array, between: Tensor) -> Tensor:
     unit, other = (each / vector_norm(each, dim=(-2, -1), keepdim=True) for each in (rows, between))
     value: Tensor = vector_norm(unit - other, dim=(-2, -1))
     return value
+
+
+NC1 = Metric(
+    name="nc1",
+    how=FromReadings(),
+    title="NC1",
+    reading="low: samples of a class lie on one point",
+    meaning="Spread of samples within their classes over that of the class means, trace(Σ_W Σ_B⁺) / K, in what the "
+    "head reads of a layer; from 0, no unit.",
+    direction="Low: states have collapsed onto their classes, as they do late in training.",
+    source="Papyan, Han, Donoho 2020",
+    low=True,
+    log=True,
+    order=2,
+)

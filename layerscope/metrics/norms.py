@@ -3,10 +3,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layerscope.metrics.arrays import Array, as_tensor, real_mask
+from layerscope.metrics.arrays import Array
+from layerscope.metrics.factors.tokens import FromTokens, Tokens
+from layerscope.metrics.metric import SUN, Metric
 
-SINK = 10.0
-"""A token is a sink where its norm is more than this many times its sample's median."""
+__all__ = ["Norms", "norms"]
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,11 @@ class Norms:
 
     `mean`, `median` (of an even number the mean of the middle two) and `maximum` are Euclidean norms, `sink_share`
     is the share of tokens whose norm is more than 10 times the median, 0 ... 1.
+
+    >>> from layerscope.metrics import norms
+    >>> found = norms(np.array([[3.0, 4.0], [0.0, 1.0], [1.0, 0.0]]))
+    >>> found.median.item(), found.maximum.item(), found.sink_share.item()
+    (1.0, 5.0, 0.0)
     """
 
     mean: Tensor
@@ -31,32 +37,85 @@ def norms(tokens: Array, mask: Array | None = None) -> Norms:
     that do not fit.
 
     Source: Sun et al. 2024, Massive Activations in Large Language Models (the sinks).
+
+    >>> from layerscope.metrics import norms
+    >>> tokens, mask = np.array([[3.0, 4.0], [0.0, 1.0], [9.0, 9.0]]), np.array([1, 1, 0])  # the last is padding
+    >>> norms(tokens, mask).mean.item()
+    3.0
     """
-    states = as_tensor(tokens, "tokens", 2)
-    real = real_mask(states, mask)
-    return summary(torch.linalg.vector_norm(states, dim=-1), real)
+    return _norms(Tokens.of(tokens, mask))
 
 
-def summary(lengths: Tensor, real: Tensor) -> Norms:
-    """Return `norms` of token norms `[..., T]`, of which `real` `[..., T]` are tokens."""
-    count = real.sum(-1)
-    kept = lengths.masked_fill(~real, 0.0)
+def _norms(tokens: Tokens) -> Norms:
+    count = tokens.real.sum(-1)
+    kept = tokens.norms.masked_fill(~tokens.real, 0.0)
     mean = kept.sum(-1) / count  # 0 / 0 is the NaN of a sample without tokens
-    sinks = is_sink(lengths, real).sum(-1).to(mean.dtype) / count
-    parts = (mean, median(lengths, real), kept.amax(-1), sinks)
+    sinks = tokens.sinks.sum(-1).to(mean.dtype) / count
+    parts = (mean, tokens.median, kept.amax(-1), sinks)
     return Norms(*(part.masked_fill(~torch.isfinite(mean), torch.nan) for part in parts))
 
 
-def is_sink(lengths: Tensor, real: Tensor) -> Tensor:
-    """Return which tokens `[..., T]` are sinks, from their norms and which are real."""
-    found: Tensor = real & (lengths > SINK * median(lengths, real)[..., None])
-    return found
+NORM_MEAN = Metric(
+    name="norm_mean",
+    how=FromTokens(lambda tokens: tokens.once(_norms).mean),
+    title="token norm",
+    reading="mean length of a token's state",
+    meaning="Mean Euclidean norm of a sample's tokens; from 0. Averaged over samples.",
+    direction="It grows with depth where blocks add to what they read; after a norm it says nothing.",
+    source=SUN,
+    default=False,
+)
 
 
-def median(lengths: Tensor, real: Tensor) -> Tensor:
-    """Return the median `[...]` of the real ones of `[..., T]`, NaN where there are none."""
-    count = real.sum(-1, keepdim=True)
-    ordered = lengths.masked_fill(~real, torch.inf).sort(-1).values
-    middle = [ordered.gather(-1, at.clamp(min=0)) for at in ((count - 1) // 2, count // 2)]
-    found: Tensor = ((middle[0] + middle[1]) / 2).masked_fill(count == 0, torch.nan)
-    return found.squeeze(-1)
+NORM_MEDIAN = Metric(
+    name="norm_median",
+    how=FromTokens(lambda tokens: tokens.once(_norms).median),
+    title="median norm",
+    reading="length of the middle token's state",
+    meaning="Median Euclidean norm of a sample's tokens; from 0. Averaged over samples.",
+    direction="Far below the mean norm: a few tokens carry most of it.",
+    source=SUN,
+    default=False,
+)
+
+
+NORM_MAX = Metric(
+    name="norm_max",
+    how=FromTokens(lambda tokens: tokens.once(_norms).maximum),
+    title="largest norm",
+    reading="length of the longest token's state",
+    meaning="Largest Euclidean norm among a sample's tokens; from 0. Averaged over samples.",
+    direction="Far above the median norm: massive activations.",
+    source=SUN,
+    default=False,
+)
+
+
+SINK_SHARE = Metric(
+    name="sink_share",
+    how=FromTokens(lambda tokens: tokens.once(_norms).sink_share),
+    title="sink share",
+    unit="%",
+    reading="share of tokens of more than 10 times their sample's median norm",
+    meaning="Share of a sample's tokens whose norm is more than 10 times the sample's median norm at that layer; from "
+    "0 to 1. Averaged over samples.",
+    direction="Above 0: a few tokens carry most of the norm. They rule means over tokens and entropies of raw states; "
+    "--exclude-sinks leaves them out.",
+    source=SUN,
+    default=False,
+)
+
+
+SINKS = Metric(
+    name="sinks",
+    how=FromTokens(lambda tokens: tokens.sinks.sum(-1)),
+    title="sinks",
+    unit="tokens",
+    reading="tokens of more than 10 times their sample's median norm",
+    meaning="Number of a sample's tokens whose norm is more than 10 times the sample's median norm at that layer; "
+    "with --exclude-sinks they are left out of entropies and means. Averaged over samples.",
+    direction="Above 0: a few tokens carry most of the norm, as in many large language models.",
+    source=SUN,
+    beside=("norm_mean", "norm_median", "norm_max", "sink_share", "exclude_sinks"),
+    order=0,
+)

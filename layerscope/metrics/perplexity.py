@@ -1,6 +1,12 @@
+import math
+
+import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_finite64, as_result
+from layerscope.metrics.factors.estimate import Estimate, mean
+from layerscope.metrics.factors.readings import ByLayer, FromReadings, Readings
+from layerscope.metrics.metric import Metric
 
 
 def perplexity(nll: Array) -> float | Tensor:
@@ -11,5 +17,46 @@ def perplexity(nll: Array) -> float | Tensor:
     non-finite input.
 
     Source: Jelinek et al. 1977; Tracing Representation Progression, equations 20 to 22.
+
+    >>> from layerscope.metrics import perplexity
+    >>> round(perplexity(np.log([4.0, 4.0, 4.0])), 4)  # as unsure as between four tokens
+    4.0
     """
     return as_result(as_finite64(nll, "nll", 1).mean(-1).exp())
+
+
+def _perplexities(readings: Readings) -> ByLayer:
+    for layer, losses in enumerate(() if readings.nll is None else readings.nll.double()):
+        finite = losses[torch.isfinite(losses)]
+        value = float(perplexity(finite)) if len(finite) else math.nan
+        yield layer, Estimate(value, value * mean(finite).stderr, len(finite))
+
+
+PERPLEXITY = Metric(
+    name="perplexity",
+    how=FromReadings(_perplexities, language_model=True),
+    title="perplexity",
+    reading="low: the next token is expected",
+    meaning="Exponential of the mean negative log likelihood of the next token, read from a layer through the model's "
+    "norm and head; from 1.",
+    direction="Low: the next token is expected. Blind guessing gives the size of the vocabulary.",
+    source="exp of the mean negative log likelihood",
+    low=True,
+    log=True,
+    order=1,
+)
+
+
+CROSS_ENTROPY = Metric(
+    name="cross_entropy",
+    how=FromReadings(),
+    title="cross-entropy",
+    unit="nats",
+    reading="nats; low: the label is expected",
+    meaning="Mean negative log likelihood of the label, read from a layer through the model's head; from 0. At the "
+    "last layer it is the loss of the model itself.",
+    direction="Low: the label is expected. Blind guessing gives the logarithm of the number of classes.",
+    source="mean negative log likelihood",
+    low=True,
+    order=1,
+)

@@ -5,6 +5,9 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, centred, typical_norm
 from layerscope.metrics.measure import Measure, Prepared, check_count, narrow, of_pair
+from layerscope.metrics.metric import Metric
+from layerscope.metrics.pairs.prepared import by_layer
+from layerscope.metrics.pairs.similarity import FromPairs
 
 
 def pnka(X: Array, Y: Array) -> Tensor:
@@ -16,6 +19,11 @@ def pnka(X: Array, Y: Array) -> Tensor:
     `LayerscopeError` for non-finite input, unequal N and N < 2.
 
     Source: Kolling et al. 2023, Pointwise representational similarity.
+
+    >>> from layerscope.metrics import pnka
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> pnka(states, 2 * states)[:3].round(decimals=3)
+    tensor([1., 1., 1.], dtype=torch.float64)
     """
     return of_pair(Pnka(), X, Y)
 
@@ -42,3 +50,17 @@ class Pnka(Measure):
         (a, unit_a), (b, unit_b) = first, second
         cosines: Tensor = torch.linalg.vecdot(unit_a @ (a.mT @ b), unit_b)
         return cosines.clamp(-1.0, 1.0)
+
+
+PNKA = Metric(
+    name="pnka",
+    how=FromPairs(by_layer(Pnka), "centered"),
+    title="PNKA",
+    reading="1: each sample lies alike among the others",
+    meaning="Cosine between the rows of the two centred Gram matrices that belong to one sample, averaged over "
+    "samples; from −1 to 1.",
+    direction="1: every sample is as near to the others in one layer as in the other.",
+    source="Kolling et al. 2023, Pointwise Representational Similarity",
+    default=False,
+    order=9,
+)

@@ -5,6 +5,9 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, centred, check_choice
 from layerscope.metrics.measure import Measure, Prepared, check_count, narrow, of_pair
+from layerscope.metrics.metric import Metric
+from layerscope.metrics.pairs.prepared import by_layer
+from layerscope.metrics.pairs.similarity import FromPairs
 
 KINDS = ("similarity", "distance", "squared_distance", "angular")
 
@@ -18,6 +21,11 @@ def procrustes(X: Array, Y: Array, kind: str = "similarity") -> float | Tensor:
     one side does not vary. Float64. Raises `LayerscopeError` for non-finite input, unequal N, N < 2 and other kinds.
 
     Source: Schönemann 1966; Williams et al. 2021, Generalized shape metrics; Ding et al. 2021.
+
+    >>> from layerscope.metrics import procrustes
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> round(procrustes(states, states[:, [2, 0, 1]]), 3)  # columns in another order are a rotation
+    1.0
     """
     return as_result(of_pair(Procrustes(kind), X, Y))
 
@@ -51,3 +59,17 @@ class Procrustes(Measure):
             return found.arccos()
         squared: Tensor = 2.0 - 2.0 * found
         return squared if self.kind == "squared_distance" else squared.sqrt()
+
+
+PROCRUSTES = Metric(
+    name="procrustes",
+    how=FromPairs(by_layer(Procrustes), "similarity"),
+    title="Procrustes",
+    reading="1: a rotation turns one layer into the other",
+    meaning="Nuclear norm of the product of two layers, both centred and of unit size: how well the best rotation "
+    "lays one over the other; from 0 to 1.",
+    direction="1: the two layers are the same but for a rotation and a scale.",
+    source="Schönemann 1966; Ding et al. 2021",
+    default=False,
+    order=7,
+)

@@ -1,11 +1,14 @@
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_result, as_tensor, check_choice, real_first
+from layerscope.metrics.factors.tokens import FromTokens, Tokens
 from layerscope.metrics.matrix_entropy import ROWS, entropy_of_rows, scaled_rows
+from layerscope.metrics.metric import SKEAN, Metric
 from layerscope.metrics.spectrum import (
     check_alpha,
     collision_entropy,
@@ -33,6 +36,10 @@ def prompt_entropy(
     those of `matrix_entropy`. Raises `LayerscopeError` for shapes, options and prefixes that do not fit.
 
     Source: Skean et al. 2025, Layer by Layer, section 3 and figure 5.
+
+    >>> from layerscope.metrics import prompt_entropy
+    >>> round(prompt_entropy(np.eye(3)), 4)  # ln 3: three tokens, three directions
+    1.0986
     """
     check_choice(rows, "rows", ROWS)
     check_alpha(alpha)
@@ -161,3 +168,54 @@ def entropy_of_grams(
 def _group(grams: Tensor, pick: Tensor, size: int) -> Tensor:
     everything = pick.numel() == grams.shape[-3]
     return (grams if everything else grams[..., pick, :, :])[..., :size, :size]
+
+
+class _Grams(NamedTuple):
+    """The Grams of one layer's samples `[B, n, n]`, and how many tokens each has."""
+
+    grams: Tensor
+    lengths: Tensor
+    side: str
+    alike: bool
+    """Whether a sample has the same tokens at every layer."""
+
+
+def _grams(tokens: Tokens) -> _Grams:
+    side = gram_side(*tokens.states.shape[-2:])
+    return _Grams(token_gram(tokens.states, tokens.used), tokens.lengths, side, not tokens.without_sinks)
+
+
+def _entropies(layers: Sequence[_Grams], orders: Sequence[float], chosen: Any) -> dict[str, Tensor]:
+    """Return S_alpha `[L, B]` of all layers at once; where eigenvalues are dear, of the `chosen` samples alone."""
+    grams, found = torch.stack([layer.grams for layer in layers]), {}
+    for alpha in orders:
+        some = slice(None) if alpha == 2.0 else chosen
+        values = grams.new_full(grams.shape[:2], torch.nan)
+        values[:, some] = _entropy(grams[:, some], [layer.lengths[some] for layer in layers], alpha, layers[0])
+        found[f"alpha={alpha:g}"] = values.float()
+    return found
+
+
+def _entropy(grams: Tensor, lengths: Sequence[Tensor], alpha: float, like: _Grams) -> Tensor:
+    if like.alike:
+        return entropy_of_grams(grams, lengths[0], alpha, side=like.side)
+    # Without its sinks a sample has another number of tokens at every layer.
+    layers = zip(grams, lengths, strict=True)
+    return torch.stack([entropy_of_grams(gram, n, alpha, side=like.side) for gram, n in layers])
+
+
+PROMPT_ENTROPY = Metric(
+    name="prompt_entropy",
+    how=FromTokens(_grams, _entropies, prefixes=True),
+    title="prompt entropy",
+    unit="nats",
+    reading="nats; low: a sample's tokens are compressed",
+    meaning="Entropy of the normalised eigenvalues of the Gram matrix of one sample's tokens, each token scaled to "
+    "unit length; from 0 (all tokens point one way) to log min(tokens, width). Averaged over samples.",
+    direction="Low: the tokens of a sample are compressed. Often a valley in the middle layers, and in two published "
+    "language models the valley lies near the best layers; a hypothesis elsewhere.",
+    source=SKEAN,
+    low=True,
+    seven=True,
+    order=0,
+)

@@ -6,6 +6,9 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, check_choice
 from layerscope.metrics.measure import Measure, Prepared, Principal, check_count, of_pair, principal
+from layerscope.metrics.metric import Metric
+from layerscope.metrics.pairs.prepared import by_layer
+from layerscope.metrics.pairs.similarity import FromPairs
 
 
 def pwcca(X: Array, Y: Array, weights_from: str = "first") -> float | Tensor:
@@ -18,6 +21,11 @@ def pwcca(X: Array, Y: Array, weights_from: str = "first") -> float | Tensor:
     input, unequal N, N < 3 and another side.
 
     Source: Morcos et al. 2018, Insights on representational similarity, equations 4 and 5.
+
+    >>> from layerscope.metrics import pwcca
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> round(pwcca(states, states @ np.diag([1.0, 5.0, 0.1])), 3)
+    1.0
     """
     return as_result(of_pair(Pwcca(weights_from), X, Y))
 
@@ -50,3 +58,17 @@ class Pwcca(Measure):
         weights = weights * there
         found: Tensor = (weights * correlations.clamp(max=1.0)).sum(-1) / weights.sum(-1)
         return found
+
+
+PWCCA = Metric(
+    name="pwcca",
+    how=FromPairs(by_layer(Pwcca), "weights_from=first", least=3, features=True),
+    title="PWCCA",
+    reading="1: a linear map turns one layer into the other",
+    meaning="Mean of the canonical correlations of two layers, weighted by how much of the first layer each accounts "
+    "for; from 0 to 1, and left out with up to twice as many samples as features.",
+    direction="1: what matters in the first layer is a linear map of the second. It is not symmetric.",
+    source="Morcos et al. 2018, Insights on Representational Similarity",
+    default=False,
+    order=6,
+)

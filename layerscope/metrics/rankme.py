@@ -2,11 +2,15 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.arrays import Array, as_finite64, as_result
-from layerscope.metrics.spectrum import singular_values
+from layerscope.metrics.arrays import Array, as_result
+from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.metric import Metric
+
+EPS = 1e-7
+"""As published."""
 
 
-def rankme(Z: Array, eps: float = 1e-7) -> float | Tensor:
+def rankme(Z: Array, eps: float = EPS) -> float | Tensor:
     """Return RankMe: exp(-sum p log p) with p the singular values of Z scaled to sum 1, plus `eps`.
 
     `Z` is `[..., N, D]`; the value `[...]` lies in 1 ... min(N, D) but for what `eps` adds, since p is not
@@ -14,10 +18,35 @@ def rankme(Z: Array, eps: float = 1e-7) -> float | Tensor:
     non-finite input and eps < 0.
 
     Source: Garrido et al. 2023, RankMe, equation 2.
+
+    >>> from layerscope.metrics import rankme
+    >>> round(rankme(np.diag([2.0, 1.0])), 2)
+    1.89
     """
     if not eps >= 0:
         raise LayerscopeError(f"eps={eps} is below 0: give 0 or more, such as 1e-7")
-    values = singular_values(as_finite64(Z, "Z"))
+    return as_result(_rank(Rows(Z), eps))
+
+
+def _rank(rows: Rows, eps: float = EPS) -> Tensor:
+    values = rows.spectrum
     total = values.sum(-1, keepdim=True)
     p = values / total.masked_fill(total == 0, 1.0) + eps
-    return as_result(torch.special.entr(p).sum(-1).exp())
+    rank: Tensor = torch.special.entr(p).sum(-1).exp()
+    return rank
+
+
+RANKME = Metric(
+    name="rankme",
+    how=FromRows(_rank, variant=lambda rows: f"eps={EPS:g}"),
+    title="RankMe",
+    unit="dimensions",
+    reading="dimensions in use",
+    meaning="Effective rank with 1e-7 added to each share of the singular values, as it was published; from 1 to "
+    "min(samples, width).",
+    direction="High: more dimensions are in use. Proposed for choosing among self-supervised models of one kind; a "
+    "hypothesis for layers.",
+    source="Garrido et al. 2023, RankMe",
+    default=False,
+    order=2,
+)

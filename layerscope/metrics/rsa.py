@@ -5,6 +5,9 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, centred, check_choice, unit_rows
 from layerscope.metrics.measure import Measure, Prepared, check_count, of_pair
+from layerscope.metrics.metric import Metric
+from layerscope.metrics.pairs.prepared import by_layer
+from layerscope.metrics.pairs.similarity import FromPairs
 
 _GRID = 2.0**44
 """Dissimilarities are whole multiples of 1 over this, so that equal samples give equal ones whatever the rounding."""
@@ -20,6 +23,11 @@ def rsa(X: Array, Y: Array, rdm: str = "correlation", compare: str = "spearman")
     N < 3 and other options.
 
     Source: Kriegeskorte et al. 2008, Representational similarity analysis.
+
+    >>> from layerscope.metrics import rsa
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> round(rsa(states, 2 * states), 3)
+    1.0
     """
     return as_result(of_pair(Rsa(rdm, compare), X, Y))
 
@@ -64,3 +72,17 @@ def _mean_ranks(values: Tensor) -> Tensor:
     counts = torch.nn.functional.pad(steps, (0, 1), value=len(values)) - starts
     ranks = (starts + (counts + 1) / 2).to(values.dtype).repeat_interleave(counts)
     return torch.empty_like(values).scatter_(0, order, ranks)
+
+
+RSA = Metric(
+    name="rsa",
+    how=FromPairs(by_layer(Rsa), "correlation,spearman", least=3),
+    title="RSA",
+    reading="1: the same pairs of samples are far apart",
+    meaning="Spearman correlation between the dissimilarities (1 minus the correlation of rows) of every two samples "
+    "in two layers; from −1 to 1.",
+    direction="1: two layers order pairs of samples by distance in the same way.",
+    source="Kriegeskorte et al. 2008, Representational Similarity Analysis",
+    default=False,
+    order=8,
+)

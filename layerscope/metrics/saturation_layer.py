@@ -3,6 +3,9 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array
+from layerscope.metrics.factors.estimate import mean
+from layerscope.metrics.factors.readings import ByLayer, FromReadings, Readings
+from layerscope.metrics.metric import JIANG, Metric
 
 
 def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:
@@ -12,6 +15,10 @@ def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:
     `[...]` is an integer tensor with values first_layer ... first_layer + L - 1. A layer that agrees with
     the last one before changing its mind does not count. Raises `LayerscopeError` where there is no column.
     Source: Tracing Representation Progression, section 2.2.
+
+    >>> from layerscope.metrics import saturation_layer
+    >>> saturation_layer(np.array([[3, 7, 7, 7], [7, 3, 3, 7]]))  # top tokens at layers 1 to 4 of two positions
+    tensor([2, 4])
     """
     tops = torch.as_tensor(predictions)
     if tops.ndim < 1 or tops.shape[-1] == 0:
@@ -19,3 +26,45 @@ def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:
     differs = tops != tops[..., -1:]
     after_last_change = differs * torch.arange(1, tops.shape[-1] + 1, device=tops.device)
     return after_last_change.amax(-1) + first_layer
+
+
+def _settled(readings: Readings) -> Tensor:
+    return saturation_layer(readings.prediction[1:].T)
+
+
+def _at_the_last(readings: Readings) -> ByLayer:
+    yield len(readings.prediction) - 1, mean(_settled(readings).double())
+
+
+def _shares(readings: Readings) -> ByLayer:
+    first = _settled(readings)
+    for layer in range(1, len(readings.prediction)):
+        yield layer, mean((first <= layer).double())
+
+
+SATURATION_LAYER = Metric(
+    name="saturation_layer",
+    how=FromReadings(_at_the_last),
+    title="saturation",
+    reading="layer from which the prediction stays",
+    meaning="Smallest layer from which the head's top prediction never changes again; from 1 to the last layer. "
+    "Averaged over predictions.",
+    direction="Low: predictions settle early, and the layers after change them no more.",
+    source=JIANG,
+    curve=False,
+    order=2,
+)
+
+
+SATURATED = Metric(
+    name="saturated",
+    how=FromReadings(_shares),
+    title="saturated",
+    unit="%",
+    reading="share of predictions that no longer change",
+    meaning="Share of predictions whose saturation layer is this one or an earlier one; it reaches 100 % at the last "
+    "layer.",
+    direction="High at an early layer: depth is spent on few samples.",
+    source=JIANG,
+    order=2,
+)

@@ -6,6 +6,11 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, as_result
 from layerscope.metrics.cca import mean_correlation
 from layerscope.metrics.measure import Measure, Prepared, Principal, check_count, of_pair, principal
+from layerscope.metrics.metric import Metric
+from layerscope.metrics.pairs.prepared import by_layer
+from layerscope.metrics.pairs.similarity import FromPairs
+
+__all__ = ["kept_dimensions", "svcca"]
 
 
 def svcca(X: Array, Y: Array, variance: float = 0.99) -> float | Tensor:
@@ -18,12 +23,22 @@ def svcca(X: Array, Y: Array, variance: float = 0.99) -> float | Tensor:
     input, unequal N, N < 3 and a variance not in 0 ... 1.
 
     Source: Raghu et al. 2017, SVCCA.
+
+    >>> from layerscope.metrics import svcca
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> round(svcca(states, -2 * states), 3)
+    1.0
     """
     return as_result(of_pair(Svcca(variance), X, Y))
 
 
 def kept_dimensions(X: Array, variance: float = 0.99) -> int | Tensor:
-    """Return how many principal components `[...]` of `X` `[..., N, D]` explain `variance` of it; 0 where none vary."""
+    """Return how many principal components `[...]` of `X` `[..., N, D]` explain `variance` of it; 0 where none vary.
+
+    >>> from layerscope.metrics import kept_dimensions
+    >>> kept_dimensions(np.random.default_rng(0).normal(size=(50, 3)) * [10, 10, 0.1])
+    2
+    """
     rank = Svcca(variance).kept(as_finite64(X, "X")).rank
     return int(rank) if rank.ndim == 0 else rank
 
@@ -55,3 +70,17 @@ class Svcca(Measure):
     def between(self, first: Prepared, second: Prepared) -> Tensor:
         """Return the mean correlation over the smaller number."""
         return mean_correlation(first, second)
+
+
+SVCCA = Metric(
+    name="svcca",
+    how=FromPairs(by_layer(Svcca), "variance=0.99", least=3, features=True),
+    title="SVCCA",
+    reading="1: a linear map turns main directions into each other",
+    meaning="Mean canonical correlation of the principal components that explain 99 % of the variance of each layer; "
+    "from 0 to 1, and left out with up to twice as many samples as features.",
+    direction="1: the main directions of each layer are a linear map of those of the other.",
+    source="Raghu et al. 2017, SVCCA",
+    default=False,
+    order=5,
+)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from layerscope.models.forward import Inputs
 from layerscope.models.links import Broken, Chain, follows, linked
 from layerscope.models.siblings import LISTS, are_apart, check_siblings, check_whole, members
-from layerscope.models.stages import Calls, stage_chains
+from layerscope.models.stages import Calls, differ_in_width, stage_chains
 from layerscope.models.trace import Call, is_norm, same
 
 
@@ -52,9 +52,9 @@ def candidates(
                     continue
                 if check_whole(entry, prefix, [one], calls, refused):
                     yield "structure", [one]
-                found = _alike(one, groups, calls)
-                if are_apart(entry, prefix, found) and check_whole(entry, prefix, found, calls, []):
-                    yield "structure", found
+                parts = _alike(one, groups, calls)
+                for found in (parts if are_apart(entry, prefix, parts) else [], _stages(one, calls)):
+                    yield "structure", found if found and check_whole(entry, prefix, found, calls, []) else []
 
 
 def _alike(one: Chain, groups: Iterable[Calls], calls: Calls) -> list[Chain]:
@@ -63,6 +63,19 @@ def _alike(one: Chain, groups: Iterable[Calls], calls: Calls) -> list[Chain]:
     like = (group for group in groups if {type(call.module) for call in group} == kinds)
     found = {id(each.blocks[0]): each for group in like for each in _checked([group], calls, [])}
     return sorted(found.values(), key=lambda each: calls.index(each.blocks[0]))
+
+
+def _stages(one: Chain, calls: Calls) -> list[Chain]:
+    """The stages of a hierarchical model with these blocks, some of one block alone; nothing where it has none.
+
+    Two chains of one shape in turn are no stages but a stack whose blocks do not read one another.
+    """
+    kinds = {type(call.module) for call in one.blocks}
+    groups = _outermost(_chains([call for call in calls if type(call.module) in kinds], calls, same_class=True))
+    turns = zip(groups, groups[1:], strict=False)
+    if not differ_in_width(groups) or any(a[-1].returned.shape == b[0].given.shape for a, b in turns):
+        return []
+    return _checked(groups, calls, [])
 
 
 def _checked(groups: Iterable[Calls], calls: Calls, refused: list[str]) -> list[Chain]:

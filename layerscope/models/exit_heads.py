@@ -6,6 +6,7 @@ it, each as `K.weight` [classes, D] and `K.bias`, and in its metadata the path o
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,6 +40,13 @@ class ExitHeads:
         """Return the heads of the layers before this one, which a model that ends here keeps."""
         return ExitHeads(self.path, {own: head for own, head in self.heads.items() if own < layer})
 
+    def modules(self, module: nn.Module) -> nn.ModuleDict:
+        """Return each layer's own head under its number: the model's head, copied, with the weights of that layer."""
+        heads = {str(layer): copy.deepcopy(module.get_submodule(self.path)) for layer in self.heads}
+        for layer, own in self.heads.items():
+            heads[str(layer)].load_state_dict(own)
+        return nn.ModuleDict(heads)
+
     @contextmanager
     def reading(self, module: nn.Module, layer: int) -> Iterator[None]:
         """Within, the head of a model has the weights of this layer's own, where there is one.
@@ -66,10 +74,10 @@ class ExitHeads:
                 weight.data = before[name]
 
 
-def exit_heads(folder: str | Path) -> ExitHeads | None:
-    """Return the heads kept in a checkpoint's folder; None where each layer reads the model's one head.
+def exit_heads(folder: str | Path, module: nn.Module) -> ExitHeads | None:
+    """Return the heads kept in the folder of a model; None where its one head reads every layer.
 
-    Raises `LayerscopeError` for a file that is damaged.
+    Raises `LayerscopeError` for a file that is damaged, and for heads unlike the model's own.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -85,6 +93,14 @@ def exit_heads(folder: str | Path) -> ExitHeads | None:
                 heads.setdefault(int(layer), {})[own] = file.get_tensor(name)
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise LayerscopeError(f"{str(place)!r} cannot be read ({type(error).__name__}): copy it again") from error
+    own = dict(module.named_parameters(remove_duplicate=False))
+    shapes = {name: weight.shape for name in ("weight", "bias") if (weight := own.get(f"{path}.{name}")) is not None}
+    for layer, head in heads.items():
+        if {name: weight.shape for name, weight in head.items()} != shapes:
+            raise LayerscopeError(
+                f"{str(place)!r} holds a head for layer {layer} that is unlike this model's own: copy it from the "
+                "folder that the model was trained into, or delete it"
+            )
     return ExitHeads(path, heads)
 
 

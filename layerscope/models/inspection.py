@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,12 +20,13 @@ from layerscope.models.stack import SeveralParts
 from layerscope.models.sublayers.find import find_sublayers
 from layerscope.models.sublayers.taps import Sublayers
 from layerscope.show.document import Document, Facts
+from layerscope.show.notebook import Shown
 
 TEXTS = ["A layer hands its state to the next one, and the last one speaks.", "Short."]
 
 
 @dataclass(frozen=True)
-class Inspection:
+class Inspection(Shown):
     """What the probe found in one part of a model."""
 
     model: str
@@ -156,10 +156,8 @@ def _inside(model: LayeredModel, samples: list[Any]) -> Sublayers:
 def _seconds(model: LayeredModel, samples: list[Any]) -> float:
     """Return the seconds that a sample takes in a pass over two of them, after a first one."""
     inputs = model.encoder.batch(samples).to(model.device)
-    model.run(inputs, lambda *_: None)
-    start = time.perf_counter()
-    model.run(inputs, lambda *_: None)
-    return (time.perf_counter() - start) / len(samples)
+    (seconds,) = Stopwatch(model.device).medians([lambda: model.run(inputs, lambda *_: None)], 1)
+    return float(seconds) / len(samples)
 
 
 def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspection:

@@ -16,7 +16,7 @@ from layerscope.models.encode import Encoder, TextEncoder, encoder_for, read_as
 from layerscope.models.forward import Inputs
 from layerscope.models.frames import frame_mask
 from layerscope.models.lens import Lens, find_lens, token_read
-from layerscope.models.load import Loaded
+from layerscope.models.loaded import Loaded
 from layerscope.models.pooling import Vectors, parse
 from layerscope.models.probe import beginning, beginnings, probe_sample
 from layerscope.models.projection import Projection, find_projection

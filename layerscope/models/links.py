@@ -92,10 +92,16 @@ def _end(one: Call, two: Call, calls: Sequence[Call]) -> Call | None:
 
 
 def _last_end(last: Call, ends: Sequence[Call], blocks: Sequence[Call], calls: Sequence[Call]) -> Call:
-    """The last block, or where a module of one kind follows every block, the one that follows it."""
-    if not ends or any(end is block for end, block in zip(ends, blocks, strict=False)):
-        return last
+    """The last block, or where a module of one kind follows every block, the one that follows it.
+
+    Of a block alone it is the module that reads both what the block read and what it gives.
+    """
     later = calls[calls.index(last) + 1 :]
+    if not ends:
+        both = (c for c in later if c.keeps_shape and _reads(c, last.given) and _reads(c, last.returned))
+        return next((c for c in both if c.outputs == 0), last)
+    if any(end is block for end, block in zip(ends, blocks, strict=False)):
+        return last
     kind = type(ends[-1].module)
     like = (c for c in later if type(c.module) is kind and c.returned.shape == last.returned.shape)
     return next((c for c in like if _reads(c, last.returned)), last)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from logging import ERROR, LogRecord
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError, choices
@@ -19,6 +17,7 @@ from layerscope.core.shared_options import DTYPES
 from layerscope.models.checks import check_folder, check_name, clear_errors
 from layerscope.models.encode import modality_of
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
+from layerscope.models.loaded import Loaded, LoadOptions, eager
 from layerscope.models.mean_head import as_told
 from layerscope.models.processor import load_processor
 
@@ -107,11 +106,6 @@ def _loaded(model: Any, options: LoadOptions, processor: Any) -> Loaded:
         return _from_peft(model, processor)
     name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
     return Loaded(model, processor, Path(name).name)
-
-
-def eager(model: Any) -> Any:
-    """Return the model inside one that `torch.compile` gave: layers are read by hooks, and compiled code has none."""
-    return vars(model)["_modules"]["_orig_mod"] if "_orig_mod" in getattr(model, "_modules", {}) else model
 
 
 def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:

@@ -1,7 +1,5 @@
 from .attention import attention_probe as attention_probe
-from .probes import (
-    ProbeScore as ProbeScore,
-    knn_probe as knn_probe,
-    linear_probe as linear_probe,
-    token_probe as token_probe,
-)
+from .knn import knn_probe as knn_probe
+from .linear import linear_probe as linear_probe
+from .scores import ProbeScore as ProbeScore
+from .tokens import token_probe as token_probe

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.model_selection import StratifiedKFold
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.probes.probes import ProbeScore, score_of, usable_classes
+from layerscope.probes.scores import ProbeScore, score_of, usable_classes
 
 Numbers = npt.NDArray[np.int64]
 
@@ -134,7 +133,16 @@ def attention_probe(
     Raises `LayerscopeError` as `linear_probe` does.
 
     Source: El-Nouby et al. 2024, Scalable pre-training of large autoregressive image models, section 4.
+
+    >>> from layerscope.probes import attention_probe
+    >>> labels = np.repeat(["praise", "blame"], 15)
+    >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "praise", 2, -2)[:, None]
+    >>> tokens = torch.from_numpy(states.repeat(2, axis=0)).float()  # two tokens a sample
+    >>> attention_probe(tokens, [2] * 30, labels).mean
+    1.0
     """
+    from sklearn.model_selection import StratifiedKFold
+
     held = Ragged.of(tokens, lengths)
     if not bool(torch.isfinite(tokens).all()):
         raise LayerscopeError("tokens hold NaN or infinity: leave out the samples they come from")

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 Floats = npt.NDArray[np.float64]
@@ -21,6 +19,8 @@ PATIENCE = 2
 """Steps without a lower loss after which the search ends: weaker regularisation costs most and rarely helps."""
 LARGE = 2**27
 """Products of a fit from which on a second thread gains more than it costs."""
+APART = -1
+"""The fold of samples that have no part in cross-validation."""
 FLOOR = np.log(1e-12)
 """Log-probability of a class that a training fold lacks."""
 
@@ -32,21 +32,28 @@ def linearly_judged(
 
     `fold` `[n]` numbers the fold of each sample from 0 on, three folds or more. The C of a fold is that of the lowest
     log-loss over the other folds, each held out in turn, so that no sample has a part in the C it is judged with.
+    Samples of fold `APART` are in no training fold: a probe of all the others judges them, its C that of the lowest
+    log-loss over all folds.
     """
     known = int(classes.max()) + 1
-    right = np.zeros(len(classes), dtype=bool)
+    right, inside = np.zeros(len(classes), dtype=bool), fold != APART
     with threadpool_limits(None if rows.size * known >= LARGE else 1):
-        chosen = _strengths(rows, classes, fold, seed)
-        for number, strength in enumerate(chosen):
+        losses = _losses(rows[inside], classes[inside], fold[inside], seed)
+        chosen = tuple(STRENGTHS[i] for i in np.argmin(losses, axis=0))
+        judges = list(enumerate(chosen))
+        if not inside.all():
+            judges.append((APART, STRENGTHS[int(np.argmin(losses.sum(1)))]))
+        for number, strength in judges:
             test = fold == number
-            probe = _Probe(rows[~test], classes[~test])
+            train = inside & ~test
+            probe = _Probe(rows[train], classes[train])
             probe.fit(strength)
             right[test] = probe.log_probabilities(rows[test], known).argmax(1) == classes[test]
     return right, chosen
 
 
-def _strengths(rows: Floats, classes: Numbers, fold: Numbers, seed: int) -> tuple[float, ...]:
-    """Return the C of each fold.
+def _losses(rows: Floats, classes: Numbers, fold: Numbers, seed: int) -> Floats:
+    """Return the log-loss of each C that was tried, over the folds other than each, `[tried, folds]`.
 
     A probe trained without two neighbouring folds is checked on each of them for the other, so that every fit serves
     twice; each is fitted again and again, from strong regularisation to weak, starting from its last weights.
@@ -68,7 +75,7 @@ def _strengths(rows: Floats, classes: Numbers, fold: Numbers, seed: int) -> tupl
         losses.append(loss)
         if (len(losses) - 1 - np.argmin(losses, axis=0)).min() >= PATIENCE:
             break
-    return tuple(STRENGTHS[i] for i in np.argmin(losses, axis=0))
+    return np.stack(losses)
 
 
 def _thinned(classes: Numbers, fold: Numbers, seed: int) -> Numbers:
@@ -88,7 +95,10 @@ class _Probe:
     """A logistic regression of some samples that can be fitted again with another C, from where it is."""
 
     def __init__(self, rows: Floats, classes: Numbers) -> None:
-        self.scaler = StandardScaler().fit(rows)
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.preprocessing import StandardScaler
+
+        self.scaler: Any = StandardScaler().fit(rows)
         self.rows, self.classes = self._scaled(rows), classes
         self.model: Any = LogisticRegression(max_iter=1000, tol=1e-3, warm_start=True)
         self.only = int(classes[0]) if (classes == classes[0]).all() else None
@@ -100,12 +110,19 @@ class _Probe:
 
     def log_probabilities(self, rows: Floats, known: int) -> Floats:
         """Return log-probabilities `[n, known]` of the classes from 0 on."""
+        from scipy.special import log_softmax
+
         found = np.full((len(rows), known), FLOOR)
         if self.only is not None:
             found[:, self.only] = 0.0
         else:
-            found[:, self.model.classes_] = np.maximum(self.model.predict_log_proba(self._scaled(rows)), FLOOR)
+            found[:, self.model.classes_] = np.maximum(log_softmax(self._logits(rows), axis=1), FLOOR)
         return found
+
+    def _logits(self, rows: Floats) -> Floats:
+        """Return a logit for each class, of which scikit-learn gives a single column where there are two classes."""
+        found: Floats = self.model.decision_function(self._scaled(rows)).astype(np.float64)
+        return found if found.ndim == 2 else np.stack([np.zeros_like(found), found], axis=1)
 
     def _scaled(self, rows: Floats) -> npt.NDArray[np.float32]:
         """Return standardised features, in the precision in which fitting takes half the time."""

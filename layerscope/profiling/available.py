@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import Corpus
-from layerscope.metrics.alpha_req import FIT
-from layerscope.metrics.pairs.asked import ASKED
+from layerscope.metrics.factors.readings import FromReadings
 from layerscope.metrics.registry import METRICS, SETS
 from layerscope.models import LayeredModel
 from layerscope.models.encode import TextEncoder
@@ -38,21 +39,17 @@ def check_available(options: Options, model: LayeredModel, corpus: Corpus) -> li
 
 def _lack(name: str, options: Options, model: LayeredModel, corpus: Corpus) -> str | None:
     """Return what a metric lacks and the mend, or None."""
-    needs = METRICS[name].needs
+    needs, how = METRICS[name].needs, METRICS[name].how
     if needs == "labels" and corpus.labels is None:
         return "the data have no labels (name their column with --label-column)"
-    if needs == "labels" and not can_be_probed(corpus.labels):
-        return "it needs two classes of five samples or more (take more --samples)"
-    if needs == "pairs" and len(corpus) < (needed := ASKED[name].needed(model.stack.width)):
-        return f"at width {model.stack.width:,} it needs {needed:,} samples (take more --samples)"
+    if needs == "labels" and not can_be_probed(np.array(corpus.labels)[~corpus.copies]):
+        return "it needs two classes of five distinct samples or more (take more --samples)"
     if needs == "views" and options.views == 0:
         return "it compares views of a sample (give --views 1 or more)"
     if needs == "tokens" and model.rank == 2:
         return "the states of this model have no tokens"
     if needs == "lens" and model.lens is None:
         return f"{model.loaded.name} has no head over these layers"
-    if name == "alpha_req" and min(len(corpus) - 1, model.stack.width) <= FIT[0]:
-        return f"it needs {FIT[0] + 2} samples or more of {FIT[0] + 1} features or more"
-    if name == "perplexity" and not model.is_language_model:
+    if isinstance(how, FromReadings) and how.language_model and not model.is_language_model:
         return f"{model.loaded.name} does not predict the next token"
-    return None
+    return how.lack(len(corpus), model.stack.width)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from layerscope.metrics.arrays import real_first, real_mask
-from layerscope.metrics.curvature import curvature_and_zeros
-from layerscope.metrics.norms import is_sink, summary
-from layerscope.metrics.prompt_entropy import entropy_of_grams, gram_side, token_gram
+from layerscope.metrics.factors.tokens import FromTokens, Tokens
+from layerscope.metrics.registry import measured
 from layerscope.models.forward import Inputs
 from layerscope.models.pooling import pool
 from layerscope.models.projection import Projection
@@ -20,14 +19,8 @@ from layerscope.profiling.job import Job
 from layerscope.runs.folder import packed
 from layerscope.runs.states import OWN, PROJECTED
 
-NORMS = {"norm_mean": "mean", "norm_median": "median", "norm_max": "maximum", "sink_share": "sink_share"}
-"""Metrics of token norms, and what each is called where they are computed."""
-
 HELD = 1 << 24
 """Numbers of the states that wait for their projection, unless one layer alone has more."""
-
-Prompts = tuple[str, int | None]
-"""A site, and how many of each sample's first tokens are meant; None is all."""
 
 
 class BatchMeasure:
@@ -46,10 +39,8 @@ class BatchMeasure:
         self.poolings = (*vectors.poolings, *vectors.pairs) if self.original else vectors.poolings
         self.positions = torch.tensor(rows["position"].to_numpy(), device=model.device) if "position" in rows else None
         self.pooled: dict[str, list[Tensor]] = {}
-        self.scalars: dict[str, list[Tensor]] = {}
-        self.grams: dict[Prompts, list[Tensor]] = {}
-        self.lengths: dict[Prompts, list[Tensor]] = {}
-        self.sides: dict[Prompts, str] = {}
+        self.token_metrics = [(m, how) for m, how in measured(FromTokens) if job.options.measures(m)]
+        self.parts: dict[tuple[str, FromTokens, str, int | None], list[Any]] = {}
         self.means: list[Tensor] = []
         self.inside: list[tuple[int, Tensor]] = []
         self.unprojected: list[Tensor] = []
@@ -60,17 +51,18 @@ class BatchMeasure:
         """Take what is asked for from the states of one layer."""
         final = site == "normed" and layer == self.model.stack.depth
         inside = site not in self.model.sites
-        mask = self._real(tokens)
-        kept = self.original and tokens.ndim == 3 and (site == "raw" or final or inside)
-        used = self._norms(site, tokens, mask, kept) if tokens.ndim == 3 else mask
+        mask = used = self._real(tokens)
+        if tokens.ndim == 3:
+            factors = Tokens(tokens, mask, self.options.exclude_sinks)
+            used = factors.used
+            if self.original and (site == "raw" or final or inside):
+                self._token_metrics(site, factors)
         for name in self.job.vectors.poolings if inside else self.poolings:
             self._keep(f"{site}.{name}", pool(tokens, used if name == "mean" else mask, name, self.positions))
         if inside:
             self.inside.append((layer, pool(tokens, mask, "mean")))
         elif "mean" not in self.poolings or self.options.exclude_sinks:
             self.means.append(pool(tokens, mask, "mean"))  # sees every token, so that no NaN goes unseen
-        if kept:
-            self._token_metrics(site, tokens, mask, used)
         if site == "raw" and self.model.projection is not None:
             self._project(self.model.projection, layer, tokens, mask)
         if self.original and site == "raw" and self._reads():
@@ -81,10 +73,7 @@ class BatchMeasure:
         out: dict[str, Tensor] = {}
         for key, layers in self.pooled.items():
             out |= packed(key, torch.stack(layers), getattr(torch, self.options.store_dtype))
-        for key, layers in self.scalars.items():
-            out[key] = torch.stack(layers)
-        for prompts, grams in self.grams.items():
-            out |= self._entropies(prompts, torch.stack(grams))
+        out |= self._scalars()
         if self.lens_states:
             out |= self._lens(torch.stack(self.lens_states))
         return {k: v.cpu() for k, v in {**out, "broken": self._first_broken()}.items()}
@@ -110,64 +99,22 @@ class BatchMeasure:
         self.pooled.setdefault(f"{PROJECTED}.{OWN}", []).extend(vectors)
         self.unprojected.clear()
 
-    def _token_metrics(self, site: str, tokens: Tensor, mask: Tensor | None, used: Tensor | None) -> None:
-        """`mask` marks the real tokens, `used` those of them that are no sinks left out."""
-        if "curvature" in self.options.metrics:
-            angle, zeros = curvature_and_zeros(tokens, mask)
-            self.scalars.setdefault(f"curvature.{site}", []).append(angle.float())
-            self.scalars.setdefault(f"zero_steps.{site}", []).append(zeros.float())
-        if "prompt_entropy" in self.options.metrics:
-            self._keep_grams(site, tokens, used)
+    def _token_metrics(self, site: str, tokens: Tokens) -> None:
+        for metric, how in self.token_metrics:
+            for prefix in (None, *((how.prefixes and self.options.prefixes) or ())):
+                some = tokens if prefix is None else tokens.first(prefix)
+                self.parts.setdefault((metric.name, how, site, prefix), []).append(how.compute(some))
 
-    def _keep_grams(self, site: str, tokens: Tensor, used: Tensor | None) -> None:
-        """The Grams of the samples, and of their first tokens where prefixes are asked for."""
-        every = torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
-        lengths = every if used is None else used.sum(1)
-        self._keep_gram((site, None), tokens, used, lengths)
-        first = real_first(tokens, used)[0] if self.options.prefixes else tokens
-        for prefix in self.options.prefixes or ():
-            self._keep_gram((site, prefix), first[:, :prefix], None, torch.where(lengths >= prefix, prefix, 0))
-
-    def _keep_gram(self, key: Prompts, tokens: Tensor, used: Tensor | None, lengths: Tensor) -> None:
-        self.sides[key] = gram_side(*tokens.shape[-2:])
-        self.grams.setdefault(key, []).append(token_gram(tokens, used))
-        self.lengths.setdefault(key, []).append(lengths)
-
-    def _entropies(self, key: Prompts, grams: Tensor) -> dict[str, Tensor]:
-        """S_α of all layers at once; on a GPU eigenvalues are the cost, so S₁ takes a seeded share of the samples."""
+    def _scalars(self) -> dict[str, Tensor]:
+        """Return what metrics make of all layers; on a GPU eigenvalues are the cost: a seeded share of the samples."""
         out: dict[str, Tensor] = {}
-        site, prefix = key
-        for alpha in self.options.alpha:
-            every = alpha == 2.0 or "entropy" not in self.rows
-            chosen = slice(None) if every else np.flatnonzero(self.rows["entropy"].to_numpy())
-            values = grams.new_full(grams.shape[:2], torch.nan)
-            values[:, chosen] = self._entropy(key, grams[:, chosen], [n[chosen] for n in self.lengths[key]], alpha)
-            variant = f"alpha={alpha:g}" if prefix is None else f"alpha={alpha:g},prefix={prefix}"
-            out[f"prompt_entropy.{variant}.{site}"] = values.float()
+        chosen = np.flatnonzero(self.rows["entropy"].to_numpy()) if "entropy" in self.rows else slice(None)
+        for (name, how, site, prefix), layers in self.parts.items():
+            for variant, values in how.finish(layers, self.options.alpha, chosen).items():
+                parts = [variant] if variant else []
+                parts += [] if prefix is None else [f"prefix={prefix}"]
+                out[".".join(filter(None, (name, ",".join(parts), site)))] = values
         return out
-
-    def _entropy(self, key: Prompts, grams: Tensor, lengths: list[Tensor], alpha: float) -> Tensor:
-        side = self.sides[key]
-        if not self.options.exclude_sinks:
-            return entropy_of_grams(grams, lengths[0], alpha, side=side)
-        # without its sinks a sample has another number of tokens at every layer
-        layers = zip(grams, lengths, strict=True)
-        return torch.stack([entropy_of_grams(gram, n, alpha, side=side) for gram, n in layers])
-
-    def _norms(self, site: str, tokens: Tensor, mask: Tensor | None, kept: bool) -> Tensor | None:
-        """Keep norms and number of sinks where they are asked for; return which tokens entropies and means take."""
-        wanted = [name for name in NORMS if name in self.options.metrics]
-        if not wanted and not self.options.exclude_sinks:
-            return mask
-        exact = torch.promote_types(tokens.dtype, torch.float32)
-        norms, real = torch.linalg.vector_norm(tokens, dim=-1, dtype=exact).float(), real_mask(tokens, mask)
-        sinks = is_sink(norms, real)
-        if kept:
-            found = summary(norms, real) if wanted else None
-            for name in wanted:
-                self.scalars.setdefault(f"{name}.{site}", []).append(getattr(found, NORMS[name]))
-            self.scalars.setdefault(f"sinks.{site}", []).append(sinks.sum(1).float())
-        return (real & ~sinks).long() if self.options.exclude_sinks else mask
 
     def _reads(self) -> bool:
         return self.model.lens is not None and self.options.wants("lens")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import augment
+from layerscope.inputs.samples import content
 from layerscope.models import LayeredModel
 from layerscope.models.layered import class_numbers
 from layerscope.profiling.job import Job
@@ -30,9 +34,10 @@ def make_plan(job: Job) -> pd.DataFrame:
 
     Columns: sample (number in the corpus), name, view (0: the sample itself), length (tokens), label, position (of a
     causal language model's vector for similarities), lens (token positions read by the lens), batch, shard, offset
-    (place in the shard). Rows are sorted by length, longest first, so that a batch holds little padding and memory
-    runs out early or never. `attrs["cut"]` is the number of samples cut at the maximal length, `attrs["empty"]` that
-    of samples without a token, which have no row.
+    (place in the shard), copy (an exact one of an earlier sample; only where there are some). Rows are sorted by
+    length, longest first, so that a batch holds little padding and memory runs out early or never. `attrs["cut"]`
+    is the number of samples cut at the maximal length, `attrs["empty"]` that of samples without a token, which have no
+    row.
     """
     model, corpus, options = job.model, job.corpus, job.options
     lengths = np.array(model.encoder.lengths(corpus.samples))
@@ -51,6 +56,8 @@ def make_plan(job: Job) -> pd.DataFrame:
     plan["name"] = [corpus.names[i] for i in plan["sample"]]
     if corpus.labels is not None:
         plan["label"] = _one_kind([corpus.labels[i] for i in plan["sample"]])
+    if corpus.copies.any():
+        plan["copy"] = corpus.copies[plan["sample"]]
     if options.entropy_samples is not None or model.device.type != "cpu":
         chosen = _seeded(kept, options.entropy_samples or ENTROPY_SAMPLES, options.seed)
         plan["entropy"] = plan["sample"].isin(chosen) & (plan["view"] == 0)
@@ -125,14 +132,20 @@ def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:
     model, options = job.model, job.options
     lengths = np.where(plan["view"] == 0, plan["length"], 0)
     if "position" in job.vectors.pairs:
-        share = np.random.default_rng([options.seed, 1]).random(len(plan))
-        plan["position"] = (share * lengths).astype(int)
+        plan["position"] = (_shares(plan["sample"], job) * lengths).astype(int)
     if model.lens is not None and model.lens.kind == "tokens" and options.wants("lens"):
         readable = np.maximum(lengths - 1, 0) if model.causal else lengths  # the last token has no next one
         products = (model.stack.depth + 1) * model.stack.width * model.lens.classes * int(readable.sum())
         asked = None if options.lens_tokens == "auto" and products <= LENS_WHOLE else options.lens_tokens
         plan["lens"] = _lens_positions(readable, asked, options.seed)
     return plan
+
+
+def _shares(samples: Iterable[int], job: Job) -> npt.NDArray[np.float64]:
+    """Draw from [0, 1) for each sample, by its content and the seed: neither order nor other samples matter."""
+    salt = f"position {job.options.seed} ".encode()
+    digests = (hashlib.blake2b(salt + content(job.corpus.samples, i), digest_size=8).digest() for i in samples)
+    return (np.frombuffer(b"".join(digests), dtype="<u8") >> 11) / (1 << 53)
 
 
 def _lens_positions(readable: Any, asked: int | str | None, seed: int) -> list[list[int]]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Sequence
+from functools import partial
 
-import torch
-
+from layerscope.core.stopwatch import Stopwatch
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs
@@ -16,21 +14,12 @@ from layerscope.models.forward import Inputs
 def milliseconds_to_layers(
     model: LayeredModel, batches: Sequence[Inputs], layers: Sequence[int], repeats: int = 5
 ) -> dict[int, float]:
-    """Return the milliseconds per batch of a forward that ends after each of these layers.
+    """Return the milliseconds per batch of a forward that ends after each of these layers, medians over repeats."""
 
-    Layers take turns within every repeat, so that a busy machine slows all of them; each figure is the median over
-    repeats of the sum over the batches, divided by their number.
-    """
-
-    def once(layer: int) -> float:
-        start = time.perf_counter()
+    def once(layer: int) -> None:
         for inputs in batches:
             model.run(inputs, lambda *_: None, until=layer)
-        if model.device.type == "cuda":
-            torch.cuda.synchronize()
-        return (time.perf_counter() - start) * 1e3 / len(batches)
 
     with evaluating(model.module):
-        once(max(layers))
-        times = [{layer: once(layer) for layer in layers} for _ in range(repeats)]
-    return {layer: statistics.median(t[layer] for t in times) for layer in layers}
+        times = Stopwatch(model.device).medians([partial(once, layer) for layer in layers], repeats)
+    return {layer: float(1e3 * seconds / len(batches)) for layer, seconds in zip(layers, times, strict=True)}

@@ -69,6 +69,9 @@ def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
         names = [name for i, name in enumerate(job.corpus.names) if i not in kept]
         what = "sounds are too short for the model" if job.corpus.modality == "audio" else "samples have no token"
         lines.append(f"{len(names):,} of {total:,} {what}: they are left out and counted ({listed(names)})")
+    if "label" in plan and "copy" in plan:
+        n = plan.loc[plan["copy"], "sample"].nunique()
+        lines.append(f"{n:,} of {total:,} samples are exact copies of others: probes leave them out")
     classifier = job.model.lens is not None and job.model.lens.kind == "pooled"
     if classifier and "label" in plan and "target" not in plan and job.options.wants("lens"):
         example = plan["label"].iloc[0]

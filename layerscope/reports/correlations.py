@@ -11,11 +11,11 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.registry import about, rank
-from layerscope.reports.scores import Scored
 from layerscope.runs.run import Run
 from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE, pairs
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.metric_values import curves
+from layerscope.scores.scored import Scored
 from layerscope.scores.statistics import FEWEST
 from layerscope.scores.summary import VARIANT
 from layerscope.show.plain import plain, pooling_name

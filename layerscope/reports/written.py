@@ -25,7 +25,7 @@ def ending(path: Path, what: str, option: str, suffixes: tuple[str, ...], mark: 
         reason = getattr(error, "strerror", None) or error
         raise LayerscopeError(_refused(what, path, reason, option)) from error
     if target.suffix.lower() not in suffixes:
-        raise LayerscopeError(f"{option} {str(target)!r} is no name of a {what}: let it end in {suffixes[0]}")
+        raise LayerscopeError(f"{option} {str(target)!r} is not a valid name for a {what}: let it end in {suffixes[0]}")
     if folder:
         inside = target / f"report{suffixes[0]}"
         raise LayerscopeError(f"{option} {str(target)!r} is a folder: name a file in it, such as {inside}")
@@ -47,7 +47,7 @@ def write(path: Path, text: str, what: str, option: str) -> Path:
         part.write_text(text, encoding="utf-8", errors="replace")
         os.replace(part, path)
     except OSError as error:
-        reason = f"{str(path.parent)!r} is no folder"
+        reason = f"{str(path.parent)!r} is not a folder"
         if path.parent.is_dir():
             part.unlink(missing_ok=True)
             reason = str(error.strerror)

@@ -40,7 +40,14 @@ OWN = {".lock", "log.jsonl", "plan.parquet", ".plan.parquet.part", ".run.json.pa
 
 
 class RunFolder:
-    """Files of one run; knows names, writing aside and renaming, and what is finished."""
+    """Files of one run; knows names, writing aside and renaming, and what is finished.
+
+    >>> from pathlib import Path
+    >>> from layerscope.runs import RunFolder
+    >>> folder = RunFolder(Path("runs/minilm"))
+    >>> folder.read_table(folder.tables()[0]).columns[:3].tolist()
+    ['metric', 'variant', 'part']
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,7 +55,7 @@ class RunFolder:
         written = self.manifest.get("format")
         known = all(isinstance(self.manifest.get(name), dict) for name in ("model", "data", "options"))
         if not isinstance(written, int) or not known:
-            raise LayerscopeError(f"{str(path / 'run.json')!r} is no run of layerscope: choose another folder")
+            raise LayerscopeError(f"{str(path / 'run.json')!r} is not a run of layerscope: choose another folder")
         if written > FORMAT:
             raise LayerscopeError(
                 f"run folder {str(path)!r} was written by a newer layerscope (format {written}): upgrade"
@@ -106,6 +113,17 @@ class RunFolder:
     def rows(self, shard: int) -> pd.DataFrame:
         """The rows of the plan that stand in a shard, in the order of its tensors."""
         return self.plan[self.plan["shard"] == shard]
+
+    @property
+    def copies(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which rows of the plan are exact copies of an earlier sample."""
+        none = np.zeros(len(self.plan), dtype=bool)
+        return self.plan["copy"].to_numpy(dtype=bool) if "copy" in self.plan else none
+
+    def labels(self) -> pd.Series[Any] | None:
+        """Return the labels of the samples that probes may judge, each distinct one once; None where there are none."""
+        kept = (self.plan["view"] == 0) & ~self.copies
+        return self.plan.loc[kept, "label"] if "label" in self.plan else None
 
     @contextmanager
     def shard(self, shard: int) -> Iterator[Any]:

@@ -10,27 +10,37 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling
+from layerscope.metrics.registry import about
+from layerscope.runs import history
+from layerscope.runs.document import as_dict, document
 from layerscope.runs.folder import COLUMNS, RunFolder
 from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, projected_width, sublayers_in
+from layerscope.show.document import Document
+from layerscope.show.notebook import Shown
 
 if TYPE_CHECKING:
     import torch
 
-PER_SAMPLE = (
-    "prompt_entropy",
-    "curvature",
-    "norm_mean",
-    "norm_median",
-    "norm_max",
-    "sink_share",
-    "sinks",
-    "zero_steps",
-)
-"""Metrics of which a shard holds one value per sample and layer."""
 
+class Run(Shown):
+    """What `profile` returns and `open_run` opens: every metric at every layer, and the pooled states.
 
-class Run:
-    """What `profile` returns and `open_run` opens: every metric at every layer, and the pooled states."""
+    >>> run = layerscope.open_run("runs/minilm")
+    >>> run.depth
+    6
+    >>> run.metric("effective_rank").round(1)
+    layer
+    0     7.6
+    1     8.6
+    2     8.5
+    3     9.5
+    4    10.6
+    5    10.8
+    6    13.7
+    Name: effective_rank, dtype: float64
+    >>> run.pooled(3).shape
+    (24, 384)
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -181,6 +191,14 @@ class Run:
         states = gather(self.folder, pooling, [Column(site, layer)], order)
         return states[:, 0].numpy()
 
+    def document(self) -> Document:
+        """Return what stands out and every metric by layer; of the history of a training its last step."""
+        return history.document(self) if self.steps else document(self)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return answer, model, data, depth, pooling, path, rows, what stands out, for JSON; no number is null."""
+        return as_dict(self)
+
     def report(self, path: str | Path | None = None) -> Path:
         """Write the run as one HTML page that opens offline, by default `report.html` in its folder."""
         from layerscope import report  # the verb, by the front door: a run knows nothing of rooms above it
@@ -218,7 +236,11 @@ class Run:
 
 
 def open_run(path: str | Path) -> Run:
-    """Open a run folder; one that is missing or not a run is an error that names the runs nearby."""
+    """Open a run folder; one that is missing or not a run is an error that names the runs nearby.
+
+    >>> layerscope.open_run("runs/minilm")
+    Run('runs/minilm': all-MiniLM-L6-v2, 6 layers, reviews)
+    """
     folder = Path(path)
     refuse_dangling(folder)
     if folder.is_file():
@@ -227,7 +249,7 @@ def open_run(path: str | Path) -> Run:
         hint = near(folder.name, [p.name for p in _runs_in(folder.parent)])
         raise LayerscopeError(f"run folder {str(path)!r} does not exist{hint}")
     if not RunFolder.exists(folder) and (inside := _runs_in(folder)):
-        raise LayerscopeError(f"{str(path)!r} is no run folder but holds some: give {', '.join(map(str, inside[:5]))}")
+        raise LayerscopeError(f"{str(path)!r} is not a run but holds some: give {', '.join(map(str, inside[:5]))}")
     return Run(path)
 
 
@@ -241,7 +263,7 @@ def _runs_in(folder: Path) -> list[Path]:
 
 def is_scalar(key: str) -> bool:
     """Return whether a tensor of a shard holds one value per sample and layer."""
-    return key.split(".")[0] in PER_SAMPLE
+    return about(key.split(".")[0]).needs == "tokens"
 
 
 def parse_key(key: str) -> tuple[str, str | None, str]:

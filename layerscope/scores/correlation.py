@@ -76,6 +76,13 @@ def correlate(
     percentiles of `bootstrap` resamples (0: NaN), the same draws for every metric.
 
     Source: Skean et al. 2025, figures 3 and 8; Efron and Tibshirani 1993 for the percentile bootstrap.
+
+    >>> from layerscope.scores import correlate, open_evaluation, open_metrics
+    >>> found = correlate(open_metrics("metrics.csv"), open_evaluation("scores.csv"), statistics=["spearman"])
+    >>> found.loc[found["target"] == "mean score", ["model", "metric", "estimate"]]
+       model           metric  estimate
+    0  small  dataset_entropy      -1.0
+    2  large  dataset_entropy      -1.0
     """
     _check(statistics, by, level)
     for name, value in (("first_layer", first_layer), ("bootstrap", bootstrap), ("seed", seed)):
@@ -168,9 +175,9 @@ def _mean(rows: Floats) -> Floats:
 
 
 def whole(name: str, value: Any) -> None:
-    """Refuse an option that is no whole number from 0 on."""
+    """Refuse an option that is not a whole number of 0 or more."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-        raise LayerscopeError(f"{name} {value!r} is no whole number from 0 on: give one")
+        raise LayerscopeError(f"{name} {value!r} is not a whole number of 0 or more: give one")
 
 
 def _check(statistics: Sequence[str], by: str, level: float) -> None:
@@ -180,7 +187,7 @@ def _check(statistics: Sequence[str], by: str, level: float) -> None:
     if by not in ("average", "task"):
         raise LayerscopeError(f"by={by!r} is unknown{choices(by, ('average', 'task'))}")
     if not 0 < level < 1:
-        raise LayerscopeError(f"level {level!r} is no share: give one between 0 and 1, as 0.95")
+        raise LayerscopeError(f"level {level!r} is not a share: give one between 0 and 1, as 0.95")
 
 
 def _no_common(frame: pd.DataFrame, grids: list[Grid]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +10,14 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.saved import Store, typed
+from layerscope.scores.document import as_dict, document
 from layerscope.scores.files import refuse_duplicates
-from layerscope.scores.origins import ModelOrigin, as_json
+from layerscope.scores.origins import ModelOrigin
+from layerscope.scores.rules import Rule
 from layerscope.scores.summary import MIN_SHARE, VARIANT, Grid, grids, summary, wide
+from layerscope.show.document import Document
+from layerscope.show.notebook import Shown
 
 if TYPE_CHECKING:
     from layerscope.scores.metric_values import Metrics
@@ -26,12 +30,24 @@ COLUMNS = {
 `low` and `high` are a 95 % interval, `n` the number of items judged; they and `stderr` are empty where a judge, such as
 mteb, tells none."""
 NEEDED = ("model", "layer", "task", "score")
-FORMAT = 1
-MANIFEST = "evaluation.json"
+STORE = Store("evaluation", "evaluation.json", "run layerscope evaluate again", {"scores": COLUMNS})
 
 
-class Evaluation:
-    """What `evaluate` returns and `open_evaluation` opens: a score per layer per task, in the scores' own units."""
+class Evaluation(Shown):
+    """What `evaluate` returns and `open_evaluation` opens: a score per layer per task, in the scores' own units.
+
+    >>> scores = pd.DataFrame({"model": "m", "layer": [1, 2, 3], "task": "topics", "score": [0.5, 0.7, 0.6]})
+    >>> evaluation = layerscope.Evaluation(scores)
+    >>> evaluation.table()
+    task   topics
+    layer
+    1         0.5
+    2         0.7
+    3         0.6
+    >>> evaluation.summary()[["best_layer", "best", "last"]]
+       best_layer  best  last
+    0           2   0.7   0.6
+    """
 
     def __init__(self, scores: pd.DataFrame, source: str = "memory") -> None:
         """Take a long frame with columns of `COLUMNS`, of which model, layer, task and score must be there.
@@ -105,6 +121,21 @@ class Evaluation:
 
         return correlate(metrics, self, **options)
 
+    def document(
+        self, *, min_share: float = MIN_SHARE, correlations: pd.DataFrame | None = None, rules: Sequence[Rule] = ()
+    ) -> Document:
+        """Return the best layer, a row for each model, of one model its layers by task; with metrics what they tell.
+
+        `correlations` are those of `correlate`, averaged over tasks, `rules` those of `fit_rules`.
+        """
+        return document(self, min_share, correlations, rules)
+
+    def as_dict(
+        self, *, min_share: float = MIN_SHARE, correlations: pd.DataFrame | None = None, rules: Sequence[Rule] = ()
+    ) -> dict[str, Any]:
+        """Return answer, source, what is missing, summary, scores, correlations and rules as JSON can hold them."""
+        return as_dict(self, min_share, correlations, rules)
+
     def report(self, path: str | Path | None = None) -> Path:
         """Write the scores as one HTML page that opens offline, by default `report.html` here."""
         from layerscope import report  # the verb, by the front door: an evaluation knows nothing of rooms above it
@@ -114,41 +145,9 @@ class Evaluation:
     def save(self, path: str | Path) -> Path:
         """Write the scores into a folder (Parquet and JSON) that `open_evaluation` reads, and return its path.
 
-        A folder that holds an evaluation is replaced, whole or not at all; one that holds something else is refused.
+        An evaluation that is there is replaced, whole or not at all; a folder that holds something else is refused.
         """
-        from layerscope.core.files import aside, digest, write_parquet  # runs import torch
-
-        folder = _own_folder(Path(path).expanduser())
-        part = folder / ".scores.parquet"
-        aside(part, lambda p: write_parquet(p, self.scores))
-        checksum = digest(part)
-        name = f"scores-{checksum[:12]}.parquet"
-        part.replace(folder / name)
-        manifest = {"format": FORMAT, "source": self.source, "scores": name, "sha256": checksum}
-        manifest |= {"models": as_json(self.origins)}
-        text = json.dumps(manifest, indent=2, ensure_ascii=False)
-        aside(folder / MANIFEST, lambda p: p.write_text(text, encoding="utf-8"))  # from here on the new scores count
-        for old in folder.glob("scores-*.parquet"):
-            if old.name != name:
-                old.unlink(missing_ok=True)
-        return folder
-
-
-def _own_folder(folder: Path) -> Path:
-    try:
-        others = [p.name for p in folder.iterdir() if not _own(p.name)] if folder.exists() else []
-        if others:
-            raise LayerscopeError(
-                f"folder {str(folder)!r} holds other files ({sorted(others)[0]}): name a new one for the evaluation"
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LayerscopeError(f"{str(folder)!r} cannot be made ({error.strerror}): name another folder") from error
-    return folder
-
-
-def _own(name: str) -> bool:
-    return name == MANIFEST or name.startswith((".scores", "scores-", ".evaluation", "..scores"))
+        return STORE.save(path, {"source": self.source, "models": self.origins}, {"scores": self.scores})
 
 
 def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
@@ -159,9 +158,7 @@ def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
     absent: dict[str, Any] = dict.fromkeys(COLUMNS) | {"revision": ""}
     absent["kind"] = np.where(scores["layer"].isna(), "baseline", "layer")
     frame = scores.assign(**{name: value for name, value in absent.items() if name not in scores})
-    frame = frame[list(COLUMNS)].astype(COLUMNS).reset_index(drop=True)
-    texts = [name for name, dtype in COLUMNS.items() if dtype == "object"]
-    frame = frame.assign(**{name: frame[name].where(frame[name].notna(), None) for name in texts})
+    frame = typed(frame, COLUMNS)
     frame["revision"] = frame["revision"].where(frame["revision"].notna(), "")
     _check(frame, source)
     return frame

@@ -27,7 +27,7 @@ def existing(path: str | Path, what: str) -> Path:
     except LayerscopeError:
         raise
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: ~ of nobody; ValueError: a zero byte
-        raise LayerscopeError(f"{what} {str(path)[:80]!r} is no path: give a file or a folder") from error
+        raise LayerscopeError(f"{what} {str(path)[:80]!r} is not a path: give a file or a folder") from error
     raise LayerscopeError(f"{what} {str(path)!r} does not exist{near(place.name, siblings) or ': check the path'}")
 
 
@@ -73,13 +73,13 @@ def optional(frame: pd.DataFrame, column: str) -> pd.Series:
 
 
 def layers(frame: pd.DataFrame, path: Path) -> pd.Series:
-    """Return the column `layer` as Int64; what is no whole number from 0 on is an error that names row and value."""
+    """Return the column `layer` as Int64; anything but whole numbers from 0 on is an error."""
     values = pd.to_numeric(frame["layer"], errors="coerce").astype("float64").to_numpy()
     wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0) & (values == np.floor(values))))
     if len(wrong):
         value = frame["layer"].iloc[wrong[0]]
         raise LayerscopeError(
-            f"{path}: row {wrong[0] + 1} has the layer {value!r}, which is no whole number: 0 is the embedding output, "
+            f"{path}: row {wrong[0] + 1} has the layer {value!r}, not a whole number: 0 is the embedding output, "
             "1 the first block's"
         )
     return pd.Series(values, index=frame.index).astype("Int64")
@@ -93,7 +93,7 @@ def numbers(frame: pd.DataFrame, column: str, path: Path) -> pd.Series:
     if len(wrong):
         row, value = wrong[0], texts.iloc[wrong[0]]
         raise LayerscopeError(
-            f"{path}: row {row + 1} has the {column} {value!r}, which is no number: leave it empty where it is missing"
+            f"{path}: row {row + 1} has the {column} {value!r}, not a number: leave it empty where it is missing"
         )
     if values.isna().all():
         raise LayerscopeError(f"{path} has no {column} at all: every row of that column is empty")

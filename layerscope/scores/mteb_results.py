@@ -71,10 +71,10 @@ def _about(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise LayerscopeError(f"{path} cannot be read ({error.strerror}): check its permissions") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LayerscopeError(f"{path} is no {META} of mteb 2: write the results again with mteb") from error
+        raise LayerscopeError(f"{path} is not a {META} of mteb 2: write the results again with mteb") from error
     layer = options.get("layer")
     if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int) or layer < 0):
-        raise LayerscopeError(f"{path}: the layer in experiment_kwargs is {layer!r}, no whole number from 0 on")
+        raise LayerscopeError(f"{path}: the layer in experiment_kwargs is {layer!r}, not a whole number of 0 or more")
     kind = "baseline" if layer is None else "layer"
     place = {key: None if kind == "baseline" else options.get(key) for key in ("site", "pooling")}
     return {"model": str(name).removeprefix(LOCAL), "revision": str(revision), "kind": kind, "layer": layer, **place}
@@ -89,7 +89,7 @@ def _score(path: Path) -> tuple[str, float]:
         result = TaskResult.from_disk(path)
         name, score = str(result.task_name), float(result.get_score())
     except Exception as error:  # pydantic, JSON and mteb's own converters raise many kinds
-        raise LayerscopeError(f"{path} is no task result that mteb can read: evaluate that task again") from error
+        raise LayerscopeError(f"{path} is not a task result that mteb can read: evaluate that task again") from error
     if not math.isfinite(score):
         raise LayerscopeError(f"{path}: the main score of {name} is {score}: evaluate that task again")
     return name, score

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.scores.evaluation import COLUMNS, FORMAT, MANIFEST, NEEDED, Evaluation
+from layerscope.scores.evaluation import STORE, Evaluation
 from layerscope.scores.files import existing, is_csv, layers, named, numbers, optional, read_csv, refuse_duplicates
 from layerscope.scores.mteb_results import META, read_mteb
 from layerscope.scores.origins import from_json, read_origins
@@ -23,7 +23,7 @@ def holds_scores(place: Path) -> bool:
     """Return whether a path is a CSV file, or a folder of scores that `open_evaluation` reads."""
     if not place.is_dir():
         return place.is_file() and is_csv(place)
-    return (place / MANIFEST).exists() or has_probes(place) or next(place.rglob(META), None) is not None
+    return STORE.is_in(place) or has_probes(place) or next(place.rglob(META), None) is not None
 
 
 def open_evaluation(path: str | Path) -> Evaluation:
@@ -33,18 +33,21 @@ def open_evaluation(path: str | Path) -> Evaluation:
     an empty main_score is a missing value. In a folder of mteb ≥ 2 layer, site and pooling of a model are its
     `experiment_kwargs`; results without a layer are its baseline. Scores of probes in the folder come with them. Raises
     `LayerscopeError`, one line that names the thing and the mend.
+
+    >>> layerscope.open_evaluation("scores.csv")
+    Evaluation('scores.csv': 2 models, 4 layers, 2 tasks, 0 missing)
     """
     place = existing(path, "evaluation")
     if not place.is_dir():
         if not is_csv(place):
-            raise LayerscopeError(f"{place} is no evaluation: {GIVE}")
+            raise LayerscopeError(f"{place} is not an evaluation: {GIVE}")
         return Evaluation(_published(place), str(place))
-    if (place / MANIFEST).exists():
-        return _saved(place)
+    if STORE.is_in(place):
+        return STORE.open(place, _saved)
     found = [read_mteb(place)] if next(place.rglob(META), None) is not None else []
     found += [read_probes(place)] if has_probes(place) else []
     if not found:
-        raise LayerscopeError(f"folder {str(place)!r} holds neither {MANIFEST} nor any {META}: {GIVE}")
+        raise LayerscopeError(f"folder {str(place)!r} holds neither {STORE.manifest} nor any {META}: {GIVE}")
     evaluation = Evaluation(pd.concat(found, ignore_index=True), str(place))
     evaluation.origins = read_origins(place)
     return evaluation
@@ -68,31 +71,21 @@ def _published(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _saved(folder: Path) -> Evaluation:
-    damaged = f"evaluation {str(folder)!r} is damaged or was not written by layerscope"
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        if not isinstance(manifest["format"], int):
-            raise TypeError
-        if manifest["format"] > FORMAT:
-            raise LayerscopeError(
-                f"evaluation {str(folder)!r} was written by a newer layerscope (format {manifest['format']}): upgrade"
-            )
-        path = folder / Path(manifest["scores"]).name
-        whole = hashlib.sha256(path.read_bytes()).hexdigest() == manifest["sha256"]
-        source, origins = str(manifest["source"]), from_json(manifest.get("models", {}))
-    except OSError as error:
-        name = Path(str(error.filename)).name
-        raise LayerscopeError(f"{damaged} ({name}: {error.strerror}): write it again") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, LayerscopeError):
-            raise
-        raise LayerscopeError(f"{damaged} ({MANIFEST} is not whole): write it again") from error
-    if not whole:
-        raise LayerscopeError(f"{damaged} ({path.name} has another checksum): write it again")
-    frame = pd.read_parquet(path)
-    if not set(NEEDED) <= set(frame.columns) <= set(COLUMNS):
-        raise LayerscopeError(f"{damaged} ({path.name} has other columns): write it again")
-    evaluation = Evaluation(frame, source)
-    evaluation.origins = origins
+def _saved(facts: dict[str, Any], frames: dict[str, pd.DataFrame], _: Path) -> Evaluation:
+    evaluation = Evaluation(frames["scores"], facts["source"])
+    evaluation.origins = from_json(facts["models"])
     return evaluation
+
+
+def merged(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """Return several evaluations as one; scores of one thing in two of them are an error that names both."""
+    if len(evaluations) == 1:
+        return evaluations[0]
+    for i, one in enumerate(evaluations):
+        if any(one.scores.equals(other.scores) for other in evaluations[:i]):
+            raise LayerscopeError(f"evaluation {one.source!r} is given twice: name each evaluation once")
+    rows = pd.concat([one.scores for one in evaluations], ignore_index=True)
+    found = Evaluation(rows, " and ".join(one.source for one in evaluations))
+    for one in evaluations:
+        found.failed |= one.failed
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,13 @@ from typing import Any
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.saved import read_facts, write_facts
 from layerscope.inputs.corpus import folder_name
 from layerscope.scores.files import refuse_duplicates
 from layerscope.scores.mteb_results import other_data
 
 FOLDER = "probes"
-FORMAT = 1
+KIND, AGAIN = "file of probe scores", "evaluate that task again"
 Place = tuple[int, str, str]
 """Layer, site and pooling of a score."""
 VALUES = ("score", "stderr", "low", "high", "n")
@@ -27,8 +27,7 @@ class ProbeScores:
     def __init__(self, folder: Path, model: str, revision: str, task: str, data: str, digest: str) -> None:
         name = folder_name(f"{model}-{revision[:20]}")
         self.path = folder / FOLDER / name / f"{folder_name(task)}.json"
-        self.about = {"format": FORMAT, "model": model, "revision": revision, "task": task}
-        self.about |= {"data": data, "digest": digest}
+        self.about = {"model": model, "revision": revision, "task": task, "data": data, "digest": digest}
         self.rows: list[dict[str, Any]] = self._there()
 
     def find(self, place: Place, kind: str | None = None, any_pooling: bool = False) -> dict[str, Any] | None:
@@ -39,32 +38,28 @@ class ProbeScores:
 
     def add(self, kind: str, place: Place, values: dict[str, Any]) -> None:
         """Take in a score of kind `layer` or `baseline`, and write the file."""
-        from layerscope.core.files import aside  # runs import torch, which reading scores does without
-
         about = dict(zip(("layer", "site", "pooling"), place, strict=True))
         chosen = {"strengths": list(values["strengths"])} if values.get("strengths") else {}
         self.rows.append({"kind": kind, **about, **{name: values[name] for name in VALUES}, **chosen})
-        text = json.dumps({**self.about, "rows": self.rows}, indent=1, ensure_ascii=False)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        aside(self.path, lambda part: part.write_text(text, encoding="utf-8"))
+        write_facts(self.path, KIND, {**self.about, "rows": self.rows})
 
     def _there(self) -> list[dict[str, Any]]:
         if not self.path.is_file():
             return []
         try:
-            found = _read(self.path)
+            found = read_facts(self.path, KIND, AGAIN)
         except LayerscopeError:  # it is judged again
             return []
         same = all(found[name] == value for name, value in self.about.items())
-        rows: list[dict[str, Any]] = found["rows"]
-        return rows if same else []
+        return list(found["rows"]) if same else []
 
 
 def refuse_other_data(folder: Path, task: str, data: str) -> None:
     """Raise where a folder holds scores of a task on other data: one table would mix the two."""
     for path in sorted((folder / FOLDER).glob(f"*/{folder_name(task)}.json")):
         try:
-            there = _read(path)["data"]
+            there = read_facts(path, KIND, AGAIN)["data"]
         except LayerscopeError:  # not whole: it is judged again
             continue
         if there != data:
@@ -86,40 +81,8 @@ def read_probes(folder: Path) -> pd.DataFrame:
 
 def _rows(folder: Path) -> Iterator[dict[str, Any]]:
     for path in sorted((folder / FOLDER).glob("*/*.json")):
-        found = _read(path)
+        found = read_facts(path, KIND, AGAIN)
         about = {name: found[name] for name in ("model", "revision", "task")}
         for row in found["rows"]:
             blank = dict.fromkeys(("layer", "site", "pooling")) if row["kind"] == "baseline" else {}
             yield {**about, **row, **blank}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    damaged = f"{path} is no whole file of probe scores: evaluate that task again"
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        names = {"kind", "layer", "site", "pooling", *VALUES}
-        whole = all(names <= set(row) and _is_row(row) for row in found["rows"]) and all(
-            isinstance(found[name], str) for name in ("model", "revision", "task", "data", "digest")
-        )
-        newer = int(found["format"]) > FORMAT
-    except OSError as error:
-        raise LayerscopeError(f"{path} cannot be read ({error.strerror}): check its permissions") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise LayerscopeError(damaged) from error
-    if newer:
-        raise LayerscopeError(f"{path} was written by a newer layerscope (format {found['format']}): upgrade")
-    if not whole:
-        raise LayerscopeError(damaged)
-    return found
-
-
-def _is_row(row: dict[str, Any]) -> bool:
-    """Return whether a row holds a place in the model and numbers, those of an interval or none."""
-    place = row["layer"], row["site"], row["pooling"]
-    numbers = all(row[name] is None or type(row[name]) in (int, float) for name in VALUES)
-    return numbers and type(row["score"]) in (int, float) and _is_place(row["kind"], *place)
-
-
-def _is_place(kind: object, layer: object, site: object, pooling: object) -> bool:
-    named = isinstance(site, str) and isinstance(pooling, str)
-    return kind in ("layer", "baseline") and type(layer) is int and layer >= 0 and named

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import fields
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.saved import jsonable, read_facts, write_facts
+from layerscope.scores.files import existing
 from layerscope.scores.rules import Choice, Rule
 
-FORMAT = 1
+KIND = "file of rules"
+AGAIN = "write it again with layerscope evaluate --results … --metrics … --save-rules FILE"
 SHIPPED = "shipped_rules.json"
 _PLAIN = ("name", "metric", "direction", "correlation", "variant", "corpus", "site", "pooling", "source")
 
 
 def as_record(rule: Rule) -> dict[str, Any]:
     """Return a rule as JSON can hold it, with what its record comes to; what is not a number is null."""
-    record = {name: _known(getattr(rule, name)) for name in _PLAIN}
     totals = ("mean_gain", "chance_gain", "fixed_gain", "failures", "worst_gain")
-    return record | {
-        **{name: _known(getattr(rule, name)) for name in totals},
-        "choices": [{**{key: _known(value) for key, value in vars(choice).items()}} for choice in rule.choices],
-        "parts": [as_record(part) for part in rule.parts],
-    }
+    record: dict[str, Any] = jsonable({name: getattr(rule, name) for name in (*_PLAIN, *totals, "choices")})
+    return record | {"parts": [as_record(part) for part in rule.parts]}
 
 
 def from_record(record: dict[str, Any]) -> Rule:
@@ -40,24 +37,24 @@ def from_record(record: dict[str, Any]) -> Rule:
 
 
 def save_rules(rules: Sequence[Rule], path: str | Path, *, command: str = "") -> Path:
-    """Write rules with their record into a JSON file that `open_rules` reads; only rules are replaced there."""
-    from layerscope.core.files import aside  # runs import torch
+    """Write rules with their record into a JSON file that `open_rules` reads; only rules are replaced there.
 
+    >>> from layerscope.scores import save_rules, shipped_rules
+    >>> save_rules(shipped_rules(), "rules.json").name
+    'rules.json'
+    """
     place = Path(path).expanduser()
     if place.exists():
         try:
             open_rules(place)
         except LayerscopeError as error:
             raise LayerscopeError(f"--save-rules {str(place)!r} exists and holds no rules: name a new file") from error
-    told = {"format": FORMAT, "command": command, "rules": [as_record(rule) for rule in rules]}
-    text = json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    aside(place, lambda part: part.write_text(text, encoding="utf-8"))
+    write_facts(place, KIND, {"command": command, "rules": [as_record(rule) for rule in rules]})
     return place
 
 
 def open_rules(path: str | Path) -> list[Rule]:
-    """Return the rules of a file that `save_rules` wrote; raises `LayerscopeError` for any other."""
-    from layerscope.scores.files import existing
+    """Return the rules of a file that `save_rules` wrote; raises `LayerscopeError` for any other.
 
     place = existing(path, "rules file")
     try:
@@ -73,16 +70,14 @@ def open_rules(path: str | Path) -> list[Rule]:
 
 
 def shipped_rules() -> list[Rule]:
-    """Return the rules that come with the package, each with its source and its record."""
-    return _read((files("layerscope.scores") / SHIPPED).read_text(encoding="utf-8"))
+    """Return the rules that come with the package, each with its source and its record.
+
+    >>> from layerscope.scores import shipped_rules
+    >>> sorted({rule.metric for rule in shipped_rules()})[:3]
+    ['curvature', 'dataset_entropy', 'dime']
+    """
+    return _read(Path(__file__).with_name(SHIPPED))
 
 
-def _read(text: str) -> list[Rule]:
-    told = json.loads(text)
-    if told["format"] > FORMAT:
-        raise LayerscopeError(f"these rules were written by a newer layerscope (format {told['format']}): upgrade")
-    return [from_record(record) for record in told["rules"]]
-
-
-def _known(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _read(path: Path) -> list[Rule]:
+    return [from_record(record) for record in read_facts(path, KIND, AGAIN)["rules"]]

@@ -73,7 +73,7 @@ def grids(scores: pd.DataFrame, min_share: float, depths: Mapping[str, int] | No
     beside each other. `depths` are last layers by model; one that is not there has the last layer it has a score of.
     """
     if not (isinstance(min_share, (int, float)) and 0 < min_share <= 1):
-        raise LayerscopeError(f"min_share {min_share!r} is no share of tasks: give one above 0 and up to 1, as 25/32")
+        raise LayerscopeError(f"min_share {min_share!r} is not a share of tasks: give above 0 and up to 1, as 25/32")
     layers = scores[scores["kind"] == "layer"]
     baselines = scores[scores["kind"] == "baseline"]
     found = list(groups(layers, list(VARIANT)))

@@ -24,7 +24,8 @@ class Scored:
 
     `errors` `[layers + 1]` are standard errors of the means, NaN where none is known. `blocks` `[units]` numbers what
     is held out together, None where nothing can be; `weights` `[units]` are those of the means, None where all are
-    equal. `basis` tells how much was judged, `lacking` what is missing for a choice.
+    equal. `basis` tells how much was judged, `lacking` what is missing for a choice. `held` are the scores of units
+    that are to have no part in choosing.
     """
 
     layers: tuple[int, ...]
@@ -36,6 +37,7 @@ class Scored:
     weights: Floats | None = None
     basis: str = ""
     lacking: str = ""
+    held: Scored | None = None
 
     @property
     def means(self) -> Floats:

@@ -87,7 +87,7 @@ def by_scores(case: Case, rule: str | None, source: str, notes: Sequence[str] = 
     allowed = columns if case.budget.max_loss is None else _within(case.budget, scored, columns)
     return _selection(
         case, chosen=chosen, rule=name, why=_why(case, scored, name, chosen, allowed), source=source,
-        notes=tuple(notes), apart=None if chosen == baseline else _apart(scored, choose),
+        notes=tuple(notes), apart=_held(scored, chosen) or (None if chosen == baseline else _apart(scored, choose)),
         by_task=tuple(_of_task(task, choose, case) for task in case.of_tasks) if len(case.of_tasks) > 1 else (),
     )  # fmt: skip
 
@@ -101,6 +101,23 @@ def _column(budget: Budget, name: str, columns: Sequence[int], scored: Scored) -
 def _within(budget: Budget, scored: Scored, columns: Sequence[int]) -> list[int]:
     assert budget.max_loss is not None
     return within_loss(scored, columns, budget.max_loss / (100 if scored.share else 1))
+
+
+def _held(scored: Scored, chosen: int) -> Apart | None:
+    """Return what the choice scores on samples that had no part in it, where some were held out."""
+    held, baseline = scored.held, len(scored.layers)
+    if held is None:
+        return None
+    difference, error = held.difference(chosen, baseline)
+    layer = None if chosen == baseline else scored.layers[chosen]
+    return Apart(
+        float(held.means[chosen]),
+        _known(held.errors[chosen]),
+        difference,
+        error,
+        ((layer, len(held.values)),),
+        "sample",
+    )
 
 
 def _apart(scored: Scored, choose: Callable[[Scored], int]) -> Apart | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices
@@ -17,6 +18,7 @@ from layerscope.scores.summary import MIN_SHARE, Grid, grids
 from layerscope.selection.by_score import Floats, Scored
 
 if TYPE_CHECKING:
+    from layerscope.inputs.enough import Judged
     from layerscope.runs import Run
     from layerscope.scores.evaluation import Evaluation
 
@@ -37,18 +39,18 @@ def has_labels(run: Run) -> bool:
     """Return whether a run's samples have labels that can be probed."""
     from layerscope.profiling.tables.labels import can_be_probed
 
-    plan = run.folder.plan
-    return "label" in plan and can_be_probed(plan.loc[plan["view"] == 0, "label"])
+    labels = run.folder.labels()
+    return labels is not None and can_be_probed(labels)
 
 
-def probed(run: Run, labels: Sequence[Any] | None, pooling: str, teller: Teller) -> Scored:
+def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float | None, teller: Teller) -> Scored:
     """Return which samples a linear probe tells at each layer of a run, cross-validated on folds equal over layers.
 
     The layers are taken at the site that a truncated model yields; the baseline is the last of them. `labels`, one a
-    sample in their order, stand in for the run's own.
+    sample in their order, stand in for the run's own. The share `holdout` of the samples, None for none, is in no fold:
+    `held` says which of them the probes of all the others tell.
     """
-    from layerscope.probes.enough import Judged
-    from layerscope.probes.probes import linear_probe_hits
+    from layerscope.probes.linear import held_out, linear_probe_hits
     from layerscope.profiling.options import options_of
     from layerscope.profiling.tables.labels import FOLDS, can_be_probed, probed_rows
     from layerscope.profiling.tables.source import Source
@@ -57,26 +59,47 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, teller: Teller)
     options = options_of(run.info)
     rows = probed_rows(Source(run, options))
     known = _labels(run, labels)[rows]
-    if not can_be_probed(known):
-        raise LayerscopeError(f"the labels give no two classes of {FOLDS} samples: label more, or leave them out")
+    apart = held_out(known, holdout or 0, options.seed)
+    if not can_be_probed(known[~apart]):
+        rest = ", or leave them out" if holdout is None else f", or hold out less than --holdout {holdout:g}"
+        raise LayerscopeError(f"the labels give no two classes of {FOLDS} samples to choose by: label more{rest}")
+    names, sizes = np.unique(known[~apart], return_counts=True)
+    kept = np.isin(known, names[sizes >= FOLDS])
+    judged = _judged_of(known, kept, np.ones(len(known), dtype=bool) if holdout is None else apart)
+    rows, known, apart = rows[kept], known[kept], apart[kept]
     columns = []
     with teller.bar("linear probe at every layer", run.depth + 1, "layers") as advance:
         for layer in range(run.depth + 1):
             states = run.states(pooling, (Column(run.final, layer),), rows)[:][:, 0]
-            right, fold = linear_probe_hits(states, known, FOLDS, options.seed)
+            right, fold = linear_probe_hits(states, known, FOLDS, options.seed, apart)
             columns.append(right)
             advance(1)
     values = np.stack([*columns, columns[-1]], 1).astype(np.float64)
+    n, name = int((~apart).sum()), run.info["data"]["name"]
+    found = _of_samples(
+        values[~apart], f"linear probe of {judged.classes} labels, {FOLDS}-fold, {n:,} samples of {name}"
+    )
+    found = replace(found, blocks=fold[~apart], basis=judged.told, lacking=judged.lacking)
+    if holdout is None:
+        return found
+    basis = f"judged on {judged.told}; chosen on {n:,} others"
+    lacking = judged.lacking and f"--holdout {holdout:g} leaves {judged.lacking}"
+    held = _of_samples(values[apart], found.told) if apart.any() else None
+    return replace(found, basis=basis, lacking=lacking, held=held)
+
+
+def _of_samples(values: Floats, told: str) -> Scored:
+    """Return the scores of samples that are right, 1, or wrong, 0, at each layer and at the baseline."""
     means = values.mean(0)
     errors = np.sqrt(means * (1 - means) / len(values))
-    judged = Judged.of(known.tolist())
-    told = (
-        f"linear probe of {judged.classes} labels, {FOLDS}-fold, {len(values):,} samples of {run.info['data']['name']}"
-    )
-    return Scored(
-        tuple(range(run.depth + 1)), values, errors, "sample", told, blocks=fold, basis=judged.told,
-        lacking=judged.lacking,
-    )  # fmt: skip
+    return Scored(tuple(range(values.shape[1] - 1)), values, errors, "sample", told)
+
+
+def _judged_of(labels: Any, kept: npt.NDArray[np.bool_], part: npt.NDArray[np.bool_]) -> Judged:
+    """Return what is judged of a part of the samples, those of classes too small being skipped."""
+    from layerscope.inputs.enough import Judged
+
+    return Judged(int((part & kept).sum()), len(np.unique(labels[kept])), int((part & ~kept).sum()))
 
 
 def _labels(run: Run, labels: Sequence[Any] | None) -> Any:

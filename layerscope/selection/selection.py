@@ -7,6 +7,8 @@ from typing import Any
 
 from layerscope.scores.rules import Rule
 from layerscope.scores.saved_rules import as_record
+from layerscope.selection.document import document
+from layerscope.show.document import Document
 
 SHIPPED = "the model as shipped"
 LAST = "the last layer"
@@ -44,7 +46,8 @@ class Refused:
 class Apart:
     """The chosen score on units that had no part in choosing: each block is judged at the layer the others choose.
 
-    `layers` tells how many blocks led to which layer, None being the model as shipped; `unit` is fold or task.
+    `layers` tells how many blocks led to which layer, None being the model as shipped; `unit` is fold or task, or
+    sample where samples were held out and judged at the one layer that all others choose.
     """
 
     score: float
@@ -80,6 +83,12 @@ class Selection:
     `baseline` is the model as shipped, or what `baseline_name` says where that was not scored; `best` the layer of the
     highest score. `source` is what `truncate` takes, `measured` on what the costs are, `sites` where the model can be
     taken.
+
+    >>> selection = layerscope.select("scores.csv", model="small", cost=False, progress=False)
+    >>> selection.layer, selection.depth, round(selection.gain, 2)
+    (2, 3, 0.06)
+    >>> print(selection.why)
+    the best score; no shallower layer comes within one standard error of it
     """
 
     model: str
@@ -128,6 +137,10 @@ class Selection:
     def chosen(self) -> Candidate:
         """The chosen layer's scores and costs."""
         return self.baseline if self.as_shipped else next(c for c in self.layers if c.layer == self.layer)
+
+    def document(self) -> Document:
+        """Return the choice as it is shown."""
+        return document(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+INTERVAL = 1.96
+"""Standard errors to each side of a 95 % interval."""
 NIL = 1e-9
 """A value or standard error below this is rounding, as of a layer's cosine to itself."""
 

@@ -19,6 +19,9 @@ from layerscope.inputs.corpus import count
 from layerscope.models import LayeredModel, LoadOptions, Override
 from layerscope.models.inspection import made_up_samples
 from layerscope.runs import open_run
+from layerscope.show.document import Document
+from layerscope.show.notebook import Shown
+from layerscope.training.document import document
 from layerscope.training.folder import BASELINES, DEPTHS, Place
 from layerscope.truncation.agreement import expected_at
 from layerscope.truncation.costs import Costs, costs_by_depth
@@ -60,7 +63,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(Shown):
     """What a training left: its folder, its layers and those of its baselines; `measured` says on what.
 
     `classes` is how many there are to guess from, None of a language model.
@@ -118,6 +121,10 @@ class Trained:
             if own[line.layer].loses(line) > 0
         )
 
+    def document(self) -> Document:
+        """Return what the training bought: each layer at the last step, each depth with its score, time and size."""
+        return document(self)
+
     def _doubt(self) -> str | None:
         """Return why the scores say nothing about depth, None where they do."""
         last = self.own[-1]
@@ -129,8 +136,8 @@ class Trained:
             )
         return None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the same for a machine; what is not a number is null."""
+    def as_dict(self) -> dict[str, Any]:
+        """Return the same as JSON can hold it; what is not a number is null."""
         rows = [
             {key: None if isinstance(value, float) and value != value else value for key, value in asdict(line).items()}
             for line in self.lines

@@ -156,7 +156,7 @@ def _shifts(module: nn.Module, inputs: Inputs) -> bool:
     wanted = aligned_loss([logits], labels, nn.Identity(), shift=shift)
     if not torch.isclose(own.to(wanted.dtype), wanted, rtol=1e-3 if own.dtype.itemsize > 2 else 2e-2):
         raise LayerscopeError(
-            f"the loss of {type(module).__name__} is no cross-entropy of classes or tokens: set problem_type to "
+            f"the loss of {type(module).__name__} is not a cross-entropy of classes or tokens: set problem_type to "
             "single_label_classification, or train another model"
         )
     return shift

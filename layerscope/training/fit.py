@@ -8,11 +8,13 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.progress import Teller
 from layerscope.inputs.corpus import count
+from layerscope.inputs.seen import FILE, Digests
 from layerscope.models import LoadOptions
 from layerscope.models.load import without_bars
 from layerscope.training.by_length import ByLength, LongestFirst, of_lengths
@@ -32,7 +34,7 @@ CUTS, CUT = (0.5, 0.75), 0.1
 
 @dataclass(frozen=True)
 class Job:
-    """A model to train, on what and how."""
+    """A model to train, on what and how; `seen` are digests of the samples that it learns to classify."""
 
     name: str
     module: Any
@@ -44,6 +46,7 @@ class Job:
     part: str | None = None
     report_to: str = "none"
     keep_checkpoints: bool = False
+    seen: Digests | None = None
 
 
 class _Trainer(AlignedTrainer):
@@ -119,6 +122,8 @@ def fit(job: Job, place: Place, teller: Teller) -> None:
         return
     if heads is not None:
         heads.save(place.path)
+    if job.seen is not None:
+        np.save(place.path / FILE, job.seen)
     (place.path / "training_args.bin").unlink(missing_ok=True)  # a pickle; training.json tells the same
     if not job.keep_checkpoints:
         place.drop_checkpoints()

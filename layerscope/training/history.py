@@ -65,7 +65,7 @@ class History:
     def _refuse_another(self, folder: RunFolder) -> None:
         there = folder.manifest
         if there.get("kind") != KIND:
-            raise LayerscopeError(f"{str(folder.path)!r} holds a run that is no history of a training: give another")
+            raise LayerscopeError(f"{str(folder.path)!r} holds a run that is not a history of a training: give another")
         for group, name in SAME:
             old, new = there[group].get(name), self.manifest[group].get(name)
             if old != new:

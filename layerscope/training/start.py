@@ -13,7 +13,8 @@ import torch
 from layerscope.core.errors import LayerscopeError
 from layerscope.models.checks import check_folder, check_name, clear_errors, near_folder
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
-from layerscope.models.load import eager, without_bars
+from layerscope.models.load import without_bars
+from layerscope.models.loaded import eager
 from layerscope.models.mean_head import as_told, is_mean_head, mean_headed
 from layerscope.models.weights import is_offloaded, is_quantised
 from layerscope.training.data import READS, Source
@@ -100,7 +101,7 @@ def _config_at(place: Path) -> Any:
     kind = found.get("model_type") if isinstance(found, dict) else None
     if kind not in transformers.CONFIG_MAPPING:
         raise LayerscopeError(
-            f"--from-config: {str(file)!r} is no config of a transformers model: it needs a model_type"
+            f"--from-config: {str(file)!r} is not a config of a transformers model: it needs a model_type"
         )
     with clear_errors(str(file)):
         return transformers.AutoConfig.for_model(**found)

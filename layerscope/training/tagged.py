@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.probing.tagged import LABELS, WORDS, Tagged, first_tokens, tagged_rows
-from layerscope.inputs.tables import JSON_LINES, PARQUET, read_frame, table_suffix
+from layerscope.inputs.tables import JSON_LINES, PARQUET, is_frame, table_of, table_suffix
 from layerscope.training.loss import IGNORED
 
 
@@ -67,14 +66,14 @@ class TaggedCorpus:
 
 def is_tagged(data: Any) -> bool:
     """Return whether data are a table with lists of words and of labels."""
-    suffix = table_suffix(data)
-    if suffix not in (*JSON_LINES, *PARQUET):
+    if not is_frame(data) and table_suffix(data) not in (*JSON_LINES, *PARQUET):
         return False
-    frame = read_frame(Path(data), suffix, [])
+    if (frame := table_of(data)) is None:
+        return False
     found = [next((frame[name] for name in names if name in frame), None) for names in (WORDS, LABELS)]
     return all(column is not None and len(column) and not isinstance(column.iloc[0], str) for column in found)
 
 
 def open_tagged(data: Any) -> TaggedCorpus:
-    """Return the tagged sentences of a table file."""
-    return TaggedCorpus(tagged_rows(str(data), "token-classification"))
+    """Return the tagged sentences of a table file or a pandas frame."""
+    return TaggedCorpus(tagged_rows(data, "token-classification"))

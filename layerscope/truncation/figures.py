@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from layerscope.core.stopwatch import machine
 from layerscope.models.capture import evaluating
 from layerscope.truncation.checkpoint import auto_class
 from layerscope.truncation.depth import Depth
 from layerscope.truncation.onnx_file import export, onnx_run, weights_in
 from layerscope.truncation.source import Source
-from layerscope.truncation.speed import Workload, machine, milliseconds, operations, parameters, plain_run, workload
+from layerscope.truncation.speed import Workload, milliseconds, operations, parameters, plain_run, workload
 
 SCORE = "linear_probe"
 
@@ -41,6 +42,11 @@ class Truncated:
     share of a forward, `speedup` that of the full model over its own, `ideal` the same of their operations; `score` and
     `stderr` what `scored` says at that layer, None where there is none: the linear probe of a run, or accuracy or
     perplexity as `train` measured them, over `samples` of `data`.
+
+    >>> from layerscope.truncation import truncate_layers
+    >>> made, = truncate_layers("tiny-bert", [2], "shallow", progress=False)
+    >>> made.layer, made.depth, made.parameters < made.full_parameters
+    (2, 3, True)
     """
 
     model: str

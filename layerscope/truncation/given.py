@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.scores import Evaluation, open_evaluation
+from layerscope.scores.evaluation import STORE
 from layerscope.scores.origins import FILE
 
 

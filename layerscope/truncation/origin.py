@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from layerscope.models.exit_heads import FILE as HEADS
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
 
 EMBEDDED_HUB = "sentence-transformers/all-MiniLM-L6-v2"
@@ -29,11 +30,11 @@ def whereabouts(given: str, revision: str | None) -> tuple[str | None, Path | No
 
 
 def _snapshot(name: str, revision: str | None) -> Path | None:
-    """Return the folder of a hub model's files on this machine, its card and its terms fetched where they can be."""
+    """Return the folder of a hub model's files on this machine, its card, terms and heads fetched where they can be."""
     from huggingface_hub import snapshot_download
 
     go_offline_without_hub()
-    patterns = ["config.json", CARD, *TERMS]
+    patterns = ["config.json", CARD, HEADS, *TERMS]
     for here in (False, True):
         with suppress(Exception):  # no hub, no such files: the weights that are here need neither
             return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, local_files_only=here))

@@ -94,7 +94,7 @@ def open_source(given: Any, processor: Any, override: Override, options: LoadOpt
     if beside is None or not isinstance(given, (str, Path)):  # the weights of an object may be others by now
         return Source(model, samples, run, hub, beside)
     trained = trained_scores(beside, model.stack.depth)
-    return Source(model, samples, run, hub, beside, heads=exit_heads(beside), trained=trained)
+    return Source(model, samples, run, hub, beside, heads=exit_heads(beside, loaded.module), trained=trained)
 
 
 def _found(loaded: Loaded, override: Override) -> tuple[LayeredModel, Sequence[Any]]:

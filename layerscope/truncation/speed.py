@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import platform
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +11,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from layerscope.core.stopwatch import Stopwatch
 from layerscope.inputs.corpus import count
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
@@ -82,43 +79,11 @@ def operations(module: nn.Module, work: Workload) -> int:
 
 
 def milliseconds(runs: Sequence[Callable[[], Any]], samples: int, device: torch.device) -> list[float]:
-    """Return the milliseconds a sample of each of these runs, medians.
-
-    They take turns within every repeat, so that a busy machine slows all of them.
-    """
-
-    def once(run: Callable[[], Any]) -> float:
-        start = time.perf_counter()
-        run()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return time.perf_counter() - start
-
-    for run in runs:
-        once(run)  # the first allocates, compiles and reads
-    round_trip = sum(once(run) for run in runs)
-    repeats = min(MOST, max(FEWEST, int(SECONDS / max(round_trip, 1e-9))))
-    times = [[once(run) for run in runs] for _ in range(repeats)]
-    return [statistics.median(column) * 1e3 / samples for column in zip(*times, strict=True)]
+    """Return the milliseconds per sample of each of these runs, medians of runs that take turns."""
+    times = Stopwatch(device).medians(runs, FEWEST, MOST, SECONDS)
+    return [float(1e3 * seconds / samples) for seconds in times]
 
 
 def plain_run(module: nn.Module, work: Workload) -> Callable[[], Any]:
     """Return a call that runs a model once on the workload, as anyone would run it."""
     return lambda: forward(module, work.inputs)
-
-
-def machine(device: torch.device) -> str:
-    """Return in words what the speed was measured on."""
-    if device.type == "cuda":
-        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
-    threads = torch.get_num_threads()
-    return f"{_processor()}, {threads} {'thread' if threads == 1 else 'threads'}, torch {torch.__version__}"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, "") or platform.processor() or platform.machine()

@@ -55,6 +55,12 @@ def truncate(
         LayerscopeError: for every wrong input, and where no standard checkpoint can hold that layer, with the reason;
             nothing is left behind.
 
+    Example:
+        >>> from transformers import AutoModel
+        >>> folder = layerscope.truncate("tiny-bert", 2, "tiny-bert-2", progress=False)
+        >>> AutoModel.from_pretrained(folder).config.num_hidden_layers
+        2
+
     """
     return truncated(locals())[0]
 

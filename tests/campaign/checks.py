@@ -222,7 +222,9 @@ def assert_complete(model: nn.Module, blocks: tuple[str, ...], given: dict[str, 
     homes = {path.rpartition(".")[0] for path in blocks}
     beside = [f"{home}.{name}".lstrip(".") for home in homes for name, _ in model.get_submodule(home).named_children()]
     listed = [path for path in beside if path.rpartition(".")[2].isdigit()]
-    seen = {path for path, read, gave in watched(model, listed, given) if read.shape == gave.shape}
+    calls = watched(model, listed, given)
+    shapes = {read.shape for path, read, _ in calls if path in blocks}
+    seen = {path for path, read, gave in calls if read.shape == gave.shape and read.shape in shapes}
     assert seen <= set(blocks), f"{sorted(seen - set(blocks))} run beside the blocks and are left out"
 
 

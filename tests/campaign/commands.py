@@ -102,7 +102,10 @@ class Forks:
         return json.loads(self.process.stdout.readline())
 
     def start(self, *words: object, cwd: Path | None = None, **limits: Any) -> Running:
-        """Start a command; limits: `memory`, `file` (bytes), `late` (seconds lost at each look at the clock), `env`."""
+        """Start a command; limits: `memory`, `file` (bytes), `late` (seconds lost at each look at the clock), `env`.
+
+        `worth`: the seconds of judging from which on `evaluate` starts processes of its own.
+        """
         self.count += 1
         folder = self.folder / f"command-{self.count}"
         folder.mkdir()
@@ -136,6 +139,10 @@ def _child(request: dict[str, Any]) -> None:
     os.environ.update(request.get("env", {}))
     if "late" in request:
         _turn_back(request["late"])
+    if "worth" in request:
+        from layerscope.evaluation import workers
+
+        workers.WORTH = request["worth"]
     sys.argv = ["layerscope", *request["words"]]
     from layerscope.cli import main
 
@@ -172,6 +179,12 @@ def _serve() -> None:
     import torch
 
     torch.set_num_threads(1)
+    from layerscope.early_exit import racing, timing
+    from layerscope.truncation import speed
+
+    timing.FEWEST = timing.MOST = 1
+    racing.SECONDS = 0.2
+    speed.FEWEST = speed.MOST = 1  # how fast these models are is not looked at
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from PIL import Image
+from sklearn.datasets import load_digits
 
 from layerscope.inputs import open_corpus
 from layerscope.metrics.registry import METRICS
@@ -36,6 +38,8 @@ class Relation:
     metrics: dict[str, float | None] = field(default_factory=dict)
     moves: tuple[str, ...] = ()
     choice: bool = True
+    texts: bool = False
+    """Whether it is of texts and their tables alone."""
 
     def tolerance(self, metric: str) -> float | None:
         """Return the share of its value by which a metric may change, None where nothing is said of it."""
@@ -70,22 +74,21 @@ def twice(frame: pd.DataFrame, _: np.random.Generator) -> pd.DataFrame:
     return pd.concat([frame, frame], ignore_index=True)
 
 
-DRAWN = {"views": None, "lens": None}
+DRAWN = {"views": None}
 DISCRETE = {
     "linear_probe": None, "linear_probe_c": None, "knn_probe": None, "mutual_knn": None, "layer_accuracy": None,
     "sinks": None, "sink_share": None,
 }  # fmt: skip
 """Counts, which one rounding may move by a whole sample, token or neighbour."""
 OF_COPIES = dict.fromkeys((
-    "cka", "cka_rbf", "rsa", "mutual_knn", "intrinsic_dimension", "alpha_req", "cosine_similarity", "angular_distance",
-    "cca", "svcca", "pwcca", "procrustes", "pnka",
+    "cka", "cka_rbf", "rsa", "mutual_knn", "intrinsic_dimension", "alpha_req", "cca", "svcca", "pwcca",
 )) | {"rankme": 1e-2}  # fmt: skip
-"""What a second copy of each sample changes: neighbours, unbiased means, fits over ranks, positions drawn anew."""
+"""What a second copy of each sample changes: neighbours, unbiased means, fits over ranks, how many samples CCA has."""
 RELATIONS = [
     Relation("batches of one", options={"batch_size": 1}),
-    Relation("rows in another order", shuffled_rows, needs=DRAWN | {"labels": None, "pairs": None}, choice=False),
+    Relation("rows in another order", shuffled_rows, needs=DRAWN | {"labels": None}, choice=False),
     Relation("labels with other names", renamed, share=0),
-    Relation("columns in another order, and more of them", other_columns, share=0),
+    Relation("columns in another order, and more of them", other_columns, share=0, texts=True),
     Relation(
         "labels of other samples", shuffled_labels, share=0, needs={"labels": None}, moves=("linear_probe",),
         choice=False,
@@ -99,7 +102,7 @@ RELATIONS = [
         choice=False,
     ),
     Relation("two threads", options={"threads": 2}),
-    Relation("padding on the left", options={"side": "left"}),
+    Relation("padding on the left", options={"side": "left"}, texts=True),
 ]  # fmt: skip
 
 
@@ -113,6 +116,23 @@ def labelled_texts(rng: np.random.Generator, classes: int = 3, each: int = 10) -
     chosen = rng.permutation(sizes[sizes >= each].index)[:classes]
     rows = [frame[frame["label"] == label].sample(each, random_state=int(rng.integers(2**31))) for label in chosen]
     return pd.concat(rows).sample(frac=1, random_state=int(rng.integers(2**31))).reset_index(drop=True)
+
+
+def labelled_digits(rng: np.random.Generator, classes: int = 3, each: int = 10) -> pd.DataFrame:
+    """Return handwritten digits as images of 16 x 16, the number that each shows as its label."""
+    data = load_digits()
+    chosen = [rng.permutation(np.flatnonzero(data.target == c))[:each] for c in rng.permutation(10)[:classes]]
+    rows = rng.permutation(np.concatenate(chosen))
+    grey = (data.images[rows].repeat(2, 1).repeat(2, 2) * 255 / 16).astype(np.uint8)
+    images = [Image.fromarray(image).convert("RGB") for image in grey]
+    return pd.DataFrame({"image": images, "label": [f"number {i}" for i in data.target[rows]]})
+
+
+def scored_pairs(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """Return pairs of a table's texts with a made-up score, higher where their labels are one."""
+    one, two = (frame.iloc[rng.permutation(len(frame))].reset_index(drop=True) for _ in range(2))
+    score = 3.0 * (one["label"] == two["label"]) + rng.integers(0, 3, len(frame))
+    return pd.DataFrame({"text_a": one["text"], "text_b": two["text"], "score": score})
 
 
 def differing(one: pd.DataFrame, two: pd.DataFrame, relation: Relation) -> list[str]:

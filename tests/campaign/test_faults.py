@@ -8,13 +8,13 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
-from commands import EARLY, TRAINED, Ended, Forks
+from commands import EARLY, SLOW, TRAINED, Ended, Forks
 from trials import MINUTES, Part
 
 DATA = ("--data", "table.csv")
@@ -36,6 +36,10 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "lens": ("lens", "gpt2", *DATA, "--samples", 3, "--out", "out/seen", "--page", "out/lens.html"),
 }  # fmt: skip
 VOLATILE = {".lock", "log.jsonl"}
+STARTING = 8.0
+"""Seconds in which a worker starts and judges."""
+QUICK = ("truncate", "lens", "report", "evaluate results", "profile")
+"""What the ordinary tests disturb."""
 
 
 class Bench:
@@ -44,6 +48,7 @@ class Bench:
     def __init__(self, forks: Forks, made: Path, folder: Path) -> None:
         self.forks, self.made, self.folder = forks, made, folder
         self.left: dict[str, dict[str, bytes | None]] = {}
+        self.twice: set[str] = set()
         self.seconds: dict[str, float] = {}
         self.count = 0
 
@@ -59,18 +64,28 @@ class Bench:
     def whole(self, name: str) -> dict[str, bytes | None]:
         """What a command leaves, by file; None is a file that two undisturbed runs write differently (times)."""
         if name not in self.left:
-            runs = []
-            for _ in range(2):
-                place, start = self.place(), time.monotonic()
-                ended = self.forks.run(*COMMANDS[name], cwd=place)
-                self.seconds[name] = time.monotonic() - start
-                assert ended.status == 0, ended.err
-                runs.append(contents(place / "out"))
-                shutil.rmtree(place)
-            one, two = runs
+            self.left[name] = self._undisturbed(name)
+        return self.left[name]
+
+    def _undisturbed(self, name: str) -> dict[str, bytes | None]:
+        place, start = self.place(), time.monotonic()
+        ended = self.forks.run(*COMMANDS[name], cwd=place)
+        self.seconds.setdefault(name, time.monotonic() - start)
+        assert ended.status == 0, ended.err
+        found = contents(place / "out")
+        shutil.rmtree(place)
+        return found
+
+    def differing(self, name: str, found: dict[str, bytes | None]) -> list[str]:
+        """Return the files that differ from what the command leaves, and not between two undisturbed runs."""
+        other = [path for path, data in self.whole(name).items() if data is not None and data != found[path]]
+        if other and name not in self.twice:
+            self.twice.add(name)
+            one, two = self.left[name], self._undisturbed(name)
             assert one.keys() == two.keys()
             self.left[name] = {path: data if data == two[path] else None for path, data in one.items()}
-        return self.left[name]
+            return self.differing(name, found)
+        return other
 
     def end(self, name: str, place: Path) -> str:
         """Type the same command again: it ends with what it always leaves, or says in one line why not."""
@@ -84,7 +99,7 @@ class Bench:
         assert not lacking | more, (
             f"again: lacks {sorted(lacking)[:3]}, has also {sorted(more)[:3]}\n{ended.err[-800:]}"
         )
-        other = [path for path, data in whole.items() if data is not None and data != found[path]]
+        other = self.differing(name, found)
         assert not other, f"again: {other} differ\n{ended.err[-800:]}"
         return "same"
 
@@ -112,45 +127,64 @@ def moment(bench: Bench, name: str, place: Path, rng: Random) -> None:
         time.sleep(rng.random() * bench.seconds[name])
         return
     files, end = rng.randint(1, len(bench.whole(name)) + 2), time.monotonic() + 2 * bench.seconds[name]
-    while sum(1 for _ in (place / "out").rglob("*")) < files and time.monotonic() < end:
+    while time.monotonic() < end:
+        with suppress(FileNotFoundError):  # a folder that is renamed while it is looked at
+            if sum(1 for _ in (place / "out").rglob("*")) >= files:
+                break
         time.sleep(0.0003)
     time.sleep(rng.random() * 0.01)
 
 
-def killed(bench: Bench, name: str, place: Path, rng: Random) -> None:
+def killed(bench: Bench, name: str, place: Path, rng: Random) -> str:
+    """Kill up to three times; return how often it was before the command's end."""
+    ends = []
     for _ in range(rng.choice([1, 1, 2, 3])):
         running = bench.forks.start(*COMMANDS[name], cwd=place)
         moment(bench, name, place, rng)
         running.kill(group=True)
-        one_line(running.wait(), (0, -signal.SIGKILL))
+        ends.append(running.wait())
+        one_line(ends[-1], (0, -signal.SIGKILL))
+    return f"{sum(ended.status == -signal.SIGKILL for ended in ends)} times"
 
 
-def interrupted(bench: Bench, name: str, place: Path, rng: Random) -> None:
+def interrupted(bench: Bench, name: str, place: Path, rng: Random) -> str:
+    """Press Ctrl-C once or twice; return how often, or that the command had ended before."""
     running = bench.forks.start(*COMMANDS[name], cwd=place)
     moment(bench, name, place, rng)
-    for _ in range(rng.choice([1, 2])):
+    times = rng.choice([1, 2])
+    for _ in range(times):
         running.kill(signal.SIGINT, group=True)
         time.sleep(rng.random() * 0.02)
     ended = running.wait()
     assert "Traceback" not in ended.err, ended.err
     one_line(ended, (0, 130))
     assert ended.status != 130 or ended.err.splitlines()[-1].startswith("layerscope: stopped"), ended.err
+    return f"{times} times" if ended.status else "after its end"
 
 
 def worker_killed(bench: Bench, name: str, place: Path, rng: Random) -> None:
-    """Kill one of the processes a command started; where it starts none, nothing happens."""
-    running = bench.forks.start(*COMMANDS[name], cwd=place)
-    end = time.monotonic() + 2 * bench.seconds[name]
-    found: list[int] = []
+    """Kill one of the processes that judge layers, from its first moment on; the command's own judges the rest."""
+    running = bench.forks.start(*COMMANDS[name], cwd=place, worth=0)
+    end, found = time.monotonic() + SLOW, []
     while not found and time.monotonic() < end:
-        for task in Path(f"/proc/{running.pid}/task").glob("*/children"):
+        time.sleep(0.01)
+        found = workers(running.pid)
+    assert found, "no worker was started"
+    time.sleep(rng.random() * STARTING)
+    with suppress(ProcessLookupError):
+        os.kill(rng.choice(workers(running.pid) or found), signal.SIGKILL)
+    ended = running.wait()
+    assert ended.status == 0, ended.err
+
+
+def workers(parent: int) -> list[int]:
+    """Return the processes that judge for a command."""
+    found: list[int] = []
+    with suppress(FileNotFoundError, ProcessLookupError):  # a thread or a process that ends while it is looked at
+        for task in Path(f"/proc/{parent}/task").glob("*/children"):
             found += map(int, task.read_text().split())
-        time.sleep(0.002)
-    time.sleep(rng.random() * bench.seconds[name])
-    for pid in found[-1:]:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    one_line(running.wait())
+        return [pid for pid in found if b"popen_loky" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return []
 
 
 def rank_killed(bench: Bench, name: str, place: Path, rng: Random) -> None:
@@ -235,17 +269,15 @@ def memory(bench: Bench, name: str, place: Path, rng: Random) -> None:
         one_line(ended)
 
 
-FAULTS: dict[Callable[..., None], int] = {
-    interrupted: 4, file_limit: 3, disk_full: 4, read_only: 3, clock: 2, removed: 4, two: 4, memory: 4,
-    worker_killed: 1, rank_killed: 2,
-}  # fmt: skip
-"""What is done to commands, and how often."""
+FAULTS: tuple[Callable[..., str | None], ...] = (
+    interrupted, file_limit, disk_full, read_only, clock, removed, two, memory, worker_killed, rank_killed,
+)  # fmt: skip
 NEEDS = {worker_killed: "evaluate jobs", rank_killed: "profile"}
 MOUNTS = (disk_full, read_only)
 
 
 def may_mount(folder: Path) -> bool:
-    (folder / "mount").mkdir()
+    (folder / "mount").mkdir(exist_ok=True)
     try:
         mounted("-t", "tmpfs", "tmpfs", folder / "mount")
     except (OSError, subprocess.CalledProcessError):
@@ -254,30 +286,28 @@ def may_mount(folder: Path) -> bool:
     return True
 
 
-def disturb(bench: Bench, part: Part, faults: list[Callable[..., None]]) -> None:
-    """Disturb random commands in one way of these each, then type them again."""
+def disturb(bench: Bench, part: Part, faults: Sequence[Callable[..., str | None]]) -> None:
+    """Disturb commands in each of these ways in turn, each round with other commands, then type them again."""
+    names = [name for name in COMMANDS if name != "evaluate jobs"] if MINUTES else QUICK
     for trial in part.trials():
-        fault = trial.random.choice(faults)
-        name = NEEDS.get(fault) or trial.random.choice([name for name in COMMANDS if name != "evaluate jobs"])
+        turn, number = divmod(trial.seed, len(faults))
+        fault = faults[number]
+        name = NEEDS.get(fault) or names[(turn + number) % len(names)]
         bench.whole(name)
         place = bench.place()
         with trial:
             try:
-                fault(bench, name, place, trial.random)
-                trial.outcome = f"{fault.__name__}: {bench.end(name, place)}"
+                how = fault(bench, name, place, trial.random)
+                trial.outcome = f"{fault.__name__}{f' {how}' if how else ''}: {bench.end(name, place)}"
             except AssertionError as error:
                 raise AssertionError(f"{fault.__name__} of {name}: {error}") from None
         shutil.rmtree(place, ignore_errors=True)
 
 
 def test_kills(bench: Bench) -> None:
-    disturb(bench, Part("kills", few=4, share=0.08), [killed])
+    disturb(bench, Part("kills", few=5, share=0.08), [killed])
 
 
 def test_faults(bench: Bench, tmp_path: Path) -> None:
-    faults = [fault for fault, share in FAULTS.items() for _ in range(share)]
-    if not may_mount(tmp_path):
-        faults = [fault for fault in faults if fault not in MOUNTS]
-    if not MINUTES:
-        faults = [fault for fault in faults if fault not in NEEDS]  # whose processes take seconds to start
-    disturb(bench, Part("faults", few=4, share=0.12), faults)
+    faults = [fault for fault in FAULTS if fault not in MOUNTS or may_mount(tmp_path)]
+    disturb(bench, Part("faults", few=len(faults), share=0.12), faults)

@@ -11,7 +11,7 @@ import torch
 
 import layerscope
 from layerscope import LayerscopeError, metrics
-from layerscope.reports.comparison_findings import best, findings, headline, pairs
+from layerscope.comparison.findings import best, findings, headline, pairs
 from layerscope.reports.page.comparison import comparison_section, shown_comparisons
 
 

@@ -13,15 +13,15 @@ from typed import cli  # noqa: F401
 
 import layerscope
 from layerscope.metrics.registry import about
-from layerscope.reports import comparison as terminal
 from layerscope.reports.figures import draw
-from layerscope.reports.names import capital
 from layerscope.reports.page import report
+from layerscope.runs.titles import capital
+from layerscope.show.terminal import show
 
 
 def printed(found, width=120):
     console = Console(width=width, record=True, file=io.StringIO())
-    terminal.show(found, console)
+    show(found.document(), console)
     return console.export_text()
 
 
@@ -56,7 +56,7 @@ def test_json_has_every_row(cli, spoken):  # noqa: F811
     ("given", "line"),
     [
         (("--similarity", "nonsense"), "--similarity 'nonsense' does not exist: choose "),
-        (("--csv", "numbers.txt"), "--csv 'numbers.txt' is no name of a table: let it end in .csv"),
+        (("--csv", "numbers.txt"), "--csv 'numbers.txt' is not a valid name for a table: let it end in .csv"),
     ],
 )
 def test_a_mistake_is_one_line(cli, spoken, given, line):  # noqa: F811

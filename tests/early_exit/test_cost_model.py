@@ -139,5 +139,5 @@ def test_the_plain_model_runs_without_hooks() -> None:
     assert other.run((), np.inf).speedup == 1
     assert other.run((1, 2, 3), np.inf).speedup == 1, "an exit model that never leaves checks nothing"
     assert Times.from_dict(bare.as_dict()).bare == 0.8
-    with pytest.raises(LayerscopeError, match="share 0.0 of the stages makes no sense"):
+    with pytest.raises(LayerscopeError, match="share 0.0 of the stages is not valid"):
         replace(hooked, bare=0.0)

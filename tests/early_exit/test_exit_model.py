@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from classifiers import CASES, CLASSES, L, batch_for, samples_for, truncated
+from classifiers import CASES, CLASSES, D, L, batch_for, samples_for, truncated
 from tiny import classifier, saved, seeded, texts, tokenizer
 from torch import Tensor, nn
 
@@ -21,8 +21,9 @@ from layerscope.early_exit import ExitModel
 from layerscope.early_exit.calibration import calibrate_recorded
 from layerscope.early_exit.criteria import CRITERIA, sureness
 from layerscope.early_exit.guarantee import Goal
-from layerscope.early_exit.recording import record
+from layerscope.early_exit.recorded import record
 from layerscope.early_exit.saving import fingerprint
+from layerscope.models.exit_heads import ExitHeads
 from layerscope.models.forward import Inputs
 
 
@@ -94,6 +95,8 @@ def test_a_truncated_checkpoint_agrees(tmp_path: Path) -> None:
     module, processor = CASES["llama"]()
     module.save_pretrained(tmp_path / "full")
     processor.save_pretrained(tmp_path / "full")
+    own = {layer: {"weight": torch.randn(CLASSES, D)} for layer in (1, 3)}  # layer 2 is read by the model's head
+    ExitHeads("score", own).save(tmp_path / "full")
     model = ExitModel(tmp_path / "full")
     inputs = batch_for(model, 4)
     for layer in range(1, L):
@@ -101,6 +104,11 @@ def test_a_truncated_checkpoint_agrees(tmp_path: Path) -> None:
         cut = hf.AutoModelForSequenceClassification.from_pretrained(out).eval()
         found = model.run(inputs, [layer], leaving(torch.full((4,), layer)))
         close(found.logits, plain(cut, inputs))
+    shared = ExitModel(model.model, processor=model.processor)
+    assert fingerprint(shared) != fingerprint(model) == fingerprint(ExitModel(model))
+    ExitHeads("score", {1: {"weight": torch.randn(CLASSES, D + 1)}}).save(tmp_path / "full")
+    with pytest.raises(LayerscopeError, match="holds a head for layer 1 that is unlike this model's own"):
+        ExitModel(tmp_path / "full")
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
@@ -394,7 +402,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     encoder = model.layered.encoder
     recorded = record(model, [encoder.batch(corpus[i : i + 50]) for i in range(0, 400, 50)])
     made = calibrate_recorded(recorded, (1, 2), Goal(max_disagreement=0.9))
-    made = replace(made, fingerprint=fingerprint(model.model), dtype="float32")
+    made = replace(made, fingerprint=fingerprint(model), dtype="float32")
     model.use(made).save_pretrained(tmp_path / "exits")
     again = ExitModel.from_pretrained(tmp_path / "exits")
     assert (again.exits, again.threshold, again.criterion) == ((1, 2), made.threshold, "confidence")

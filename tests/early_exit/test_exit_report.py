@@ -11,7 +11,7 @@ from exit_reports import HOSTILE, made, never
 
 import layerscope
 from layerscope import LayerscopeError, open_exit_report
-from layerscope.early_exit.exit_report import KINDS, TABLES, ExitReport
+from layerscope.early_exit.exit_report import FACTS, TABLES, ExitReport
 
 KINDS_OF_REPORT = {"labelled": made, "unlabelled": lambda: made(labelled=False), "never": never,
                    "hostile": lambda: made(model=HOSTILE, data="\x1b[31mred\u202e")}  # fmt: skip
@@ -23,7 +23,7 @@ def test_a_saved_report_is_the_same_again(make, tmp_path):
     folder = report.save(tmp_path / "a" / "b")
     assert sorted(path.name for path in folder.iterdir()) == ["curve.csv", "depths.csv", "exits.json", "layers.csv"]
     again = open_exit_report(folder)
-    for name in KINDS:
+    for name in FACTS:
         assert getattr(again, name) == getattr(report, name), name
         assert isinstance(getattr(report, name), type(getattr(again, name))), name
     for name, columns in TABLES.items():
@@ -74,16 +74,19 @@ def fact(name, value):
 
 
 AGAIN = "run layerscope exits again"
+DAMAGED = f"{{f}}/exits.json is damaged, or no report of exits: {AGAIN}"
 WROTE = "is not what was written there"
+WRITTEN = "{f}/exits.json was written by"
 DAMAGES = {
     "no manifest": (lambda f: (f / "exits.json").unlink(),
-                    "{f} holds no report of exits (exits.json): give the --out of layerscope exits"),
-    "half a manifest": (edited("exits.json", lambda t: t[: len(t) // 2]), f"{{f}}/exits.json is damaged: {AGAIN}"),
-    "no object": (edited("exits.json", lambda t: "[1]"), f"{{f}}/exits.json is damaged: {AGAIN}"),
-    "another format": (fact("format", 99), f"{{f}}/exits.json is of another version of layerscope: {AGAIN}"),
-    "a text for a number": (fact("depth", "<b>6"), f"{{f}}/exits.json {WROTE} (its depth): {AGAIN}"),
-    "a yes for a number": (fact("samples", True), f"{{f}}/exits.json {WROTE} (its samples): {AGAIN}"),
-    "exits of texts": (fact("exits", ["2"]), f"{{f}}/exits.json {WROTE} (its exits): {AGAIN}"),
+                    "{f} holds no report of exits (exits.json): give the folder of one"),
+    "half a manifest": (edited("exits.json", lambda t: t[: len(t) // 2]), DAMAGED),
+    "no object": (edited("exits.json", lambda t: "[1]"), DAMAGED),
+    "another kind": (fact("kind", "comparison"), DAMAGED),
+    "the format before": (fact("format", 2), f"{WRITTEN} an older version of layerscope: {AGAIN}"),
+    "a later format": (fact("format", 99), f"{WRITTEN} a newer version of layerscope: upgrade it, or {AGAIN}"),
+    "a text for a number": (fact("depth", "<b>6"), f"{{f}}/exits.json {WROTE}: {AGAIN}"),
+    "a yes for a number": (fact("samples", True), f"{{f}}/exits.json {WROTE}: {AGAIN}"),
     "no table": (lambda f: (f / "layers.csv").unlink(), f"{{f}}/layers.csv is missing: {AGAIN}"),
     "a changed table": (edited("curve.csv", lambda t: t.replace("0.8", "0.7", 1)),
                         f"{{f}}/curve.csv {WROTE}: {AGAIN}"),

@@ -20,7 +20,8 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel, calibrate, racing, timing
 from layerscope.early_exit.findings import findings
 from layerscope.early_exit.validation import read_validation
-from layerscope.inputs import open_corpus
+from layerscope.inputs import open_corpus, seen
+from layerscope.inputs.seen import FILE, kept, seen_of
 from layerscope.training.data import describe
 
 DEPTH = 6
@@ -122,20 +123,36 @@ def _full(model: ExitModel, batch: list[str]) -> np.ndarray:
 def test_data_that_the_model_was_trained_on_and_labels_that_are_ids_are_told(folder: Path, tmp_path: Path) -> None:
     trained = shutil.copytree(folder, tmp_path / "trained")
     same = pd.DataFrame({"text": texts(60, seed=1), "label": [f"LABEL_{i % 3}" for i in range(60)]})
-    other = pd.DataFrame({"text": texts(60, seed=2), "label": range(60)})
+    new = [f"{text} w1 w2 w3 w4 w5" for text in texts(60, seed=2)]
+    other = pd.DataFrame({"text": new, "label": range(60)})
     for name, frame in (("same", same), ("other", other)):
         frame.to_csv(tmp_path / f"{name}.csv", index=False)
-    digest = describe(open_corpus(tmp_path / "same.csv"))
-    about = {"data": {"train": digest, "eval": digest}}
-    (trained / "training.json").write_text(json.dumps(about))
-    seen = " ".join(read_validation(ExitModel(trained), tmp_path / "same.csv").notes)
-    assert "same is what trained was trained on: it is surer of these samples than of new ones" in seen
-    assert "trained was trained and evaluated on the same data" in seen and "ids" not in seen
-    new = " ".join(read_validation(ExitModel(trained), tmp_path / "other.csv").notes)
-    assert "what trained was trained on" not in new
-    assert "the labels of other look like ids: 60 different ones in 60 samples" in new
+    corpus = open_corpus(tmp_path / "same.csv")
+    (trained / "training.json").write_text(json.dumps({"data": dict.fromkeys(("train", "eval"), describe(corpus))}))
+    np.save(trained / FILE, kept(corpus.take(range(20, 60))))
+    old = " ".join(read_validation(ExitModel(trained), tmp_path / "same.csv").notes)
+    assert "40 of 60 samples are among those that trained was trained on: it is surer of these than of new ones" in old
+    assert "trained was trained and evaluated on the same data" in old and "ids" not in old
+    told = " ".join(read_validation(ExitModel(trained), tmp_path / "other.csv").notes)
+    assert "trained was trained on" not in told
+    assert "the labels of other look like ids: 60 different ones in 60 samples" in told
     plain = read_validation(ExitModel(folder), tmp_path / "same.csv").notes
     assert all(note.endswith("(guessed)") for note in plain)
+
+
+def test_of_many_samples_an_even_share_of_digests_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(seen, "MOST", 200)
+    trained = open_corpus([f"text {i}" for i in range(2000)])
+    assert len(kept(trained)) == 200
+    np.save(tmp_path / FILE, kept(trained))
+    mixed = open_corpus([f"text {i}" for i in range(1000, 4000)])  # a third of which was trained on
+    found, known = seen_of(mixed, tmp_path)
+    assert known == pytest.approx(300, abs=60) and found == pytest.approx(known / 3, abs=30)
+    again, every = seen_of(trained, tmp_path)
+    assert again == every == 200
+    for damage in (b"", b"no array", (tmp_path / FILE).read_bytes()[:-9]):
+        (tmp_path / FILE).write_bytes(damage)
+        assert seen_of(mixed, tmp_path) == (0, 0)
 
 
 def test_what_does_not_pay_is_told_and_not_written(
@@ -146,7 +163,7 @@ def test_what_does_not_pay_is_told_and_not_written(
                "--confidence", "0.9", "--out", out, "--figures", figures)  # fmt: skip
     assert done.status == 0, done.err
     assert done.out.splitlines()[-2:] == [f"written: {out}", f"page: {out}/report.html"]
-    assert (figures / "exits.pdf").is_file()
+    assert (figures / "exits_accuracy_against_speed.pdf").is_file()
     assert done.out.splitlines()[0].startswith("does not pay: ")
     assert done.out.splitlines()[0].endswith("; use the plain model")
     report = layerscope.open_exit_report(tmp_path / "out")
@@ -188,7 +205,7 @@ def test_calibrate_gives_what_a_model_takes(folder: Path) -> None:
         (texts(320), {"min_accuracy": 0.9}, "texts has no labels, which min_accuracy needs: name them, or give "
                                             "max_disagreement"),
         ((texts(320), ["good"] * 320), {"min_accuracy": 0.9},
-         "label 'good' of texts is no class of the model: choose LABEL_0, LABEL_1, LABEL_2"),
+         "label 'good' of texts is not a class of the model: choose LABEL_0, LABEL_1, LABEL_2"),
         (texts(320), {"max_disagreement": 0.1, "min_accuracy": 0.9},
          "max_disagreement and min_accuracy are two goals: give one of them"),
         (texts(320), {"max_disagreement": 1.0},

@@ -350,15 +350,15 @@ REFUSED = [
     ),
     ({"layer": 4}, r"layer 4 does not exist: this model has layers 0\.\.3"),
     ({"layer": 0}, "layer 0 is what the first block reads"),
-    ({"layer": "2"}, "layer '2' is no whole number"),
-    ({"top_p": 0}, r"top_p 0 is no share of the probability: give a number in \(0, 1\], or None"),
-    ({"top_p": 1.1}, "top_p 1.1 is no share"),
-    ({"top_p": float("nan")}, "top_p nan is no share"),
+    ({"layer": "2"}, "layer '2' is not a whole number"),
+    ({"top_p": 0}, r"top_p 0 is not a share of the probability: give a number in \(0, 1\], or None"),
+    ({"top_p": 1.1}, "top_p 1.1 is not a share"),
+    ({"top_p": float("nan")}, "top_p nan is not a share"),
     ({"temperature": 0}, "temperature 0 is not above 0"),
     ({"temperature": -1.0}, "temperature -1.0 is not above 0"),
-    ({"max_new_tokens": 0}, "max_new_tokens 0 is no whole number from 1"),
-    ({"batch_size": 0}, "batch_size 0 is no whole number from 1"),
-    ({"seed": -1}, "seed -1 is no whole number from 0"),
+    ({"max_new_tokens": 0}, "max_new_tokens 0 is not a whole number of 1 or more"),
+    ({"batch_size": 0}, "batch_size 0 is not a whole number of 1 or more"),
+    ({"seed": -1}, "seed -1 is not a whole number of 0 or more"),
 ]
 
 
@@ -374,7 +374,7 @@ def test_what_is_no_language_model(make: Callable[[], nn.Module]) -> None:
     model = make()
     for call in (generate, score):
         with pytest.raises(
-            LayerscopeError, match=rf"^{type(model).__name__} is no language model that continues a text"
+            LayerscopeError, match=rf"^{type(model).__name__} is not a language model that continues a text"
         ):
             call(model, ["w3 w4"], processor=TOKENIZER, progress=False)
 

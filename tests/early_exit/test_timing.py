@@ -9,10 +9,11 @@ from exit_times import split
 from tiny import seeded, texts, tokenizer
 from torch import Tensor
 
+from layerscope.core.stopwatch import Clock
 from layerscope.early_exit.cost_model import STAGES, Times, predict
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.recorded import Recorded
-from layerscope.early_exit.timing import Clock, measure_times
+from layerscope.early_exit.timing import measure_times
 
 
 def model_of(layers: int, width: int = 32, **options: int) -> ExitModel:

@@ -126,11 +126,11 @@ def test_models_are_matched_by_name_and_revision():
     [
         ({"statistics": ["spearmann"]}, r"statistic 'spearmann' does not exist, did you mean spearman\?"),
         ({"by": "layer"}, "by='layer' is unknown"),
-        ({"bootstrap": -1}, "bootstrap -1 is no whole number from 0 on"),
-        ({"bootstrap": "many"}, "bootstrap 'many' is no whole number"),
-        ({"first_layer": 1.5}, "first_layer 1.5 is no whole number"),
-        ({"seed": None}, "seed None is no whole number"),
-        ({"level": 95}, "level 95 is no share"),
+        ({"bootstrap": -1}, "bootstrap -1 is not a whole number of 0 or more"),
+        ({"bootstrap": "many"}, "bootstrap 'many' is not a whole number"),
+        ({"first_layer": 1.5}, "first_layer 1.5 is not a whole number"),
+        ({"seed": None}, "seed None is not a whole number"),
+        ({"level": 95}, "level 95 is not a share"),
     ],
 )
 def test_wrong_options(noisy, options, line):

@@ -26,11 +26,11 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "all-empty.csv": ((HEADER + "m,r,0,a,\nm,r,1,a,\n").encode(), "has no main_score at all"),
     "nan.csv": (
         (GOOD + "m,r,2,a,NaN\n").encode(),
-        "row 5 has the main_score 'NaN', which is no number: leave it empty",
+        "row 5 has the main_score 'NaN', not a number: leave it empty",
     ),
     "inf.csv": ((GOOD + "m,r,2,a,inf\n").encode(), "row 5 has the main_score 'inf'"),
     "word.csv": ((GOOD + "m,r,2,a,good\n").encode(), "row 5 has the main_score 'good'"),
-    "layer.csv": ((GOOD + "m,r,last,a,0.5\n").encode(), "row 5 has the layer 'last', which is no whole number"),
+    "layer.csv": ((GOOD + "m,r,last,a,0.5\n").encode(), "row 5 has the layer 'last', not a whole number"),
     "no-layer.csv": ((GOOD + "m,r,,a,0.5\n").encode(), "row 5 has the layer ''"),
     "half-layer.csv": ((GOOD + "m,r,1.5,a,0.5\n").encode(), "row 5 has the layer '1.5'"),
     "minus.csv": ((GOOD + "m,r,-1,a,0.5\n").encode(), "row 5 has the layer '-1'"),
@@ -44,7 +44,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "semicolons.csv": (GOOD.replace(",", ";").encode(), "has no column 'model'"),
     "cut.csv.gz": (gzip.compress(GOOD.encode())[:40], "is not a whole gzip file"),
     "plain.csv.gz": (GOOD.encode(), "is not a whole gzip file"),
-    "scores.txt": (GOOD.encode(), "is no evaluation: give a CSV"),
+    "scores.txt": (GOOD.encode(), "is not an evaluation: give a CSV"),
 }
 
 
@@ -61,7 +61,7 @@ def test_a_file_that_is_not_there(tmp_path):
     (tmp_path / "scores.csv").write_text(GOOD)
     with pytest.raises(LayerscopeError, match=r"evaluation .*score.csv' does not exist, did you mean scores.csv\?"):
         open_evaluation(tmp_path / "score.csv")
-    with pytest.raises(LayerscopeError, match="is no path"):
+    with pytest.raises(LayerscopeError, match="is not a path"):
         open_evaluation("~nobody-of-this-name/scores.csv")
 
 
@@ -142,7 +142,7 @@ def test_wrong_results_of_mteb(tmp_path):
     file = written(tmp_path, 0.5, layer=1)
     good = file.read_text()
     for content, line in (
-        (good[:50], "Mine.json is no task result that mteb can read"),
+        (good[:50], "Mine.json is not a task result that mteb can read"),
         (good.replace("0.5", "NaN"), "Mine.json: the main score of Mine is nan|no task result"),
     ):
         file.write_text(content)
@@ -159,7 +159,7 @@ def test_wrong_results_of_mteb(tmp_path):
 @pytest.mark.parametrize(("layer", "told"), [("last", "'last'"), (-1, "-1"), (1.5, "1.5"), (True, "True")])
 def test_a_layer_of_mteb_that_is_no_number(tmp_path, layer, told):
     written(tmp_path, 0.5, layer=layer)
-    with pytest.raises(LayerscopeError, match=f"the layer in experiment_kwargs is {told}, no whole number"):
+    with pytest.raises(LayerscopeError, match=f"the layer in experiment_kwargs is {told}, not a whole number"):
         open_evaluation(tmp_path)
 
 
@@ -170,7 +170,7 @@ def test_folders_without_results(tmp_path):
     with pytest.raises(LayerscopeError, match="no result of any task"):
         open_evaluation(tmp_path)
     (tmp_path / "model_meta.json").write_text("[]")
-    with pytest.raises(LayerscopeError, match=r"is no model_meta.json of mteb 2"):
+    with pytest.raises(LayerscopeError, match=r"is not a model_meta.json of mteb 2"):
         open_evaluation(tmp_path)
 
 

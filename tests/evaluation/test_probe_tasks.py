@@ -23,6 +23,7 @@ from typed import cli
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
+from layerscope.evaluation import task_from_file
 from layerscope.evaluation.probing import studies
 from layerscope.inputs import draw, open_corpus
 from layerscope.probes import attention, linear_probe
@@ -151,6 +152,23 @@ def test_probes_and_tasks_of_mteb_stand_in_one_table(llama: str, texts: str, tmp
     assert saved.scores.equals(found.scores)
 
 
+def test_a_frame_is_read_as_the_file_it_was_written_to(llama: str, texts: str, tmp_path: Path):
+    rows = [{"tokens": text.split(), "tags": ["ab"[len(w) % 2] for w in text.split()]} for text in tiny.texts(20)]
+    (tmp_path / "pos.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    kinds = {"linear-probe": texts, "classification": texts, "token-probe": str(tmp_path / "pos.jsonl")}
+    frames = {kind: pd.read_csv(texts) for kind in kinds} | {"token-probe": pd.DataFrame(rows)}
+    options = {"layers": [1], "progress": False}
+    one = layerscope.evaluate(llama, [f"{kind}:{path}" for kind, path in kinds.items()], **options).scores
+    two = layerscope.evaluate(llama, frames, **options).scores
+    assert sorted(one["score"]) == sorted(two["score"]) and len(two) == 6
+    assert set(two["task"]) == {"frame", "frame (linear probe)", "frame (token probe)"}
+    for tasks, line in (({"sts": frames["linear-probe"]}, "the data frame has no column 'text_a'"),
+                        ({"classification": [1]}, "classification reads a pandas frame or a file, not a list"),
+                        ({"probe": texts}, "task kind 'probe' does not exist")):  # fmt: skip
+        with pytest.raises(LayerscopeError, match=line):
+            layerscope.evaluate(llama, tasks, **options)
+
+
 def test_more_layers_take_only_what_is_new_and_other_data_are_refused(
     vit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -261,6 +279,22 @@ def test_samples_that_give_nan_are_left_out_and_counted(texts: str, tmp_path: Pa
         layerscope.evaluate(model, tasks, **options)
 
 
+def test_exact_copies_are_judged_once_and_never_beside_what_they_copy(
+    llama: str, texts: str, tmp_path: Path, brief: None
+):
+    twice = tmp_path / "twice.csv"
+    pd.concat([pd.read_csv(texts)] * 2).to_csv(twice, index=False)
+    once, found = (
+        layerscope.evaluate(
+            llama, [f"{k}:{path}" for k in ("linear-probe", "attention-probe")], layers=[1], progress=False
+        )
+        for path in (texts, twice)
+    )
+    assert found.scores["score"].tolist() == once.scores["score"].tolist() and (found.scores["n"] == 60).all()
+    halves = task_from_file("classification", twice).dataset
+    assert len(halves["train"]) + len(halves["test"]) == 60 == len({*halves["train"]["text"], *halves["test"]["text"]})
+
+
 def wrong(tmp_path: Path, kind: str, **columns: list[object]) -> str:
     path = tmp_path / "rows.csv"
     pd.DataFrame(columns).to_csv(path, index=False)
@@ -319,6 +353,6 @@ def test_a_damaged_file_of_scores_is_told_and_judged_again(vit: str, tmp_path: P
     first = evaluate()
     (file,) = tmp_path.glob("out/probes/*/*.json")
     file.write_text(file.read_text()[:-20])
-    with pytest.raises(LayerscopeError, match="is no whole file of probe scores: evaluate that task again"):
+    with pytest.raises(LayerscopeError, match="is damaged, or no file of probe scores: evaluate that task again"):
         layerscope.open_evaluation(tmp_path / "out")
     assert evaluate().equals(first)

@@ -111,6 +111,16 @@ def test_a_fold_that_leaves_one_class_is_judged_all_the_same():
     assert right[:20].mean() > 0.8 and not right[28:].any()
 
 
+@pytest.mark.parametrize("known", [2, 3])
+@pytest.mark.filterwarnings("error")
+def test_a_sample_far_off_is_judged_without_the_logarithm_of_zero(known):
+    classes = np.arange(60) % known
+    rows = np.eye(3)[classes] + 0.1 * np.random.default_rng(0).standard_normal((60, 3))
+    rows[0] = 1e5 * np.eye(3)[1]  # surely of class 1 to a probe that was trained without it, and it is of class 0
+    right, _ = linearly_judged(rows, classes, np.arange(60) // 12, seed=0)
+    assert not right[0] and right[12:].all()
+
+
 def test_score_is_an_interval_over_all_held_out_samples(clusters):
     score = linear_probe(*clusters)
     p, z, n = score.mean, 1.959963984540054, score.n

@@ -40,17 +40,24 @@ def test_rules_come_back_as_they_were(tmp_path: Path):
     assert math.isnan(back[1].correlation) and back[1].mean_gain == both.mean_gain
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1, "rules": [{}]}', "model,layer\n"])
+@pytest.mark.parametrize("text", ["", "[]", "{}", "model,layer\n", '{"format": 3, "kind": "comparison"}'])
 def test_a_file_that_holds_no_rules(tmp_path: Path, text: str):
     (tmp_path / "rules.json").write_text(text)
-    with pytest.raises(LayerscopeError, match="holds no rules"):
+    with pytest.raises(LayerscopeError, match="rules.json' is damaged, or no file of rules: write it again with"):
         open_rules(tmp_path / "rules.json")
 
 
-def test_rules_of_a_newer_version_and_of_nowhere(tmp_path: Path):
-    (tmp_path / "rules.json").write_text('{"format": 9, "rules": []}')
-    with pytest.raises(LayerscopeError, match="newer layerscope"):
-        open_rules(tmp_path / "rules.json")
+def test_rules_of_another_version_of_another_hand_and_of_nowhere(tmp_path: Path):
+    path = save_rules([rule(0.1)], tmp_path / "rules.json")
+    whole = path.read_text()
+    for text, line in (
+        ('{"format": 9, "rules": []}', "newer version of layerscope: upgrade it"),
+        ('{"format": 1, "rules": [{}]}', "older version of layerscope: write it again"),
+        (whole.replace("causal", "masked"), "is not what was written there"),
+    ):
+        path.write_text(text)
+        with pytest.raises(LayerscopeError, match=line):
+            open_rules(path)
     with pytest.raises(LayerscopeError, match="did you mean rules.json"):
         open_rules(tmp_path / "rule.json")
 

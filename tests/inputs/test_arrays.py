@@ -26,6 +26,10 @@ def test_texts_in_memory(kind):
 def test_texts_with_labels():
     assert open_corpus((["a", "b", "c"], np.array([1, 0, 1]))).labels == (1, 0, 1)
     assert open_corpus(("just", "two texts")).labels is None
+    frame = pd.DataFrame({"text": ["a", "b", "c"], "label": ["x", "y", "x"]}, index=[7, 8, 9])
+    for texts in (frame["text"], frame["text"].to_numpy(str)):
+        corpus = open_corpus((texts, frame["label"]))
+        assert (list(corpus.samples), corpus.labels) == (["a", "b", "c"], ("x", "y", "x"))
 
 
 @pytest.mark.parametrize("rows", [np.arange(12.0).reshape(4, 3), torch.arange(12.0).reshape(4, 3)])
@@ -86,7 +90,7 @@ def test_draw_is_seeded_and_keeps_the_order():
     assert drawn.fingerprint() != draw(corpus, 10, seed=4).fingerprint()
     assert draw(corpus, None, 0) is corpus
     assert draw(corpus, 100, 0) is corpus
-    with pytest.raises(LayerscopeError, match="samples=0 makes no sense: give 1 or more, or all"):
+    with pytest.raises(LayerscopeError, match="samples=0 is not valid: give 1 or more, or all"):
         draw(corpus, 0, 0)
 
 
@@ -120,7 +124,7 @@ MISTAKES = [
     (
         (np.ones((2, 2)), [0.5, 1.5]),
         {},
-        "the labels are no classes (text or whole numbers): give classes, or leave them out",
+        "the labels are not classes (text or whole numbers): give classes, or leave them out",
     ),
     (
         [np.full((2, 2), 3.0)],

@@ -145,7 +145,7 @@ def test_a_list_of_paths_keeps_its_order_and_labels(tmp_path):
     paths[1].write_bytes(b"broken")
     assert open_corpus((paths, [2, 1, 3])).labels == (2, 3)
     missing = tmp_path / "none.png"
-    assert refusal([missing]) == f"{missing} does not exist or is no file: check the path"
+    assert refusal([missing]) == f"{missing} does not exist or is not a file: check the path"
 
 
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".tar.xz", ".zip"])
@@ -205,7 +205,7 @@ def test_resample_keeps_a_tone_and_its_length():
     assert np.array_equal(resample(tone, 8000), tone.samples)
     stereo = Waveform(np.stack([tone.samples, -tone.samples], axis=1), 8000)
     assert np.abs(resample(stereo, 8000)).max() == 0
-    with pytest.raises(LayerscopeError, match="a rate of 0 Hz makes no sense: give 1 or more"):
+    with pytest.raises(LayerscopeError, match="a rate of 0 Hz is not valid: give 1 or more"):
         resample(tone, 0)
 
 

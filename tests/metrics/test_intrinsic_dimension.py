@@ -74,7 +74,7 @@ def test_leading_dimensions_and_errors(rng):
     assert values.shape == (2, 3) and values.dtype == torch.float64
     assert float(values[1, 0]) == pytest.approx(intrinsic_dimension(Z[1, 0]))
     for discard in (-0.1, 1.0, math.nan):
-        with pytest.raises(LayerscopeError, match=f"discard={discard} is no share"):
+        with pytest.raises(LayerscopeError, match=f"discard={discard} is not a share"):
             intrinsic_dimension(Z, discard)
     Z[0, 1, 2, 3] = np.nan
     with pytest.raises(LayerscopeError, match="Z holds 1 NaN"):

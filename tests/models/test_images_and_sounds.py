@@ -211,6 +211,45 @@ def test_stages_of_a_hierarchical_model():
     assert [(found.part, found.width) for found in inspect(model)] == [("stage-1", 8), ("stage-2", 16)]
 
 
+NESTED = {
+    "Cvt": ({"embed_dim": [8, 16, 32], "num_heads": [1, 2, 2], "depth": [1, 2, 3]}, [1, 2, 3], [False, False, False]),
+    "Pvt": (
+        {"hidden_sizes": [8, 16, 32, 48], "depths": [2, 1, 2, 2], "num_attention_heads": [1, 2, 2, 4],
+         "image_size": 32}, [2, 1, 2, 2], [False, False, False, True],
+    ),
+    "GLPN": (
+        {"hidden_sizes": [8, 16, 32, 48], "depths": [2, 1, 2, 2], "num_attention_heads": [1, 2, 2, 4],
+         "decoder_hidden_size": 8}, [2, 1, 2, 2], [True, True, True, True],
+    ),
+    "Levit": (  # an attention that halves the map, and one block more, end a stage's list
+        {"hidden_sizes": [16, 24, 32], "depths": [1, 1, 1], "num_attention_heads": [2, 3, 4], "key_dim": [8, 8, 8],
+         "image_size": 64}, [2, 3, 3], [False, False, False],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NESTED)
+@torch.no_grad()
+def test_stages_in_lists_of_lists_equal_plain_hooks(name):
+    given, depths, norms = NESTED[name]
+    model = build(lambda: getattr(hf, f"{name}Model")(getattr(hf, f"{name}Config")(**given))).eval()
+    images = [image.resize((64, 64)) for image in IMAGES[:2]] if name != "Pvt" else IMAGES[:2]
+    with pytest.raises(SeveralParts, match="differ in width: choose one of its stages"):
+        layered(model, "image", images)
+    scopes = [layered(model, "image", images, part=f"stage-{number}") for number in range(1, len(depths) + 1)]
+    seen = {}
+    for path in (path for scope in scopes for path in scope.stack.blocks):
+        module, keep = model.get_submodule(path), lambda _, args, out, path=path: seen.update({path: (*args[:1], out)})
+        module.register_forward_hook(keep)
+    model(**scopes[0].encoder.batch(images).named)
+    own = [[seen[s.stack.blocks[0]][0], *[_first(seen[path][1]) for path in s.stack.blocks]] for s in scopes]
+    for scope, walk in zip(scopes, own, strict=True):
+        found = states(scope, images)
+        assert all(torch.equal(found["raw", layer], state) for layer, state in enumerate(walk))
+    assert [scope.stack.depth for scope in scopes] == depths
+    assert [scope.stack.norm is not None for scope in scopes] == norms
+
+
 def layered_pixels(model, image):
     from layerscope.models.image_encoder import ImageEncoder
 

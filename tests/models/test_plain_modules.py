@@ -200,6 +200,36 @@ def test_two_stacks_of_one_kind_are_parts():
     assert layered(model, "tensor", list(ROWS), blocks="others").stack.blocks == others
 
 
+def test_stages_are_refused_where_one_of_them_is_no_stack():
+    class Wide(nn.Module):
+        def __init__(self, d):
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(d, d), nn.GELU(), nn.Linear(d, d))
+
+        def forward(self, x):
+            return x + self.net(x)
+
+    class Staged(nn.Module):
+        def __init__(self, more=(), factor=1.0):
+            super().__init__()
+            self.stages = nn.ModuleList([
+                nn.ModuleList([nn.Linear(8, 12), Wide(12)]),
+                nn.ModuleList([nn.Linear(12, 16), Wide(16), Wide(16), *more]),
+            ])  # fmt: skip
+            self.factor = factor
+
+        def forward(self, x):
+            for block in (block for stage in self.stages for block in stage):
+                x = self.factor * block(x)
+            return x
+
+    found = [layered(drawn(Staged), "tensor", list(ROWS), part=f"stage-{number}").stack for number in (1, 2)]
+    assert [stack.blocks for stack in found] == [("stages.0.1",), ("stages.1.1", "stages.1.2")]
+    for wrong in (lambda: Staged([nn.Linear(16, 16)]), lambda: Staged(factor=0.5)):
+        with pytest.raises(LayerscopeError, match="no stack of blocks was found in this model: stages.1"):
+            layered(drawn(wrong), "tensor", list(ROWS))
+
+
 def test_a_block_alone_is_no_stack():
     model = drawn(lambda: Model(blocks("mmm")))
     with pytest.raises(LayerscopeError, match="blocks.0 is run as well as blocks.1, and not in a row with it: name"):
@@ -225,6 +255,7 @@ def test_what_deberta_runs_after_its_first_block_belongs_to_layer_1(tmp_path):
     layerscope.truncate(model, 1, processor=word_tokenizer(), out=tmp_path / "one")
     one = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "one")
     torch.testing.assert_close(one.deberta(ids).last_hidden_state, own[1])
+    torch.testing.assert_close(states(layered(one), TEXTS[:1])["raw", 1], own[1])
     with pytest.raises(
         LayerscopeError, match="exits need blocks that give the layers: this model runs deberta.encoder"
     ):

@@ -18,8 +18,8 @@ from layerscope import LayerscopeError, metrics
 from layerscope.core.files import read_json, write_json
 from layerscope.models import LoadOptions, load
 from layerscope.models.encode import encoder_for
-from layerscope.reports.curves import curves
-from layerscope.reports.terminal import show
+from layerscope.runs.curves import curves
+from layerscope.show.terminal import show
 
 one_thread = tiny.one_thread
 
@@ -101,7 +101,7 @@ def test_it_is_a_curve_of_its_own_in_the_terminal_and_on_the_page(images: layers
     known = [c for c in curves(images) if c.site == "projected"]
     assert {c.metric for c in known} == {*METRICS, "infonce_bound"} and {c.layers for c in known} == {(0, 1, 2, 3)}
     console = Console(record=True, width=120, file=io.StringIO())
-    show(images, console)
+    show(images.document(), console)
     printed = console.export_text()
     assert printed.count("Quality of each layer") == 2  # by token and by pooling in one table, projected in another
     assert "Quality of each layer · the model's projection" in printed

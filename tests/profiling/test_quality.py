@@ -12,8 +12,8 @@ from hooked import by_sample, profile, sinking, walk
 
 from layerscope import LayerscopeError, metrics
 from layerscope.metrics.registry import SETS
-from layerscope.reports.findings import findings
 from layerscope.runs import Run
+from layerscope.runs.findings import findings
 
 POOLED = ("rankme", "anisotropy", "intrinsic_dimension", "alpha_req", "nesum")
 NORMS = {"norm_mean": "mean", "norm_median": "median", "norm_max": "maximum", "sink_share": "sink_share"}

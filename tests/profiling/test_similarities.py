@@ -17,6 +17,7 @@ from layerscope.profiling.available import check_available
 from layerscope.profiling.options import Options
 from layerscope.reports.curves import _stands_out, curves
 from layerscope.reports.page.content import sections, shown
+from layerscope.runs.curves import _stands_out, curves
 
 __all__ = ["one_thread"]
 
@@ -36,8 +37,8 @@ def run(tmp_path_factory):
 def test_every_pair_is_the_function_of_its_states(run) -> None:
     for name in NAMES:
         square = run.metric(name)
-        function = getattr(metrics, asked.ASKED[name].metric)
-        options = asked.ASKED[name].options
+        options = METRICS[name].how.options
+        function = metrics.cka if name == "cka_rbf" else getattr(metrics, name)
         for a in range(zoo.L + 1):
             for b in range(zoo.L + 1):
                 value = np.mean(np.asarray(function(run.pooled(a), run.pooled(b), **options)))
@@ -68,9 +69,9 @@ def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_t
 
 
 def test_more_samples_than_are_held_are_counted() -> None:
-    rows = asked.ASKED["rsa"].rows(np.arange(10_000) + 5)
-    assert len(rows) == len(set(rows)) == asked.MOST and rows[0] == 5 and rows[-1] > 10_000
-    assert len(asked.ASKED["cka"].rows(np.arange(10_000))) == 10_000
+    rows = METRICS["rsa"].how.rows(np.arange(10_000) + 5)
+    assert len(rows) == len(set(rows)) == MOST and rows[0] == 5 and rows[-1] > 10_000
+    assert len(METRICS["cka"].how.rows(np.arange(10_000))) == 10_000
 
 
 def test_a_distance_stands_out_where_it_stays_low(run) -> None:

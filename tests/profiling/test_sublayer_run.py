@@ -11,7 +11,7 @@ from models.test_capture import layered, states
 import layerscope
 from layerscope import LayerscopeError, metrics
 from layerscope.core.files import read_json, write_json
-from layerscope.reports.curves import curves, inside
+from layerscope.runs.curves import curves, inside
 
 SITES = ["attn_norm", "attn", "attn_residual", "mlp_norm", "mlp"]
 OPTIONS = {"pooling": "mean", "batch_size": 5, "view_samples": 12, "views": 1}

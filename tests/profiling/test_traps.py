@@ -15,8 +15,8 @@ from torch import Tensor, nn
 import layerscope
 from layerscope import metrics
 from layerscope.profiling.tables import views as view_tables
-from layerscope.reports.curves import curves
-from layerscope.reports.findings import findings
+from layerscope.runs.curves import curves
+from layerscope.runs.findings import findings
 
 L = 3
 MANY = tiny.texts(24, seed=2)
@@ -152,9 +152,11 @@ def test_trap_13_blocks_have_one_size_whatever_the_batch(tmp_path: Path, monkeyp
 def test_the_error_of_one_block_is_what_other_samples_change() -> None:
     rng = np.random.default_rng(0)
     drawn = torch.from_numpy(rng.standard_normal((200, 60, 1, 8)) + 0.6 * rng.standard_normal((200, 60, 2, 8)))
+    left_out = view_tables._jackknifed(np.arange(60))
     for metric in (metrics.infonce, metrics.dime):
         spread = np.std([float(metric(block[:, 0], block[:, 1])) for block in drawn])
-        errors = [view_tables._jackknife(metric, block) for block in drawn[:40]]
+        parts = [[float(metric(block[some, 0], block[some, 1])) for some in left_out] for block in drawn[:40]]
+        errors = [view_tables._jackknife(values) for values in parts]
         assert np.mean(errors) == pytest.approx(spread, rel=0.3)
 
 
@@ -175,3 +177,19 @@ def test_trap_15_layer_0_is_shown_and_never_the_one_that_stands_out(tmp_path: Pa
     best = next(finding for finding in findings(run) if finding.name == "best_layer")
     assert best.numbers["layer"] != 0 and "Layer 0" in best.text
     assert layerscope.select(run, cost=False, progress=False).layer != 0
+
+
+def test_a_sample_and_its_exact_copy_are_never_on_both_sides_of_a_fold(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    data, labels = tiny.rows(60), np.random.default_rng(0).integers(0, 2, 60).tolist()
+    asked = {"metrics": "linear_probe,knn_probe", "blocks": "blocks", "norm": "none"}
+    model = tiny.Plain()
+    once = profile(model, (data, labels), tmp_path / "once", **asked)
+    twice = profile(model, (torch.cat([data, data]), labels * 2), tmp_path / "twice", **asked)
+    for name in ("linear_probe", "knn_probe"):  # of labels drawn at random: what copies add is leaked
+        assert twice.metric(name).tolist() == once.metric(name).tolist()
+    assert "60 of 120 samples are exact copies of others: probes leave them out" in twice.info["notes"]
+    rows = twice.table().query("metric == 'linear_probe'")
+    assert set(rows["n"]) == set(rows["n_skipped"]) == {60}
+    chosen = [layerscope.select(run, cost=False, progress=False) for run in (once, twice)]
+    assert chosen[0].layers == chosen[1].layers and chosen[1].basis == "60 samples, 2 classes"

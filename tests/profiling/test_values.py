@@ -13,10 +13,10 @@ from rich.console import Console
 import layerscope
 from layerscope import metrics, profile
 from layerscope.inputs import augment, open_corpus
-from layerscope.reports import terminal
 from layerscope.reports.boxes import boxes
 from layerscope.reports.figures import draw
 from layerscope.runs import Run
+from layerscope.show import terminal
 
 N, VIEWS = 24, 2
 
@@ -247,7 +247,7 @@ def test_cosines_with_a_layer_that_gives_every_sample_one_vector_are_undefined_a
     assert samples["value"].isna().groupby(samples["layer"]).sum().tolist() == [N, *[0] * zoo.L]
     assert [box.layer for box in boxes(run)] == list(range(1, zoo.L))
     stream = io.StringIO()
-    terminal.show(run, Console(file=stream, width=120))
+    terminal.show(run.document(), Console(file=stream, width=120))
     assert f"N: 0 to {N} samples by layer, the others skipped." in stream.getvalue()
     assert "nan" not in stream.getvalue() and len(draw(run, tmp_path / "figures")) == 14
 

@@ -12,7 +12,8 @@ from typed import cli
 
 from layerscope.early_exit.findings import against_truncation, findings, threshold, truncations, window
 from layerscope.reports.figures import draw, style
-from layerscope.reports.figures.exits import draw_leaving, draw_pareto
+from layerscope.reports.figures.charts import draw_charts
+from layerscope.show.document import Chart
 from layerscope.show.spark import bar
 from layerscope.show.terminal import show
 
@@ -25,9 +26,15 @@ def printed(report, width=80):
     return console.file.getvalue()
 
 
+def figure(report, number, width=style.TEXT_WIDTH):
+    """Return the panel of a report's chart in a figure for print."""
+    charts = [part for part in report.document().parts if isinstance(part, Chart)]
+    return draw_charts([charts[number]], ["one"], width).axes
+
+
 def rows(text, title):
     """Return the cells of a table's rows."""
-    table = re.split(r"\n\n|\n  By depth", text.split(f"{title}\n")[1])[0].splitlines()[2:]
+    table = re.split(r"\n\n|\n  [A-Z]", text.split(f"{title}\n")[1])[0].splitlines()[2:]
     return [re.split(r" {2,}", line.strip()) for line in table]
 
 
@@ -40,7 +47,7 @@ def test_the_verdict_is_first_and_no_line_is_cut(make, width):
     assert lines[0].rstrip() == report.verdict and lines[1].rstrip() == report.goal
     assert max(map(len, lines)) <= width and "…" not in text
     assert len(rows(text, "By threshold (● chosen)")) == 5
-    assert len(rows(text, "Where samples leave, and what all of them would score there")) == 6
+    assert len(rows(text, "Where samples leave")) == 6
     assert len(rows(text, "The model truncated instead")) == 6
     assert ("accuracy" in text.lower()) == report.labelled
     assert "drawn with seed 0" in text and "2 cores, float32" in " ".join(text.split())
@@ -58,14 +65,15 @@ def test_tables_hold_the_values_and_mark_the_chosen_threshold():
         f"{leaves.mean():.2f}", f"{speed:.2f}×", f"{speed / 1.02:.2f}×", f"{0.98 * speed / 1.02:.2f}×",
         f"{accuracy:.1f} %", f"{differ:.2f} %",
     ]  # fmt: skip
-    by_layer = rows(text, "Where samples leave, and what all of them would score there")
+    by_layer = rows(text, "Where samples leave")
     counts = [int((leaves == layer).sum()) for layer in range(1, 7)]
     assert sum(counts) == counts[1] + counts[3] + counts[5] == 400 and min(counts[1::2]) > 0
     assert [row[1] for row in by_layer] == ["–", "yes", "–", "yes", "–", "end"]
-    assert [by_layer[k][2:4] for k in (1, 3, 5)] == [[str(counts[k]), f"{counts[k] / 4:.1f} %"] for k in (1, 3, 5)]
-    assert [len(by_layer[k][4]) for k in (1, 3, 5)] == [
-        math.ceil(12 * counts[k] / max(counts) - 1 / 16) for k in (1, 3, 5)
-    ]
+    shown = [by_layer[k][3].rpartition(" ") for k in (1, 3, 5)]
+    assert [by_layer[k][2] for k in (1, 3, 5)] == [str(counts[k]) for k in (1, 3, 5)]
+    assert [share for share, _, _ in shown] == [f"{counts[k] / 4:.1f} %" for k in (1, 3, 5)]
+    wide = [math.ceil(12 * counts[k] / max(counts) - 1 / 16) for k in (1, 3, 5)]
+    assert [len(drawn) for _, _, drawn in shown] == wide
     agree = [100 * float((rec.predictions[:, k] == rec.full).mean()) for k in range(6)]
     assert [row[-1] for row in by_layer] == [f"{value:.1f} %" for value in agree]
     cut = rows(text, "The model truncated instead")
@@ -115,7 +123,7 @@ def test_what_was_not_measured_is_a_dash():
     assert [row[-3] for row in rows(text, "By threshold (● chosen)")] == ["–"] * 5
     assert against_truncation(bare) == []
     with style.styled():
-        (axis,) = draw_pareto([bare], style.TEXT_WIDTH).axes
+        (axis,) = figure(bare, 0)
         assert len(axis.lines[1].get_xdata()) == 0 and len(axis.lines[0].get_xdata()) == 4
 
 
@@ -143,24 +151,29 @@ REPORTS = {"one": [made()], "all": [made(), made(labelled=False, model="other"),
 @pytest.mark.parametrize("reports", REPORTS.values(), ids=REPORTS)
 def test_figures_are_files_in_both_widths(reports, tmp_path):
     paths = draw([], tmp_path, exits=reports)
-    stems = [f"{name}{width}" for name in ("exits", "exits_leaving") for width in ("", "-column")]
-    assert [path.name for path in paths] == [f"{stem}.{kind}" for stem in stems for kind in ("png", "pdf")]
+    names = ["accuracy_against_speed", "where_samples_leave", "predicted_and_measured_speed"]
+    names += ["agreement_against_speed"] * (len(reports) > 1)
+    stems = [f"exits_{name}{width}" for name in names for width in ("", "-column")]
+    assert {path.name for path in paths} == {f"{stem}.{kind}" for stem in stems for kind in ("png", "pdf")}
     assert all(path.read_bytes()[:4] in (b"\x89PNG", b"%PDF") for path in paths)
 
 
 def test_figures_hold_the_values():
     report = made()
     with style.styled():
-        (axis,) = draw_pareto([report], style.TEXT_WIDTH).axes
+        (axis,) = figure(report, 0)
         cut, exits, chosen, plain = (np.array(line.get_xydata()) for line in axis.lines)
         assert cut[:, 0] == pytest.approx([3.0, 2.0, 1.5, 1.2])
         assert exits == pytest.approx(report.curve[["measured", "accuracy"]].to_numpy()[::-1] * [1, 100])
         assert chosen.tolist() == [[pytest.approx(report.measured), pytest.approx(100 * report.accuracy)]]
         assert plain.tolist() == [[1, pytest.approx(100 * report.plain_accuracy)]]
         assert axis.get_ylabel() == "accuracy (%)" and [text.get_text() for text in axis.texts] == ["2", "3", "4", "5"]
-        (axis,) = draw_leaving([report], style.COLUMN_WIDTH).axes
+        (axis,) = figure(report, 1, style.COLUMN_WIDTH)
         assert [bar.get_height() for bar in axis.patches] == pytest.approx(list(100 * report.layers["share"]))
         assert axis.get_ylabel() == "% of 400 samples"
-        axes = draw_pareto(REPORTS["all"], style.TEXT_WIDTH).axes
-        assert [axis.get_ylabel() for axis in axes] == ["agreement (%)"] * 3, "one has no labels"
-        assert [axis.get_title(loc="left") for axis in axes][1] == "other on held out"
+        charts = [
+            next(part for part in report.document().parts if isinstance(part, Chart)) for report in REPORTS["all"]
+        ]
+        axes = draw_charts(charts[::2], ["first", "second"], style.TEXT_WIDTH).axes
+        assert [axis.get_title(loc="left") for axis in axes] == ["first", "second"]
+        assert [chart.y.title for chart in charts] == ["accuracy (%)", "agreement (%)", "accuracy (%)"]

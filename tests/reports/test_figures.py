@@ -10,7 +10,6 @@ from torch import nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.profiling import profile
-from layerscope.reports.curves import curves
 from layerscope.reports.figures import _members, draw
 from layerscope.reports.figures.boxes import draw_boxes
 from layerscope.reports.figures.lines import draw_curves, layer_step
@@ -18,6 +17,7 @@ from layerscope.reports.figures.member import keys
 from layerscope.reports.figures.pairs import draw_pairs
 from layerscope.reports.figures.saturation import draw_saturation
 from layerscope.reports.figures.style import COLUMN_WIDTH, DPI, TEXT_WIDTH, look, save, styled
+from layerscope.runs.curves import curves
 
 FIGURES = ["curves", "cosine_similarity", "cka", "cosine_to_last", "saturation"]
 

@@ -9,9 +9,9 @@ from rich.console import Console
 from tiny import one_thread  # noqa: F401
 
 from layerscope import lens
+from layerscope.logit_lens.document import grids, percent, visible
 from layerscope.reports.figures.lens import draw_reading
-from layerscope.reports.lens import show
-from layerscope.reports.sheets import percent, sheets, visible
+from layerscope.show.terminal import show
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def reading():
 
 def printed(reading, width, **how):
     console = Console(width=width, record=True, file=io.StringIO(), **how)
-    show(reading, console)
+    show(reading.document(), console)
     return console.export_text(styles="color_system" in how)
 
 
@@ -34,7 +34,7 @@ def test_every_line_fits_and_every_token_is_there_once(reading, width):
     text = printed(reading, width)
     assert text.startswith(reading.summary[: width // 2])
     assert all(cell_len(line) <= width for line in text.splitlines())
-    heads = [line for line in text.splitlines() if line.startswith("layer")]
+    heads = [line for line in text.splitlines() if line.startswith("layer") and "settled" not in line]
     assert sum(line.count("»") for line in heads) == reading.saturation["generated"].sum()
     assert sum(line.count("*") for line in text.splitlines() if line[:1] in "123") == len(reading.saturation)
     assert "␣x↵" in text and (len(heads) > 1) == (width < 200)
@@ -49,13 +49,13 @@ def test_colours_stand_for_probabilities_in_a_terminal_alone(reading):
     assert "\x1b" not in printed(reading, 120)
 
 
-def test_cells_of_a_sheet_settle_where_the_table_says(reading):
-    (sheet,) = sheets(reading)
+def test_cells_of_a_grid_settle_where_the_table_says(reading):
+    (grid,) = grids(reading)
     for x, row in enumerate(reading.saturation.itertuples()):
-        column = [cells[x] for _, cells in sheet.rows]
+        column = [cells[x] for _, cells in grid.rows]
         assert [cell.settles for cell in column].index(True) == row.layer
         assert {cell.text for cell in column[row.layer :]} == {row.prediction}
-    assert sheet.continuation == reading.continuations[0]
+    assert grid.continuation == reading.continuations[0]
 
 
 @pytest.mark.parametrize(("text", "seen"), [(" the", "␣the"), ("\n", "↵"), ("\x1b[31m", "\\x1b[31m"), ("日本", "日本")])

@@ -11,8 +11,8 @@ from layerscope.reports.correlations import pairings
 from layerscope.reports.figures import draw
 from layerscope.reports.figures.scores import draw_averages, draw_correlations, draw_tasks
 from layerscope.reports.figures.style import COLUMN_WIDTH, TEXT_WIDTH, styled
-from layerscope.reports.scores import scored as entries_of
 from layerscope.scores import Evaluation
+from layerscope.scores.scored import scored as entries_of
 
 M, N = [0.1, 0.6, 0.8, 0.4], [0.9, 0.1, 0.2, 0.4]
 LONG = "AVeryLongNameOfATaskThatNobodyWouldWriteOutTwiceClassification"
@@ -38,7 +38,7 @@ def test_averages_lie_over_each_other_by_percent(evaluation):
     ]
     assert list(lines[0].get_ydata()) == pytest.approx(np.mean([M, N], axis=0))
     rings = [line for line in axis.lines if line.get_marker() == "o" and len(line.get_xdata()) == 1]
-    assert [ring.get_xdata()[0] for ring in rings] == pytest.approx([0, 0])
+    assert [ring.get_xdata()[0] for ring in rings] == pytest.approx([200 / 3, 40])  # layer 0 is no candidate
     assert any(list(line.get_ydata()) == [0.4, 0.4] for line in axis.lines)
     assert axis.get_xlabel() == "depth (%)"
 

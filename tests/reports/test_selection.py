@@ -14,8 +14,9 @@ from rich.console import Console
 from typed import cli
 
 import layerscope
-from layerscope.reports.selection import answer, record, ship, show
 from layerscope.scores import Choice, Evaluation, Rule
+from layerscope.selection.document import answer, record, ship
+from layerscope.show.terminal import show
 
 __all__ = ["cli"]
 
@@ -29,7 +30,7 @@ def evaluation() -> Evaluation:
 
 def printed(selection: layerscope.Selection, width: int = 100) -> str:
     console = Console(file=io.StringIO(), width=width)
-    show(selection, console)
+    show(selection.document(), console)
     return console.file.getvalue()
 
 
@@ -38,11 +39,11 @@ def test_the_first_line_is_the_answer_and_the_last_the_command(evaluation):
     lines = printed(found).splitlines()
     # .51 against .45; by task +.05 +.07 +.06: error .0058
     assert lines[0] == "layer 2 of 3 · 51.0 % (3 tasks) · +6.0 ±0.6 against the model as shipped"
-    assert lines[-2] == "ship it:" and shlex.split(lines[-1]) == [
-        "layerscope", "truncate", "a[b]c", "--layer", "2", "--out", "a[b]c-layer2",
+    assert shlex.split(lines[-1]) == [
+        "next:", "layerscope", "truncate", "a[b]c", "--layer", "2", "--out", "a[b]c-layer2",
     ]  # fmt: skip
     row = next(line for line in lines if re.match(r"\s+2 ", line))
-    assert "51.0 %" in row and "+6.0 ±0.6" in row and "◂ best" in row
+    assert "51.0 %" in row and "+6.0 ±0.6" in row and "best ◂" in row
 
 
 def test_a_narrow_console_wraps_the_answer_and_never_the_command(evaluation):
@@ -54,7 +55,7 @@ def test_a_narrow_console_wraps_the_answer_and_never_the_command(evaluation):
         and lines[1] == "±0.6 against the model as shipped"
     )
     name = "a model of a name with blanks"
-    assert lines[-1] == f"layerscope truncate '{name}' --layer 2 --out '{name}-layer2'"
+    assert lines[-1] == f"next: layerscope truncate '{name}' --layer 2 --out '{name}-layer2'"
 
 
 def test_percents_are_told_as_they_are(evaluation):
@@ -67,7 +68,7 @@ def test_no_layer_is_shipped_where_the_model_is_best_as_it_is(evaluation):
     shipped = evaluation.scores.assign(score=evaluation.scores["score"].where(evaluation.scores["layer"].notna(), 0.99))
     found = layerscope.select(Evaluation(shipped), cost=False, progress=False)
     assert answer(found) == "the model as shipped · 99.0 % (3 tasks)"
-    assert ship(found) == "nothing to truncate: keep the model as it is"
+    assert ship(found) == ("", "nothing to truncate: the model as shipped is the choice")
 
 
 def test_a_record_tells_how_often_and_how_wrongly_a_rule_failed():
@@ -116,14 +117,14 @@ def test_a_larger_number_than_the_best_has_its_reason(evaluation):
         evaluation.scores.assign(score=evaluation.scores["score"].where(evaluation.scores["layer"].notna(), 0.99))
     )
     rows = printed(above, 200).splitlines()
-    assert next(line for line in rows if "baseline" in line and "99.0" in line).rstrip().endswith("◂ best")
+    assert next(line for line in rows if "baseline" in line and "99.0" in line).rstrip().endswith("best ◂")
     assert not any("best" in line for line in rows if re.match(r"\s+2 ", line))
 
 
 def test_the_command_ships_the_pooling_that_was_scored():
     rows = scored({"x": [0.1, 0.4, 0.2]}, pooling="cls")
     found = layerscope.select(Evaluation(rows), cost=False, progress=False)
-    assert "--layer 1 --format sentence-transformers --pooling cls --out" in ship(found)
+    assert "--layer 1 --format sentence-transformers --pooling cls --out" in ship(found)[0]
 
 
 @pytest.mark.parametrize(

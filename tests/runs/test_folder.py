@@ -117,7 +117,7 @@ def test_a_newer_format_is_refused(run) -> None:
 def test_folders_that_are_no_runs(tmp_path: Path) -> None:
     with pytest.raises(LayerscopeError, match="does not exist"):
         layerscope.open_run(tmp_path / "none")
-    with pytest.raises(LayerscopeError, match="is no run folder: it has no run.json"):
+    with pytest.raises(LayerscopeError, match="is not a run folder: it has no run.json"):
         layerscope.open_run(tmp_path)
 
 

@@ -13,7 +13,7 @@ import torch
 import layerscope
 from layerscope import LayerscopeError, metrics
 from layerscope.inputs import open_corpus
-from layerscope.probes.probes import knn_probe, linear_probe
+from layerscope.probes import knn_probe, linear_probe
 from layerscope.profiling import plan
 from layerscope.runs import COLUMNS
 
@@ -332,7 +332,7 @@ def test_metrics_that_cannot_be_had_are_told(tmp_path: Path, capfd) -> None:
 
 
 def test_labels_too_few_to_be_probed_are_told_before_the_pass(tmp_path: Path) -> None:
-    with pytest.raises(LayerscopeError, match="linear_probe is not measured: it needs two classes of five samples"):
+    with pytest.raises(LayerscopeError, match="it needs two classes of five distinct samples"):
         profile(tiny.bert(), tmp_path / "a", (TEXTS, list(range(40))), metrics="linear_probe")
     assert not (tmp_path / "a").exists()
 

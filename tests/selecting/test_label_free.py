@@ -155,8 +155,8 @@ def test_the_command_without_labels(bare, cli, tmp_path):
     assert told["forced"] and told["evidence"]["name"] == "half-text" and len(told["evidence"]["choices"]) == 8
     assert told["layers"][1]["value"] > 0 and told["gain"] in (None, 0)
     shown = cli("select", bare.path, "--no-cost")
-    assert "no label-free rule is trusted here" in shown.out and "rule not followed" in shown.out
-    assert shown.out.splitlines()[-1] == "nothing to truncate: keep the model as it is"
+    assert "no label-free rule is trusted here" in shown.out and "Rules that were not followed" in shown.out
+    assert shown.out.splitlines()[-1] == "nothing to truncate: the model as shipped is the choice"
     (tmp_path / "few.txt").write_text("a few words\n")
     wrong = cli("select", bare.path, "--rule", "half-text", "--data", tmp_path / "few.txt")
     assert wrong.status == 2 and "texts of 8 words or more" in wrong.line and "costs" not in wrong.err

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import transformers as hf
 from tiny import one_thread
 
 import layerscope
+from layerscope.early_exit import ExitModel, racing, timing
 from layerscope.models.hub import EMBEDDED, embedded
 from layerscope.truncation import truncate_layers
 
@@ -39,7 +41,9 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.parametrize("objective", ["aligned", "classifiers"])
-def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(tmp_path: Path, texts: list[Path], objective: str):
+def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(
+    tmp_path: Path, texts: list[Path], objective: str, monkeypatch: pytest.MonkeyPatch
+):
     train, held = texts
     config = hf.BertConfig(vocab_size=30_522, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
                            intermediate_size=48, max_position_embeddings=64)  # fmt: skip
@@ -75,6 +79,19 @@ def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(tmp_path: Pa
         (logits,) = session.run(["logits"], {entry.name: given[entry.name] for entry in session.get_inputs()})
         right += [names[int(top)] == str(label) for top, label in zip(logits.argmax(-1), some["label"], strict=True)]
     assert np.mean(right) == pytest.approx(reported[1])
+
+    # an exit reads a layer as `train` did, in the report and in the model that is written and opened again
+    for module, name in ((timing, "SECONDS"), (racing, "SECONDS"), (racing, "ALONE")):
+        monkeypatch.setattr(module, name, 0.1)
+    given = {"max_length": 32, "max_disagreement": 0.6, "min_speedup": 0.01, "exits": [1], "progress": False}
+    left = layerscope.exits(ExitModel(out), held, out=tmp_path / "exits", **given)
+    assert left.layers["layer_accuracy"].tolist() == pytest.approx([reported[1], reported[2]])
+    early = ExitModel.from_pretrained(left.path).leave([1], 0.0)
+    read = early.processor(rows["text"].tolist(), padding=True, truncation=True, max_length=32, return_tensors="pt")
+    said = early(**read)
+    right = [early.config.id2label[int(one)] for one in said.prediction] == rows["label"]
+    assert np.mean(right) == pytest.approx(reported[1]) and set(said.exit_layer.tolist()) == {1}
+    torch.testing.assert_close(said.logits, ExitModel(small.path)(**read).logits)
 
     # what would read it wrongly refuses to read it
     with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):

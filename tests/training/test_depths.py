@@ -26,7 +26,7 @@ def test_the_headline_is_the_shallowest_layer_within_a_point():
     assert found.headline == ("Layer 4 of 6: accuracy 92.2 ±0.9 %, 1.5 × faster, 0.1 points worse than all 6 "
                               "(92.3 ±0.9 %; N = 872)")  # fmt: skip
     assert "1.3 × faster, as good as all 4 (92.2 ±0.9 %" in trained([0.6, 0.7, 0.922, 0.922]).headline
-    assert found.as_json()["layer"] == 4
+    assert found.as_dict()["layer"] == 4
     words = trained([40.0, 30.2, 30.0], stderr=0.5, classes=None, n=5000)
     assert words.chosen.layer == 2
     assert words.headline.startswith("Layer 2 of 3: perplexity 30.2 ±0.5, 1.5 × faster, 0.7 % worse than all 3 (30.0")

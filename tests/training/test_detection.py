@@ -61,5 +61,5 @@ def test_wrong_detectors_and_labels_are_told():
         aligned_detection_loss(model, pixels, labels)
     with pytest.raises(LayerscopeError, match="auxiliary_loss is on"):
         aligned_detection_loss(detr(auxiliary_loss=True), *batch())
-    with pytest.raises(LayerscopeError, match="DetrModel is no DETR"):
+    with pytest.raises(LayerscopeError, match="DetrModel is not a DETR"):
         aligned_detection_loss(model.model, *batch())

@@ -94,7 +94,7 @@ CASES = [
     (["bert", "--train", "texts.csv", "--eval", "empty.csv"],
      "{place}/empty.csv has a header but no rows: give at least one text"),
     (["broken.json", "--train", "photos", "--from-config"],
-     "--from-config: '{place}/broken.json' is no config of a transformers model: it needs a model_type"),
+     "--from-config: '{place}/broken.json' is not a config of a transformers model: it needs a model_type"),
     (["vi", "--train", "photos", "--from-config"],
      "--from-config: '{place}/vi' does not exist, did you mean vit?: give a folder with config.json, or a JSON file"),
     (["vit/config.json", "--train", "photos", "--from-config", "--baseline-depths", "3"],

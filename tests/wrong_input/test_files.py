@@ -62,11 +62,11 @@ FILES: dict[str, tuple[bytes | str, str]] = {
     "binary.tsv": (GARBAGE, BINARY),
     "binary.jsonl": (GARBAGE, BINARY),
     "binary.txt": (GARBAGE, BINARY),
-    "binary.parquet": (GARBAGE, "{} is no Parquet file: " + KINDS),
+    "binary.parquet": (GARBAGE, "{} is not a Parquet file: " + KINDS),
     "zeros.txt": (bytes(999), BINARY),
     "array.npy": (
         b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'}" + b"\xf0?\0\0" * 99,
-        "{} is no whole .npy file of numbers: write it again with numpy.save",
+        "{} is not a complete .npy file: write it again with numpy.save",
     ),
     "paper.pdf": (b"%PDF-1.4\n" + GARBAGE, BINARY),
     # another encoding
@@ -167,8 +167,8 @@ PLACES: dict[str, str] = {
     "stdlib-doc": f"stdlib-doc does not exist, did you mean stdlib-docs? {WITHOUT}",
     "-": f"- does not exist: check the path {WITHOUT}",
     "the film was good": f"the film was good does not exist: check the path {WITHOUT}",
-    "w1\nw2": r"data 'w1\nw2'… is no path: give texts as a list",
-    "w" * 300: f"data '{'w' * 40}'… is no path: give texts as a list",
+    "w1\nw2": r"data 'w1\nw2'… is not a path: give texts as a list",
+    "w" * 300: f"data '{'w' * 40}'… is not a path: give texts as a list",
     "tables": f"tables holds no {MEDIA}: give one of its files instead (inner.csv)",
     "folder.csv": f"folder.csv is an empty folder: it should hold {MEDIA}",
     "http://a.org/b.csv": "data 'http://a.org/b.csv' is a URL: fetch it and give the file, "
@@ -243,7 +243,7 @@ LABELS: dict[str, tuple[list[Any], list[str]]] = {
     "one each": (["a", "b", "c", "d"], ["the labels cannot be probed: {}"]),
     "long": (["a" * 5000, "b" * 5000, "a" * 5000, "b" * 5000], ["the labels cannot be probed: {}"]),
 }
-PROBE = "it needs two classes of five samples or more (take more --samples)"
+PROBE = "it needs two classes of five distinct samples or more (take more --samples)"
 
 
 @pytest.mark.parametrize("name", LABELS)

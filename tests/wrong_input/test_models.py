@@ -215,7 +215,7 @@ def test_an_image_processor_that_cannot_be_used(refused, vit: Path, tmp_path: Pa
 
 
 def test_a_processor_is_named_for_a_model_without_one(bert: Path, tmp_path: Path) -> None:
-    from layerscope.models.load import LoadOptions, load
+    from layerscope.models import LoadOptions, load
 
     bare = tmp_path / "bare"
     shutil.copytree(bert, bare, ignore=shutil.ignore_patterns("tokenizer*", "special*"))

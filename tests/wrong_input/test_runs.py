@@ -104,10 +104,10 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "run.json of another tool": (
         write("run.json", b'{"a": 1}'),
-        "'{}/run.json' is no run of layerscope: choose another folder",
+        "'{}/run.json' is not a run of layerscope: choose another folder",
     ),
-    "run.json of nothing": (manifest(model=[]), "'{}/run.json' is no run of layerscope: choose another folder"),
-    "format of words": (manifest(format="1"), "'{}/run.json' is no run of layerscope: choose another folder"),
+    "run.json of nothing": (manifest(model=[]), "'{}/run.json' is not a run of layerscope: choose another folder"),
+    "format of words": (manifest(format="1"), "'{}/run.json' is not a run of layerscope: choose another folder"),
     "run.json edited": (
         lambda run: (run / "run.json").write_text((run / "run.json").read_text().replace('"depth": 3', '"depth": 2')),
         f"'{{}}/run.json' is not what layerscope wrote there: {ANEW}",

@@ -14,7 +14,7 @@ from layerscope.core.progress import Teller
 from layerscope.evaluation.probing.studies import OfSamples, OfTokens, OfWords, Study
 from layerscope.evaluation.probing.tasks import ProbeTask
 from layerscope.models import LayeredModel, Loaded, Override
-from layerscope.probes.probes import ProbeScore
+from layerscope.probes.scores import ProbeScore
 from layerscope.profiling.identity import revision_of
 from layerscope.profiling.options import Options
 from layerscope.scores.probe_results import Place, ProbeScores, refuse_other_data

@@ -21,7 +21,10 @@ from layerscope.inputs.corpus import count
 from layerscope.models import LayeredModel, Loaded, Override, Vectors, find_layers
 from layerscope.models.forward import accepts
 from layerscope.probes.attention import attention_probe
-from layerscope.probes.probes import ProbeScore, knn_probe, linear_probe, token_probe
+from layerscope.probes.knn import knn_probe
+from layerscope.probes.linear import linear_probe
+from layerscope.probes.scores import ProbeScore
+from layerscope.probes.tokens import token_probe
 from layerscope.profiling.identity import Origin, describe, revision_of, tokens_fingerprint, weights_fingerprint
 from layerscope.profiling.job import Job
 from layerscope.profiling.options import Options
@@ -33,7 +36,7 @@ from layerscope.runs.lock import locked
 from layerscope.runs.states import Column
 from layerscope.scores.probe_results import Place
 
-FORMAT = 2
+FORMAT = 3
 """Raised when the same weights, data and options would give another score."""
 SHIPPED = "as shipped"
 """Stands for the pooling of a SentenceTransformer that pools as none of ours does."""
@@ -150,8 +153,7 @@ class OfSamples(Study):
             run_pass(job, open_or_start(path, manifest, job, teller), teller)
         self.run = Run(path)
         tell_broken(self.run, teller)
-        source = Source(self.run, self.options)
-        self.rows = source.rows[np.argsort(source.sample[source.rows])]  # as a run of `profile` is probed
+        self.rows = Source(self.run, self.options).distinct  # as a run of `profile` is probed
         self.finish = Serving(self.loaded).finish
 
     def score(self, kind: str, place: Place) -> ProbeScore:

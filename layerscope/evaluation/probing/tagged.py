@@ -12,7 +12,7 @@ import numpy as np
 from layerscope.core.errors import LayerscopeError, near
 from layerscope.inputs import Window
 from layerscope.inputs.corpus import folder_name
-from layerscope.inputs.tables import JSON_LINES, PARQUET, SEPARATORS, read_frame
+from layerscope.inputs.tables import is_frame, table_of, table_suffix
 from layerscope.scores.files import existing
 
 WORDS, LABELS = ("tokens", "words"), ("labels", "tags")
@@ -34,30 +34,31 @@ class Tagged:
         return hashlib.sha256(repr((self.sentences, self.labels)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def read_tagged(path: str, samples: int | None, seed: int) -> Tagged:
-    """Return the tagged sentences of a JSONL, CSV, TSV or Parquet file, or so many seeded ones of them.
+def read_tagged(data: Any, samples: int | None, seed: int) -> Tagged:
+    """Return the tagged sentences of a JSONL, CSV, TSV or Parquet file or a pandas frame, or some seeded ones of them.
 
     A row has `tokens` (or `words`) and `labels` (or `tags`), two lists of one length, or texts with blanks between.
     Raises `LayerscopeError` for what is no such table, and where fewer than 2 labels stand in 5 sentences.
     """
-    found = tagged_rows(path)
+    found = tagged_rows(data)
     if samples is not None and samples < len(found.sentences):
         chosen = np.sort(np.random.default_rng(seed).choice(len(found.sentences), samples, replace=False))
         found = Tagged(found.name, tuple(found.sentences[i] for i in chosen), tuple(found.labels[i] for i in chosen))
-    _check(found, path)
+    _check(found, "the data frame" if is_frame(data) else str(data))
     return found
 
 
-def tagged_rows(path: str, reader: str = "token-probe") -> Tagged:
-    """Return every tagged sentence of a table file, for `reader`, which its errors name."""
-    place = existing(path, "task file")
-    suffix = next((s.lower() for s in reversed(place.suffixes) if s.lower() != ".gz"), "")
-    if place.is_dir() or suffix not in (*SEPARATORS, *JSON_LINES, *PARQUET):
-        raise LayerscopeError(f"{path} is no table: {reader} reads JSONL, CSV, TSV or Parquet")
-    frame = read_frame(place, suffix, [])
+def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
+    """Return every tagged sentence of a table file or a pandas frame, for `reader`, which its errors name."""
+    path, name = "the data frame", "frame"
+    if not is_frame(data):
+        path, place = str(data), existing(data, "task file")
+        name = place.name[: place.name.lower().rfind(table_suffix(place) or ".")]
+    frame = table_of(data)
+    if frame is None:
+        raise LayerscopeError(f"{path} is not a table: {reader} reads JSONL, CSV, TSV or Parquet")
     words, labels = (_column(frame, names, path) for names in (WORDS, LABELS))
     rows = [_row(*cells, f"{path}: row {i}") for i, cells in enumerate(zip(words, labels, strict=True), start=1)]
-    name = place.name[: place.name.lower().rindex(suffix)]
     return Tagged(folder_name(name), tuple(row[0] for row in rows), tuple(row[1] for row in rows))
 
 

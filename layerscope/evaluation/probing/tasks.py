@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError, choices
@@ -34,34 +35,44 @@ class ProbeTask:
         return f"{self.data.name} ({PROBES[self.kind]})"
 
 
-def split_tasks(tasks: Any) -> tuple[list[str], list[Any]]:
-    """Return the texts that name probes, and all other tasks; `KIND:PATH` of no known kind is an error."""
-    given: Iterable[Any] = [tasks] if isinstance(tasks, str) or not isinstance(tasks, Iterable) else tasks
-    probes: list[str] = []
+Own = tuple[str, Any]
+"""A kind of task, and its data: a path, or what is in memory."""
+
+
+def split_tasks(tasks: Any) -> tuple[list[Own], list[Any]]:
+    """Return kind and data of each probe, and all other tasks, those of own data as kind and data too.
+
+    Own data are given as `KIND:PATH`, or as a mapping from kinds to data; an unknown kind is an error.
+    """
+    whole = isinstance(tasks, (str, Mapping)) or not isinstance(tasks, Iterable)
+    probes: list[Own] = []
     others: list[Any] = []
-    for task in given:
-        kind = task.partition(":")[0] if isinstance(task, str) and is_task_file(task) else None
-        if kind is not None and kind not in PROBES and kind not in COLUMNS:
-            raise LayerscopeError(f"task kind {kind!r} does not exist{choices(kind, [*COLUMNS, *PROBES])}")
-        (probes if kind in PROBES else others).append(task)
+    for task in [tasks] if whole else tasks:
+        if not isinstance(task, Mapping) and not (isinstance(task, str) and is_task_file(task)):
+            others.append(task)
+            continue
+        for kind, data in task.items() if isinstance(task, Mapping) else [task.split(":", 1)]:
+            if kind not in PROBES and kind not in COLUMNS:
+                raise LayerscopeError(f"task kind {kind!r} does not exist{choices(str(kind), [*COLUMNS, *PROBES])}")
+            (probes if kind in PROBES else others).append((kind, data))
     return probes, others
 
 
-def open_probes(named: Sequence[str], samples: int | None, seed: int) -> list[ProbeTask]:
-    """Return the probes that `KIND:PATH` texts name, with their data; of each file `samples` seeded ones.
+def open_probes(named: Sequence[Own], samples: int | None, seed: int) -> list[ProbeTask]:
+    """Return the probes of these kinds and data, of each data set `samples` seeded ones.
 
     Raises `LayerscopeError` for data without labels, or with too few of them, and for two probes of one name.
     """
     check_samples(samples)
     tasks: list[ProbeTask] = []
-    opened: dict[str, Corpus] = {}
-    for text in named:
-        kind, _, path = text.partition(":")
+    opened: dict[Any, Corpus] = {}
+    for kind, given in named:
         data: Corpus | Tagged
         if kind == "token-probe":
-            data = read_tagged(path, samples, seed)
+            data = read_tagged(given, samples, seed)
         else:
-            data = opened[path] = opened.get(path) or _labelled(path, samples, seed)
+            key = given if isinstance(given, str) else id(given)
+            data = opened[key] = opened.get(key) or _labelled(given, samples, seed)
         task = ProbeTask(kind, data)
         if task.name in (other.name for other in tasks):
             raise LayerscopeError(f"two tasks have the name {task.name!r}: leave one, or rename its file")
@@ -69,8 +80,9 @@ def open_probes(named: Sequence[str], samples: int | None, seed: int) -> list[Pr
     return tasks
 
 
-def _labelled(path: str, samples: int | None, seed: int) -> Corpus:
-    corpus = open_corpus(path)
+def _labelled(given: Any, samples: int | None, seed: int) -> Corpus:
+    corpus = open_corpus(given)
+    path = given if isinstance(given, (str, Path)) else f"the data of {corpus.name}"
     if corpus.labels is None:
         raise LayerscopeError(
             f"{path} has no labels to probe: give a column label, or of images and sounds a sub-folder for each class"

@@ -72,7 +72,7 @@ class TokenMeasure:
 
 @dataclass(frozen=True)
 class TokenStates:
-    """Token states in a run folder; `rows` are the plan's rows of samples whose states are all finite."""
+    """Token states in a run folder; `rows` are the plan's rows of finite samples, without exact copies."""
 
     run: Run
     rows: npt.NDArray[np.int64]
@@ -94,7 +94,7 @@ class TokenStates:
             run_pass(job, folder, teller, measure)
         run = Run(path)
         tell_broken(run, teller)
-        return cls(run, np.flatnonzero(np.concatenate([_read(run, shard, "broken") < 0 for shard in folder.shards])))
+        return cls(run, np.flatnonzero(np.concatenate([_judged(run, shard) for shard in folder.shards])))
 
     @property
     def samples(self) -> npt.NDArray[np.int64]:
@@ -113,12 +113,18 @@ class TokenStates:
         tokens, lengths = [], []
         for shard in self.run.folder.shards:
             length = torch.from_numpy(_read(self.run, shard, "length"))
-            fine = torch.from_numpy(_read(self.run, shard, "broken") < 0)
+            fine = torch.from_numpy(_judged(self.run, shard))
             with self.run.folder.shard(shard) as file:
                 states = file.get_tensor(f"{column.site}.{column.layer}")[0]
             tokens.append(states if bool(fine.all()) else states[fine.repeat_interleave(length)])
             lengths.append(length[fine])
         return torch.cat(tokens), torch.cat(lengths).numpy()
+
+
+def _judged(run: Run, shard: int) -> npt.NDArray[np.bool_]:
+    """Return which rows of a shard are finite and no copies."""
+    found: npt.NDArray[np.bool_] = ~run.folder.copies[run.folder.rows(shard).index] & (_read(run, shard, "broken") < 0)
+    return found
 
 
 def _read(run: Run, shard: int, key: str) -> npt.NDArray[Any]:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.angular_distance import half_turns
 from layerscope.metrics.arrays import directions
 from layerscope.metrics.pairs.blocks import Blocks, States, in_pairs, opened
 
@@ -19,6 +18,11 @@ def cosine_to(states: States, layer: int = -1, center: bool = True) -> Tensor:
     `states` as in `similarity_matrix`; `layer` counts from the end where negative. Column l equals
     `cosine_similarity(states[:, l], states[:, layer], center)`: -1 ... 1, NaN for zero vectors. Raises
     `LayerscopeError` for non-finite states and a layer that does not exist.
+
+    >>> from layerscope.metrics import cosine_to
+    >>> states = np.random.default_rng(0).normal(size=(20, 4, 3))  # samples, layers, width
+    >>> round(cosine_to(states)[0, -1].item(), 3)  # the last layer is compared with itself
+    1.0
     """
     blocks, _ = opened(states, None, center)
     if not -blocks.layers <= layer < blocks.layers:
@@ -37,18 +41,22 @@ def cosine_pairs(states: States, center: bool = True, others: States | None = No
     `states` and `others` as in `similarity_matrix`, whose cosine matrix is the first of the three. Samples without a
     cosine (`cosine_to`) are not among the number; the mean of none and the error of one are NaN. Raises
     `LayerscopeError` for non-finite states, and others of another number of samples or another width.
+
+    >>> from layerscope.metrics import cosine_pairs
+    >>> states = np.random.default_rng(0).normal(size=(20, 4, 3))  # samples, layers, width
+    >>> mean, error, number = cosine_pairs(states)
+    >>> mean.shape, int(number[0, 3])
+    (torch.Size([4, 4]), 20)
     """
-    mean, error, counts = _moments(*_opened(states, others, center), lambda cosines: cosines)
+    mean, error, counts = moments(states, center, others, lambda cosines: cosines)
     return mean.clamp(-1.0, 1.0), error, counts
 
 
-def angle_pairs(states: States, center: bool = True, others: States | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the same as `cosine_pairs` of the per-sample `angular_distance`."""
-    return _moments(*_opened(states, others, center), half_turns)
-
-
-def _moments(left: Blocks, right: Blocks, seen: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return mean, standard error and number of what is seen of each sample's cosine."""
+def moments(
+    states: States, center: bool, others: States | None, seen: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return mean, standard error and number of a function of each sample's cosine, as `cosine_pairs` does."""
+    left, right = _opened(states, others, center)
     total = squares = counts = torch.zeros(left.layers, right.layers, dtype=torch.float64)
     for rows, columns in in_pairs(left, right):
         (a, known_a), (b, known_b) = left.directions(rows), right.directions(columns)
@@ -71,11 +79,6 @@ def mean_cosines(states: States, others: States | None, center: bool = True) -> 
         b, known_b = (a, known_a) if right is left else right.directions(columns)
         total, counts = total + a.flatten(1) @ b.flatten(1).mT, counts + known_a @ known_b.mT
     return torch.as_tensor(total / counts).clamp(-1.0, 1.0)
-
-
-def mean_angles(states: States, others: States | None, center: bool = True) -> Tensor:
-    """Return the mean `angular_distance` of every two layers."""
-    return angle_pairs(states, center, others)[0]
 
 
 def _opened(states: States, others: States | None, center: bool) -> tuple[Blocks, Blocks]:

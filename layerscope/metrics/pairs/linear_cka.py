@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from layerscope.metrics.cka import check_rows, hsic
 from layerscope.metrics.pairs import blocks as reading
 from layerscope.metrics.pairs.blocks import Blocks, States, in_pairs, opened
+from layerscope.metrics.pairs.hsic import check_rows, hsic
 from layerscope.metrics.spectrum import symmetric_product
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
@@ -10,19 +9,9 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError, near
 from layerscope.metrics.arrays import check_choice
-from layerscope.metrics.cca import Cca
-from layerscope.metrics.cka import RbfCka
-from layerscope.metrics.measure import Measure
-from layerscope.metrics.mutual_knn import MutualKnn
 from layerscope.metrics.pairs.blocks import States
-from layerscope.metrics.pairs.cosines import mean_angles, mean_cosines
-from layerscope.metrics.pairs.linear_cka import linear_cka
-from layerscope.metrics.pairs.prepared import every_two
-from layerscope.metrics.pnka import Pnka
-from layerscope.metrics.procrustes import Procrustes
-from layerscope.metrics.pwcca import Pwcca
-from layerscope.metrics.rsa import Rsa
-from layerscope.metrics.svcca import Svcca
+from layerscope.metrics.pairs.similarity import FromPairs
+from layerscope.metrics.registry import METRICS
 
 
 def similarity_matrix(states: States, metric: str = "cka", *, others: States | None = None, **options: Any) -> Tensor:
@@ -40,43 +29,18 @@ def similarity_matrix(states: States, metric: str = "cka", *, others: States | N
     `LayerscopeError` for non-finite states, shapes and options.
 
     Source: Tracing Representation Progression, section 2; Kornblith et al. 2019; else that of the function.
+
+    >>> from layerscope.metrics import similarity_matrix
+    >>> states = np.random.default_rng(0).normal(size=(20, 4, 3))  # samples, layers, width
+    >>> similarity_matrix(states).diagonal().round(decimals=3)
+    tensor([1., 1., 1., 1.], dtype=torch.float64)
     """
-    check_choice(metric, "metric", (*READ_IN_BLOCKS, *PREPARED))
-    measure = READ_IN_BLOCKS.get(metric) or PREPARED[metric]
-    known = [name for name in signature(measure).parameters if name not in ("states", "others")]
+    known = {name: record.how for name, record in METRICS.items() if isinstance(record.how, FromPairs)}
+    check_choice(metric, "metric", tuple(known))
+    how = known[metric]
+    takes = [name for name in signature(how.compute).parameters if name not in ("states", "others")]
     for name in options:
-        if name not in known:
-            takes = f"it takes {', '.join(known)}{near(name, known)}" if known else "it takes none"
-            raise LayerscopeError(f"{metric} has no option {name!r}: {takes}")
-    if metric in READ_IN_BLOCKS:
-        return READ_IN_BLOCKS[metric](states, others, **options)
-    return every_two(PREPARED[metric](**options), states, others)
-
-
-def _cka(
-    states: States,
-    others: States | None,
-    kernel: str = "linear",
-    debiased: bool = True,
-    bandwidth: str | float = "median_sq_offdiag",
-) -> Tensor:
-    check_choice(kernel, "kernel", ("linear", "rbf"))
-    if kernel == "rbf":
-        return every_two(RbfCka(debiased, bandwidth), states, others)
-    return linear_cka(states, others, debiased)
-
-
-READ_IN_BLOCKS: dict[str, Callable[..., Tensor]] = {
-    "cka": _cka,
-    "cosine_similarity": mean_cosines,
-    "angular_distance": mean_angles,
-}
-PREPARED: dict[str, Callable[..., Measure]] = {
-    "cca": Cca,
-    "svcca": Svcca,
-    "pwcca": Pwcca,
-    "procrustes": Procrustes,
-    "rsa": Rsa,
-    "pnka": Pnka,
-    "mutual_knn": MutualKnn,
-}
+        if name not in takes:
+            listed = f"it takes {', '.join(takes)}{near(name, takes)}" if takes else "it takes none"
+            raise LayerscopeError(f"{metric} has no option {name!r}: {listed}")
+    return how.compute(states, others, **{**how.options, **options})

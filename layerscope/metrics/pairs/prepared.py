@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +16,16 @@ from layerscope.metrics.pairs.blocks import Blocks, States, opened
 
 HELD_BYTES = 2**30
 """Prepared layers held at a time: at least one, however large it is."""
+
+
+def by_layer(measure: Callable[..., Measure]) -> Callable[..., Tensor]:
+    """Return `every_two` of a measure, whose options become those of the function."""
+
+    @wraps(measure)
+    def compute(states: States, others: States | None, **options: Any) -> Tensor:
+        return every_two(measure(**options), states, others)
+
+    return compute
 
 
 def every_two(measure: Measure, states: States, others: States | None) -> Tensor:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from layerscope.core.processes import Team
 from layerscope.core.progress import Teller
-from layerscope.metrics.registry import COUNTS, Needs
+from layerscope.metrics.registry import Needs
 from layerscope.profiling.options import Options
 from layerscope.profiling.tables.labels import label_rows
 from layerscope.profiling.tables.lens import lens_rows
@@ -37,7 +37,7 @@ def write_tables(run: Run, options: Options, teller: Teller, team: Team) -> None
     todo: list[Needs] = team.meet([kind for kind in STEPS if options.wants(kind) and not run.folder.has_table(kind)])[0]
     with teller.bar("metrics", len(todo)) as advance:
         for kind in todo:
-            rows = [row for row in _rows(kind, source) if row["metric"] in (*options.metrics, *COUNTS)]
+            rows = _rows(kind, source)
             if team.leads:
                 frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
                 frame["part"] = run.info["model"]["part"]

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.probes.probes import knn_probe, linear_probe, usable_classes
+from layerscope.metrics.factors.labels import FromLabels, FromScore
+from layerscope.probes.scores import usable_classes
 from layerscope.profiling.tables.source import Numbers, Row, Source
 from layerscope.runs.states import Column
 
@@ -22,7 +23,7 @@ FOLDS = 5
 def label_rows(source: Source) -> Iterator[Row]:
     """Yield probe accuracies by layer, at the site that a truncated model would yield, and keep each sample's."""
     plan, rows = source.folder.plan, probed_rows(source)
-    left_out = source.total - len(source.rows)
+    left_out = source.total - len(source.distinct)
     if "label" not in plan or not can_be_probed(labels := plan["label"].to_numpy()[rows]):
         return
     total = len(rows) + left_out
@@ -31,24 +32,24 @@ def label_rows(source: Source) -> Iterator[Row]:
     for pooling, layer in source.share(product(source.poolings, range(source.run.depth + 1))):
         column = Column(source.run.final, layer)
         states = source.run.states(pooling, (column,), rows)[:][:, 0]
-        for name, probe in (("linear_probe", linear_probe), ("knn_probe", knn_probe)):
-            if source.wants(name):
-                score = probe(states, labels, folds=FOLDS, seed=source.options.seed)
-                place = {"pooling": pooling, "layer": layer, "site": column.site}
-                right = np.asarray(score.right, dtype=np.float64)
-                parts.append((source.block, pd.DataFrame({"sample": judged, "metric": name, **place, "value": right})))
-                yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
-            if source.wants(name) and score.strengths:
-                strength = float(np.median(score.strengths))
-                yield source.row("linear_probe_c", column, strength, n=score.n, total=total, pooling=pooling)
+        for metric, how in source.wanted(FromLabels):
+            name, score = metric.name, how.probe(states, labels, folds=FOLDS, seed=source.options.seed)
+            place = {"pooling": pooling, "layer": layer, "site": column.site}
+            right = np.asarray(score.right, dtype=np.float64)
+            parts.append((source.block, pd.DataFrame({"sample": judged, "metric": name, **place, "value": right})))
+            yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
+            for more, beside in source.wanted(FromScore):
+                if name in more.beside:
+                    value = beside.compute(score)
+                    yield source.row(more.name, column, value, n=score.n, total=total, pooling=pooling)
     found = sorted(chain(*source.team.meet(parts)), key=itemgetter(0))
     if source.team.leads and found:
         source.folder.write_table("samples.probes", (part.assign(variant=None) for _, part in found))
 
 
 def probed_rows(source: Source) -> Numbers:
-    """Return the plan's rows of the finite samples that are probed, in the order of the samples unless drawn."""
-    rows = source.rows[np.argsort(source.sample[source.rows])]
+    """Return the plan's rows of the samples that are probed, in the order of the samples unless drawn."""
+    rows = source.distinct
     if len(rows) <= MOST:
         return rows
     return np.sort(np.random.default_rng([source.options.seed, 3]).choice(rows, MOST, replace=False))

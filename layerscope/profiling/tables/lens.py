@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from layerscope import metrics
-from layerscope.profiling.tables.source import Row, Source, mean
+from layerscope.metrics.factors.readings import FromReadings, Readings
+from layerscope.profiling.tables.source import Row, Source
 from layerscope.runs.states import Column
 
 
@@ -20,20 +19,12 @@ def lens_rows(source: Source) -> Iterator[Row]:
     found = _lens_columns(source)
     if "prediction" not in found or not found["prediction"].shape[1]:
         return
-    prediction, n = found["prediction"], int(found["drawn"].sum())
-    columns = [Column(source.run.final, layer) for layer in range(source.run.depth + 1)]
-    if "target" in found:
-        for column, hits in zip(columns, (prediction == found["target"]).double(), strict=True):
-            yield source.row("layer_accuracy", column, *mean(hits), total=n)
-    if source.run.info["model"]["language_model"] and "nll" in found:
-        for column, losses in zip(columns, found["nll"].double(), strict=True):
-            finite = losses[torch.isfinite(losses)]
-            value = float(metrics.perplexity(finite)) if len(finite) else math.nan
-            yield source.row("perplexity", column, value, value * mean(finite)[1], len(finite), total=n)
-    first = metrics.saturation_layer(prediction[1:].T)
-    yield source.row("saturation_layer", columns[-1], *mean(first.double()), total=n)
-    for column in columns[1:]:
-        yield source.row("saturated", column, *mean((first <= column.layer).double()), total=n)
+    nll = found.get("nll") if source.run.info["model"]["language_model"] else None
+    readings = Readings(found["prediction"], found.get("target"), nll)
+    for metric, how in source.wanted(FromReadings):
+        for layer, estimate in how.compute(readings) if how.compute else ():
+            column = Column(source.run.final, layer)
+            yield source.row(metric.name, column, *estimate, total=int(found["drawn"].sum()))
 
 
 def _lens_columns(source: Source) -> dict[str, Tensor]:

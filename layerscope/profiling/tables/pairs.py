@@ -11,8 +11,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from layerscope import metrics
-from layerscope.metrics.pairs.asked import ASKED, Asked
+from layerscope.metrics.pairs.cosines import cosine_to
+from layerscope.metrics.pairs.similarity import FromPairs
 from layerscope.profiling.tables.source import Numbers, Row, Source
 from layerscope.runs.states import Column
 
@@ -26,18 +26,18 @@ def pair_rows(source: Source) -> Iterator[Row]:
     What is not defined for so few samples is NaN.
     """
     poolings = [*source.run.info["pair_pooling"], *source.poolings]
-    for pooling, name in source.share(product(poolings, filter(source.wants, ASKED))):
-        if name == "cosine_similarity" and pooling == poolings[0]:
-            _keep(source, metrics.cosine_to(source.run.states(pooling, source.run.columns, source.rows)), pooling)
-        yield from _square(source, name, ASKED[name].variant, pooling, *_measured(source, ASKED[name], pooling))
+    for pooling, (metric, how) in source.share(product(poolings, source.wanted(FromPairs))):
+        if metric.name == "cosine_similarity" and pooling == poolings[0]:
+            _keep(source, cosine_to(source.run.states(pooling, source.run.columns, source.rows)), pooling)
+        yield from _square(source, metric.name, how.variant, pooling, *_measured(source, how, pooling))
 
 
-def _measured(source: Source, asked: Asked, pooling: str) -> tuple[Tensor, Tensor, Tensor]:
+def _measured(source: Source, how: FromPairs, pooling: str) -> tuple[Tensor, Tensor, Tensor]:
     """Return values, errors and numbers of samples of every two layers."""
-    columns, rows = source.run.columns, asked.rows(source.rows)
+    columns, rows = source.run.columns, how.rows(source.rows)
     states = source.run.states(pooling, columns, rows)
-    if len(rows) >= asked.needed(states.shape[2]):
-        return asked.measured(states)
+    if how.lack(len(rows), states.shape[2]) is None:
+        return how.measured(states)
     unknown = torch.full((len(columns), len(columns)), math.nan, dtype=torch.float64)
     return unknown, unknown, torch.full_like(unknown, len(rows))
 

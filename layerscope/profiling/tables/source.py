@@ -8,10 +8,10 @@ from itertools import chain, product
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from layerscope.core.processes import Team, alone
+from layerscope.metrics.metric import How, Metric
+from layerscope.metrics.registry import measured
 from layerscope.profiling.options import Options
 from layerscope.runs import Run
 from layerscope.runs.states import OWN, Column, StoredStates
@@ -19,14 +19,16 @@ from layerscope.runs.states import OWN, Column, StoredStates
 Row = dict[str, Any]
 Numbers = np.ndarray[Any, Any]
 T = TypeVar("T")
+H = TypeVar("H", bound=How)
 
 
 class Source:
     """A run folder as the tables read it: no model, and of the states one block at a time.
 
-    `rows` are the plan's rows of finite samples, in plan order; `total` counts the samples that were drawn, so that
-    what is left out is counted (NaN, infinity, no token). A table is made in blocks that the processes of a team
-    share; `block` numbers the one that is made now.
+    `rows` are the plan's rows of finite samples, in plan order; `distinct` those without exact copies, in the order of
+    the samples: a probe that is trained on a sample is not to be judged on its copy. `total` counts the samples that
+    were drawn, so that what is left out is counted (NaN, infinity, no token). A table is made in blocks that the
+    processes of a team share; `block` numbers the one that is made now.
     """
 
     def __init__(self, run: Run, options: Options, team: Team | None = None) -> None:
@@ -35,12 +37,14 @@ class Source:
         self.sample, self.view = (run.folder.plan[name].to_numpy() for name in ("sample", "view"))
         self.fine = self._fine_rows()
         self.rows = np.flatnonzero((self.view == 0) & self.fine)
+        distinct = self.rows[~self.folder.copies[self.rows]]
+        self.distinct = distinct[np.argsort(self.sample[distinct])]
         self.total = int(run.info["data"]["samples"])
         self.poolings: list[str] = run.info["pooling"]
 
-    def wants(self, name: str) -> bool:
-        """Return whether a metric was asked for."""
-        return name in self.options.metrics
+    def wanted(self, kind: type[H]) -> list[tuple[Metric, H]]:
+        """Return the metrics of a kind that this run measures, each with how."""
+        return [(metric, how) for metric, how in measured(kind) if self.options.measures(metric)]
 
     def original_shards(self) -> Iterator[tuple[int, Numbers]]:
         """Yield the shards of samples themselves, each with which of its rows are finite."""
@@ -85,11 +89,3 @@ class Source:
             with self.folder.shard(shard) as file:
                 fine[self.folder.rows(shard).index] = file.get_tensor("broken").numpy() < 0
         return fine
-
-
-def mean(values: Tensor) -> tuple[float, float, int]:
-    """Return mean, standard error and number of the values that are defined."""
-    known = values[~torch.isnan(values)]
-    n = len(known)
-    error = float(known.std()) / math.sqrt(n) if n > 1 else math.nan
-    return (float(known.mean()) if n else math.nan), error, n

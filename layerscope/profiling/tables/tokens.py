@@ -7,17 +7,21 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from layerscope.profiling.tables.source import Row, Source, mean
+from layerscope.metrics.factors.estimate import mean
+from layerscope.metrics.factors.tokens import FromTokens
+from layerscope.metrics.registry import measured
+from layerscope.profiling.tables.source import Row, Source
 from layerscope.runs.run import is_scalar, parse_key
 from layerscope.runs.states import Column
 
 
 def token_rows(source: Source) -> Iterator[Row]:
     """Yield mean and standard error of every per-sample value by layer; undefined ones are left out and counted."""
+    rare = {metric.name for metric, how in measured(FromTokens) if how.rare}
     for key in source.share(_keys(source)):
         name, variant, site = parse_key(key)
         layers = _values(source, key)
-        if name == "zero_steps" and not bool(layers.any()):
+        if name in rare and not bool(layers.any()):
             continue
         for layer, values in zip(source.run.layers_at(site), layers, strict=True):
             yield source.row(name, Column(site, layer), *mean(values.double()), variant=variant)

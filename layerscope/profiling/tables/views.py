@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
-from layerscope import metrics
-from layerscope.profiling.tables.source import Numbers, Row, Source, mean
+from layerscope.metrics.factors.estimate import mean
+from layerscope.metrics.factors.views import FromAllViews, FromViews, Views
+from layerscope.profiling.tables.source import Numbers, Row, Source
 
 BLOCK = 1000
 """InfoNCE and DiME compare this many samples with each other, or 256 where there are fewer."""
 SMALL_BLOCK = 256
 GROUPS = 5
 """Parts of a single block that are left out in turn to find its error."""
-
-Paired = Callable[..., Any]
 
 
 def view_rows(source: Source) -> Iterator[Row]:
@@ -38,39 +36,49 @@ def view_rows(source: Source) -> Iterator[Row]:
     for pooling, column, _ in source.layers():
         states = source.run.states(pooling, (column,), groups.T.reshape(-1))[:]
         views = states[:, 0].view(groups.shape[1], n, -1).transpose(0, 1)
-        for name, variant, metric in _paired(source):
-            value, error, _ = mean(torch.tensor([metric(views[b, 0], views[b, 1]) for b in blocks]))
-            if len(blocks) == 1:
-                once = partial(metric, permutations=1) if name == "dime" else metric  # ten are for the value
-                error = _jackknife(once, views[blocks[0]])
-            used, told = size * len(blocks), f"N={size}{variant}"
-            yield source.row(name, column, value, error, used, total=total, variant=told, pooling=pooling)
-        if source.wants("lidar"):
-            value, told = float(metrics.lidar(views)), f"q={views.shape[1]}"
-            yield source.row("lidar", column, value, n=n, total=total, variant=told, pooling=pooling)
+        known: Row = {"total": total, "pooling": pooling}
+        for name, variant, value, error in _in_blocks(source, views, blocks):
+            told = f"N={size}{variant}"
+            yield source.row(name, column, value, error, size * len(blocks), variant=told, **known)
+        for metric, how in source.wanted(FromAllViews):
+            value, told = float(how.compute(views)), f"q={views.shape[1]}"
+            yield source.row(metric.name, column, value, n=n, variant=told, **known)
 
 
-def _jackknife(metric: Paired, views: torch.Tensor) -> float:
-    """Return the standard error of a metric of one block [N, views, D]: a group of its samples left out in turn.
+def _in_blocks(source: Source, views: Tensor, blocks: Sequence[Numbers]) -> Iterator[tuple[str, str, float, float]]:
+    """Yield metric, end of its variant, mean and error over blocks of views `[N, views, D]`."""
+    asked = [
+        (metric.name, variant, compute, rough)
+        for metric, how in source.wanted(FromViews)
+        for variant, compute, rough in how.measured(source.options.alpha)
+    ]
+    values = [[float(compute(pair)) for *_, compute, _ in asked] for pair in _pairs(source, views, blocks)]
+    once = len(blocks) == 1
+    left_out = _jackknifed(blocks[0]) if once else []
+    parts = [[float(rough(pair)) for *_, rough in asked] for pair in _pairs(source, views, left_out)]
+    for i, (name, variant, _, _) in enumerate(asked):
+        value, error, _ = mean(torch.tensor([found[i] for found in values]))
+        yield name, variant, value, _jackknife([found[i] for found in parts]) if once else error
+
+
+def _pairs(source: Source, views: Tensor, blocks: Iterable[Numbers]) -> Iterator[Views]:
+    """Yield the samples and first views of each block, one at a time: what their metrics share takes memory."""
+    for block in blocks:
+        yield Views(views[block, 0].double(), views[block, 1].double(), source.options.seed)
+
+
+def _jackknifed(block: Numbers) -> list[Numbers]:
+    """Return the block without each group of its samples in turn; nothing where it is too small."""
+    group = np.arange(len(block)) % GROUPS  # blocks are shuffled
+    return [block[group != left_out] for left_out in range(GROUPS)] if len(block) >= 2 * GROUPS else []
+
+
+def _jackknife(values: Sequence[float]) -> float:
+    """Return the standard error of a metric of one block, from its values without each group.
 
     Source: Efron and Tibshirani 1993, An introduction to the bootstrap, section 11.5.
     """
-    group = np.arange(len(views)) % GROUPS  # blocks are shuffled
-    if len(views) < 2 * GROUPS:
-        return math.nan
-    kept = (views[group != left_out] for left_out in range(GROUPS))
-    values = np.array([float(metric(some[:, 0], some[:, 1])) for some in kept])
-    return float(np.sqrt((GROUPS - 1) * values.var()))
-
-
-def _paired(source: Source) -> Iterator[tuple[str, str, Paired]]:
-    """The metrics of a sample and its first view, each with its variant."""
-    if source.wants("infonce"):
-        yield "infonce", "", metrics.infonce
-    if source.wants("infonce_bound"):
-        yield "infonce_bound", "", metrics.infonce_bound
-    for alpha in source.options.alpha if source.wants("dime") else ():
-        yield "dime", f",alpha={alpha:g}", partial(metrics.dime, alpha=alpha, seed=source.options.seed)
+    return float(np.sqrt((GROUPS - 1) * np.array(values).var())) if values else math.nan
 
 
 def _groups(source: Source) -> Numbers | None:

@@ -12,12 +12,13 @@ from layerscope.comparison.comparison import Comparison
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.exit_report import ExitReport
 from layerscope.metrics.registry import METRICS
-from layerscope.reports.curves import curves, panels
 from layerscope.reports.figures.member import Key, Member, keys
-from layerscope.reports.scores import scored
+from layerscope.runs.curves import curves, panels
 from layerscope.runs.names import run_names
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation
+from layerscope.scores.scored import scored
+from layerscope.show.document import Chart, Document
 
 Drawer = Callable[[float], Any]
 """Draws a figure of a width in inches."""
@@ -41,7 +42,8 @@ def draw(
     Several runs lie over each other by depth in percent, told apart by colour, dash and marker, and are called `names`,
     or what tells them apart; maps, boxes and saturation have a panel for each run. An evaluation, with runs or without,
     adds `scores` (the average by depth), `scores_by_task`, and `correlations` where a run is of the same model; exits
-    add `exits` (accuracy against measured speed, truncated models beside it) and `exits_leaving`;
+    add `exits_accuracy_against_speed` (truncated models beside it), `exits_where_samples_leave` and
+    `exits_predicted_and_measured_speed`;
     comparisons add `compared_METRIC` for each similarity of layers across runs, `differences`, and for a series of
     checkpoints `checkpoints`.
 
@@ -60,7 +62,7 @@ def draw(
     if evaluation is not None:
         drawers += _of_scores(given, evaluation)
     if exits:
-        drawers += _of_exits(exits)
+        drawers += _of_documents([report.document() for report in exits], "exits")
     if comparisons:
         drawers += _of_comparisons(comparisons)
     target = Path(folder)
@@ -129,12 +131,15 @@ def _of_scores(runs: list[Run], evaluation: Evaluation) -> Iterator[tuple[str, D
         yield "correlations", partial(draw_correlations, paired, [entry.name for entry in entries])
 
 
-def _of_exits(reports: Sequence[ExitReport]) -> Iterator[tuple[str, Drawer]]:
-    """Yield the figures of early exit, a panel for each report."""
-    from layerscope.reports.figures.exits import draw_leaving, draw_pareto
+def _of_documents(documents: Sequence[Document], prefix: str) -> Iterator[tuple[str, Drawer]]:
+    """Yield the charts of documents, those of one title in one figure, a panel for each document."""
+    from layerscope.reports.figures.charts import draw_charts
 
-    yield "exits", partial(draw_pareto, reports)
-    yield "exits_leaving", partial(draw_leaving, reports)
+    charts = [(chart, " on ".join(d.title)) for d in documents for chart in d.parts if isinstance(chart, Chart)]
+    for title in dict.fromkeys(chart.title for chart, _ in charts):
+        own = [(chart, name) for chart, name in charts if chart.title == title]
+        slug = re.sub(r"[^a-z]+", "_", title.lower())
+        yield f"{prefix}_{slug}", partial(draw_charts, [chart for chart, _ in own], [name for _, name in own])
 
 
 def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[tuple[str, Drawer]]:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 
 from layerscope.comparison.comparison import Comparison
-from layerscope.reports.comparison_findings import (
+from layerscope.comparison.findings import (
     Pair,
     as_values,
     checkpoints,
@@ -20,11 +20,11 @@ from layerscope.reports.comparison_findings import (
     scale_of,
     similarity_name,
 )
-from layerscope.reports.curves import UNITS
+from layerscope.metrics.registry import about
 from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import BAND, layer_step, mark_layers
 from layerscope.reports.figures.pairs import HEAT, PRINTED, SMALLEST
-from layerscope.reports.names import titled, unit_apart
+from layerscope.runs.titles import titled, unit_apart
 from layerscope.show.plain import plain
 
 MOST = 6
@@ -86,7 +86,7 @@ def draw_checkpoints(comparison: Comparison, width: float) -> Any:
         _mark(axis, [_cut(names[name]) for name in values.columns], list(map(str, values.index)), 6)
         bar = figure.colorbar(image, ax=axis, fraction=0.06, pad=0.02)
         bar.outline.set_visible(False)
-        bar.set_label(UNITS.get(metric, ""))
+        bar.set_label(about(metric).unit)
     style.label_below(axes, columns, "checkpoint")
     return style.finish(figure)
 

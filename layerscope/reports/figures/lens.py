@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.logit_lens.document import grids
 from layerscope.logit_lens.reading import Reading
-from layerscope.reports.sheets import Cell, Head, Sheet, sheets
+from layerscope.show.document import Head, Prediction, TokenGrid
 from layerscope.show.plain import plain
 
 PALE, STRONG, EDGE = "#ffffff", "#6ca3d7", "#9a5b00"
@@ -59,15 +60,15 @@ def _grid(reading: Reading, width: float) -> Any:
 
     from layerscope.reports.figures import style
 
-    sheet = _shown(reading, sheets(reading)[0])
+    grid = _shown(reading, grids(reading)[0])
     wide = 1.3 if reading.kind == "class" else 0.6
     most = max(1, int((width - wide) / COLUMN))
-    height = ROW * len(sheet.rows) + 0.3
-    chunks = [range(i, min(i + most, len(sheet.columns))) for i in range(0, len(sheet.columns), most)]
+    height = ROW * len(grid.rows) + 0.3
+    chunks = [range(i, min(i + most, len(grid.columns))) for i in range(0, len(grid.columns), most)]
     chunks = chunks[: max(1, int(TALL / height))]
     figure, axes = style.sheet(width, len(chunks), 1, height, _title(reading, style.is_narrow(width)))
     for axis, columns in zip(axes, chunks, strict=True):
-        _panel(figure, axis, sheet, columns, len(chunks[0]), (width - wide) / width)
+        _panel(figure, axis, grid, columns, len(chunks[0]), (width - wide) / width)
     if reading.kind == "class":
         axes[-1].set_xlabel("layer")
     style.explain(figure, [
@@ -87,21 +88,21 @@ def _title(reading: Reading, narrow: bool) -> str:
     )
 
 
-def _shown(reading: Reading, sheet: Sheet) -> Sheet:
-    """Return the sheet with its new tokens alone, where there are any, and no more samples than a page holds."""
-    rows = sheet.rows[:SAMPLES] if reading.kind == "class" else sheet.rows
-    kept = [i for i, column in enumerate(sheet.columns) if column.marked] or list(range(len(sheet.columns)))
+def _shown(reading: Reading, grid: TokenGrid) -> TokenGrid:
+    """Return the grid with its new tokens alone, where there are any, and no more samples than a page holds."""
+    rows = grid.rows[:SAMPLES] if reading.kind == "class" else grid.rows
+    kept = [i for i, column in enumerate(grid.columns) if column.marked] or list(range(len(grid.columns)))
 
-    def of(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    def of(cells: Sequence[Prediction]) -> tuple[Prediction, ...]:
         return tuple(cells[i] for i in kept)
 
     return replace(
-        sheet, columns=tuple(sheet.columns[i] for i in kept), rows=tuple((head, of(cells)) for head, cells in rows)
+        grid, columns=tuple(grid.columns[i] for i in kept), rows=tuple((head, of(cells)) for head, cells in rows)
     )
 
 
-def _panel(figure: Any, axis: Any, sheet: Sheet, columns: range, most: int, share: float) -> None:
-    """Draw some columns of a sheet, as wide as those of a full panel."""
+def _panel(figure: Any, axis: Any, grid: TokenGrid, columns: range, most: int, share: float) -> None:
+    """Draw some columns of a grid, as wide as those of a full panel."""
     from matplotlib.colors import LinearSegmentedColormap, to_hex
     from matplotlib.patches import Rectangle
 
@@ -113,7 +114,7 @@ def _panel(figure: Any, axis: Any, sheet: Sheet, columns: range, most: int, shar
     def shown(head: Head) -> str:
         return style.fitted(figure, head.text, room, SIZE)
 
-    for y, (_, cells) in enumerate(sheet.rows):
+    for y, (_, cells) in enumerate(grid.rows):
         for x, column in enumerate(columns):
             cell = cells[column]
             color = to_hex(colors(cell.probability))
@@ -124,11 +125,11 @@ def _panel(figure: Any, axis: Any, sheet: Sheet, columns: range, most: int, shar
             text = style.fitted(figure, cell.text, room, SIZE)
             axis.text(x + 0.5, y + 0.53, text, ha="center", va="center", size=SIZE, color=style.DARK, zorder=4)
     axis.set_xlim(0, most)
-    axis.set_ylim(len(sheet.rows), 0)
+    axis.set_ylim(len(grid.rows), 0)
     axis.grid(visible=False)
     axis.xaxis.set_ticks_position("top")
-    axis.set_xticks([x + 0.5 for x in range(len(columns))], [shown(sheet.columns[i]) for i in columns], size=SIZE)
-    names = [style.fitted(figure, head.text, (1 - share) * 0.95, SIZE) for head, _ in sheet.rows]
+    axis.set_xticks([x + 0.5 for x in range(len(columns))], [shown(grid.columns[i]) for i in columns], size=SIZE)
+    names = [style.fitted(figure, head.text, (1 - share) * 0.95, SIZE) for head, _ in grid.rows]
     axis.set_yticks([y + 0.5 for y in range(len(names))], names, size=SIZE)
     axis.tick_params(length=0)
     for side in axis.spines.values():

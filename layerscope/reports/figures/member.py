@@ -10,7 +10,7 @@ import numpy as np
 
 from layerscope.metrics.registry import rank
 from layerscope.reports.boxes import Box, boxes, boxes_pooling
-from layerscope.reports.curves import Curve, Values
+from layerscope.runs.curves import Curve, Values
 from layerscope.runs.run import Run
 
 Key = tuple[str, str | None]

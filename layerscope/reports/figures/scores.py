@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from layerscope.reports.correlations import NAMES, Pairing
 from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import layer_step, mark_layers, marked, ring
-from layerscope.reports.scores import Scored
+from layerscope.scores.scored import Scored
 from layerscope.scores.statistics import STATISTICS
 
 HEAT = LinearSegmentedColormap.from_list("gains", ("#b35806", "#f7f7f5", "#2166ac"))

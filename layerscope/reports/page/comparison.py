@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.comparison.comparison import Comparison, Member, place
-from layerscope.metrics.registry import Metric, about
-from layerscope.reports.comparison_findings import (
+from layerscope.comparison.comparison import Comparison, Member
+from layerscope.comparison.findings import (
     SURE,
     Pair,
     as_values,
@@ -23,27 +22,29 @@ from layerscope.reports.comparison_findings import (
     layer_name,
     maps,
     pairs,
+    place,
     scale_of,
     shown,
     similarity_name,
     told,
 )
-from layerscope.reports.curves import UNITS
-from layerscope.reports.names import capital, titled, unit_apart
+from layerscope.metrics.registry import Metric, about
 from layerscope.reports.page.content import SIDE_BY_SIDE, Figure, Json, Section, Table, beside
+from layerscope.runs.titles import capital, titled, unit_apart
 from layerscope.show.plain import plain
 
 RECT_NOTE = "○ the layer across that is most like the one down; layer 0 is no candidate."
 DIGITS = 5
 """Significant enough for a colour, and a page a mail can carry."""
 DIFFERENCE = Metric(
-    "difference", "pairs", "difference", "",
-    "The metric of the run named first less that of the other, at the same layer, or where depths differ at the layers "
-    "nearest to each other in percent of depth. Bands are one standard error: of the mean difference by sample where "
-    "both runs keep each sample's values, else of two independent values.",
-    "Above 0: the run named first has more of it. Which end serves a task differs by metric, model and data.",
-    "measured here",
-)  # fmt: skip
+    name="difference",
+    title="difference",
+    meaning="The metric of the run named first less that of the other, at the same layer, or where depths differ at "
+    "the layers nearest to each other in percent of depth. Bands are one standard error: of the mean difference by "
+    "sample where both runs keep each sample's values, else of two independent values.",
+    direction="Above 0: the run named first has more of it. Which end serves a task differs by metric, model and data.",
+    source="measured here",
+)
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,7 @@ def _series(entry: ShownComparison) -> Iterator[Figure]:
             "run": entry.first,
             "series": entry.name,
             "choice": "",
-            "unit": UNITS.get(metric, ""),
+            "unit": about(metric).unit,
             "log": metric in ("perplexity", "nc1"),
             "across": "checkpoint",
             "layers": [str(layer) for layer in values.index],
@@ -222,7 +223,7 @@ def _series(entry: ShownComparison) -> Iterator[Figure]:
         text = f"A heat map of layers by checkpoints. {about(metric).meaning}"
         yield Figure(
             f"{title} by checkpoint" if "checkpoint" not in title else title, "checkpoints", text,
-            {"choices": [choice], "places": [0]}, about(metric), UNITS.get(metric, ""),
+            {"choices": [choice], "places": [0]}, about(metric), about(metric).unit,
         )  # fmt: skip
 
 

@@ -13,11 +13,13 @@ import pandas as pd
 from layerscope.inputs.corpus import folder_name
 from layerscope.metrics.registry import METRICS, Metric, about, rank
 from layerscope.reports.boxes import WHISKERS, Box, boxes, boxes_pooling
-from layerscope.reports.curves import Curve, curves, panels, told
-from layerscope.reports.findings import Finding, findings
-from layerscope.reports.names import capital, titled
+from layerscope.runs.curves import Curve, curves, panels, told
+from layerscope.runs.finding import Finding
+from layerscope.runs.findings import findings
 from layerscope.runs.names import run_names
 from layerscope.runs.run import Run
+from layerscope.runs.titles import capital, titled
+from layerscope.show.document import Meaning
 from layerscope.show.numbers import number
 from layerscope.show.plain import plain, pooling_name
 
@@ -32,7 +34,7 @@ class Figure:
     kind: str
     summary: str
     drawn: Json
-    metric: Metric
+    metric: Metric | Meaning
     unit: str = ""
 
     @property
@@ -268,7 +270,9 @@ SIDE_BY_SIDE = 3
 """Plots that hold one run each stand beside each other up to this many; then each offers the choice of a run."""
 
 
-def beside(kind: str, title: str, text: str, choices: list[Json], metric: Metric, unit: str = "") -> Iterator[Figure]:
+def beside(
+    kind: str, title: str, text: str, choices: list[Json], metric: Metric | Meaning, unit: str = ""
+) -> Iterator[Figure]:
     """Yield a figure of plots beside each other, one choice (a run, or a pooling of it) each; none without a choice."""
     if not choices:
         return

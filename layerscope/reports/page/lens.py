@@ -7,8 +7,8 @@ from pathlib import Path
 
 from layerscope import __version__
 from layerscope.core.errors import LayerscopeError
+from layerscope.logit_lens.document import LEGENDS, SHOWN, grids, listed, percent
 from layerscope.logit_lens.reading import Reading
-from layerscope.reports.sheets import SHOWN, TOLD, listed, percent, sheets
 from layerscope.reports.written import write
 from layerscope.show.plain import plain
 
@@ -57,8 +57,8 @@ def write_page(reading: Reading, out: str | Path) -> Path:
             reading=reading,
             name=plain(reading.model),
             on=None if reading.data is None else plain(reading.data),
-            told=TOLD[reading.kind],
-            sheets=sheets(reading),
+            legend=LEGENDS[reading.kind],
+            grids=grids(reading),
             more=0 if reading.kind == "class" else max(0, len(reading.samples) - SHOWN),
             curve=curve(reading),
             cumulative=[(row.layer, row.settled, percent(row.share)) for row in reading.cumulative.itertuples()],

@@ -3,15 +3,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from layerscope.comparison.comparison import Comparison, is_comparison, open_comparison
+from layerscope.comparison.comparison import STORE as COMPARISONS, Comparison, open_comparison
 from layerscope.core.errors import LayerscopeError
-from layerscope.early_exit.exit_report import ExitReport, is_exit_report, open_exit_report
-from layerscope.reports.scores import merged
+from layerscope.early_exit.exit_report import STORE as EXITS, ExitReport, open_exit_report
 from layerscope.reports.written import PAGE_MARK, ending, write
 from layerscope.runs.folder import RunFolder
 from layerscope.runs.run import Run, open_run
 from layerscope.scores.evaluation import Evaluation
-from layerscope.scores.opening import holds_scores, open_evaluation
+from layerscope.scores.opening import holds_scores, merged, open_evaluation
 
 SUFFIXES = (".html", ".htm")
 DEFAULT = "report.html"
@@ -47,10 +46,10 @@ def opened(
     exits: list[ExitReport] = []
     compared: list[Comparison] = []
     for entry in given:
-        if isinstance(entry, Comparison) or (isinstance(entry, (str, Path)) and is_comparison(Path(entry))):
+        if isinstance(entry, Comparison) or (isinstance(entry, (str, Path)) and COMPARISONS.is_in(Path(entry))):
             compared.append(entry if isinstance(entry, Comparison) else open_comparison(entry))
             continue
-        if isinstance(entry, ExitReport) or (isinstance(entry, (str, Path)) and is_exit_report(Path(entry))):
+        if isinstance(entry, ExitReport) or (isinstance(entry, (str, Path)) and EXITS.is_in(Path(entry))):
             exits.append(entry if isinstance(entry, ExitReport) else open_exit_report(entry))
             continue
         if isinstance(entry, Evaluation) or (isinstance(entry, (str, Path)) and _is_evaluation(Path(entry))):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any
 
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from layerscope import __version__
 from layerscope.comparison.comparison import Comparison
+from layerscope.core.saved import jsonable
 from layerscope.early_exit.exit_report import ExitReport
-from layerscope.metrics.registry import about
-from layerscope.reports.curves import LOWEST, SIMILAR
+from layerscope.metrics.registry import KNOWN
 from layerscope.reports.page.comparison import (
     ShownComparison,
     comparison_members,
@@ -21,7 +19,7 @@ from layerscope.reports.page.comparison import (
     shown_comparisons,
 )
 from layerscope.reports.page.content import Json, Shown, sections, shown
-from layerscope.reports.page.exits import ShownExits, exit_members, exit_section, shown_exits
+from layerscope.reports.page.documents import Held, held, held_members, section
 from layerscope.reports.page.facts import differences, facts, unlike
 from layerscope.reports.page.score_tables import score_facts, score_frame
 from layerscope.reports.page.scores import score_section
@@ -30,11 +28,16 @@ from layerscope.reports.page.sublayers import sublayer_sections
 from layerscope.reports.page.tables import layers_table, long_table
 from layerscope.reports.page.template import environment, own, policy
 from layerscope.reports.page.training import training_sections
+from layerscope.runs.curves import SIMILAR
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation
 from layerscope.show.plain import plain
 
-SCRIPTS = ("values.js", "table.js", "plots.js", "training.js", "exits.js", "comparison.js", "page.js")
+SCRIPTS = ("values.js", "table.js", "plots.js", "training.js", "charts.js", "comparison.js", "page.js")
+EXITS = (
+    "Samples that are sure leave before the last layer. Times are measured with whole batches, checks and compaction "
+    "included."
+)
 
 
 def render(
@@ -47,10 +50,10 @@ def render(
     known = shown(runs)
     scores = None if evaluation is None else shown_scores(evaluation, known)
     others = _members(known, scores)
-    exits = shown_exits(reports, len(others))
+    exits = held([report.document() for report in reports], len(others))
     compared = shown_comparisons(comparisons, len(others) + len(exits))
     parts = [comparison_section(compared)] if compared else []
-    parts += [exit_section(exits)] if exits else []
+    parts += [section("exits", "Early exit", EXITS, exits)] if exits else []
     parts += [*([] if scores is None else [score_section(scores)]), *training_sections(known), *sections(known)]
     parts += sublayer_sections(known)
     layers = layers_table(known)
@@ -59,7 +62,7 @@ def render(
     scripts = [own("theme.js"), get_plotlyjs(), "\n".join(own(name) for name in SCRIPTS)]
     content: Json = {
         "title": title,
-        "runs": [*others, *exit_members(exits), *comparison_members(compared)],
+        "runs": [*others, *held_members(exits), *comparison_members(compared)],
         "figures": [
             {"kind": f.kind, "title": f.title, "file": f.file, "unit": f.unit, **f.drawn}
             for part in parts
@@ -87,7 +90,7 @@ def render(
             percent=_by_percent(others, known),
             paired=bool(scores and scores.pairings),
             standing_out=standing_out(),
-            content=_numbers(content),
+            content=jsonable(content),
             style=Markup(own("page.css")),
             scripts=[Markup(script) for script in scripts],
             policy=policy(scripts),
@@ -122,7 +125,7 @@ def _by_percent(known: Sequence[Json], runs: Sequence[Shown]) -> bool:
 def page_title(
     runs: Sequence[Shown],
     scores: ShownScores | None,
-    exits: Sequence[ShownExits] = (),
+    exits: Sequence[Held] = (),
     compared: Sequence[ShownComparison] = (),
 ) -> str:
     """Return what the page is about, in one line."""
@@ -139,22 +142,9 @@ def page_title(
     return f"{model} on {judged_on(scores)}"
 
 
-def _numbers(value: Any) -> Any:
-    """Return a structure with what is not finite as None, and numpy's numbers as Python's."""
-    if isinstance(value, dict):
-        return {key: _numbers(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_numbers(entry) for entry in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value
-
-
 def standing_out() -> str:
     """Return the rule by which a layer of a curve is marked."""
-    low = ", ".join(about(name).title for name in LOWEST)
+    low = ", ".join(metric.title for metric in KNOWN.values() if metric.low)
     return (
         f"the highest of layers 1 and up ({low}: the lowest; similarities: the layer from which on the value stays "
         f"above {SIMILAR}; saturated: above half); no verdict."

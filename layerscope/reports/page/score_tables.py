@@ -10,8 +10,8 @@ from layerscope.reports.correlations import NAMES, Correlation
 from layerscope.reports.page.content import Json, Table
 from layerscope.reports.page.shown_scores import ShownScores, resampled
 from layerscope.reports.page.tables import column
-from layerscope.reports.score_findings import score_findings
-from layerscope.reports.scores import AVERAGE, SHIPPED, SHOWN, Score, Scored, summary
+from layerscope.scores.findings import score_findings
+from layerscope.scores.scored import AVERAGE, SHIPPED, SHOWN, Score, Scored, Unit, summary
 from layerscope.scores.summary import VARIANT
 from layerscope.show.plain import plain
 
@@ -32,7 +32,8 @@ def summary_table(shown: ShownScores) -> Iterator[Table]:
     ]
     lead = (
         "First, mean over layers, best (with its layer) and last of the average; the oracle takes each task's own best "
-        f"layer{'; as shipped is the model as its makers serve it' if 'baseline' in names else ''}."
+        f"layer{'; best block leaves layer 0 out' if 'best_block' in names else ''}"
+        f"{'; as shipped is the model as its makers serve it' if 'baseline' in names else ''}."
     )
     columns = [{"title": SHOWN.get(name, name), "detail": ""} for name in (*names, *counts)]
     yield Table(
@@ -153,7 +154,7 @@ def score_facts(shown: ShownScores) -> list[Json]:
             {
                 "name": entry.name,
                 "facts": [(key, plain(str(value))) for key, value in facts.items()],
-                "findings": score_findings(entry, shown.decimals),
+                "findings": score_findings(entry, Unit(shown.decimals)),
                 "place": shown.first + i,
             }
         )

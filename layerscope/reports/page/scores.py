@@ -10,7 +10,7 @@ from layerscope.reports.correlations import NAMES
 from layerscope.reports.page.content import SIDE_BY_SIDE, Figure, Json, Section
 from layerscope.reports.page.score_tables import correlation_table, summary_table, tasks_table
 from layerscope.reports.page.shown_scores import ShownScores, judged_on, resampled
-from layerscope.reports.scores import Scored, shared_place
+from layerscope.scores.scored import Scored, shared_place
 from layerscope.show.plain import plain
 
 
@@ -32,8 +32,8 @@ def _lead(shown: ShownScores) -> str:
     missing = f"{shown.evaluation.missing:,} scores are missing. " if shown.evaluation.missing else ""
     return (
         f"In the units of the tasks' own main scores. {missing}Averages run over the tasks that every layer has; layer "
-        "0, the embedding output, is one of the layers. A layer chosen on scores looks better on them than it is: "
-        "expect less elsewhere."
+        "0, the embedding output, is shown and is no candidate for the best one. A layer chosen on scores looks better "
+        "on them than it is: expect less elsewhere."
     )
 
 

@@ -9,8 +9,8 @@ from functools import cached_property
 
 from layerscope.reports.correlations import Pairing, pairings
 from layerscope.reports.page.content import Json, Shown
-from layerscope.reports.scores import Score, Scored, decimals, scored
 from layerscope.scores.evaluation import Evaluation
+from layerscope.scores.scored import Score, Scored, decimals, scored
 from layerscope.show.plain import plain
 
 INTERVALS = "Intervals (95 %) resample {}, layers held fixed; with few of them they say little."

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from layerscope.reports.curves import inside, panels
 from layerscope.reports.page.content import Figure, Section, Shown, curve_figure
-from layerscope.reports.sublayers import site_name, told_steps
+from layerscope.runs.curves import inside, panels
+from layerscope.runs.sublayers import site_name, told_steps
 
 LEAD = (
     "After each norm, attention (or another branch that mixes tokens), MLP and residual addition, and what the block "

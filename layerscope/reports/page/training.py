@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from layerscope.metrics.registry import about
-from layerscope.reports.curves import UNITS
-from layerscope.reports.names import capital
 from layerscope.reports.page.content import Figure, Json, Section, Shown, Table, beside
 from layerscope.runs.depths import depths
+from layerscope.runs.titles import capital
 from layerscope.show.numbers import error, number
 from layerscope.show.plain import plain
 
@@ -41,7 +40,7 @@ def _maps(known: Sequence[tuple[int, Shown]]) -> Iterator[Figure]:
         choices = [_map(i, entry, name) for i, entry in known if _drawn(entry, name)]
         title = {"layer_accuracy": "accuracy", "cosine_similarity": "cosine to the last layer"}.get(name, name)
         text = f"A heat map of layers by steps. {about(name).meaning}"
-        yield from beside("grid", f"{capital(title)} by step", text, choices, about(name), UNITS.get(name, ""))
+        yield from beside("grid", f"{capital(title)} by step", text, choices, about(name), about(name).unit)
 
 
 def _drawn(entry: Shown, name: str) -> bool:
@@ -56,7 +55,7 @@ def _map(index: int, entry: Shown, name: str) -> Json:
     return {
         "run": index,
         "choice": "",
-        "unit": UNITS.get(name, ""),
+        "unit": about(name).unit,
         "log": name in LOG,
         "layers": [int(layer) for layer in values.index],
         "steps": [int(step) for step in values.columns],
@@ -72,7 +71,7 @@ def _courses(known: Sequence[tuple[int, Shown]]) -> Iterator[Figure]:
             title = "Loss of the last layer" if name == "cross_entropy" else "Effective depth"
             ends = "; ".join(f"{line['told'][-1]} at step {line['steps'][-1]:,}" for line in lines)
             drawn = {"lines": lines, "whole": name == "effective_depth"}
-            yield Figure(f"{title} by step", "course", ends, drawn, about(name), UNITS.get(name, "layers"))
+            yield Figure(f"{title} by step", "course", ends, drawn, about(name), about(name).unit or "layers")
 
 
 def _course(index: int, entry: Shown, name: str) -> Json:
@@ -116,7 +115,7 @@ def _called(index: int, entry: Shown, table: pd.DataFrame, several: bool) -> pd.
 def _of_metric(table: pd.DataFrame) -> Iterator[Figure]:
     metric = str(table["metric"].iloc[0])
     known = about("layer_accuracy" if metric == "accuracy" else metric)
-    unit, title = UNITS.get(known.name, ""), known.title.removeprefix("layer ")
+    unit, title = known.unit, known.title.removeprefix("layer ")
     for across, words in (("layer", "by layer"), ("ms_per_sample", "by time")):
         rows = table[table[across].notna()]
         lines = [
@@ -175,4 +174,4 @@ def _point(value: float, stderr: float, scale: float) -> str:
 
 
 def _scale(metric: str) -> float:
-    return 100.0 if UNITS.get(metric) == "%" else 1.0
+    return 100.0 if about(metric).unit == "%" else 1.0

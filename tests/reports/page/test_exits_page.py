@@ -40,6 +40,7 @@ def test_opens_without_a_word_and_draws_everything(browser, single, width, schem
         assert [url for url in opened.requests if not url.startswith(("data:", "blob:"))] == [page.absolute().as_uri()]
         assert opened.ask("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than the window"
         assert opened.ask("window.hit") is None, "a name was run"
+        assert "[object" not in opened.text("body")
         assert all(opened.ask("cards.flatMap(c => c.plots).map(p => p.querySelectorAll('.main-svg').length)"))
         assert opened.ask("cards.map(c => c.figure.file)") == FILES
         assert opened.texts("main section h2") == ["What stands out", "Early exit", "What was run"]
@@ -72,12 +73,9 @@ def test_plots_are_the_values(browser, single):
         assert line["y"] == pytest.approx([sum(shares[: k + 1]) for k in range(6)])
         colors = bars["marker"]["color"]
         assert colors[1] == colors[3] != colors[5] == colors[0], "exits have a colour of their own"
-        points = drawn(opened, FILES[2])[-1]
+        points, picked = drawn(opened, FILES[2])[-2:]
         assert points["y"] == pytest.approx([0.98 * value for value in points["x"]])
-        ticked = points["marker"]["color"]
-        assert [color == ticked[2] for color in ticked] == [False, False, True, False, False], (
-            "the chosen one is marked"
-        )
+        assert picked["x"] == [points["x"][2]], "the chosen one is marked"
 
 
 def test_tables_hold_everything_and_can_be_saved(browser, single, tmp_path):
@@ -86,25 +84,26 @@ def test_tables_hold_everything_and_can_be_saved(browser, single, tmp_path):
         rows = opened.ask(
             "[...document.querySelectorAll('#exit-curve tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
         )
-        assert [row[0] for row in rows] == ["0.600", "0.800", "0.900", "0.970", "never"]
+        assert [row[0] for row in rows] == ["0.600", "0.800", "● 0.900", "0.970", "never"]
         assert rows[2][2:4] == [f"{shown.exit_speedup:.2f}×", f"{shown.predicted:.2f}×"]
         marked = opened.ask(
             "[...document.querySelectorAll('#exit-curve tr:has(.marked)')].map(r => r.cells[0].textContent)"
         )
-        assert marked == ["0.900"]
+        assert marked == ["● 0.900"]
         layers = opened.ask(
             "[...document.querySelectorAll('#exit-layers tr:has(.marked)')].map(r => r.cells[0].textContent)"
         )
         assert layers == ["2", "4"]
         with opened.save("#exit-depths [data-csv]", tmp_path).open(newline="") as file:
             depths = list(csv.DictReader(file))
-        assert [row["layer"] for row in depths] == ["1", "2", "3", "4", "5", "6"]
+        assert [row["layers"] for row in depths] == [f"{k} of 6" for k in range(1, 7)]
         assert [row["measured, speed-up"] for row in depths][:2] == ["", "3"]
         assert {row["run"] for row in depths} == {f"{HOSTILE} on held out"}
         with opened.save("figure.card:has(h3:text-is('Accuracy against speed')) [data-csv]", tmp_path).open() as file:
             points = list(csv.DictReader(file))
-        assert [row["kind"] for row in points] == ["exits"] * 5 + ["truncated"] * 4 + ["plain"]
-        assert [float(row["measured_speedup"]) for row in points if row["chosen"] == "true"] == [
+        kinds = ["truncated at a layer"] * 4 + ["exits, a point for each threshold"] * 5 + ["plain model"]
+        assert [row["series"] for row in points] == kinds
+        assert [float(row["measured speed-up (×)"]) for row in points if row["chosen"] == "true"] == [
             pytest.approx(shown.measured)
         ]
         image = opened.save("figure.card:has(h3:text-is('Accuracy against speed')) [data-png]", tmp_path)
@@ -113,7 +112,12 @@ def test_tables_hold_everything_and_can_be_saved(browser, single, tmp_path):
 
 def test_the_keyboard_reaches_tables_and_switches(browser, several):
     with browser.open(several) as opened:
-        wanted = {"By threshold", "By layer", "The model truncated instead", "Download Where samples leave as CSV"}
+        wanted = {
+            "By threshold (● chosen)",
+            "Where samples leave",
+            "The model truncated instead",
+            "Download Where samples leave as CSV",
+        }
         for _ in range(80):
             opened.tab.keyboard.press("Tab")
             wanted.discard(opened.ask("document.activeElement.ariaLabel"))
@@ -134,17 +138,17 @@ def test_several_reports_stand_beside_each_other_by_what_all_have(browser, sever
             "other on held out",
             "tiny on held out (2)",
         ]
-        assert opened.ask("cards[0].figure.file") == "agreement-against-speed", "one has no labels"
+        files = opened.ask("cards.map(c => c.figure.file)")
+        assert files == [FILES[0], FILES[1], FILES[2], "agreement-against-speed"], "one has no labels"
         rec = recorded()
         leaves = rec.leaves((2, 4), 0.9)
         agree = 100 * (1 - float(rec.disagrees(leaves).mean()))
-        for place in (0, 1):
-            assert drawn(opened, "agreement-against-speed", place)[2]["y"] == pytest.approx([agree])
-        assert drawn(opened, "agreement-against-speed", 2)[2]["x"] == pytest.approx([0.98 / 1.02])
+        assert drawn(opened, "agreement-against-speed")[2]["y"] == pytest.approx([agree])
+        assert drawn(opened, FILES[0], 1)[2]["x"] == pytest.approx([0.98 / 1.02])
         assert drawn(opened, FILES[1], 2)[0]["y"] == pytest.approx([0, 0, 0, 0, 0, 100])
         opened.tab.uncheck("input[data-run='1']")
         opened.drawn()
-        assert opened.ask("cards[0].plots.map(p => p.closest('.slot').hidden)") == [False, True, False]
+        assert opened.ask("cards[1].plots.map(p => p.closest('.slot').hidden)") == [False, True, False]
         assert "other" not in opened.text("#exit-layers tbody")
 
 
@@ -177,7 +181,7 @@ def test_what_the_page_carries_is_json_without_infinities(single, content_of):
     assert json.dumps(content, allow_nan=False)
     cells = next(table for table in content["tables"] if table["id"] == "exit-depths")["rows"][0]["cells"]
     assert cells[2] is None, "the first layer was not measured"
-    assert math.isfinite(content["figures"][0]["choices"][0]["exits"]["x"][0])
+    assert math.isfinite(content["figures"][0]["choices"][0]["drawn"][0]["x"][0])
 
 
 def test_a_damaged_report_makes_no_page(tmp_path):

@@ -134,14 +134,14 @@ def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
     assert refused([there, str(there)]) == f"run {str(there)!r} is given twice: name each run once"
     named = tmp_path / "data.csv"
     named.write_text("text\nkept\n")
-    assert refused(there, named) == f"--out {str(named)!r} is no name of a page: let it end in .html"
+    assert refused(there, named) == f"--out {str(named)!r} is not a valid name for a page: let it end in .html"
     assert named.read_text() == "text\nkept\n"
     folder = tmp_path / "folder.html"
     folder.mkdir()
     said = f"--out {str(folder)!r} is a folder: name a file in it, such as {folder / 'report.html'}"
     assert refused(there, folder) == said
     blocked = named / "page.html"
-    said = f"page {str(blocked)!r} cannot be written ({str(named)!r} is no folder): choose another file with --out"
+    said = f"page {str(blocked)!r} cannot be written ({str(named)!r} is not a folder): choose another file with --out"
     assert refused(there, blocked) == said
     nobody = "~nobody-of-this-name/page.html"
     assert refused(there, nobody).startswith(f"page {nobody!r} cannot be written (Could not determine home directory")
@@ -159,7 +159,7 @@ def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
         assert refused(neither, tmp_path / "a.html").startswith(said)
     shelf = tmp_path / "shelf"
     shutil.copytree(there, shelf / "one")
-    said = f"{str(shelf)!r} is no run folder but holds some: give {shelf / 'one'}"
+    said = f"{str(shelf)!r} is not a run but holds some: give {shelf / 'one'}"
     assert refused(shelf, tmp_path / "a.html") == said
     said = f"run folder {str(shelf / 'onee')!r} does not exist, did you mean one?"
     assert refused(shelf / "onee", tmp_path / "a.html") == said

@@ -1,0 +1,170 @@
+"""A comparison as a document: the answer, maps of layers by layers, differences by depth, layers by checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from layerscope.comparison.findings import (
+    SURE,
+    Pair,
+    alike,
+    as_values,
+    best,
+    candidates,
+    checkpoints,
+    differences,
+    findings,
+    headline,
+    layer_name,
+    maps,
+    pairs,
+    place,
+    scale_of,
+    shown,
+    signed,
+    similarity_name,
+)
+from layerscope.metrics.registry import about
+from layerscope.show.document import (
+    EMPTY,
+    Align,
+    Cell,
+    Column,
+    Document,
+    HeatMap,
+    Part,
+    Row,
+    Sentences,
+    Table,
+    columns,
+    row,
+)
+from layerscope.show.numbers import error, number
+
+if TYPE_CHECKING:
+    from layerscope.comparison.comparison import Comparison
+
+MOST_PAIRS = 3
+"""Of more pairs than this only the answers are shown: the page has the rest."""
+
+
+def document(comparison: Comparison) -> Document:
+    """Return a comparison as it is shown."""
+    known = pairs(comparison)
+    answers = [*_course(comparison), *(headline(pair) for pair in known)]
+    detailed = known[-1:] if comparison.series else known[:MOST_PAIRS]
+    parts: list[Part] = [*_checkpoints(comparison)] if comparison.series else []
+    for pair in detailed:
+        title = pair.name if parts else ""
+        parts += [Sentences(title, tuple(findings(pair))), _map(pair), _differences(pair)]
+    more = f"The page that report() writes has maps and differences of all {len(known)} pairs."
+    return Document(
+        answers[0],
+        reasons=tuple(answers[1:]),
+        title=(comparison.data,),
+        facts=(
+            f"{comparison.n:,} samples",
+            *(f"{m.name}: {m.depth} layers, {m.width:,} wide, {m.pooling} pooling" for m in comparison.runs),
+        ),
+        parts=tuple(parts),
+        notes=(*([more] if len(known) > len(detailed) else []), *(f"Note: {note}" for note in comparison.notes)),
+    )
+
+
+def _map(pair: Pair) -> HeatMap:
+    """Return the similarity of every layer of A with every one of B, and which of B is most like each of A."""
+    metric = pair.comparison.similarities[0]
+    square = pair.square(metric)
+    words = (
+        "" if found is None else f"{square.columns[found[0]]} ({shown(found[1])})" for found in best(square, metric)
+    )
+    return HeatMap(
+        f"{similarity_name(metric)}: layers of {pair.a.name} down, of {pair.b.name} across",
+        "layer",
+        tuple(map(str, square.index)),
+        tuple("fin" if name == "final" else str(name) for name in square.columns),
+        tuple(tuple(map(float, line)) for line in as_values(square)),
+        aside=("most like", tuple(words)),
+    )
+
+
+def _differences(pair: Pair) -> Table:
+    rows = differences(pair)
+    keys = list(dict.fromkeys(zip(rows["metric"], rows["variant"], strict=True)))
+    several = {metric for metric, variant in keys if sum(metric == other for other, _ in keys) > 1}
+    titles = [
+        f"{about(metric).title} {variant}" if metric in several and variant else about(metric).title
+        for metric, variant in keys
+    ]
+    legend = (
+        f"±: one standard error, by sample where both runs keep each sample's values. Marked: the largest difference "
+        f"beyond {SURE:.0f} of them, layer 0 aside."
+    )
+    return _by_layer(
+        f"{pair.b.name} less {pair.a.name}", titles, [_cells(pair, rows, key) for key in keys], "decimal", (legend,)
+    )
+
+
+def _cells(pair: Pair, rows: pd.DataFrame, key: tuple[str, str | None]) -> dict[str, Cell]:
+    """Return a metric's differences by the layers they are of."""
+    metric, variant = key
+    same = rows["variant"].isna() if variant is None else rows["variant"] == variant
+    own = rows[(rows["metric"] == metric) & same]
+    sure = candidates(own[own["value"].abs() > SURE * own["stderr"]])
+    most = sure["value"].abs().idxmax() if len(sure) else None
+    cells = {}
+    for index, found in own.iterrows():
+        a, b = place(found["layer"], found["site"], pair.a), place(found["layer_b"], found["site_b"], pair.b)
+        value, stderr = (scale_of(metric) * float(found[name]) for name in ("value", "stderr"))
+        cells[str(a) if a == b else f"{a} | {b}"] = Cell(signed(value), error(stderr), value, index == most)
+    return cells
+
+
+def _by_layer(
+    title: str, titles: list[str], found: list[dict[str, Cell]], align: Align, legend: tuple[str, ...] = ()
+) -> Table:
+    """Return cells by layer as a table, a column for each metric."""
+    names = dict.fromkeys(name for cells in found for name in cells)
+    rows = (row(name, *(cells.get(name, EMPTY) for cells in found)) for name in names)
+    return Table(title, (Column("layer"), *columns(titles, align)), tuple(rows), legend)
+
+
+def _course(comparison: Comparison) -> Iterator[str]:
+    """Yield which layer a series of checkpoints changes most, where that is known."""
+    if not comparison.series:
+        return
+    metric, _, first = next(maps(comparison))
+    ends, near = as_values(first)[:, 0], alike(first, metric)[:, 0]
+    near = np.where([layer != 0 for layer in first.index], near, np.nan)
+    if np.isfinite(near).any():
+        low = int(np.nanargmin(near))
+        yield (
+            f"From the first to the last checkpoint {layer_name(first.index[low])} changes most: "
+            f"{similarity_name(metric)} {shown(ends[low])}; the last layer {shown(ends[-1])}."
+        )
+
+
+def _checkpoints(comparison: Comparison) -> Iterator[Table]:
+    """Yield layers by checkpoints: similarity to the last one in numbers, each metric's course as a spark line."""
+    known, names = list(maps(comparison)), checkpoints(comparison)
+    _, title, first = known[0]
+    rows = (
+        Row((Cell(str(layer)), *(Cell(shown(value), value=value) for value in line)))
+        for layer, line in zip(first.index, as_values(first), strict=True)
+    )
+    yield Table(title, columns(("layer", *names)), tuple(rows))
+    courses = [(title, values, scale_of(metric)) for metric, title, values in known if about(metric).needs != "pairs"]
+    if courses:
+        cells = [
+            {
+                str(layer): Cell(number(scale * line[-1]), value=scale * line[-1], shape=tuple(map(float, line)))
+                for layer, line in zip(values.index, as_values(values), strict=True)
+            }
+            for _, values, scale in courses
+        ]
+        title = f"From {names[0]} to {names[-1]}, and the value at the last"
+        yield _by_layer(title, [title for title, _, _ in courses], cells, "left")

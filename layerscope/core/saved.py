@@ -1,0 +1,172 @@
+"""Results in folders: facts as JSON and frames beside them, all with checksums; opened again or refused in one line."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.files import aside, digest, read_parquet, unchanged, write_json, write_parquet
+from layerscope.core.folders import own_folder, writing
+
+FORMAT = 3
+"""Of every saved result; it rises when what is written changes."""
+Frames = Mapping[str, Mapping[str, str]]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Store:
+    """How results of one kind lie in a folder, and how they are made again where they cannot be opened.
+
+    `what` is their name in a sentence; `manifest` is the file that holds the facts. `frames` has the columns of each
+    frame with their dtypes; a frame's file has its name, and `suffix` says whether that is CSV or Parquet.
+    """
+
+    what: str
+    manifest: str
+    again: str
+    frames: Frames
+    suffix: str = "parquet"
+
+    def is_in(self, folder: Path) -> bool:
+        """Return whether a folder holds such a result."""
+        return (folder / self.manifest).is_file()
+
+    def folder(self, out: str | Path) -> Path:
+        """Return a folder to save to: new, empty, or with an earlier result of this kind."""
+        return own_folder(out, self.what, self.manifest)
+
+    def save(self, out: str | Path, facts: Mapping[str, Any], frames: Mapping[str, pd.DataFrame]) -> Path:
+        """Write a result, replacing one that is there, and return the folder; killed on the way, it leaves the old one.
+
+        Raises `LayerscopeError` where the folder holds something else, or cannot be written.
+        """
+        place = self.folder(out)
+        files = {name: place / f"{name}.{self.suffix}" for name in frames}
+        with writing(place):
+            for name, frame in frames.items():
+                aside(_beside(files[name], "new"), lambda part, frame=frame: self._write(part, frame))
+            sums = {name: digest(_beside(path, "new")) for name, path in files.items()}
+            for path in files.values():
+                if path.is_file():
+                    path.replace(_beside(path, "old"))
+                _beside(path, "new").replace(path)
+            write_facts(place / self.manifest, self.what, {**facts, "sha256": sums})  # from here on the new one counts
+            for path in files.values():
+                _beside(path, "old").unlink(missing_ok=True)
+        return place
+
+    def open(self, folder: str | Path, make: Callable[[dict[str, Any], dict[str, pd.DataFrame], Path], T]) -> T:
+        """Return what `make` makes of the facts, frames and folder of a saved result.
+
+        Raises `LayerscopeError` for a folder without one, for files that are damaged or were changed, and for a result
+        of another version.
+        """
+        place = Path(folder).expanduser()
+        if not self.is_in(place):
+            raise LayerscopeError(f"{str(place)!r} holds no {self.what} ({self.manifest}): give the folder of one")
+        facts = read_facts(place / self.manifest, self.what, self.again)
+        try:
+            sums = facts.pop("sha256")
+            frames = {name: self._read(place / f"{name}.{self.suffix}", sums[name]) for name in self.frames}
+            return make(facts, {name: typed(frames[name], columns) for name, columns in self.frames.items()}, place)
+        except LayerscopeError:
+            raise
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise _damaged(place / self.manifest, self.what, self.again) from error
+
+    def _write(self, path: Path, frame: pd.DataFrame) -> None:
+        if self.suffix == "csv":
+            path.write_text(frame.to_csv(index=False), encoding="utf-8", errors="replace", newline="")
+        else:
+            write_parquet(path, frame)
+
+    def _read(self, path: Path, check: str) -> pd.DataFrame:
+        """Return a frame that fits its checksum, the one before where a later save was killed."""
+        try:
+            found = next((p for p in (path, _beside(path, "old")) if p.is_file() and digest(p) == check), None)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        if found is None:
+            why = "is not what was written there" if path.is_file() else "is missing"
+            raise LayerscopeError(f"{str(path)!r} {why}: {self.again}")
+        return pd.read_csv(found, float_precision="round_trip") if self.suffix == "csv" else read_parquet(found, set())
+
+
+def write_facts(path: Path, what: str, facts: Mapping[str, Any]) -> None:
+    """Write the facts of a result into a JSON file, with the format, the kind of result and a checksum."""
+    kept = jsonable(facts, lost=lambda number: {"float": str(number)})
+    write_json(path, {"format": FORMAT, "kind": what, **kept})
+
+
+def read_facts(path: Path, what: str, again: str) -> dict[str, Any]:
+    """Return the facts in a file that `write_facts` wrote, lists as tuples; any other is refused in one line."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not isinstance(written := found.get("format"), int):
+        raise _damaged(path, what, again)
+    if written != FORMAT:
+        other, mend = ("an older", again) if written < FORMAT else ("a newer", f"upgrade it, or {again}")
+        raise LayerscopeError(f"{str(path)!r} was written by {other} version of layerscope: {mend}")
+    if found.get("kind") != what:
+        raise _damaged(path, what, again)
+    if not unchanged(found):
+        raise LayerscopeError(f"{str(path)!r} is not what was written there: {again}")
+    return {name: _back(value) for name, value in found.items() if name not in ("format", "kind")}
+
+
+def jsonable(value: Any, lost: Callable[[float], Any] = lambda number: None) -> Any:
+    """Return a value as JSON can hold it: a frame as its rows, a dataclass as an object, numpy's numbers as Python's.
+
+    A number that is not finite is what `lost` makes of it, by default null, as is what is missing.
+    """
+    if isinstance(value, pd.DataFrame):
+        value = value.to_dict(orient="records")
+    if is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(entry, lost) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(entry, lost) for entry in value]
+    value = value.item() if hasattr(value, "item") else value
+    if value is pd.NA or (isinstance(value, float) and not math.isfinite(value)):
+        return None if value is pd.NA else lost(value)
+    return value
+
+
+def typed(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
+    """Return rows with these columns and dtypes, what is empty among the texts as None."""
+    found = frame.reindex(columns=list(columns)).astype(dict(columns)).reset_index(drop=True)
+    texts = [name for name, dtype in columns.items() if dtype == "object"]
+    return found.assign(**{name: found[name].where(found[name].notna(), None) for name in texts})
+
+
+def _back(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"float"}:
+            return float(value["float"])
+        return {key: _back(entry) for key, entry in value.items()}
+    return tuple(map(_back, value)) if isinstance(value, list) else value
+
+
+def _beside(path: Path, which: str) -> Path:
+    return path.with_name(f".{path.name}.{which}")
+
+
+def _unreadable(path: Path, error: OSError) -> LayerscopeError:
+    return LayerscopeError(f"{str(path)!r} cannot be read ({error.strerror}): check its permissions")
+
+
+def _damaged(path: Path, what: str, again: str) -> LayerscopeError:
+    return LayerscopeError(f"{str(path)!r} is damaged, or no {what}: {again}")

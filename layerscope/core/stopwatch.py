@@ -1,0 +1,107 @@
+"""How long something takes on this machine: warmed up, in turns, with the device waited for, as medians."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Stopwatch:
+    """Measures calls that run on a device."""
+
+    device: torch.device
+
+    def seconds(self, run: Callable[[], Any]) -> float:
+        """Return the seconds of one call, until the device is done with it."""
+        start = time.perf_counter()
+        run()
+        _finish(self.device)
+        return time.perf_counter() - start
+
+    def turn(self, runs: Sequence[Callable[[], Any]], first: int = 0) -> NDArray[np.float64]:
+        """Return the seconds of each call, one after the other, beginning with number `first`."""
+        times = np.zeros(len(runs))
+        for place in range(len(runs)):
+            number = (first + place) % len(runs)
+            times[number] = self.seconds(runs[number])
+        return times
+
+    def medians(
+        self, runs: Sequence[Callable[[], Any]], fewest: int, most: int | None = None, seconds: float = 0.0
+    ) -> NDArray[np.float64]:
+        """Return the median seconds of each call over rounds of all of them, after a first one that is not counted.
+
+        They take turns within every round, so that a busy machine slows all of them. There are as many rounds as take
+        `seconds`, between `fewest` and `most` (None: as many as the fewest).
+        """
+        self.turn(runs)  # the first allocates, compiles and reads
+        count = fewest
+        if most is not None:
+            count = rounds_in(seconds, float(self.turn(runs).sum()), fewest, most)
+        found: NDArray[np.float64] = np.median([self.turn(runs, number) for number in range(count)], axis=0)
+        return found
+
+
+@dataclass
+class Clock:
+    """Takes the time from one stage's end to the next; on an accelerator without waiting for it."""
+
+    device: torch.device
+    marks: list[tuple[str, Any]] = field(default_factory=list)
+
+    def __call__(self, event: str, *_: int) -> None:
+        """Mark the end of a stage."""
+        self.marks.append((event, self._now()))
+
+    def seconds(self) -> list[tuple[str, float]]:
+        """Return every stage after the first mark and how long it took, in their order."""
+        _finish(self.device)
+        pairs = zip(self.marks, self.marks[1:], strict=False)
+        return [(event, self._between(start, end)) for (_, start), (event, end) in pairs]
+
+    def _now(self) -> Any:
+        if self.device.type == "cpu":
+            return time.perf_counter()
+        event = torch.Event(self.device, enable_timing=True)
+        event.record()
+        return event
+
+    def _between(self, start: Any, end: Any) -> float:
+        return float(end - start) if self.device.type == "cpu" else float(start.elapsed_time(end)) / 1e3
+
+
+def rounds_in(seconds: float, once: float, fewest: int, most: int) -> int:
+    """Return how many rounds of `once` seconds take `seconds`, between the fewest and the most."""
+    return min(most, max(fewest, int(seconds / max(once, 1e-9))))
+
+
+def machine(device: torch.device) -> str:
+    """Return in words what the speed was measured on."""
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
+    threads = torch.get_num_threads()
+    return f"{_processor()}, {threads} {'thread' if threads == 1 else 'threads'}, torch {torch.__version__}"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine()
+
+
+def _finish(device: torch.device) -> None:
+    """Wait until a device has done what it was given."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)

@@ -1,0 +1,69 @@
+from .alpha_req import alpha_req as alpha_req
+from .angular_distance import angular_distance as angular_distance
+from .anisotropy import anisotropy as anisotropy
+from .cca import (
+    canonical_correlations as canonical_correlations,
+    cca as cca,
+)
+from .cka import (
+    cka as cka,
+    cka_minibatch as cka_minibatch,
+)
+from .cosine_similarity import cosine_similarity as cosine_similarity
+from .curvature import (
+    curvature as curvature,
+    zero_differences as zero_differences,
+)
+from .dataset_entropy import dataset_entropy as dataset_entropy
+from .dime import dime as dime
+from .effective_depth import effective_depth as effective_depth
+from .effective_rank import effective_rank as effective_rank
+from .exits import (
+    exit_parameters as exit_parameters,
+    exit_speedup as exit_speedup,
+)
+from .generated_text import (
+    coherence as coherence,
+    diversity as diversity,
+)
+from .infonce import (
+    infonce as infonce,
+    infonce_bound as infonce_bound,
+)
+from .intrinsic_dimension import intrinsic_dimension as intrinsic_dimension
+from .label_probability import label_probability as label_probability
+from .layer_accuracy import layer_accuracy as layer_accuracy
+from .lidar import lidar as lidar
+from .matrix_entropy import matrix_entropy as matrix_entropy
+from .mutual_knn import mutual_knn as mutual_knn
+from .nesum import nesum as nesum
+from .neural_collapse import (
+    NeuralCollapse as NeuralCollapse,
+    neural_collapse as neural_collapse,
+)
+from .norms import (
+    Norms as Norms,
+    norms as norms,
+)
+from .pairs.cosines import (
+    cosine_pairs as cosine_pairs,
+    cosine_to as cosine_to,
+)
+from .pairs.matrix import similarity_matrix as similarity_matrix
+from .perplexity import perplexity as perplexity
+from .pnka import pnka as pnka
+from .procrustes import procrustes as procrustes
+from .progression import (
+    line_distance as line_distance,
+    norm_ratio as norm_ratio,
+    straightness as straightness,
+)
+from .prompt_entropy import prompt_entropy as prompt_entropy
+from .pwcca import pwcca as pwcca
+from .rankme import rankme as rankme
+from .rsa import rsa as rsa
+from .saturation_layer import saturation_layer as saturation_layer
+from .svcca import (
+    kept_dimensions as kept_dimensions,
+    svcca as svcca,
+)

@@ -1,0 +1,38 @@
+"""What a model's head reads from each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from torch import Tensor
+
+from layerscope.metrics.factors.estimate import Estimate
+from layerscope.metrics.metric import How, Needs
+
+
+@dataclass(frozen=True)
+class Readings:
+    """The top predictions `[L+1, n]` of layers 0..L, and what is known of the right ones.
+
+    `target` is `[n]`, where the answers are known; `nll` `[L+1, n]`, nats of a language model's next tokens.
+    """
+
+    prediction: Tensor
+    target: Tensor | None = None
+    nll: Tensor | None = None
+
+
+ByLayer: TypeAlias = Iterator[tuple[int, Estimate]]
+
+
+@dataclass(frozen=True)
+class FromReadings(How):
+    """A metric of what the model's head reads from each layer."""
+
+    needs: ClassVar[Needs] = "lens"
+    compute: Callable[[Readings], ByLayer] | None = None
+    """Yields a layer and its value; None where a training measures it, and no run of `profile` does."""
+    language_model: bool = False
+    """Whether it is of the next token alone."""

@@ -1,0 +1,66 @@
+"""The probe of words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.metrics.arrays import Array
+from layerscope.probes.regression import linearly_judged
+from layerscope.probes.scores import ProbeScore, by_fold, numbered, usable_rows, wilson
+
+
+def token_probe(
+    states: Array, labels: npt.ArrayLike, sentences: npt.ArrayLike, folds: int = 5, seed: int = 0
+) -> ProbeScore:
+    """Return how well the linear classifier of `linear_probe` reads the labels of words, sentences held out whole.
+
+    `states` is `[N, D]`, a row a word, `labels` `[N]` and `sentences` `[N]`, the number of the sentence that each word
+    stands in. Words of labels that stand in fewer than `folds` sentences are left out and counted. Words of a sentence
+    are not independent, so the standard error is that of a ratio over sentences (right words to words), and the
+    interval Wilson's at the number of independent words that would have this error. `n` counts words. Raises
+    `LayerscopeError` as `linear_probe` does.
+
+    Source: Cochran 1977, Sampling techniques, section 6.3, for the error of a ratio.
+
+    >>> from layerscope.probes import token_probe
+    >>> labels = np.repeat(["noun", "verb"], 15)
+    >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "noun", 2, -2)[:, None]
+    >>> token_probe(states, labels, sentences=np.arange(30) // 3).mean  # ten sentences of three words
+    1.0
+    """
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    groups = np.asarray(sentences)
+    names = np.asarray(labels)
+    if names.ndim != 1 or groups.shape != names.shape:
+        raise LayerscopeError(f"labels has shape {names.shape} and sentences {groups.shape}: give both for each word")
+    known, classes = np.unique(names, return_inverse=True)
+    spread = [len(np.unique(groups[classes == number])) for number in range(len(known))]
+    frequent = np.array(spread)[classes] >= folds
+    if len(np.unique(classes[frequent])) < 2:
+        raise LayerscopeError(f"fewer than 2 labels stand in {folds} sentences: give more sentences")
+    rows, kept, _ = usable_rows(states[np.flatnonzero(frequent)], names[frequent], folds, least=3)
+    groups = np.unique(groups[frequent], return_inverse=True)[1]
+    splits = StratifiedGroupKFold(folds, shuffle=True, random_state=seed).split(rows, kept, groups)
+    fold = numbered(splits, len(rows))
+    right, strengths = linearly_judged(rows, kept, fold, seed)
+    found = _clustered(right, groups, int((~frequent).sum()), by_fold(right, fold))
+    return replace(found, strengths=strengths)
+
+
+def _clustered(
+    right: npt.NDArray[np.bool_], groups: npt.NDArray[np.int64], skipped: int, folds: Sequence[float]
+) -> ProbeScore:
+    """Return the score of items that come in groups from 0 on, the groups being independent of each other."""
+    sizes, hits = np.bincount(groups), np.bincount(groups, weights=right)
+    m, n, mean = len(sizes), len(right), float(right.mean())
+    stderr = float(np.sqrt(m / (m - 1) * np.square(hits - mean * sizes).sum()) / n)
+    # without any spread (all right, or all wrong) a sentence counts as one word
+    effective = mean * (1 - mean) / stderr**2 if stderr > 0 else float(m)
+    centre, half = wilson(mean, min(effective, n))
+    return ProbeScore(mean, stderr, min(mean, centre - half), max(mean, centre + half), n, skipped, tuple(folds))

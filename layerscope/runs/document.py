@@ -1,0 +1,216 @@
+"""A run as a document: the answer, what stands out, and tables of layers by metrics."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layerscope.core.saved import jsonable
+from layerscope.metrics.registry import Needs, about
+from layerscope.runs.curves import SIMILAR, Curve, Group, curves
+from layerscope.runs.findings import answer, findings
+from layerscope.runs.states import PROJECTED
+from layerscope.runs.sublayers import first_panel, site_name, told_steps
+from layerscope.show.document import EMPTY, MARK, Cell, Column, Document, Facts, Part, Row, Sentences, Table
+from layerscope.show.numbers import NIL, error, number
+from layerscope.show.plain import pooling_name
+
+if TYPE_CHECKING:
+    from layerscope.runs.run import Run
+
+TITLES: dict[Group, str] = {
+    "decisions": "What can be read from each layer",
+    "quality": "Quality of each layer",
+    "similarity": "Similarity to the last layer",
+}
+KINDS: dict[Needs, str] = {
+    "labels": "What probes read from each layer",
+    "lens": "What the model's head reads from each layer",
+    "tokens": "Tokens within each sample",
+    "pooled": "Vectors of all samples",
+    "views": "Views of the same sample",
+}
+"""Titles of the parts of a group that is too wide for one table."""
+ERROR = "± is one standard error."
+UNJUDGED = f"Without labels {MARK} is no verdict: which end of a metric serves a task differs by model and data."
+
+
+def document(run: Run) -> Document:
+    """Return a run as it is shown: rows are layers 0 … L, and `final` where a norm follows layer L."""
+    known = curves(run)
+    found = findings(run, known)
+    groups = [(group, [c for c in known if c.group == group]) for group in TITLES]
+    tables = [table for group, members in groups for table in _tables(group, members, run)]
+    panel = first_panel(run)
+    parts: list[Part] = [Sentences("What stands out", tuple(finding.text for finding in found)), *tables]
+    parts += [_inside(panel, run)] if panel else []
+    parts += [Facts(tuple(_readings(known)), "How to read the metrics")] if known else []
+    marked = any(c.stands_out is not None for c in known if c.group == "quality")
+    model, data = run.info["model"], run.info["data"]
+    path, named = str(run.path), any(finding.numbers.get("layer") for finding in found if finding.name == "best_layer")
+    return Document(
+        answer(run, known, found),
+        title=(str(model["name"]), str(data["name"])),
+        facts=(
+            f"layers {run.columns[0].layer} to {run.depth}", f"{data['samples']:,} samples",
+            *([f"{', '.join(run.info['pooling'])} pooling"] if run.has_states else []),
+        ),
+        parts=tuple(parts),
+        notes=(*([ERROR] if any(map(_has_error, known)) else []), *([UNJUDGED] if marked else [])),
+        commands=tuple(shlex.join(["layerscope", verb, path]) for verb in ([*(["select"] if named else []), "report"])),
+    )  # fmt: skip
+
+
+def as_dict(run: Run) -> dict[str, Any]:
+    """Return a run as JSON can hold it: see `Run.as_dict`."""
+    known = curves(run)
+    found = findings(run, known)
+    whole: dict[str, Any] = jsonable({
+        "answer": answer(run, known, found),
+        "model": run.info["model"],
+        "data": run.info["data"],
+        "depth": run.depth,
+        "pooling": run.info["pooling"],
+        "path": str(run.path),
+        "rows": run.table().astype(object),
+        "stands_out": [
+            {"metric": c.metric, "variant": c.variant, "pooling": c.pooling, "layer": c.stands_out} for c in known
+        ],
+        "findings": [{"name": f.name, "text": f.text, **f.numbers} for f in found],
+    })  # fmt: skip
+    return whole
+
+
+def _tables(group: Group, members: list[Curve], run: Run) -> Iterator[Table]:
+    """Yield a table for each pooling, projected states last; one that is too wide has one for each kind of metric."""
+    for suffix, columns in _by_pooling(members):
+        of_kind: dict[Needs, list[Curve]] = {}
+        for curve in columns:
+            of_kind.setdefault(about(curve.metric).needs, []).append(curve)
+        parts = [
+            _table(KINDS[kind] + ("" if kind == "tokens" else suffix), own, run)
+            for kind, own in of_kind.items()
+            if len(of_kind) > 1
+        ]
+        yield _table(TITLES[group] + suffix, columns, run, tuple(parts))
+
+
+def _by_pooling(members: list[Curve]) -> Iterator[tuple[str, list[Curve]]]:
+    """Yield curves by pooling, and how their title ends: those of tokens stand beside the pooling where it is one."""
+    projected = [c for c in members if c.site == PROJECTED]
+    if projected and len(projected) < len(members):
+        yield from _by_pooling([c for c in members if c.site != PROJECTED])
+        members = projected
+    poolings = list(dict.fromkeys(c.pooling for c in members))
+    named = [p for p in poolings if p is not None]
+    if members and len(named) <= 1:
+        yield f" · {pooling_name(named[0])}" if named else "", members
+        return
+    for pooling in poolings:
+        yield f" · {pooling_name(pooling)}", [c for c in members if c.pooling == pooling]
+
+
+def _inside(panel: list[Curve], run: Run) -> Table:
+    """Return one metric at every site of the blocks, and by how much each addition changes it."""
+    columns = [replace(curve, title=site_name(curve.site), final=None, stands_out=None) for curve in panel]
+    table = _table(f"Inside the blocks · {panel[0].title}", columns, run)
+    rest = "Every other metric has these sites in the run's table and on its page."
+    return replace(table, legend=tuple(filter(None, (told_steps(panel), rest))))
+
+
+def _table(title: str, members: Sequence[Curve], run: Run, narrow: tuple[Table, ...] = ()) -> Table:
+    layers = sorted({layer for c in members for layer in c.layers})
+    after = any(c.final is not None for c in members)
+    names = [*map(str, layers), *(["final"] if after else [])]
+    cells = [_cells(curve, layers, after) for curve in members]
+    columns = [
+        Column(_heading(curve, members), "decimal", tuple(curve.at(layer)[0] for layer in layers), curve.log)
+        for curve in members
+    ]
+    rows = [Row((Cell(name), *(column[i] for column in cells))) for i, name in enumerate(names)]
+    return Table(title, (Column("layer"), *columns), tuple(rows), tuple(_legend(members, run)), narrow)
+
+
+def _heading(curve: Curve, beside: Sequence[Curve]) -> str:
+    several = len({c.variant for c in beside if c.metric == curve.metric}) > 1
+    return f"{curve.title} {curve.variant.split(',')[-1]}" if several and curve.variant else curve.title
+
+
+def _cells(curve: Curve, layers: list[int], after: bool) -> list[Cell]:
+    """Return a column's cells: values with their errors, one of them marked."""
+    cells = [
+        cell(curve, *curve.at(layer), marked=layer == curve.stands_out) if layer in curve.layers else EMPTY
+        for layer in layers
+    ]
+    return [*cells, EMPTY if curve.final is None else cell(curve, *curve.last())] if after else cells
+
+
+def cell(curve: Curve, value: float, stderr: float, marked: bool = False) -> Cell:
+    """Return a point of a curve as a cell: shares in percent, similarities with three decimals."""
+    known = math.isfinite(value)
+    if curve.unit == "%" and known:
+        detail = f"±{100 * stderr:.1f} %" if stderr >= NIL else "%"
+        return Cell(f"{100 * value:.1f}", detail, value, marked)
+    if curve.group == "similarity" and known:
+        return Cell(f"{round(value, 3) + 0.0:.3f}", error(stderr), value, marked)  # + 0.0: no minus before nothing
+    return Cell(number(value), error(stderr) if known else "", value, marked)
+
+
+def _readings(known: list[Curve]) -> Iterator[tuple[str, str]]:
+    """Yield how to read each metric, by its title and variant."""
+    seen = set()
+    for curve in known:
+        name = curve.title + (f" ({curve.variant.replace(',', ', ')})" if curve.variant else "")
+        if name not in seen:
+            seen.add(name)
+            yield name, about(curve.metric).reading + (", spark line logarithmic" if curve.log else "")
+
+
+def _legend(members: Sequence[Curve], run: Run) -> Iterator[str]:
+    """Yield what was counted and marked, and where it was taken."""
+    marked = f" {MARK} {_marked(members)}." if any(c.stands_out is not None for c in members) else ""
+    yield f"N: {_counted(members, run)}.{marked}"
+    group = members[0].group
+    if group == "similarity" and any(not np.isfinite(c.values).all() for c in members):
+        yield "– where samples are too few for a measure, or a layer does not vary."
+    if group == "decisions" and run.final == "normed":
+        yield f"Every layer is read after the final norm; layer {run.depth} is the model as it is."
+
+
+def _marked(members: Sequence[Curve]) -> str:
+    """Say which layers of a group are marked."""
+    low = list(dict.fromkeys(c.title for c in members if about(c.metric).low))
+    if members[0].group == "similarity":
+        below = f" ({', '.join(low)}: below {1 - SIMILAR:.1f})" if low else ""
+        return f"the layer from which on the value stays above {SIMILAR}{below}"
+    rest = any(not about(c.metric).low for c in members)
+    ends = f"the highest ({', '.join(low)}: the lowest)" if low and rest else "the lowest" if low else "the highest"
+    settled = "; saturated: the layer from which on it stays above half"
+    return f"{ends} of layers 1 and up" + (settled if any(c.metric == "saturated" for c in members) else "")
+
+
+def _counted(members: Sequence[Curve], run: Run) -> str:
+    """Say how many samples (of a language model's lens: tokens) each metric is about, and how many it skips."""
+    groups: dict[str, list[str]] = {}
+    for c in members:
+        lens = about(c.metric).needs == "lens"
+        unit = "tokens" if lens and run.info["model"].get("language_model") else "samples"
+        if c.n_least < c.n:
+            text = f"{c.n_least:,} to {c.n:,} {unit} by layer, the others skipped"
+        else:
+            text = f"{c.n:,} {unit}, " + (f"{c.n_skipped:,} skipped" if c.n_skipped else "none skipped")
+        titles = groups.setdefault(text, [])
+        if c.title not in titles:
+            titles.append(c.title)
+    if len(groups) == 1:
+        return next(iter(groups))
+    return "; ".join(f"{text} ({', '.join(titles)})" for text, titles in groups.items())
+
+
+def _has_error(curve: Curve) -> bool:
+    return bool(np.isfinite(curve.stderr).any())

@@ -1,0 +1,144 @@
+"""How metrics by layer go with scores, and what rules without labels gain, as tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from layerscope.inputs.corpus import count
+from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE
+from layerscope.scores.rules import Rule
+from layerscope.scores.scored import Unit, series_name, told
+from layerscope.show.document import EMPTY, Cell, Column, Part, Row, Sentences, Table, columns, row
+
+LETTERS = {"spearman": "ρ", "kendall": "τ", "pearson": "r", "dcor": "dCor"}
+NAMES = {"spearman": "Spearman", "kendall": "Kendall", "pearson": "Pearson", "dcor": "distance correlation"}
+FEWEST_LAYERS = 4
+"""Layers below which no correlation is shown: over three any order is likely by chance alone (1 in 6)."""
+BY_MODEL = "In parentheses the layer; of a model with several checkpoints the mean gain alone."
+SHOWN_RULES = 3
+"""Rules whose gain on each model is shown where there is no room for all."""
+
+
+def correlation_tables(correlations: pd.DataFrame, scores: pd.DataFrame) -> Iterator[Part]:
+    """Yield a table for each model, site and pooling, the legend below the last, and sentences on too few layers."""
+    tables, few = [], []
+    keys = ["model", "revision", "scored_site", "scored_pooling"]
+    for _, rows in correlations.groupby(keys, sort=False, dropna=False):
+        first = rows.iloc[0]
+        about = {"site": first["scored_site"], "pooling": first["scored_pooling"]}
+        name = series_name(first[["model", "revision"]].to_dict() | about, scores)
+        if rows["layers"].max() < FEWEST_LAYERS:
+            there = f"{rows['layers'].max()} layers are too few to correlate, {FEWEST_LAYERS} are needed"
+            few.append(f"Metrics and scores by layer · {name}: {there}.")
+        else:
+            counted = f"{count(rows['tasks'].max(), 'task')}, {rows['layers'].max()} layers at most"
+            tables.append(_correlations(f"Metrics and scores by layer · {name} · {counted}", rows))
+    yield from tables[:-1]
+    yield from (replace(table, legend=(_correlation_legend(correlations),)) for table in tables[-1:])
+    yield Sentences("", tuple(few))
+
+
+def _correlations(title: str, rows: pd.DataFrame) -> Table:
+    statistics = list(rows["statistic"].unique())
+    first, *more = (LETTERS[name] for name in statistics)
+    titles = (first, f"{first}, 95 %", *more, f"{first} by task")
+    lines = []
+    for corpus, part in rows.groupby("corpus", sort=False, dropna=False):
+        if corpus:
+            lines.append(Row((Cell(f"on {corpus}"), *[EMPTY] * len(titles)), quiet=True))
+        for _, group in part.groupby(["metric", "variant", "site", "pooling"], sort=False, dropna=False):
+            lines.append(_correlated(group.set_index(["target", "statistic"]), statistics))
+    return Table(title, (Column("metric", "left"), *columns(titles)), tuple(lines))
+
+
+def _correlated(found: pd.DataFrame, statistics: Sequence[str]) -> Row:
+    first = found.loc[(MEAN_SCORE, statistics[0])]
+    cells = [_signed(found.loc[(MEAN_SCORE, name), "estimate"]) for name in statistics]
+    between = f"{_signed(first['low']).text} … {_signed(first['high']).text}" if math.isfinite(first["low"]) else ""
+    by_task = _signed(found.loc[(MEAN_OF_TASKS, statistics[0]), "estimate"])
+    return row(f"  {_measured(first)}", cells[0], between, *cells[1:], by_task)
+
+
+def _measured(row: Any) -> str:
+    where = [str(row[key]) for key in ("variant", "site", "pooling") if not pd.isna(row[key]) and row[key] != "raw"]
+    return str(row["metric"]) + (f" ({', '.join(where)})" if where else "")
+
+
+def _signed(value: float) -> Cell:
+    return Cell(told(value, 2, sign=True), value=value)
+
+
+def _correlation_legend(rows: pd.DataFrame) -> str:
+    name = rows["statistic"].iloc[0]
+    known = ", ".join(f"{LETTERS[each]}: {NAMES[each]}" for each in rows["statistic"].unique())
+    text = (
+        f"{known}, with the mean score over layers. {LETTERS[name]} by task: the tasks' own, averaged. dCor has no "
+        "sign and is above 0 for noise."
+    )
+    return text + (" The interval resamples tasks, layers held fixed." if rows["low"].notna().any() else "")
+
+
+def rule_tables(rules: Sequence[Rule], unit: Unit) -> Iterator[Table]:
+    """Yield a row for each rule, then a row for each model with the gain of the rules that gain most."""
+    failed = any(rule.failures for rule in rules)
+    titles = ["mean", "rival", "failed", *(["worst"] if failed else []), "agree"]
+    lines = []
+    for rule in rules:
+        of = len(rule.choices)
+        worst = [_gain(rule.worst_gain, unit) if rule.failures else Cell("–")] if failed else []
+        agree = "" if rule.direction is None else f"{rule.agreeing} of {of}"
+        means = (_gain(rule.mean_gain, unit), _gain(rule.rival_gain, unit))
+        cells = [Cell(rule.name), *means, Cell(f"{rule.failures} of {of}"), *worst, Cell(agree)]
+        lines.append(Row(tuple(cells), marked=rule.mean_gain > rule.rival_gain))
+    scale = ", in points" if unit.percent else ""
+    legend = (_rules_legend(rules),)
+    yield Table(f"Rules without labels{scale}", (Column("rule", "left"), *columns(titles)), tuple(lines), legend)
+    chosen = [rule for rule in rules if rule.choices]
+    if chosen:
+        title = f"Gain over the last layer by model{scale}"
+        best = sorted(chosen, key=lambda rule: -rule.mean_gain)[:SHOWN_RULES]
+        narrow = (_by_model(f"{title}: the rules that gain most", best, unit),) if len(chosen) > len(best) else ()
+        yield _by_model(title, chosen, unit, narrow)
+
+
+def _by_model(title: str, rules: Sequence[Rule], unit: Unit, narrow: tuple[Table, ...] = ()) -> Table:
+    """Return a row for each model: the gain of each rule there, and the layer it chose where the model has one."""
+    models = list(dict.fromkeys(model for rule in rules for model in rule.gains))
+    lines = []
+    for model in models:
+        cells = []
+        for rule in rules:
+            layer = f"({rule.layers[model]})" if model in rule.layers else ""
+            cells.append(_gain(rule.gains.get(model, math.nan), unit, layer))
+        lines.append(row(model, *cells))
+    titles = columns(rule.name for rule in rules)
+    return Table(title, (Column("model", "left"), *titles), tuple(lines), (BY_MODEL,), narrow)
+
+
+def _gain(gain: float, unit: Unit, detail: str = "") -> Cell:
+    return Cell(unit.number(gain, sign=True), detail if math.isfinite(gain) else "", gain)
+
+
+def _rules_legend(rules: Sequence[Rule]) -> str:
+    chosen = [rule for rule in rules if rule.choices]
+    models = max((len(rule.gains) for rule in chosen), default=0)
+    return (
+        "Mean: gain over the last layer on models that took no part in fitting the direction, mean over the "
+        "checkpoints of each and then over models. Rival: the better of a layer drawn at random and a fixed share of "
+        "depth chosen on the other models. Agree: how often the direction was the one of all models. "
+        f"{rules_verdict(rules)} Tried on {models} models."
+    )
+
+
+def rules_verdict(rules: Sequence[Rule]) -> str:
+    """Return how many rules are worth following, in a sentence."""
+    chosen = [rule for rule in rules if rule.choices]
+    ahead = sum(rule.mean_gain > rule.rival_gain for rule in chosen)
+    if not ahead:
+        return "No rule gains more than its rival: none has found anything."
+    return f"{ahead} of {len(chosen)} rules gain{'s' * (ahead == 1)} more than the rival; any other has found nothing."

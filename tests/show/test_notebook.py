@@ -1,0 +1,68 @@
+"""Documents in a notebook: everything the terminal shows, every text escaped."""
+
+from html.parser import HTMLParser
+
+import pytest
+
+from layerscope.show.document import Cell, Column, Document, Facts, Row, Sentences, Table
+from layerscope.show.notebook import Shown, html
+
+HOSTILE = "</td></table><script>alert(1)</script><img src=x onerror=\"alert('2')\">&lt;$x$\x1b[2J"
+
+
+class Elements(HTMLParser):
+    """The elements and the text of a piece of HTML."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.opened, self.attributes, self.text, self.open = [], set(), [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.opened.append(tag)
+        self.open.append(tag)
+        self.attributes |= {name for name, _ in attributes}
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def document(text):
+    table = Table(
+        text, (Column(text, "left"), Column(text, "decimal", (1.0, 2.0)), Column(text)),
+        (Row((Cell(text), Cell(text, text, marked=True), Cell(text, share=0.5))), Row((Cell("a"),) * 3, marked=True)),
+        (text,),
+    )  # fmt: skip
+    parts = (table, Facts(((text, text),), text), Sentences(text, (text,)))
+    return Document(text, (text, text), (text,), (text,), parts, (text,), (text,))
+
+
+def test_hostile_text_stays_text():
+    found = Elements(html(document(HOSTILE)))
+    known = {"div", "p", "strong", "small", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "pre"}
+    assert set(found.opened) == known and found.attributes == {"class", "style"} and found.open == []
+    shown = HOSTILE.replace("\x1b", "\\x1b")
+    assert sum(shown in text for text in found.text) == 20
+
+
+def test_all_of_a_document_is_there():
+    text = "".join(Elements(html(document("words"))).text)
+    assert text.count("words") == 21 and "▁█" in text and "█" * 12 in text
+
+
+def test_empty_parts_leave_nothing():
+    empty = Document("", parts=(Table("title", (Column("a"),), ()), Sentences("title", ())))
+    assert "".join(Elements(html(empty)).text) == ""
+
+
+def test_a_result_shows_its_document():
+    class Result(Shown):
+        def document(self):
+            return Document("found")
+
+    assert "found" in Result()._repr_html_()
+    with pytest.raises(NotImplementedError):
+        Shown()._repr_html_()
