@@ -46,9 +46,8 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Print the scores; a task that could not be scored makes the status 1."""
-    from layerscope.reports import evaluation as report
-    from layerscope.reports.scores import HEADER
     from layerscope.reports.written import ending
+    from layerscope.scores.scored import HEADER
 
     table = None if csv is None else ending(Path(csv), "table", "--csv", (".csv",), HEADER)
     names = [name.strip() for name in options.get("tasks", "").split(",") if name.strip()]
@@ -58,11 +57,12 @@ def evaluate(
     print(f"results: {options['out']}", file=sys.stderr)
     write_table(found, table)
     if json:
-        output.as_json(report.summary_json(found) | {"failed": found.failed})
+        output.as_json(found.as_dict())
     else:
         from layerscope.core.progress import paper
+        from layerscope.show.terminal import show
 
-        report.show(found, console=paper())
+        show(found.document(), paper())
     if found.failed:
         print(f"not scored: {usage.printable(', '.join(found.failed))}", file=sys.stderr)  # why, was said before
         sys.exit(1)
@@ -71,8 +71,8 @@ def evaluate(
 def write_table(found: Evaluation, table: Path | None, **options: float) -> None:
     """Write scores as CSV where a file is named."""
     if table is not None:
-        from layerscope.reports.scores import wide_csv
         from layerscope.reports.written import write
+        from layerscope.scores.scored import wide_csv
 
         print(f"table: {write(table, wide_csv(found, **options), 'table', '--csv')}", file=sys.stderr)
 

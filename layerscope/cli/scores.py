@@ -48,9 +48,8 @@ def scores(
     json: Json = False,
 ) -> None:
     """Print the scores, and what metrics say of them."""
-    from layerscope.reports import evaluation as report
-    from layerscope.reports.scores import HEADER
     from layerscope.reports.written import ending
+    from layerscope.scores.scored import HEADER
 
     table = None if csv is None else ending(Path(csv), "table", "--csv", (".csv",), HEADER)
     found = verb(**options)
@@ -65,11 +64,12 @@ def scores(
         print(f"saved: {found.evaluation.save(save)}", file=sys.stderr)
     write_table(found.evaluation, table, min_share=found.min_share)
     if json:
-        output.as_json(report.summary_json(found.evaluation, **shown) | {"failed": found.evaluation.failed})
+        output.as_json(found.evaluation.as_dict(**shown))
         return
     from layerscope.core.progress import paper
+    from layerscope.show.terminal import show
 
-    report.show(found.evaluation, **shown, console=paper())
+    show(found.evaluation.document(**shown), paper())
 
 
 def _save_rules(rules: Sequence[Rule], path: Path, kind: str | None, scores: str) -> None:

@@ -26,6 +26,6 @@ def select(options: Options, *, json: Json = False) -> None:
         output.as_json(found.as_dict())
         return
     from layerscope.core.progress import paper
-    from layerscope.reports.selection import show
+    from layerscope.show.terminal import show
 
-    show(found, paper())
+    show(found.document(), paper())

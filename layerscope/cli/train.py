@@ -26,9 +26,9 @@ def train(options: Options, *, json: Json = False) -> None:
     if not done.lines:  # one of several processes, of which the first one prints
         return
     if json:
-        output.as_json(done.as_json())
+        output.as_json(done.as_dict())
         return
     from layerscope.core.progress import paper
     from layerscope.show.terminal import show
 
-    show(done, paper())
+    show(done.document(), paper())

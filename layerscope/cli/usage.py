@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,6 +20,9 @@ from cyclopts import (
 
 from layerscope.cli.app import COMMANDS, SETTINGS, app
 from layerscope.core.errors import near
+
+OF_TORCH = re.compile(r"PytorchStreamWriter|inline_container\.cc:\d+\] \. unexpected pos")
+OF_RUST = re.compile(r"\(os error (\d+)\)")
 
 
 def explained(error: CycloptsError) -> str:

@@ -7,13 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from layerscope.comparison.comparison import MANIFEST, Comparison, Member
+from layerscope.comparison.comparison import STORE, Comparison, Member
 from layerscope.comparison.differences import chosen_metrics, difference_rows
 from layerscope.comparison.matching import Sides, opened, sides_of
 from layerscope.comparison.measured import Key, Measured, PerSample, kept_pooling, measured
 from layerscope.comparison.series import steps
 from layerscope.comparison.similarities import chosen_similarities, layer_rows, pair_rows
-from layerscope.core.folders import own_folder
 from layerscope.core.options import Asked
 from layerscope.core.progress import Console, Silent, Teller
 from layerscope.runs.names import run_names
@@ -23,7 +22,7 @@ Row = dict[str, Any]
 
 def compare_runs(asked: Asked) -> Comparison:
     """Do what `compare` is asked for."""
-    place = None if asked.out is None else own_folder(asked.out, "comparison", MANIFEST)
+    place = None if asked.out is None else STORE.folder(asked.out)
     ready = opened(asked.runs)
     order = steps(ready)
     sides = sides_of(ready, asked.pooling, asked.site)

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.folders import folder_aside, own_folder
 from layerscope.core.options import Asked
 from layerscope.core.progress import Console, Silent, Teller
+from layerscope.core.stopwatch import machine
 from layerscope.early_exit.calibration import Calibration
 from layerscope.early_exit.choosing import Verdict
 from layerscope.early_exit.cost_model import Simulation
 from layerscope.early_exit.criteria import NEVER
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.exit_options import ExitOptions
-from layerscope.early_exit.exit_report import MANIFEST, ExitReport
+from layerscope.early_exit.exit_report import STORE, ExitReport
 from layerscope.early_exit.exit_tables import curve_table, depths_table, layers_table, thresholds_shown
 from layerscope.early_exit.racing import race_alone, race_exits
-from layerscope.early_exit.recording import record
+from layerscope.early_exit.recorded import record
 from layerscope.early_exit.saving import FILE, strangers
 from layerscope.early_exit.thresholds import certify, parts
 from layerscope.early_exit.timing import measure_times
 from layerscope.early_exit.validation import Validation, read_validation
-from layerscope.models import Override
-from layerscope.truncation.speed import machine
+from layerscope.models.exit_heads import FILE as HEADS
 
 MODEL = "model"
 """The folder of the exit model within that of the report."""
@@ -36,13 +36,9 @@ def study_exits(asked: Asked) -> ExitReport:
     """Do what `exits` is asked for."""
     options = asked.of(ExitOptions, exits=None if asked.exits is None else tuple(sorted(set(asked.exits))))
     place = None if asked.out is None else _place(asked.out)
-    model, processor, override = asked.model, asked.processor, asked.of(Override)
-    if isinstance(model, ExitModel):
-        own = model.override
-        override = Override(override.part or own.part, override.blocks or own.blocks, override.norm or own.norm)
-        model, processor = model.model, model.processor
     subject = ExitModel(
-        model, exits=options.exits, criterion=options.criterion, processor=processor, **asdict(override),
+        asked.model, exits=options.exits, criterion=options.criterion, processor=asked.processor,
+        part=asked.part, blocks=asked.blocks, norm=asked.norm,
         revision=asked.revision, device=asked.device, dtype=asked.dtype, trust_remote_code=asked.trust_remote_code,
         allow_pickle=asked.allow_pickle,
     )  # fmt: skip
@@ -51,6 +47,9 @@ def study_exits(asked: Asked) -> ExitReport:
         max_length=options.max_length, samples=options.samples, needs_labels=options.min_accuracy is not None,
         seed=options.seed,
     )  # fmt: skip
+    if subject.exit_heads:
+        own = f"layers with a head of their own, from {HEADS}: {', '.join(subject.exit_heads)}"
+        read = replace(read, notes=(own, *read.notes))
     teller: Teller = Console() if asked.progress else Silent()
     for note in read.notes:
         teller.say(note)
@@ -129,7 +128,7 @@ def _write(report: ExitReport, model: ExitModel, calibration: Calibration, place
 
 def _place(out: str | Path) -> Path:
     """Return the folder of a report, new or an earlier one's, whose model holds nothing but what was saved with it."""
-    place = own_folder(out, "report of exits", MANIFEST)
+    place = STORE.folder(out)
     own_folder(place / MODEL, "exit model", FILE)
     if others := strangers(place / MODEL):
         raise LayerscopeError(

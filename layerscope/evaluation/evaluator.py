@@ -39,9 +39,10 @@ def evaluate(
             revision, part, blocks, norm and pooling are taken as far as none is named here; in Python also what
             `profile` takes.
         tasks: names of mteb tasks with commas; layer-by-layer is the 32 of the paper, in English. In Python a list of
-            names, mteb task objects, and `KIND:PATH` of your own files: kinds for texts are those of `task_from_file`;
-            linear-probe, knn-probe and attention-probe read labelled texts, images or sounds, whatever `profile` does,
-            and token-probe sentences with a label for each word.
+            names, mteb task objects, and `KIND:PATH` of your own files; of data in memory `{KIND: data}`, a pandas
+            frame with the columns of such a file. Kinds for texts are those of `task_from_file`; linear-probe,
+            knn-probe and attention-probe read labelled texts, images or sounds, whatever `profile` does, and
+            token-probe sentences with a label for each word.
         out: folder of the results, in mteb's own layout and in `probes`; the same call on it resumes.
         samples: number of rows of each own file, drawn with the seed; by default all.
         seed: random seed.

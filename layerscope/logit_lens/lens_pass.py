@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.folders import own_folder
 from layerscope.core.options import Asked
 from layerscope.core.progress import Console, Silent, Teller
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.corpus import count
 from layerscope.inputs.pairs import paired
-from layerscope.logit_lens.reading import FILE, WHAT, Reading
+from layerscope.logit_lens.reading import STORE, Reading
 from layerscope.logit_lens.subjects import Subjects
 from layerscope.logit_lens.tables import reading_of
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
@@ -25,7 +24,7 @@ def run_lens(asked: Asked) -> Reading:
     prompt, data = asked.prompt, asked.data
     _check(prompt, data)
     if asked.out is not None:
-        own_folder(asked.out, WHAT, FILE)
+        STORE.folder(asked.out)
     teller: Teller = Console() if asked.progress else Silent()
     loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
     corpus = _corpus(prompt, data, asked.text_column, asked.label_column)

@@ -9,6 +9,7 @@ import torch
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
+from layerscope.core.stopwatch import Stopwatch
 from layerscope.inputs import Waveform
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
 from layerscope.models.capture import evaluating

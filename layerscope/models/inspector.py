@@ -31,6 +31,13 @@ def inspect(
     Raises:
         LayerscopeError: where the model cannot be loaded or no blocks are found.
 
+    Example:
+        >>> found, = layerscope.inspect("minilm")
+        >>> found.depth, found.width, found.pooling
+        (6, 384, ('mean',))
+        >>> found.blocks[0]
+        'encoder.layer.0'
+
     """
     asked = checked(inspect, locals())
     from layerscope.models.inspection import inspect_model

@@ -54,6 +54,11 @@ class Options:
         if self.pooling != "auto":
             parse_pooling(self.pooling)
 
+    def measures(self, metric: Metric) -> bool:
+        """Return whether a metric was asked for, or comes along with what was."""
+        asked = (name in self.metrics or getattr(self, name, False) is True for name in metric.beside)
+        return metric.name in self.metrics or any(asked)
+
     def wants(self, needs: str) -> bool:
         """Return whether some metric of this kind was asked for."""
         return any(METRICS[name].needs == needs for name in self.metrics)

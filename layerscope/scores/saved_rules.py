@@ -14,7 +14,7 @@ from layerscope.scores.files import existing
 from layerscope.scores.rules import Choice, Rule
 
 KIND = "file of rules"
-AGAIN = "write it again with layerscope evaluate --results … --metrics … --save-rules FILE"
+AGAIN = "write it again with layerscope scores … --metrics … --save-rules FILE"
 SHIPPED = "shipped_rules.json"
 _PLAIN = ("name", "metric", "direction", "correlation", "variant", "corpus", "site", "pooling", "source")
 
@@ -56,17 +56,11 @@ def save_rules(rules: Sequence[Rule], path: str | Path, *, command: str = "") ->
 def open_rules(path: str | Path) -> list[Rule]:
     """Return the rules of a file that `save_rules` wrote; raises `LayerscopeError` for any other.
 
-    place = existing(path, "rules file")
-    try:
-        return _read(place.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LayerscopeError(f"{place} cannot be read ({error.strerror}): check its permissions") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, LayerscopeError):
-            raise
-        raise LayerscopeError(
-            f"{place} holds no rules: write them with layerscope scores … --metrics … --save-rules FILE"
-        ) from error
+    >>> from layerscope.scores import open_rules, save_rules, shipped_rules
+    >>> open_rules(save_rules(shipped_rules(), "rules.json")) == shipped_rules()
+    True
+    """
+    return _read(existing(path, "rules file"))
 
 
 def shipped_rules() -> list[Rule]:

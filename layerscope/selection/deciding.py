@@ -36,12 +36,13 @@ class _Asked:
     first_layer: int
     wanted: Wanted
     cost: bool
+    holdout: float | None
 
 
 def decide(given: Asked) -> Selection:
     """Do what `select` is asked for."""
     wanted = Wanted(given.model, given.revision, given.site, given.pooling, given.tasks)
-    asked = _Asked(given.rule, given.of(Budget), given.first_layer, wanted, given.cost)
+    asked = _Asked(given.rule, given.of(Budget), given.first_layer, wanted, given.cost, given.holdout)
     if asked.budget.needs_costs and not asked.cost:
         raise LayerscopeError("a bound on ms or MB needs measured costs: do not switch them off")
     teller: Teller = Console() if given.progress else Silent()
@@ -73,6 +74,10 @@ def _opened(given: Any) -> Run | Evaluation:
 
 
 def _of_evaluation(evaluation: Evaluation, asked: _Asked, cost_model: Any, device: str, teller: Teller) -> Selection:
+    if asked.holdout is not None:
+        raise LayerscopeError(
+            "holdout needs the states of samples, and an evaluation keeps one score a task: give a run with labels"
+        )
     grid, scored, of_tasks, is_shipped, notes = judged(evaluation, asked.wanted)
     name = str(grid.about["model"])
     if asked.rule not in (None, *BY_SCORE):
@@ -104,13 +109,16 @@ def _of_run(
         raise LayerscopeError(f"rule {asked.rule!r} needs scores, and this run has no labels: give labels")
     if asked.budget.max_loss is not None and not has_scores:
         raise LayerscopeError("max_loss needs scores: a run with labels, or an evaluation; without, no loss is known")
+    if asked.holdout is not None and (free or not has_scores):
+        lack = f"rule {asked.rule!r} reads no labels" if free else "this run has no labels"
+        raise LayerscopeError(f"holdout needs labels to choose by, and {lack}: leave it out")
     rules = rules_from(evidence) if free or not has_scores else []
     forced = named_rule(rules, str(asked.rule)) if free else None
     halves = cache(lambda: halves_for(run, data, seed))
     if forced is not None and forced.metric == RANK:
         halves()  # what is wrong is told before the long part
     costs, told = _costs(opened, range(1, run.depth + 1), asked)
-    scored = probed(run, labels, pooling, opened.teller) if has_scores else None
+    scored = probed(run, labels, pooling, asked.holdout, opened.teller) if has_scores else None
     if not has_scores and run.info["data"].get("labels"):
         told = ("the run's labels give no two classes of five samples to probe: they are left out", *told)
     name = str(run.info["model"]["name"])

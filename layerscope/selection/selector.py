@@ -20,6 +20,7 @@ def select(
     *,
     labels: Annotated[Sequence[Any] | None, IN_CODE] = None,
     rule: str | None = None,
+    holdout: Annotated[float | None, Number(above=0, below=1, such_as="0.3")] = None,
     max_loss: Annotated[float | None, Number(0), BOUNDS] = None,
     max_ms: Annotated[float | None, Number(above=0), BOUNDS] = None,
     max_mb: Annotated[float | None, Number(above=0), BOUNDS] = None,
@@ -51,6 +52,8 @@ def select(
         labels: of a run's samples, one each in their order, instead of its own.
         rule: rule to choose by: one-standard-error or best, by scores; or one without labels by its name, such as
             half-text (the two halves of a text find each other; runs the model), followed whatever its record.
+        holdout: share of a run's labelled samples that judges the chosen layer and has no part in choosing it, drawn
+            evenly over the classes by the run's seed; by default every fold is judged at the layer the others choose.
         max_loss: largest acceptable loss, in points; the shallowest layer within it is chosen.
         max_ms: most milliseconds per sample, as measured on this machine.
         max_mb: most megabytes of weights.

@@ -10,7 +10,8 @@ from typing import Any
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
 from layerscope.core.progress import Console, Silent, Teller
-from layerscope.inputs.corpus import count
+from layerscope.inputs.corpus import Corpus, count
+from layerscope.inputs.seen import kept
 from layerscope.models import LayeredModel
 from layerscope.models.encode import encoder_for
 from layerscope.training import data as reading, start as starting
@@ -125,5 +126,5 @@ def _job(
         teller.say(note)
     return Job(
         name, begun.module, begun.processor, encoded.train, encoded.eval, encoded.collator, chosen, part, report_to,
-        keep,
+        keep, kept(data.train) if classes is not None and isinstance(data.train, Corpus) else None,
     )  # fmt: skip

@@ -42,6 +42,11 @@ def truncate_layers(
     """Write a model at several depths into `out/layer-K`, all or none, and return what each costs and scores.
 
     As `truncate`, which says what the arguments are; with `folders` false the one layer is written to `out` itself.
+
+    >>> from layerscope.truncation import truncate_layers
+    >>> made = truncate_layers("tiny-bert", [1, 2], "shallow", progress=False)
+    >>> [entry.layer for entry in made]
+    [1, 2]
     """
     order = ordered(Order(given, layers, format, site, pooling))
     place, site = own_folder(out), order.site
@@ -109,7 +114,7 @@ def checked_layers(layers: Sequence[Any], depth: int) -> list[int]:
     """Return layers in order, each once; raises `LayerscopeError` for what is none of 1 … L."""
     for layer in layers:
         if isinstance(layer, bool) or not isinstance(layer, int):
-            raise LayerscopeError(f"layer {layer!r} is no whole number: give 1..{depth}")
+            raise LayerscopeError(f"layer {layer!r} is not a whole number: give 1..{depth}")
         if not 0 <= layer <= depth:
             raise LayerscopeError(f"layer {layer} does not exist: this model has layers 0..{depth}")
         if layer == 0:

@@ -90,4 +90,4 @@ def _of_evaluation(evaluation: Evaluation, order: Order) -> Order:
 
 def _is_evaluation(given: Any) -> bool:
     place = Path(given).expanduser() if isinstance(given, (str, Path)) else None
-    return place is not None and any((place / name).is_file() for name in (FILE, "evaluation.json"))
+    return place is not None and ((place / FILE).is_file() or STORE.is_in(place))

@@ -293,7 +293,7 @@ def test_of_several_models_the_first_line_counts_those_whose_best_layer_is_anoth
 
 def test_what_to_type_next_names_the_scores_and_the_best_model(cli, files):
     scores, _ = files
-    out = cli("evaluate", "--results", scores).out
+    out = cli("scores", scores).out
     assert f"next: layerscope select {scores} --model n\n      layerscope report {scores}\n" in out
     assert "next:" not in printed(Evaluation(scored({"a": M})))
 

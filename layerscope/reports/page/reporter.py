@@ -26,6 +26,10 @@ def report(shown: Annotated[Any, Repeated()], out: Annotated[str | Path | None, 
         LayerscopeError: for nothing, a thing given twice, a path that is neither run nor evaluation, a run that has no
             table yet, a file that cannot be written, and where plotly is not installed.
 
+    Example:
+        >>> layerscope.report("runs/minilm").as_posix()
+        'runs/minilm/report.html'
+
     """
     asked = checked(report, locals())
     from layerscope.reports.page.pages import write_report
