@@ -9,6 +9,7 @@ from layerscope.scores.rules import Rule
 from layerscope.scores.saved_rules import as_record
 from layerscope.selection.document import document
 from layerscope.show.document import Document
+from layerscope.show.notebook import Shown
 
 SHIPPED = "the model as shipped"
 LAST = "the last layer"
@@ -71,7 +72,7 @@ class OfTask:
 
 
 @dataclass(frozen=True)
-class Selection:
+class Selection(Shown):
     """A choice of a layer of one model.
 
     `layer` is the last one that is kept, of `depth`; `as_shipped` says that it is the model as its makers serve it.
