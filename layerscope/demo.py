@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.stopwatch import Stopwatch
 from layerscope.inputs import draw, open_corpus
 from layerscope.inputs.enough import LEAST
 from layerscope.models import LoadOptions, Override, find_layers, load
+from layerscope.models.capture import evaluating
 from layerscope.models.hub import EMBEDDED
 from layerscope.profiling.profiler import profile
-from layerscope.profiling.speed import milliseconds_to_layers
 from layerscope.runs import Run
 from layerscope.selection import Selection, select
 
 DATA = "stdlib-docs"
-TIMED_TEXTS = 32
+TIMED_TEXTS, ROUNDS = 32, 5
 
 
 def run_demo(out: Path, samples: str = "1000", command: str = "") -> tuple[str, Run]:
@@ -37,8 +39,10 @@ def run_demo(out: Path, samples: str = "1000", command: str = "") -> tuple[str, 
         prompt="",
     )
     batch = model.encoder.batch(_texts()).to(model.device)
-    times = milliseconds_to_layers(model, [batch], [found.layer, run.depth])
-    return _answer(found, times[run.depth] / times[found.layer]), run
+    forwards = [partial(model.run, batch, lambda *_: None, until=layer) for layer in (found.layer, run.depth)]
+    with evaluating(model.module):
+        here, whole = Stopwatch(model.device).medians(forwards, ROUNDS)
+    return _answer(found, float(whole / here)), run
 
 
 def _check_enough(samples: str) -> None:
