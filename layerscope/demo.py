@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from layerscope.selection import Selection
 
 DATA = "stdlib-docs"
-TIMED_TEXTS = 32
+TIMED_TEXTS, ROUNDS = 32, 5
 
 
 def demo(
@@ -36,10 +37,11 @@ def demo(
 
     """
     asked = checked(demo, locals())
+    from layerscope.core.stopwatch import Stopwatch
     from layerscope.models import LoadOptions, Override, find_layers, load
+    from layerscope.models.capture import evaluating
     from layerscope.models.hub import EMBEDDED
     from layerscope.profiling import profile
-    from layerscope.profiling.speed import milliseconds_to_layers
     from layerscope.selection import select
 
     run = profile(EMBEDDED, DATA, out=asked.out, samples=asked.samples, command=command)
@@ -53,8 +55,10 @@ def demo(
         prompt="",
     )
     batch = model.encoder.batch(_texts()).to(model.device)
-    times = milliseconds_to_layers(model, [batch], [found.layer, run.depth])
-    return _answer(found, times[run.depth] / times[found.layer]), run
+    forwards = [partial(model.run, batch, lambda *_: None, until=layer) for layer in (found.layer, run.depth)]
+    with evaluating(model.module):
+        here, whole = Stopwatch(model.device).medians(forwards, ROUNDS)
+    return _answer(found, float(whole / here)), run
 
 
 def _texts() -> list[str]:
