@@ -14,6 +14,7 @@ from layerscope.comparison.findings import place
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.saved import Store, jsonable, typed
 from layerscope.show.document import Document
+from layerscope.show.notebook import Shown
 
 COLUMNS = {
     "kind": "object", "run": "object", "run_b": "object", "metric": "object", "variant": "object", "layer": "Int64",
@@ -42,7 +43,7 @@ class Member:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Shown):
     """What two runs or more of the same samples have in common, and where they differ.
 
     `frame` holds a row for each number, with the columns of `COLUMNS`; layers are named by number and site. Its `kind`:
@@ -53,6 +54,10 @@ class Comparison:
 
     `n` samples are whole in all runs, `left_out` are not. A `series` is three or more checkpoints of one architecture.
     `folder` is where it was opened from.
+
+    >>> comparison = layerscope.compare(["runs/minilm", "runs/tiny"], similarity="cka", progress=False)
+    >>> comparison.table("difference").loc[0, ["run", "run_b", "metric"]].tolist()
+    ['all-MiniLM-L6-v2', 'tiny-bert', 'prompt_entropy']
     """
 
     runs: tuple[Member, ...]
@@ -141,6 +146,10 @@ def open_comparison(folder: str | Path) -> Comparison:
     """Return the comparison that was saved into a folder.
 
     Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed since.
+
+    >>> saved = layerscope.compare(["runs/minilm", "runs/tiny"], out="minilm-and-tiny", progress=False)
+    >>> layerscope.open_comparison("minilm-and-tiny").n
+    24
     """
     return STORE.open(folder, _made)
 

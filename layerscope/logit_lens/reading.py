@@ -11,6 +11,7 @@ import pandas as pd
 from layerscope.core.saved import Store, jsonable
 from layerscope.logit_lens.document import document
 from layerscope.show.document import Document
+from layerscope.show.notebook import Shown
 
 Kind = Literal["next", "masked", "itself", "tag", "class"]
 NOUNS: dict[Kind, str] = {
@@ -27,7 +28,7 @@ STORE = Store(
 
 
 @dataclass(frozen=True)
-class Reading:
+class Reading(Shown):
     """What every layer of a model would predict for some samples, by the model's own head.
 
     `kind` tells what is predicted: the "next" token, the "masked" ones, each token "itself" (a masked language model
@@ -40,6 +41,12 @@ class Reading:
     top prediction never changes again (1 … L; layer 0 does not count), `prediction` and `probability` are those of the
     last layer, `truth` the token or label that is known, None where none is; `counted` are those that `cumulative` and
     `summary` are about: the new tokens where a text was continued, else all.
+
+    >>> reading = layerscope.lens("tiny-gpt2", "the food was good", progress=False)
+    >>> reading.kind, reading.depth, len(reading.saturation)
+    ('next', 3, 4)
+    >>> reading.cumulative["layer"].tolist()
+    [1, 2, 3]
     """
 
     model: str

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from layerscope.core.saved import jsonable
 from layerscope.metrics.registry import Needs, about
 from layerscope.runs.curves import SIMILAR, Curve, Group, curves
 from layerscope.runs.findings import answer, findings
@@ -69,23 +70,20 @@ def as_dict(run: Run) -> dict[str, Any]:
     """Return a run as JSON can hold it: see `Run.as_dict`."""
     known = curves(run)
     found = findings(run, known)
-    rows = run.table().astype(object).to_dict(orient="records")
-    return {
+    whole: dict[str, Any] = jsonable({
         "answer": answer(run, known, found),
         "model": run.info["model"],
         "data": run.info["data"],
         "depth": run.depth,
-        "pooling": list(run.info["pooling"]),
+        "pooling": run.info["pooling"],
         "path": str(run.path),
-        "rows": [{str(key): _jsonable(value) for key, value in row.items()} for row in rows],
+        "rows": run.table().astype(object),
         "stands_out": [
             {"metric": c.metric, "variant": c.variant, "pooling": c.pooling, "layer": c.stands_out} for c in known
         ],
-        "findings": [
-            {"name": f.name, "text": f.text, **{key: _jsonable(value) for key, value in f.numbers.items()}}
-            for f in found
-        ],
-    }
+        "findings": [{"name": f.name, "text": f.text, **f.numbers} for f in found],
+    })  # fmt: skip
+    return whole
 
 
 def _tables(group: Group, members: list[Curve], run: Run) -> Iterator[Table]:
@@ -216,13 +214,3 @@ def _counted(members: Sequence[Curve], run: Run) -> str:
 
 def _has_error(curve: Curve) -> bool:
     return bool(np.isfinite(curve.stderr).any())
-
-
-def _jsonable(value: Any) -> Any:
-    if value is None or isinstance(value, (str, bool)):
-        return value
-    if isinstance(value, (int, np.integer)):
-        return int(value)
-    if isinstance(value, (float, np.floating)):
-        return float(value) if math.isfinite(value) else None
-    return None  # pandas' own sign for an empty cell
