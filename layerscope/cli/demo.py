@@ -23,5 +23,6 @@ def demo(
     out = usage.place("--out", out) or out
     answer, run = run_demo(out, samples, shlex.join(["layerscope", *sys.argv[1:]]))
     page = run.report()
-    print(answer, file=sys.stderr if as_json else sys.stdout)
-    output.finish(run, None, as_json, page)
+    if as_json:
+        print(answer, file=sys.stderr)
+    output.finish(run, None, as_json, page, answer)
