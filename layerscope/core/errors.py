@@ -8,6 +8,11 @@ class LayerscopeError(ValueError):
     """A wrong input, told in one line: the thing, the value, and the mend.
 
     The command line prints it without a traceback and exits with status 2.
+
+    >>> layerscope.open_run("runs/missing")
+    Traceback (most recent call last):
+        ...
+    layerscope.core.errors.LayerscopeError: run folder 'runs/missing' does not exist
     """
 
 
@@ -23,6 +28,11 @@ def choices(name: str, known: Iterable[str], lead: str = "choose") -> str:
     names = list(known)
     hint, listed = near(name, names), f"{lead} {', '.join(names)}"
     return f"{hint} ({listed})" if hint else f": {listed}"
+
+
+def unreadable(path: Path, error: OSError) -> LayerscopeError:
+    """Return the line on a file that is there and cannot be read."""
+    return LayerscopeError(f"{str(path)!r} cannot be read ({error.strerror}): check its permissions")
 
 
 def refuse_dangling(path: Path) -> None:

@@ -38,6 +38,12 @@ class ExitOutput(ModelOutput):  # type: ignore[misc]  # transformers is not type
 
     `logits` [B, K], float32; `prediction` [B]; `exit_layer` [B], 1 … L; `confidence` [B], how sure the exit
     was by the model's criterion ("patience": its maximal probability); `loss` only where labels were given.
+
+    >>> from layerscope.early_exit import ExitModel
+    >>> model = ExitModel("tiny-bert")
+    >>> output = model(**model.processor(["the food was good", "the staff were rude"], return_tensors="pt"))
+    >>> output.logits.shape, output.exit_layer.tolist()
+    (torch.Size([2, 2]), [3, 3])
     """
 
     loss: Tensor | None = None
@@ -63,6 +69,13 @@ class ExitModel(nn.Module):
         criterion: "confidence", "margin", "entropy" or "patience" (see `layerscope.early_exit.criteria`).
         threshold: a row leaves where the criterion reaches it; infinite: never.
 
+    Example:
+        >>> from layerscope.early_exit import ExitModel
+        >>> model = ExitModel("tiny-bert", exits=[1, 2], threshold=0.5)
+        >>> output = model(**model.processor(["the food was good"], return_tensors="pt"))
+        >>> output.exit_layer.tolist()  # of two classes one has at least 0.5, so all leave at the first exit
+        [1]
+
     """
 
     def __init__(
@@ -79,6 +92,7 @@ class ExitModel(nn.Module):
         revision: str | None = None,
         device: str = "auto",
         dtype: str = "auto",
+        trust_remote_code: bool = False,
         allow_pickle: bool = False,
     ) -> None:
         """Wrap a classifier; until a threshold is given no row leaves it early.
@@ -96,6 +110,7 @@ class ExitModel(nn.Module):
             revision: of a hub model.
             device: where the model is run.
             dtype: of the weights.
+            trust_remote_code: let the checkpoint's own code run.
             allow_pickle: load pickled weights.
 
         Raises:
@@ -110,7 +125,7 @@ class ExitModel(nn.Module):
             part, blocks, norm = part or own.part, blocks or own.blocks, norm or own.norm
             model, processor = model.model, processor or model.processor
         dtype = str(dtype).removeprefix("torch.")
-        options = LoadOptions(revision, dtype, device, False, allow_pickle)
+        options = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)
         override = Override(part, blocks, norm)
         self._layered = _opened(model, processor, override, options)
         self.model: Any = self._layered.module

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError, near, refuse_dangling
+from layerscope.core.errors import LayerscopeError, near, refuse_dangling, unreadable
 from layerscope.inputs.archives import archive_corpus, is_archive
 from layerscope.inputs.arrays import memory_corpus
 from layerscope.inputs.builtin import BUILT_IN, digits, stdlib_docs
@@ -15,7 +15,7 @@ from layerscope.inputs.folders import folder_corpus
 from layerscope.inputs.hub import hub_corpus
 from layerscope.inputs.media import media_kind
 from layerscope.inputs.samples import Lines, Modality
-from layerscope.inputs.tables import JSON_LINES, PARQUET, SEPARATORS, read_frame, read_text, unreadable
+from layerscope.inputs.tables import JSON_LINES, PARQUET, SEPARATORS, read_frame, read_text
 
 _PLAIN_NAMES = {"train", "test", "dev", "val", "valid", "validation", "all", "data", "input"}
 _NO_PATH = "data {!r}… is not a path: give texts as a list"
@@ -34,6 +34,13 @@ def open_corpus(
     `data` is a corpus, texts, images, sounds or array rows in memory (also `(samples, labels)`), a pandas
     frame, a `datasets.Dataset`, token ids, the path of a table, text file, folder or archive, `stdlib-docs`, `digits`
     or `hf:name/config:split`. Raises `LayerscopeError`, one line that names the thing and the mend.
+
+    >>> from layerscope.inputs import open_corpus
+    >>> corpus = open_corpus("reviews.csv")
+    >>> len(corpus), corpus.modality, corpus.samples[0], corpus.labels[0]
+    (24, 'text', 'the food was good', 'praise')
+    >>> corpus.notes
+    ("text column: 'text' (guessed)", "label column: 'label' (guessed)")
     """
     if modality is not None and modality not in get_args(Modality):
         known = get_args(Modality)

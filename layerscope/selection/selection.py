@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from layerscope.core.saved import jsonable
 from layerscope.scores.rules import Rule
 from layerscope.scores.saved_rules import as_record
 from layerscope.selection.document import document
@@ -84,6 +85,12 @@ class Selection(Shown):
     `baseline` is the model as shipped, or what `baseline_name` says where that was not scored; `best` the layer of the
     highest score. `source` is what `truncate` takes, `measured` on what the costs are, `sites` where the model can be
     taken.
+
+    >>> selection = layerscope.select("scores.csv", model="small", cost=False, progress=False)
+    >>> selection.layer, selection.depth, round(selection.gain, 2)
+    (2, 3, 0.06)
+    >>> print(selection.why)
+    the best score; no shallower layer comes within one standard error of it
     """
 
     model: str
@@ -139,15 +146,12 @@ class Selection(Shown):
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it."""
-        plain = {name: value for name, value in vars(self).items() if name not in ("evidence", "refused", "layers")}
-        return plain | {
-            "baseline": vars(self.baseline),
-            "chosen": vars(self.chosen),
-            "layers": [vars(candidate) for candidate in self.layers],
-            "evidence": None if self.evidence is None else as_record(self.evidence),
-            "refused": [as_record(entry.rule) | {"reason": entry.reason} for entry in self.refused],
-            "notes": list(self.notes),
-            "sites": list(self.sites),
-            "apart": None if self.apart is None else vars(self.apart),
-            "by_task": [vars(task) for task in self.by_task],
-        }
+        found: dict[str, Any] = jsonable(
+            vars(self)
+            | {
+                "chosen": self.chosen,
+                "evidence": None if self.evidence is None else as_record(self.evidence),
+                "refused": [as_record(entry.rule) | {"reason": entry.reason} for entry in self.refused],
+            }
+        )
+        return found

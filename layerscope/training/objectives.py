@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.training.loss import aligned_loss
 from layerscope.training.rivals import classifiers_loss, linear_cka, mean_cosine, similarity_loss
-
-Name = Literal["standard", "aligned", "cosine", "cka", "classifiers"]
-Schedule = Literal["alternate", "always"]
+from layerscope.training.settings import Name, Schedule
 
 
 @dataclass(frozen=True)
@@ -25,6 +23,11 @@ class Objective:
     the last layer's loss and `beta` times the distance of the others to it; "classifiers" a head for each exit, with
     `distillation` from the last. `schedule` "alternate" takes the model's own loss in odd optimiser steps, counted
     from 1, and this one in even ones; "always" takes this one in every step.
+
+    >>> from layerscope.training import Objective
+    >>> objective = Objective("aligned", schedule="alternate")
+    >>> [objective.counts_in(step) for step in (1, 2, 3, 4)]
+    [False, True, False, True]
     """
 
     name: Name = "aligned"
