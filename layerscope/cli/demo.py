@@ -17,5 +17,6 @@ def demo(options: Options, *, json: Json = False) -> None:
     """Print the answer and the run."""
     answer, run = verb(**options, command=command_line())
     page = run.report()
-    print(answer, file=sys.stderr if json else sys.stdout)
-    output.finish(run, None, json, page)
+    if json:
+        print(answer, file=sys.stderr)
+    output.finish(run, None, json, page, answer)

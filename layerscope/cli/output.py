@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +29,16 @@ def whoever_reads() -> Iterator[None]:
         usage.drop_output()
 
 
-def finish(run: Run, figures: Path | None, json_wanted: bool, page: Path | None = None) -> None:
-    """Print a run, and draw its figures where a folder is named; an output that breaks loses nothing of the run."""
+def finish(run: Run, figures: Path | None, json_wanted: bool, page: Path | None = None, answer: str = "") -> None:
+    """Print a run, and draw its figures where a folder is named; an output that breaks loses nothing of the run.
+
+    An `answer` that is more than the run's own takes its place.
+    """
     from layerscope.core.errors import LayerscopeError
 
     draw([run], figures)
     try:
-        _print(run, json_wanted, page)
+        _print(run, json_wanted, page, answer)
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -46,14 +50,17 @@ def finish(run: Run, figures: Path | None, json_wanted: bool, page: Path | None 
         ) from error
 
 
-def _print(run: Run, json_wanted: bool, page: Path | None) -> None:
+def _print(run: Run, json_wanted: bool, page: Path | None, answer: str) -> None:
     from layerscope.core.progress import paper
     from layerscope.show.terminal import show
 
     if json_wanted:
         as_json(run.as_dict() | ({} if page is None else {"page": str(page)}))
         return
-    show(run.document(), paper())
+    document = run.document()
+    if answer:
+        print(answer)
+    show(replace(document, answer="") if answer else document, paper())
     print(f"\nrun folder: {run.path}")
     if page is not None:
         print(f"page: {page}")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from layerscope.comparison.matching import Side
 from layerscope.metrics.registry import about
-from layerscope.runs.run import is_scalar, parse_key
+from layerscope.runs.keys import is_scalar, parse_key
 from layerscope.runs.states import Column
 
 Key = tuple[str, str | None]

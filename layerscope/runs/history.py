@@ -37,8 +37,9 @@ def layers(run: Run) -> Iterator[Part]:
     left_out = "layer_accuracy" if "perplexity" in by_name else None
     columns = [by_name[name] for name in SHOWN if name in by_name and name != left_out]
     rows = [Row((Cell(str(n)), *(cell(curve, *curve.at(n)) for curve in columns))) for n in range(1, run.depth + 1)]
-    yield Table("", (Column("layer"), *(Column(_title(curve), "decimal") for curve in columns)), tuple(rows))
-    yield Facts(tuple((_title(curve), about(curve.metric).reading) for curve in columns))
+    titles = (Column("layer"), *(Column(_title(curve), "decimal") for curve in columns))
+    yield Table("Each layer after the last step", titles, tuple(rows), ("± is one standard error.",))
+    yield Facts(tuple((_title(curve), about(curve.metric).reading) for curve in columns), "How to read the metrics")
 
 
 def effective_depth(run: Run) -> str:

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling
-from layerscope.metrics.registry import about
+from layerscope.core.saved import typed
 from layerscope.runs import history
 from layerscope.runs.document import as_dict, document
 from layerscope.runs.folder import COLUMNS, RunFolder
+from layerscope.runs.keys import is_scalar, parse_key
 from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, projected_width, sublayers_in
 from layerscope.show.document import Document
 from layerscope.show.notebook import Shown
@@ -110,7 +111,7 @@ class Run(Shown):
             raise LayerscopeError(f"run {str(self.path)!r} has no table yet: run the same command to go on")
         written = [self.folder.table_written(name) for name in names]
         if self._read is None or self._read[0] != written:
-            frames = [_long(self.folder.read_table(name)) for name in names]
+            frames = [typed(self.folder.read_table(name), COLUMNS) for name in names]
             self._read = written, pd.concat(frames, ignore_index=True)
         return self._read[1].copy()
 
@@ -259,24 +260,6 @@ def _runs_in(folder: Path) -> list[Path]:
         return sorted(place for place in folder.iterdir() if RunFolder.exists(place))
     except OSError:
         return []
-
-
-def is_scalar(key: str) -> bool:
-    """Return whether a tensor of a shard holds one value per sample and layer."""
-    return about(key.split(".")[0]).needs == "tokens"
-
-
-def parse_key(key: str) -> tuple[str, str | None, str]:
-    """Return (metric, variant, site) of a per-sample tensor's key."""
-    metric, *variant, site = key.split(".")
-    return metric, ".".join(variant) or None, site
-
-
-def _long(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return rows with the dtypes of `COLUMNS`, what is empty among the texts as None."""
-    typed = frame.astype(COLUMNS)
-    texts = [name for name, dtype in COLUMNS.items() if dtype == "object"]
-    return typed.assign(**{name: typed[name].where(typed[name].notna(), None) for name in texts})
 
 
 def _melted(rows: pd.DataFrame, key: str, values: torch.Tensor, run: Run) -> pd.DataFrame:

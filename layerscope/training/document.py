@@ -28,7 +28,7 @@ def document(done: Trained) -> Document:
         last.title,
         last.facts,
         reasons=(*done.rivals, f"{last.answer}."),
-        parts=(*last.parts, _depths(done)),
+        parts=(last.parts[0], _depths(done), *last.parts[1:]),
         notes=(f"written: {folder}",),
         commands=tuple(map(shlex.join, commands)),
     )
@@ -38,7 +38,8 @@ def _depths(done: Trained) -> Table:
     others = {line.layer: line for line in done.lines[len(done.own) :]}
     titles = ["layer", NAMES[done.own[0].metric], "ms", "MB", *(["separate model"] if others else [])]
     legend = (f"ms: per sample, {done.measured}",) if done.measured else ()
-    return Table("", columns(titles), tuple(_row(line, others) for line in done.own), legend)
+    rows = tuple(_row(line, others) for line in done.own)
+    return Table("A model that ends at each layer", columns(titles), rows, legend)
 
 
 def _row(line: Line, others: dict[int, Line]) -> Row:

@@ -345,10 +345,10 @@ def test_an_order_asked_for_twice_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"metrics": []}, "no metric is asked for: give names, default, seven or all as --metrics"),
+        ({"metrics": []}, "metrics is empty: give names, default, seven or all"),
         ({"batch_size": "8"}, "batch_size is '8': give a whole number of at least 1"),
         ({"samples": 2.5}, "samples is 2.5: give a whole number of at least 2, or all"),
-        ({"pooling": ("mean", "last")}, "pooling ('mean', 'last') is no text: give auto, or names with commas"),
+        ({"pooling": ("mean", "last")}, "pooling is ('mean', 'last'): give auto, or names with commas"),
     ],
 )
 def test_options_of_a_wrong_kind_are_one_line(tmp_path: Path, options: dict[str, Any], line: str) -> None:
