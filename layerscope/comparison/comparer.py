@@ -53,6 +53,11 @@ def compare(
         LayerscopeError: for samples that do not match, InfoNCE or DiME of blocks of other sizes, and every other wrong
             input.
 
+    Example:
+        >>> comparison = layerscope.compare(["runs/minilm", "runs/tiny"], similarity="cka", progress=False)
+        >>> comparison.similarity().shape  # layers 0 to 6 of one, 0 to 3 of the other
+        (7, 4)
+
     """
     place = None if out is None else STORE.folder(out)
     ready = opened(runs)

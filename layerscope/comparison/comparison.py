@@ -54,6 +54,10 @@ class Comparison(Shown):
 
     `n` samples are whole in all runs, `left_out` are not. A `series` is three or more checkpoints of one architecture.
     `folder` is where it was opened from.
+
+    >>> comparison = layerscope.compare(["runs/minilm", "runs/tiny"], similarity="cka", progress=False)
+    >>> comparison.table("difference").loc[0, ["run", "run_b", "metric"]].tolist()
+    ['all-MiniLM-L6-v2', 'tiny-bert', 'prompt_entropy']
     """
 
     runs: tuple[Member, ...]
@@ -142,6 +146,10 @@ def open_comparison(folder: str | Path) -> Comparison:
     """Return the comparison that was saved into a folder.
 
     Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed since.
+
+    >>> saved = layerscope.compare(["runs/minilm", "runs/tiny"], out="minilm-and-tiny", progress=False)
+    >>> layerscope.open_comparison("minilm-and-tiny").n
+    24
     """
     return STORE.open(folder, _made)
 

@@ -8,6 +8,11 @@ class LayerscopeError(ValueError):
     """A wrong input, told in one line: the thing, the value, and the mend.
 
     The command line prints it without a traceback and exits with status 2.
+
+    >>> layerscope.open_run("runs/missing")
+    Traceback (most recent call last):
+        ...
+    layerscope.core.errors.LayerscopeError: run folder 'runs/missing' does not exist
     """
 
 

@@ -38,6 +38,11 @@ class Calibration:
     that failed. `mean_layer`, `disagreement`, `accuracy` and `full_accuracy` (the full model's; both None without
     labels) are what was seen on these samples, leaving at the threshold. `fingerprint` names the weights, `dtype`
     their precision.
+
+    >>> from layerscope.early_exit import Calibration, ExitModel, calibrate
+    >>> found = calibrate(ExitModel("tiny-bert", exits=[1, 2]), "reviews.csv", max_disagreement=0.3, progress=False)
+    >>> found.exits, found.n, Calibration.from_json(found.to_json()) == found
+    ((1, 2), 24, True)
     """
 
     criterion: str

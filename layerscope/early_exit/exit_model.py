@@ -38,6 +38,12 @@ class ExitOutput(ModelOutput):  # type: ignore[misc]  # transformers is not type
 
     `logits` [B, K], float32; `prediction` [B]; `exit_layer` [B], 1 … L; `confidence` [B], how sure the exit
     was by the model's criterion ("patience": its maximal probability); `loss` only where labels were given.
+
+    >>> from layerscope.early_exit import ExitModel
+    >>> model = ExitModel("tiny-bert")
+    >>> output = model(**model.processor(["the food was good", "the staff were rude"], return_tensors="pt"))
+    >>> output.logits.shape, output.exit_layer.tolist()
+    (torch.Size([2, 2]), [3, 3])
     """
 
     loss: Tensor | None = None
@@ -62,6 +68,13 @@ class ExitModel(nn.Module):
         exits: the layers that are checked, 1 … L − 1.
         criterion: "confidence", "margin", "entropy" or "patience" (see `layerscope.early_exit.criteria`).
         threshold: a row leaves where the criterion reaches it; infinite: never.
+
+    Example:
+        >>> from layerscope.early_exit import ExitModel
+        >>> model = ExitModel("tiny-bert", exits=[1, 2], threshold=0.5)
+        >>> output = model(**model.processor(["the food was good"], return_tensors="pt"))
+        >>> output.exit_layer.tolist()  # of two classes one has at least 0.5, so all leave at the first exit
+        [1]
 
     """
 

@@ -48,6 +48,12 @@ class ExitReport(Shown):
     `curve` has a row for each threshold, `layers` for each layer 1 … L (which is checked, how many leave, and what all
     samples would score there), `depths` for the model truncated at each layer; their columns are those of `TABLES`,
     NaN where something is not known or was not measured.
+
+    >>> report = layerscope.open_exit_report("tiny-exits")
+    >>> report.depth, report.classes, report.samples
+    (3, 2, 24)
+    >>> report.layers["layer"].tolist()
+    [1, 2, 3]
     """
 
     model: str
@@ -125,5 +131,8 @@ def open_exit_report(folder: str | Path) -> ExitReport:
     """Return the report of exits that was saved into a folder.
 
     Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed since.
+
+    >>> layerscope.open_exit_report("tiny-exits").data
+    'reviews'
     """
     return STORE.open(folder, lambda facts, tables, place: ExitReport(**facts, **tables, folder=place))

@@ -95,6 +95,11 @@ def exits(
     Raises:
         LayerscopeError: for every wrong input.
 
+    Example:
+        >>> report = layerscope.exits("tiny-bert", "reviews.csv", max_disagreement=0.3, progress=False)
+        >>> print(report.goal)
+        at most 30 % of predictions on new samples like these differ from the full model's, with 95 % confidence (...)
+
     """
     options = ExitOptions(
         max_disagreement, min_accuracy, confidence, batch_size, criterion, None if exits is None else tuple(exits),

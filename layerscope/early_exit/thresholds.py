@@ -59,6 +59,13 @@ def calibrate(
 
     Source: Angelopoulos et al. 2021, Learn then Test.
 
+    Example:
+        >>> from layerscope.early_exit import ExitModel, calibrate
+        >>> model = ExitModel("tiny-bert", exits=[1, 2])
+        >>> model = model.use(calibrate(model, "reviews.csv", max_disagreement=0.3, progress=False))
+        >>> model.criterion, model.threshold < 1
+        ('confidence', True)
+
     """
     if not isinstance(model, ExitModel):
         raise LayerscopeError(f"calibrate takes an ExitModel, not a {type(model).__name__}: wrap it, ExitModel(model)")

@@ -98,6 +98,10 @@ def evaluate(
     Raises:
         LayerscopeError: for every wrong input, and where no task could be judged.
 
+    Example:
+        >>> layerscope.evaluate("tiny-bert", "knn-probe:reviews.csv", pooling="mean", progress=False)
+        Evaluation('tiny-bert': 1 models, 4 layers, 1 tasks, 0 missing)
+
     """
     teller: Teller = Console() if progress else Silent()
     named, others = split_tasks(tasks)

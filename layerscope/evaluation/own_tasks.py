@@ -64,6 +64,11 @@ def task_from_file(kind: str, path: Any, samples: int | None = None, seed: int =
     label by label, each text once. `samples` takes that many seeded rows of each file; test rows of a label that is
     then not among the training rows are left out. The task is named after the file or folder. Raises `LayerscopeError`
     for columns that are missing and values that cannot be judged.
+
+    >>> from layerscope.evaluation import task_from_file
+    >>> task = task_from_file("classification", "reviews.csv")
+    >>> task.metadata.name, task.metadata.type
+    ('reviews', 'Classification')
     """
     if kind not in COLUMNS:
         raise LayerscopeError(f"task kind {kind!r} does not exist{choices(kind, COLUMNS)}")

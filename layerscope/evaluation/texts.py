@@ -38,6 +38,14 @@ class TextStates(StoredTexts):
     maximal length, places). A part is one safetensors file, there whole or not at all, so that a killed process loses
     at most the part it was at. `forwards` and `embedded` count the batches and texts that this process ran, `seconds`
     what that took.
+
+    >>> from pathlib import Path
+    >>> from layerscope.models import LoadOptions, Override, find_layers, load
+    >>> texts = ["the food was good", "the staff were rude"]
+    >>> model = find_layers(load("tiny-bert", LoadOptions()), "text", texts, Override(), max_length=None, prompt="")
+    >>> store = TextStates(model, [(2, "raw", "mean")], Path("states"))
+    >>> store.vectors(store.keys(texts), 2, "raw", "mean").shape
+    (2, 16)
     """
 
     def __init__(

@@ -24,6 +24,11 @@ class Generated:
     `ids` are the new tokens, the one that ends the text included, `text` what prompt and new tokens read beyond the
     prompt. `log_probs` is the log-probability of each new token in the model's own distribution at that depth: no
     temperature, no nucleus.
+
+    >>> from layerscope.generation import generate
+    >>> found, = generate("tiny-gpt2", ["the food was"], max_new_tokens=3, progress=False)
+    >>> found.layer, len(found.prompt_ids), len(found.ids)
+    (3, 3, 3)
     """
 
     prompt: str
@@ -85,6 +90,11 @@ def generate(
 
     Raises:
         LayerscopeError: for every wrong input, and for logits that are NaN.
+
+    Example:
+        >>> from layerscope.generation import generate
+        >>> [found.text for found in generate("tiny-gpt2", ["the food was"], layer=2, max_new_tokens=3, progress=False)]
+        [' was was was']
 
     """
     _check(max_new_tokens, top_p, temperature, seed, batch_size)

@@ -29,6 +29,11 @@ class Scores:
 
     `nll` holds for each text the negative log-likelihoods [K, T − 1] in nats, float64, and `correct` [K, T − 1] whether
     the most probable token was the text's. The layers are in `layers`, in order.
+
+    >>> from layerscope.generation import Scores
+    >>> scores = Scores((1, 2), (np.log([[4.0, 4.0], [2.0, 2.0]]),), (np.array([[False, True], [True, True]]),))
+    >>> scores.tokens, scores.accuracy, scores.perplexity
+    (2, array([0.5, 1. ]), array([4., 2.]))
     """
 
     layers: tuple[int, ...]
@@ -89,6 +94,12 @@ def score(
 
     Raises:
         LayerscopeError: for every wrong input, and for logits that are NaN.
+
+    Example:
+        >>> from layerscope.generation import score
+        >>> found = score("tiny-gpt2", ["the food was good"], layers=[1, 3], progress=False)
+        >>> found.layers, found.perplexity.shape
+        ((1, 3), (2,))
 
     """
     teller: Teller = Console() if progress else Silent()

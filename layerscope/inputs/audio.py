@@ -69,7 +69,12 @@ def mono(samples: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def resample(waveform: Waveform, rate: int) -> NDArray[np.float32]:
-    """Return a waveform's samples `[T']` at another rate in hertz, as one channel of float32."""
+    """Return a waveform's samples `[T']` at another rate in hertz, as one channel of float32.
+
+    >>> from layerscope.inputs import Waveform, resample
+    >>> resample(Waveform(np.zeros(44100, dtype=np.float32), rate=44100), 16000).shape
+    (16000,)
+    """
     if rate < 1:
         raise LayerscopeError(f"a rate of {rate} Hz is not valid: give 1 or more")
     samples = mono(waveform.samples)

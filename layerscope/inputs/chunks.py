@@ -19,6 +19,12 @@ def pack(corpus: Corpus, tokenizer: Any, window: int) -> Corpus:
     A window's ids begin and end with the special tokens that the tokenizer itself puts around a sequence, so
     that every window has the same length. The last, shorter one is left out (told), unless it is the only
     one. Labels are dropped (told). Raises `LayerscopeError` where the window has no room for a token of text.
+
+    >>> from transformers import AutoTokenizer
+    >>> from layerscope.inputs import open_corpus, pack
+    >>> packed = pack(open_corpus("reviews.csv"), AutoTokenizer.from_pretrained("tiny-bert"), window=16)
+    >>> len(packed), len(packed.samples[0].ids)
+    (6, 16)
     """
     if corpus.modality != "text":
         raise LayerscopeError(f"{corpus.name} holds {corpus.modality} samples: only text is packed into windows")

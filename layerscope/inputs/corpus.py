@@ -21,6 +21,11 @@ class Corpus:
     `samples` holds `str` or `Window` (text), RGB `PIL.Image` (image), `Waveform` (audio) or array rows
     (tensor); files are decoded when a sample is read. `notes` tells every guess and everything left out,
     one line each. `running` marks running text, whose samples are lines and may be packed into windows.
+
+    >>> from layerscope.inputs import Corpus
+    >>> corpus = Corpus("reviews", "text", ["good food", "rude staff"], names=["a", "b"], labels=("praise", "blame"))
+    >>> corpus.take([1]).labels
+    ('blame',)
     """
 
     name: str
@@ -84,6 +89,11 @@ def draw(corpus: Corpus, n: int | None, seed: int) -> Corpus:
     members keeps 5 at least, the rest is drawn at random; where `n` is too small for that, as many classes as fit are
     drawn, frequent ones more probably, and a note says how many are left out.
     Raises `LayerscopeError` where `n` is below 1.
+
+    >>> from layerscope.inputs import draw, open_corpus
+    >>> drawn = draw(open_corpus("reviews.csv"), 10, seed=0)
+    >>> len(drawn), sorted(set(drawn.labels))
+    (10, ['blame', 'praise'])
     """
     if n is not None and n < 1:
         raise LayerscopeError(f"samples={n} is not valid: give 1 or more, or all")

@@ -26,6 +26,10 @@ def repeat_tokens(
 
     Ids in `fixed` stay in place and are never the one that repeats. A generator in the same state gives the same
     repeated id, and replaces with a greater share every id that it replaces with a smaller one.
+
+    >>> from layerscope.inputs import repeat_tokens
+    >>> repeat_tokens([101, 7, 8, 9, 102], 1.0, np.random.default_rng(0), fixed={101, 102})
+    (101, 9, 9, 9, 102)
     """
     free = [i for i, token in enumerate(ids) if token not in fixed]
     if not free:
@@ -44,6 +48,10 @@ def random_tokens(
     """Return ids in which each is replaced, with probability `share`, by one drawn from `vocabulary`.
 
     Ids in `fixed` stay in place. Shares and generators go together as in `repeat_tokens`.
+
+    >>> from layerscope.inputs import random_tokens
+    >>> random_tokens([101, 7, 8, 9, 102], 1.0, [5, 6], np.random.default_rng(0), fixed={101, 102})
+    (101, 6, 6, 6, 102)
     """
     free = [i for i, token in enumerate(ids) if token not in fixed]
     return _replaced(ids, free, random.choice(np.asarray(vocabulary), len(free)).tolist(), share, random)
@@ -79,6 +87,15 @@ def make_extreme(
         tokenised: gives the ids of samples as the model is to read them.
         rows: how many ids the model knows.
         seed: of the run; each sample is drawn by it and its own name.
+
+    Example:
+        >>> from transformers import AutoTokenizer
+        >>> from layerscope.inputs import make_extreme, open_corpus
+        >>> tokenizer = AutoTokenizer.from_pretrained("tiny-bert")
+        >>> ids = lambda texts: tokenizer(list(texts))["input_ids"]
+        >>> options = {"tokenizer": tokenizer, "tokenised": ids, "rows": len(tokenizer), "seed": 0}
+        >>> make_extreme(open_corpus(["the food was good"]), "repeat", 1.0, **options).samples[0].text
+        'was was was was'
 
     """
     special = set(tokenizer.all_special_ids)

@@ -34,6 +34,13 @@ def open_corpus(
     `data` is a corpus, texts, images, sounds or array rows in memory (also `(samples, labels)`), a pandas
     frame, a `datasets.Dataset`, token ids, the path of a table, text file, folder or archive, `stdlib-docs`, `digits`
     or `hf:name/config:split`. Raises `LayerscopeError`, one line that names the thing and the mend.
+
+    >>> from layerscope.inputs import open_corpus
+    >>> corpus = open_corpus("reviews.csv")
+    >>> len(corpus), corpus.modality, corpus.samples[0], corpus.labels[0]
+    (24, 'text', 'the food was good', 'praise')
+    >>> corpus.notes
+    ("text column: 'text' (guessed)", "label column: 'label' (guessed)")
     """
     if modality is not None and modality not in get_args(Modality):
         known = get_args(Modality)

@@ -10,7 +10,13 @@ Modality = Literal["text", "image", "audio", "tensor"]
 
 @dataclass(frozen=True, eq=False)
 class Waveform:
-    """One sound: float32 samples `[T]` between -1 and 1, and their rate in hertz."""
+    """One sound: float32 samples `[T]` between -1 and 1, and their rate in hertz.
+
+    >>> from layerscope.inputs import Waveform
+    >>> second = Waveform(np.zeros(16000, dtype=np.float32), rate=16000)
+    >>> len(second.samples) / second.rate
+    1.0
+    """
 
     samples: NDArray[np.float32]
     rate: int
@@ -18,7 +24,12 @@ class Waveform:
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of running text: its source span, and its token ids with the tokenizer's special tokens."""
+    """A stretch of running text: its source span, and its token ids with the tokenizer's special tokens.
+
+    >>> from layerscope.inputs import Window
+    >>> Window("good food", (101, 2204, 2833, 102)).text
+    'good food'
+    """
 
     text: str
     ids: tuple[int, ...]

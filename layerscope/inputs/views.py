@@ -26,6 +26,10 @@ def augment(
     a `share` (0 to 1) of its words, and a `Window` comes back as plain text; an image, a sound or a tensor
     has them done one after another, as a whole, and `share` says nothing there. Raises `LayerscopeError`
     for an unknown kind and for a share outside 0 to 1.
+
+    >>> from layerscope.inputs import augment
+    >>> augment("the food was good", "text", share=0.5, seed=0, sample_id=0, view=1)
+    'the f ood was gokd'
     """
     chosen = check_views(modality, kinds, share)
     random = np.random.default_rng([seed, sample_id, view])
@@ -39,7 +43,12 @@ def augment(
 def check_views(
     modality: Modality, kinds: Sequence[str] | None = None, share: float = DEFAULT_SHARE
 ) -> tuple[str, ...]:
-    """Return the kinds of views meant, in their fixed order; raises `LayerscopeError` for unknown ones."""
+    """Return the kinds of views meant, in their fixed order; raises `LayerscopeError` for unknown ones.
+
+    >>> from layerscope.inputs import check_views
+    >>> check_views("image")
+    ('crop', 'flip', 'color')
+    """
     known = VIEW_KINDS[modality]
     for kind in kinds or ():
         if kind not in known:

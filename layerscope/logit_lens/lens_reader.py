@@ -70,6 +70,11 @@ def lens(
     Raises:
         LayerscopeError: for every wrong input, in one line with the mend.
 
+    Example:
+        >>> reading = layerscope.lens("tiny-gpt2", "the food was good", progress=False)
+        >>> print(reading.summary)
+        3 of 4 tokens settle before the last layer; on average at layer 1.5 of 3
+
     """
     _check(prompt, data, {"tokens": (tokens, 0), "top": (top, 1), "samples": (samples, 1)})
     if out is not None:

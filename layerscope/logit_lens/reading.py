@@ -41,6 +41,12 @@ class Reading(Shown):
     top prediction never changes again (1 … L; layer 0 does not count), `prediction` and `probability` are those of the
     last layer, `truth` the token or label that is known, None where none is; `counted` are those that `cumulative` and
     `summary` are about: the new tokens where a text was continued, else all.
+
+    >>> reading = layerscope.lens("tiny-gpt2", "the food was good", progress=False)
+    >>> reading.kind, reading.depth, len(reading.saturation)
+    ('next', 3, 4)
+    >>> reading.cumulative["layer"].tolist()
+    [1, 2, 3]
     """
 
     model: str

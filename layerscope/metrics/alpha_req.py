@@ -21,6 +21,11 @@ def alpha_req(Z: Array, fit: tuple[int, int] = FIT) -> float | Tensor:
     `fit` that holds fewer than two ranks.
 
     Source: Agrawal et al. 2022, alpha-ReQ; the weighted fit as in Stringer et al. 2019.
+
+    >>> from layerscope.metrics import alpha_req
+    >>> states = np.random.default_rng(0).normal(size=(500, 50)) / np.arange(1, 51)  # variances 1 / i²
+    >>> round(alpha_req(states))
+    2
     """
     return as_result(_power_law(Rows(Z), fit))
 

@@ -19,6 +19,10 @@ def angular_distance(X: Array, Y: Array, center: bool = True) -> Tensor:
     `cosine_similarity` does.
 
     Source: Gromov et al. 2024, The unreasonable ineffectiveness of the deeper layers, who do not centre.
+
+    >>> from layerscope.metrics import angular_distance
+    >>> angular_distance(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]), center=False)
+    tensor([0.5000], dtype=torch.float64)
     """
     return _half_turns(cosine_similarity(X, Y, center))
 

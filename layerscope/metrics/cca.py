@@ -21,6 +21,11 @@ def cca(X: Array, Y: Array) -> float | Tensor:
     samples than features. Float64. Raises `LayerscopeError` for non-finite input, unequal N and N < 3.
 
     Source: Hotelling 1936; Raghu et al. 2017; the mean as in Kornblith et al. 2019.
+
+    >>> from layerscope.metrics import cca
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> round(cca(states, states @ np.diag([1.0, 5.0, 0.1])), 3)  # any invertible linear map keeps it
+    1.0
     """
     return as_result(of_pair(Cca(), X, Y))
 
@@ -29,6 +34,11 @@ def canonical_correlations(X: Array, Y: Array) -> Tensor:
     """Return the canonical correlations `[..., r]` that `cca` is the mean of, descending, NaN beyond an item's rank.
 
     `X` and `Y` as in `cca`; r is the largest of the smaller ranks.
+
+    >>> from layerscope.metrics import canonical_correlations
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> canonical_correlations(states, states[:, :2] + 3).round(decimals=3)
+    tensor([1., 1.], dtype=torch.float64)
     """
     return of_pair(_Correlations(), X, Y)
 

@@ -18,6 +18,10 @@ def cosine_similarity(X: Array, Y: Array, center: bool = True) -> Tensor:
     and unequal shapes.
 
     Source: Tracing Representation Progression, section 2 and footnote 2.
+
+    >>> from layerscope.metrics import cosine_similarity
+    >>> cosine_similarity(np.array([[1.0, 0.0]]), np.array([[1.0, 1.0]]), center=False)
+    tensor([0.7071], dtype=torch.float64)
     """
     first, second = as_pair64(X, Y, ("X", "Y"))
     if first.shape[-1] != second.shape[-1]:

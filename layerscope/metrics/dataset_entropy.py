@@ -16,6 +16,10 @@ def dataset_entropy(
     ... log min(N, D). Options and errors are those of `matrix_entropy`.
 
     Source: Skean et al. 2025, Layer by Layer, section 3.
+
+    >>> from layerscope.metrics import dataset_entropy
+    >>> round(dataset_entropy(np.eye(4)), 4)  # ln 4: four samples, four directions
+    1.3863
     """
     return matrix_entropy(pooled, alpha=alpha, rows=rows, normalization=normalization)
 

@@ -32,6 +32,11 @@ def dime(
     `LayerscopeError` for non-finite input, unequal N, and rows of `permutations` that are none.
 
     Source: Skean et al. 2023, DiME; Skean et al. 2025, Layer by Layer, section 3.
+
+    >>> from layerscope.metrics import dime
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> dime(states, states) > 0
+    True
     """
     check_alpha(alpha)
     first, second = as_pair64(a, b, ("a", "b"))

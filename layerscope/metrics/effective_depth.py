@@ -21,6 +21,10 @@ def effective_depth(
     epsilon outside 0 ... 1, and for accuracies that are empty or not finite.
 
     Source: Tracing Representation Progression, definition 3.1.
+
+    >>> from layerscope.metrics import effective_depth
+    >>> effective_depth(np.array([0.50, 0.82, 0.90]), epsilon=0.1, relative_to="last")
+    2
     """
     if not 0 <= epsilon <= 1:
         raise LayerscopeError(f"epsilon={epsilon}: give a share from 0 to 1")

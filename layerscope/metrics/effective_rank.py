@@ -17,6 +17,10 @@ def effective_rank(Z: Array, center: bool = False) -> float | Tensor:
     prints the inequality the other way round: diag(2, 1) has 1.65 against an effective rank of 1.89.
 
     Source: Roy and Vetterli 2007, The effective rank: a measure of effective dimensionality.
+
+    >>> from layerscope.metrics import effective_rank
+    >>> round(effective_rank(np.diag([2.0, 1.0])), 2)
+    1.89
     """
     rows = Rows(Z)
     return as_result(_rank(rows.centred_spectrum if center else rows.spectrum))

@@ -13,6 +13,10 @@ def exit_speedup(counts: Array) -> float:
     counts below 0 and where no sample leaves.
 
     Source: Tracing Representation Progression, section 4.
+
+    >>> from layerscope.metrics import exit_speedup
+    >>> exit_speedup(np.array([0, 20, 0, 10]))  # two thirds of the samples leave after 2 of 4 layers
+    1.5
     """
     found = as_finite64(counts, "counts", 1)
     if found.ndim != 1 or bool((found < 0).any()) or float(found.sum()) == 0:
@@ -29,6 +33,11 @@ def exit_parameters(hidden: int, classes: int, layers: int, base: int) -> tuple[
     biases. Raises `LayerscopeError` for a number below 1.
 
     Source: Tracing Representation Progression, table 1.
+
+    >>> from layerscope.metrics import exit_parameters
+    >>> shared, separate, saved = exit_parameters(hidden=768, classes=1000, layers=12, base=86_000_000)
+    >>> separate - shared, round(saved, 3)
+    (8448000, 0.089)
     """
     given = {"hidden": hidden, "classes": classes, "layers": layers, "base": base}
     for name, value in given.items():

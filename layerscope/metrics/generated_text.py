@@ -20,6 +20,10 @@ def coherence(prefix_embeddings: Array, text_embeddings: Array) -> Tensor:
 
     Source: Su et al. 2022, A contrastive framework for neural text generation; Tracing Representation Progression,
     equation 21.
+
+    >>> from layerscope.metrics import coherence
+    >>> coherence(np.array([[1.0, 0.0]]), np.array([[1.0, 1.0]]))
+    tensor([0.7071], dtype=torch.float64)
     """
     first, second = as_pair64(prefix_embeddings, text_embeddings, ("prefix_embeddings", "text_embeddings"))
     return torch.nn.functional.cosine_similarity(first, second, dim=-1)
@@ -31,6 +35,10 @@ def diversity(tokens: Sequence[Hashable]) -> float:
     `tokens` are those of one text, at least four. Raises `LayerscopeError` for fewer.
 
     Source: Su et al. 2022; Tracing Representation Progression, equation 22.
+
+    >>> from layerscope.metrics import diversity
+    >>> diversity("to be or not to be".split())  # 4 of 5 pairs are distinct
+    0.8
     """
     if len(tokens) < _GRAMS[-1]:
         raise LayerscopeError(f"{len(tokens)} tokens have no {_GRAMS[-1]}-gram: give a longer text")

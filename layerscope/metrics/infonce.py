@@ -24,6 +24,10 @@ def infonce(a: Array, b: Array, temperature: float = TEMPERATURE, symmetric: boo
     temperature <= 0.
 
     Source: van den Oord et al. 2018, equation 4; Skean et al. 2025, Layer by Layer, section 3.
+
+    >>> from layerscope.metrics import infonce
+    >>> round(infonce(np.eye(4), np.eye(4)), 4)  # each view finds its pair
+    0.0001
     """
     return as_result(_loss(_pair(a, b, temperature), temperature, symmetric))
 
@@ -34,6 +38,10 @@ def infonce_bound(a: Array, b: Array, temperature: float = TEMPERATURE, symmetri
     Arguments and errors are those of `infonce`; the value `[...]` is in nats, at most log N.
 
     Source: van den Oord et al. 2018, section 2.3.
+
+    >>> from layerscope.metrics import infonce_bound
+    >>> round(infonce_bound(np.eye(4), np.eye(4)), 4)  # just below ln 4
+    1.3862
     """
     return as_result(_bound(_pair(a, b, temperature), temperature, symmetric))
 

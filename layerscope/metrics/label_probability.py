@@ -14,6 +14,10 @@ def label_probability(logits: Array, labels: Array) -> Tensor:
     Raises `LayerscopeError` where the shapes do not fit or a label is no class.
 
     Source: Tracing Representation Progression, theorem 2.2.
+
+    >>> from layerscope.metrics import label_probability
+    >>> label_probability(np.log([[[0.5, 0.5], [0.9, 0.1]]]), np.array([0]))  # one sample, two layers, two classes
+    tensor([[0.5000, 0.9000]], dtype=torch.float64)
     """
     scores = torch.as_tensor(logits)
     truth = torch.as_tensor(labels).to(scores.device)

@@ -15,6 +15,10 @@ def layer_accuracy(predictions: Array, labels: Array) -> Tensor:
     the shapes do not fit or there is no sample.
 
     Source: Tracing Representation Progression, equation 2.
+
+    >>> from layerscope.metrics import layer_accuracy
+    >>> layer_accuracy(np.array([[0, 1, 1], [1, 1, 0]]), np.array([1, 0]))  # two samples, three layers
+    tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
     """
     tops = torch.as_tensor(predictions)
     truth = torch.as_tensor(labels).to(tops.device)

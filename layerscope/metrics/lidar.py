@@ -21,6 +21,11 @@ def lidar(views: Array, delta: float = 1e-4, eps: float = 0.0) -> float | Tensor
     q < 2, delta <= 0 or eps < 0.
 
     Source: Thilak et al. 2024, LiDAR: sensing linear probing performance.
+
+    >>> from layerscope.metrics import lidar
+    >>> samples = np.random.default_rng(0).normal(size=(20, 1, 3))
+    >>> round(lidar(np.concatenate([samples, samples + 0.01], axis=1)), 2)
+    2.68
     """
     states = as_finite(views, "views", 3)
     samples, copies, width = states.shape[-3:]

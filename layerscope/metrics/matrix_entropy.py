@@ -55,6 +55,12 @@ def matrix_entropy(
     the paper prints the first inequality the other way round, which holds for flat spectra alone.
 
     Source: Skean et al. 2025, Layer by Layer, section 3; Giraldo, Rao and Principe 2014.
+
+    >>> from layerscope.metrics import matrix_entropy
+    >>> round(matrix_entropy(np.eye(4)), 4)  # ln 4
+    1.3863
+    >>> round(matrix_entropy(np.diag([2.0, 1.0]), rows="raw"), 2)
+    0.5
     """
     matrix = as_finite64(Z, "Z")
     value = entropy_of_rows(scaled_rows(matrix, rows), alpha)

@@ -26,6 +26,11 @@ def mutual_knn(X: Array, Y: Array, k: int = 10, distance: str = "cosine") -> flo
     outside 1 ... N - 1 and other distances.
 
     Source: Huh et al. 2024, The platonic representation hypothesis, section 2 and appendix A.
+
+    >>> from layerscope.metrics import mutual_knn
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> mutual_knn(states, 2 * states, k=5)
+    1.0
     """
     return as_result(of_pair(MutualKnn(k, distance), X, Y))
 

@@ -14,6 +14,10 @@ def nesum(Z: Array) -> float | Tensor:
     `LayerscopeError` for non-finite input.
 
     Source: He and Ozay 2022, Exploring the gap between collapsed and whitened features.
+
+    >>> from layerscope.metrics import nesum
+    >>> round(nesum(np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])), 3)  # two equal directions
+    2.0
     """
     return as_result(_directions(Rows(Z)))
 

@@ -23,6 +23,11 @@ class NeuralCollapse:
     `nc1` is trace(Σ_W Σ_B⁺) / K; `nc2_norms` the coefficient of variation of the norms of the centred class means,
     `nc2_angles` the mean |cos + 1/(K − 1)| of their pairs; `nc3` the distance of the classifier's rows from the class
     means, both scaled to unit norm as a whole, None without a classifier.
+
+    >>> from layerscope.metrics import neural_collapse
+    >>> found = neural_collapse(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), np.array([0, 0, 1, 1]))
+    >>> round(found.nc1.item(), 4), found.nc3
+    (0.0, None)
     """
 
     nc1: Tensor
@@ -44,6 +49,11 @@ def neural_collapse(
     classes, states that are not finite, and shapes that do not fit.
 
     Source: Papyan, Han, Donoho 2020; Tracing Representation Progression, footnote 5.
+
+    >>> from layerscope.metrics import neural_collapse
+    >>> states = np.array([[1.0, 0.0], [1.0, 0.2], [0.0, 1.0], [0.2, 1.0]])
+    >>> round(neural_collapse(states, np.array([0, 0, 1, 1])).nc1.item(), 4)
+    0.0062
     """
     check_choice(global_mean, "global_mean", ("samples", "classes"))
     found = as_finite64(states, "states")

@@ -16,6 +16,11 @@ class Norms:
 
     `mean`, `median` (of an even number the mean of the middle two) and `maximum` are Euclidean norms, `sink_share`
     is the share of tokens whose norm is more than 10 times the median, 0 ... 1.
+
+    >>> from layerscope.metrics import norms
+    >>> found = norms(np.array([[3.0, 4.0], [0.0, 1.0], [1.0, 0.0]]))
+    >>> found.median.item(), found.maximum.item(), found.sink_share.item()
+    (1.0, 5.0, 0.0)
     """
 
     mean: Tensor
@@ -32,6 +37,11 @@ def norms(tokens: Array, mask: Array | None = None) -> Norms:
     that do not fit.
 
     Source: Sun et al. 2024, Massive Activations in Large Language Models (the sinks).
+
+    >>> from layerscope.metrics import norms
+    >>> tokens, mask = np.array([[3.0, 4.0], [0.0, 1.0], [9.0, 9.0]]), np.array([1, 1, 0])  # the last is padding
+    >>> norms(tokens, mask).mean.item()
+    3.0
     """
     return _norms(Tokens.of(tokens, mask))
 

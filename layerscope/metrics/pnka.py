@@ -19,6 +19,11 @@ def pnka(X: Array, Y: Array) -> Tensor:
     `LayerscopeError` for non-finite input, unequal N and N < 2.
 
     Source: Kolling et al. 2023, Pointwise representational similarity.
+
+    >>> from layerscope.metrics import pnka
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> pnka(states, 2 * states)[:3].round(decimals=3)
+    tensor([1., 1., 1.], dtype=torch.float64)
     """
     return of_pair(Pnka(), X, Y)
 

@@ -21,6 +21,11 @@ def procrustes(X: Array, Y: Array, kind: str = "similarity") -> float | Tensor:
     one side does not vary. Float64. Raises `LayerscopeError` for non-finite input, unequal N, N < 2 and other kinds.
 
     Source: Schönemann 1966; Williams et al. 2021, Generalized shape metrics; Ding et al. 2021.
+
+    >>> from layerscope.metrics import procrustes
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> round(procrustes(states, states[:, [2, 0, 1]]), 3)  # columns in another order are a rotation
+    1.0
     """
     return as_result(of_pair(Procrustes(kind), X, Y))
 

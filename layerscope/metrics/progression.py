@@ -17,6 +17,10 @@ def norm_ratio(states: Array) -> Tensor:
     `LayerscopeError` for fewer than two layers and for states that are not finite.
 
     Source: Tracing Representation Progression, figure 11.
+
+    >>> from layerscope.metrics import norm_ratio
+    >>> norm_ratio(np.array([[3.0, 0.0], [3.0, 1.0], [3.0, 3.0]]))
+    tensor([3.0000, 1.5811], dtype=torch.float64)
     """
     found = _layers(states)
     value: Tensor = vector_norm(found[..., :-1, :], dim=-1) / vector_norm(found.diff(dim=-2), dim=-1)
@@ -29,6 +33,10 @@ def straightness(states: Array) -> Tensor:
     `states` is `[..., L+1, D]`. NaN where no block changes anything. Raises `LayerscopeError` as `norm_ratio` does.
 
     Source: Tracing Representation Progression, assumption 1.
+
+    >>> from layerscope.metrics import straightness
+    >>> straightness(np.array([[0.0, 0.0], [3.0, 0.0], [3.0, 4.0]]))  # 5 of 7
+    tensor(0.7143, dtype=torch.float64)
     """
     found = _layers(states)
     value: Tensor = vector_norm(found[..., -1, :] - found[..., 0, :], dim=-1) / vector_norm(
@@ -44,6 +52,10 @@ def line_distance(states: Array) -> Tensor:
     `LayerscopeError` as `norm_ratio` does.
 
     Source: Tracing Representation Progression, assumption 1.
+
+    >>> from layerscope.metrics import line_distance
+    >>> line_distance(np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 0.0]]))
+    tensor([0.5000], dtype=torch.float64)
     """
     found = _layers(states)
     start, line = found[..., :1, :], found[..., -1:, :] - found[..., :1, :]

@@ -36,6 +36,10 @@ def prompt_entropy(
     those of `matrix_entropy`. Raises `LayerscopeError` for shapes, options and prefixes that do not fit.
 
     Source: Skean et al. 2025, Layer by Layer, section 3 and figure 5.
+
+    >>> from layerscope.metrics import prompt_entropy
+    >>> round(prompt_entropy(np.eye(3)), 4)  # ln 3: three tokens, three directions
+    1.0986
     """
     check_choice(rows, "rows", ROWS)
     check_alpha(alpha)

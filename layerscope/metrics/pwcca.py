@@ -21,6 +21,11 @@ def pwcca(X: Array, Y: Array, weights_from: str = "first") -> float | Tensor:
     input, unequal N, N < 3 and another side.
 
     Source: Morcos et al. 2018, Insights on representational similarity, equations 4 and 5.
+
+    >>> from layerscope.metrics import pwcca
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> round(pwcca(states, states @ np.diag([1.0, 5.0, 0.1])), 3)
+    1.0
     """
     return as_result(of_pair(Pwcca(weights_from), X, Y))
 

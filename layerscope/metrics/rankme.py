@@ -18,6 +18,10 @@ def rankme(Z: Array, eps: float = EPS) -> float | Tensor:
     non-finite input and eps < 0.
 
     Source: Garrido et al. 2023, RankMe, equation 2.
+
+    >>> from layerscope.metrics import rankme
+    >>> round(rankme(np.diag([2.0, 1.0])), 2)
+    1.89
     """
     if not eps >= 0:
         raise LayerscopeError(f"eps={eps} is below 0: give 0 or more, such as 1e-7")

@@ -23,6 +23,11 @@ def rsa(X: Array, Y: Array, rdm: str = "correlation", compare: str = "spearman")
     N < 3 and other options.
 
     Source: Kriegeskorte et al. 2008, Representational similarity analysis.
+
+    >>> from layerscope.metrics import rsa
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> round(rsa(states, 2 * states), 3)
+    1.0
     """
     return as_result(of_pair(Rsa(rdm, compare), X, Y))
 

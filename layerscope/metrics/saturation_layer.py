@@ -15,6 +15,10 @@ def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:
     `[...]` is an integer tensor with values first_layer ... first_layer + L - 1. A layer that agrees with
     the last one before changing its mind does not count. Raises `LayerscopeError` where there is no column.
     Source: Tracing Representation Progression, section 2.2.
+
+    >>> from layerscope.metrics import saturation_layer
+    >>> saturation_layer(np.array([[3, 7, 7, 7], [7, 3, 3, 7]]))  # top tokens at layers 1 to 4 of two positions
+    tensor([2, 4])
     """
     tops = torch.as_tensor(predictions)
     if tops.ndim < 1 or tops.shape[-1] == 0:

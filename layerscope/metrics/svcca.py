@@ -23,12 +23,22 @@ def svcca(X: Array, Y: Array, variance: float = 0.99) -> float | Tensor:
     input, unequal N, N < 3 and a variance not in 0 ... 1.
 
     Source: Raghu et al. 2017, SVCCA.
+
+    >>> from layerscope.metrics import svcca
+    >>> states = np.random.default_rng(0).normal(size=(50, 3))
+    >>> round(svcca(states, -2 * states), 3)
+    1.0
     """
     return as_result(of_pair(Svcca(variance), X, Y))
 
 
 def kept_dimensions(X: Array, variance: float = 0.99) -> int | Tensor:
-    """Return how many principal components `[...]` of `X` `[..., N, D]` explain `variance` of it; 0 where none vary."""
+    """Return how many principal components `[...]` of `X` `[..., N, D]` explain `variance` of it; 0 where none vary.
+
+    >>> from layerscope.metrics import kept_dimensions
+    >>> kept_dimensions(np.random.default_rng(0).normal(size=(50, 3)) * [10, 10, 0.1])
+    2
+    """
     rank = Svcca(variance).kept(as_finite64(X, "X")).rank
     return int(rank) if rank.ndim == 0 else rank
 

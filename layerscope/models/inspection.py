@@ -111,6 +111,13 @@ def inspect(
     Raises:
         LayerscopeError: where the model cannot be loaded or no blocks are found.
 
+    Example:
+        >>> found, = layerscope.inspect("minilm")
+        >>> found.depth, found.width, found.pooling
+        (6, 384, ('mean',))
+        >>> found.blocks[0]
+        'encoder.layer.0'
+
     """
     loaded = load(model, LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle), processor)
     override = Override(part, blocks, norm)

@@ -133,6 +133,13 @@ def attention_probe(
     Raises `LayerscopeError` as `linear_probe` does.
 
     Source: El-Nouby et al. 2024, Scalable pre-training of large autoregressive image models, section 4.
+
+    >>> from layerscope.probes import attention_probe
+    >>> labels = np.repeat(["praise", "blame"], 15)
+    >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "praise", 2, -2)[:, None]
+    >>> tokens = torch.from_numpy(states.repeat(2, axis=0)).float()  # two tokens a sample
+    >>> attention_probe(tokens, [2] * 30, labels).mean
+    1.0
     """
     from sklearn.model_selection import StratifiedKFold
 

@@ -24,6 +24,12 @@ def knn_probe(states: Array, labels: npt.ArrayLike, k: int | None = None, folds:
     k samples.
 
     Source: Wu et al. 2018, Unsupervised feature learning via non-parametric instance discrimination.
+
+    >>> from layerscope.probes import knn_probe
+    >>> labels = np.repeat(["praise", "blame"], 15)
+    >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "praise", 2, -2)[:, None]
+    >>> knn_probe(states, labels, k=3).mean
+    1.0
     """
     from sklearn import config_context
     from sklearn.neighbors import KNeighborsClassifier

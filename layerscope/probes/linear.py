@@ -25,6 +25,12 @@ def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int
     non-finite states, shapes that do not fit, fewer than 3 folds, and fewer than 2 classes with enough members.
 
     Source: Alain and Bengio 2016, Understanding intermediate layers using linear classifier probes.
+
+    >>> from layerscope.probes import linear_probe
+    >>> labels = np.repeat(["praise", "blame"], 15)
+    >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "praise", 2, -2)[:, None]
+    >>> linear_probe(states, labels).mean
+    1.0
     """
     right, strengths, fold, skipped = _linearly(states, labels, folds, seed)
     return replace(score_of(right, by_fold(right, fold), skipped), strengths=strengths)

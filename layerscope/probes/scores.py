@@ -21,6 +21,11 @@ class ProbeScore:
     error, `low` and `high` Wilson's 95 % interval, `folds` the accuracy of each fold, and `n_skipped` the
     number of samples whose class has fewer members than there are folds. `strengths` is the C of each fold of a linear
     probe (small is strong regularisation), empty for the other probes.
+
+    >>> from layerscope.probes import knn_probe
+    >>> score = knn_probe(np.eye(20)[np.arange(40) % 20], np.arange(40) % 2)
+    >>> score.n, len(score.folds), score.low <= score.mean <= score.high
+    (40, 5, True)
     """
 
     mean: float

@@ -127,6 +127,13 @@ def profile(
     Raises:
         LayerscopeError: for every wrong input, in one line with the mend.
 
+    Example:
+        >>> run = layerscope.profile("minilm", "reviews.csv", out="runs/minilm", views=0, progress=False)
+        >>> run
+        Run('runs/minilm': all-MiniLM-L6-v2, 6 layers, reviews)
+        >>> run.metric("linear_probe").index.tolist()
+        [0, 1, 2, 3, 4, 5, 6]
+
     """
     command = command or spoken(profile, locals(), leave_out=("progress", "command"))
     options = options_from(

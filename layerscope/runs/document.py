@@ -70,22 +70,20 @@ def as_dict(run: Run) -> dict[str, Any]:
     """Return a run as JSON can hold it: see `Run.as_dict`."""
     known = curves(run)
     found = findings(run, known)
-    told: dict[str, Any] = jsonable(
-        {
-            "answer": answer(run, known, found),
-            "model": run.info["model"],
-            "data": run.info["data"],
-            "depth": run.depth,
-            "pooling": run.info["pooling"],
-            "path": str(run.path),
-            "rows": run.table(),
-            "stands_out": [
-                {"metric": c.metric, "variant": c.variant, "pooling": c.pooling, "layer": c.stands_out} for c in known
-            ],
-            "findings": [{"name": f.name, "text": f.text, **f.numbers} for f in found],
-        }
-    )
-    return told
+    whole: dict[str, Any] = jsonable({
+        "answer": answer(run, known, found),
+        "model": run.info["model"],
+        "data": run.info["data"],
+        "depth": run.depth,
+        "pooling": run.info["pooling"],
+        "path": str(run.path),
+        "rows": run.table().astype(object),
+        "stands_out": [
+            {"metric": c.metric, "variant": c.variant, "pooling": c.pooling, "layer": c.stands_out} for c in known
+        ],
+        "findings": [{"name": f.name, "text": f.text, **f.numbers} for f in found],
+    })  # fmt: skip
+    return whole
 
 
 def _tables(group: Group, members: list[Curve], run: Run) -> Iterator[Table]:

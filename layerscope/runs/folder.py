@@ -40,7 +40,14 @@ OWN = {".lock", "log.jsonl", "plan.parquet", ".plan.parquet.part", ".run.json.pa
 
 
 class RunFolder:
-    """Files of one run; knows names, writing aside and renaming, and what is finished."""
+    """Files of one run; knows names, writing aside and renaming, and what is finished.
+
+    >>> from pathlib import Path
+    >>> from layerscope.runs import RunFolder
+    >>> folder = RunFolder(Path("runs/minilm"))
+    >>> folder.read_table(folder.tables()[0]).columns[:3].tolist()
+    ['metric', 'variant', 'part']
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -23,7 +23,24 @@ if TYPE_CHECKING:
 
 
 class Run(Shown):
-    """What `profile` returns and `open_run` opens: every metric at every layer, and the pooled states."""
+    """What `profile` returns and `open_run` opens: every metric at every layer, and the pooled states.
+
+    >>> run = layerscope.open_run("runs/minilm")
+    >>> run.depth
+    6
+    >>> run.metric("effective_rank").round(1)
+    layer
+    0     7.6
+    1     8.6
+    2     8.5
+    3     9.5
+    4    10.6
+    5    10.8
+    6    13.7
+    Name: effective_rank, dtype: float64
+    >>> run.pooled(3).shape
+    (24, 384)
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -219,7 +236,11 @@ class Run(Shown):
 
 
 def open_run(path: str | Path) -> Run:
-    """Open a run folder; one that is missing or not a run is an error that names the runs nearby."""
+    """Open a run folder; one that is missing or not a run is an error that names the runs nearby.
+
+    >>> layerscope.open_run("runs/minilm")
+    Run('runs/minilm': all-MiniLM-L6-v2, 6 layers, reviews)
+    """
     folder = Path(path)
     refuse_dangling(folder)
     if folder.is_file():

@@ -76,6 +76,13 @@ def correlate(
     percentiles of `bootstrap` resamples (0: NaN), the same draws for every metric.
 
     Source: Skean et al. 2025, figures 3 and 8; Efron and Tibshirani 1993 for the percentile bootstrap.
+
+    >>> from layerscope.scores import correlate, open_evaluation, open_metrics
+    >>> found = correlate(open_metrics("metrics.csv"), open_evaluation("scores.csv"), statistics=["spearman"])
+    >>> found.loc[found["target"] == "mean score", ["model", "metric", "estimate"]]
+       model           metric  estimate
+    0  small  dataset_entropy      -1.0
+    2  large  dataset_entropy      -1.0
     """
     _check(statistics, by, level)
     for name, value in (("first_layer", first_layer), ("bootstrap", bootstrap), ("seed", seed)):

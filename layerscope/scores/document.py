@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from layerscope.core.saved import jsonable
 from layerscope.scores.findings import best_layer, best_layers, score_findings
 from layerscope.scores.metric_tables import correlation_tables, rule_tables, rules_verdict
 from layerscope.scores.rules import Rule, rules_table
@@ -32,7 +32,6 @@ from layerscope.scores.scored import (
     shared_place,
 )
 from layerscope.show.document import EMPTY, MARK, Cell, Column, Document, Part, Row, Sentences, Table, columns
-from layerscope.show.spark import spark
 
 if TYPE_CHECKING:
     from layerscope.scores.evaluation import Evaluation
@@ -72,20 +71,19 @@ def as_dict(
     evaluation: Evaluation, min_share: float, correlations: pd.DataFrame | None, rules: Sequence[Rule]
 ) -> dict[str, Any]:
     """Return an evaluation as JSON can hold it: see `Evaluation.as_dict`."""
-    return {
+    choices = [[vars(choice) | {"gain": choice.gain} for choice in rule.choices] for rule in rules]
+    found: dict[str, Any] = jsonable({
         "answer": _answer(evaluation, scored(evaluation, min_share)),
         "source": evaluation.source,
         "missing": evaluation.missing,
         "failed": evaluation.failed,
         "min_share": min_share,
-        "summary": _records(evaluation.summary(min_share)),
-        "scores": _records(evaluation.scores),
-        "correlations": [] if correlations is None else _records(correlations),
-        "rules": [
-            row | {"choices": [vars(choice) | {"gain": choice.gain} for choice in rule.choices]}
-            for row, rule in zip(_records(rules_table(rules)), rules, strict=True)
-        ],
-    }
+        "summary": evaluation.summary(min_share),
+        "scores": evaluation.scores,
+        "correlations": [] if correlations is None else correlations,
+        "rules": rules_table(rules).assign(choices=choices),
+    })  # fmt: skip
+    return found
 
 
 def _answer(evaluation: Evaluation, known: Sequence[Scored]) -> str:
@@ -98,11 +96,6 @@ def _answer(evaluation: Evaluation, known: Sequence[Scored]) -> str:
 def _best(known: Sequence[Scored]) -> Scored:
     """Return the model, site and pooling of the highest average."""
     return max(known, key=lambda entry: max(entry.average.values(), default=-math.inf))
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
-    return found
 
 
 def _title(name: str, unit: Unit, *details: str) -> str:
@@ -130,8 +123,8 @@ def _summary(
     for found, entry in zip(frame.to_dict(orient="records"), known, strict=True):
         cells = [Cell(_name(found, evaluation).removesuffix(" pooling" if "pooling" in heading else ""))] * several
         cells += [_scored(found, name, unit) for name in shown]
-        line = spark(entry.average.values()) if len(entry.average) > 1 else ""
-        rows.append(Row((*cells, *([Cell(line)] if shapes else []))))
+        line = tuple(entry.average.values()) if len(entry.average) > 1 else ()
+        rows.append(Row((*cells, *([Cell("", shape=line)] if shapes else []))))
     titles = [*([Column(heading, "left")] if several else []), *columns(SHOWN[name] for name in shown)]
     legend = tuple(_summary_legend(known, frame, evaluation))
     narrow = (_summary(frame, known, evaluation, unit, title, shapes=False),) if shapes else ()
@@ -214,7 +207,7 @@ def _by_task(entry: Scored, unit: Unit, title: str, shapes: bool) -> Table:
         found = EMPTY if best is None else Cell(_told(entry.at(best, task), unit), f"({best})")
         ends = [Cell(unit.number(entry.at(layer, task).value)) for layer in (first, last)]
         more = [Cell(unit.number(entry.at(None, task).value))] if shipped else []
-        line = [Cell(spark(entry.grid.scores[task]))] if shapes else []
+        line = [Cell("", shape=tuple(entry.grid.scores[task]))] if shapes else []
         rows.append(Row((Cell(task), ends[0], found, ends[1], *more, *line)))
     narrow = (_by_task(entry, unit, title, shapes=False),) if shapes else ()
     titles += [Column("by layer", "left")] if shapes else []

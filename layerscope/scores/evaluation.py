@@ -34,7 +34,20 @@ STORE = Store("evaluation", "evaluation.json", "run layerscope evaluate again", 
 
 
 class Evaluation(Shown):
-    """What `evaluate` returns and `open_evaluation` opens: a score per layer per task, in the scores' own units."""
+    """What `evaluate` returns and `open_evaluation` opens: a score per layer per task, in the scores' own units.
+
+    >>> scores = pd.DataFrame({"model": "m", "layer": [1, 2, 3], "task": "topics", "score": [0.5, 0.7, 0.6]})
+    >>> evaluation = layerscope.Evaluation(scores)
+    >>> evaluation.table()
+    task   topics
+    layer
+    1         0.5
+    2         0.7
+    3         0.6
+    >>> evaluation.summary()[["best_layer", "best", "last"]]
+       best_layer  best  last
+    0           2   0.7   0.6
+    """
 
     def __init__(self, scores: pd.DataFrame, source: str = "memory") -> None:
         """Take a long frame with columns of `COLUMNS`, of which model, layer, task and score must be there.

@@ -56,6 +56,11 @@ def fit_rules(
     no rule; several variants of a metric give a rule each. Models whose last layer has no scores, and those with scores
     on less than `min_share` of the tasks, take no part. Raises `LayerscopeError` for fewer than two models with both
     metrics and scores.
+
+    >>> from layerscope.scores import fit_rules, open_evaluation, open_metrics
+    >>> rule, = fit_rules(open_metrics("metrics.csv"), open_evaluation("scores.csv"))
+    >>> rule.name, rule.layers
+    ('minimum dataset_entropy · wiki', {'small': 2, 'large': 2})
     """
     whole("first_layer", first_layer)
     cases = _cases(curves(metrics), evaluation, first_layer, min_share)

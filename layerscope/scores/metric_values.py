@@ -30,6 +30,12 @@ def open_metrics(path: str | Path | Run) -> pd.DataFrame:
     Returns a long frame: model, revision, dataset, metric, variant (`normalization` of a CSV), site, pooling, layer
     (Int64) and value; an empty value is NaN. The authors' names of metrics become those of `layerscope.metrics`. Of a
     run only metrics of one layer are taken. Raises `LayerscopeError`, one line that names the thing and the mend.
+
+    >>> from layerscope.scores import open_metrics
+    >>> open_metrics("metrics.csv")[["model", "dataset", "metric", "layer", "value"]].head(2)
+       model dataset           metric  layer  value
+    0  small    wiki  dataset_entropy      0   2.00
+    1  small    wiki  dataset_entropy      1   1.84
     """
     from layerscope.runs import Run, open_run  # runs import torch
 
@@ -64,6 +70,12 @@ def corpus_averages(metrics: pd.DataFrame) -> pd.DataFrame:
     The data sets of MTEB's tasks (`mteb/…`) are one corpus, `tasks`; every other data set is a corpus of its own. At
     each layer the mean runs over the data sets that have a value there; `datasets` counts them. Columns: those of
     `CURVE`, layer, value, datasets.
+
+    >>> from layerscope.scores import corpus_averages, open_metrics
+    >>> corpus_averages(open_metrics("metrics.csv"))[["model", "corpus", "layer", "value", "datasets"]].head(2)
+       model corpus  layer  value  datasets
+    0  small   wiki      0   2.00         1
+    1  small   wiki      1   1.84         1
     """
     task = metrics["dataset"].str.startswith("mteb/")
     keyed = metrics.assign(corpus=metrics["dataset"].where(~task, "tasks"))
@@ -73,7 +85,13 @@ def corpus_averages(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def one_variant(metrics: pd.DataFrame, variant: str | None = None) -> pd.DataFrame:
-    """Return one variant of each metric: the one named, where a metric has it, else `raw`, else its first."""
+    """Return one variant of each metric: the one named, where a metric has it, else `raw`, else its first.
+
+    >>> from layerscope.scores import one_variant
+    >>> frame = pd.DataFrame({"metric": "prompt_entropy", "variant": ["maxEntropy", "raw"], "value": [0.4, 2.1]})
+    >>> one_variant(frame)["value"].tolist()
+    [2.1]
+    """
     if variant is not None and variant not in set(metrics["variant"]):
         known = [str(name) for name in metrics["variant"].dropna().unique()] or ["none"]
         raise LayerscopeError(f"variant {variant!r} is not among these metrics{choices(variant, known, 'they have')}")

@@ -33,6 +33,9 @@ def open_evaluation(path: str | Path) -> Evaluation:
     an empty main_score is a missing value. In a folder of mteb ≥ 2 layer, site and pooling of a model are its
     `experiment_kwargs`; results without a layer are its baseline. Scores of probes in the folder come with them. Raises
     `LayerscopeError`, one line that names the thing and the mend.
+
+    >>> layerscope.open_evaluation("scores.csv")
+    Evaluation('scores.csv': 2 models, 4 layers, 2 tasks, 0 missing)
     """
     place = existing(path, "evaluation")
     if not place.is_dir():

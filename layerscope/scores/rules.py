@@ -22,6 +22,11 @@ class Choice:
     `direction` was fitted on the other models; `last`, `best` and `mean` are scores of the layers that could be chosen:
     of the last, of the best, and of one drawn at random; `kind` what the model is (causal, bidirectional), where told.
     `fixed` is the score at the share of depth that ranks best on the other models, None where that was not tried.
+
+    >>> from layerscope.scores import Choice
+    >>> choice = Choice("small", "", "minimum", layer=2, score=0.66, last=0.60, best=0.66, mean=0.61)
+    >>> round(choice.gain, 2), choice.regret, choice.fails
+    (0.06, 0.0, False)
     """
 
     model: str
@@ -68,6 +73,11 @@ class Rule:
     `direction` and `correlation` (mean Spearman with the mean score, over models) are fitted on all models; `choices`
     were made for each model with the direction fitted on the **other** models, and are the evidence. `source` says by
     whom metrics and scores were measured.
+
+    >>> from layerscope.scores import Rule
+    >>> rule = Rule("least entropy", "dataset_entropy", "minimum", correlation=-0.9, choices=())
+    >>> rule.choose(pd.Series({1: 1.84, 2: 1.68, 3: 1.80}))
+    2
     """
 
     name: str
@@ -183,7 +193,14 @@ def lowest_mean_rank(
 
 
 def rules_table(rules: Iterable[Rule]) -> pd.DataFrame:
-    """Return a row per rule: what it is, mean gain, how often it failed and how wrongly, and the gain on each model."""
+    """Return a row per rule: what it is, mean gain, how often it failed and how wrongly, and the gain on each model.
+
+    >>> from layerscope.scores import fit_rules, open_evaluation, open_metrics, rules_table
+    >>> rules = fit_rules(open_metrics("metrics.csv"), open_evaluation("scores.csv"))
+    >>> rules_table(rules)[["direction", "models", "mean_gain", "failed"]].round(2)
+      direction  models  mean_gain  failed
+    0   minimum       2       0.04       0
+    """
     rows = [
         {
             "rule": rule.name, "corpus": rule.corpus, "metric": rule.metric, "variant": rule.variant,

@@ -37,7 +37,12 @@ def from_record(record: dict[str, Any]) -> Rule:
 
 
 def save_rules(rules: Sequence[Rule], path: str | Path, *, command: str = "") -> Path:
-    """Write rules with their record into a JSON file that `open_rules` reads; only rules are replaced there."""
+    """Write rules with their record into a JSON file that `open_rules` reads; only rules are replaced there.
+
+    >>> from layerscope.scores import save_rules, shipped_rules
+    >>> save_rules(shipped_rules(), "rules.json").name
+    'rules.json'
+    """
     place = Path(path).expanduser()
     if place.exists():
         try:
@@ -49,12 +54,22 @@ def save_rules(rules: Sequence[Rule], path: str | Path, *, command: str = "") ->
 
 
 def open_rules(path: str | Path) -> list[Rule]:
-    """Return the rules of a file that `save_rules` wrote; raises `LayerscopeError` for any other."""
+    """Return the rules of a file that `save_rules` wrote; raises `LayerscopeError` for any other.
+
+    >>> from layerscope.scores import open_rules, save_rules, shipped_rules
+    >>> open_rules(save_rules(shipped_rules(), "rules.json")) == shipped_rules()
+    True
+    """
     return _read(existing(path, "rules file"))
 
 
 def shipped_rules() -> list[Rule]:
-    """Return the rules that come with the package, each with its source and its record."""
+    """Return the rules that come with the package, each with its source and its record.
+
+    >>> from layerscope.scores import shipped_rules
+    >>> sorted({rule.metric for rule in shipped_rules()})[:3]
+    ['curvature', 'dataset_entropy', 'dime']
+    """
     return _read(Path(__file__).with_name(SHIPPED))
 
 

@@ -85,6 +85,12 @@ class Selection(Shown):
     `baseline` is the model as shipped, or what `baseline_name` says where that was not scored; `best` the layer of the
     highest score. `source` is what `truncate` takes, `measured` on what the costs are, `sites` where the model can be
     taken.
+
+    >>> selection = layerscope.select("scores.csv", model="small", cost=False, progress=False)
+    >>> selection.layer, selection.depth, round(selection.gain, 2)
+    (2, 3, 0.06)
+    >>> print(selection.why)
+    the best score; no shallower layer comes within one standard error of it
     """
 
     model: str

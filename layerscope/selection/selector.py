@@ -108,6 +108,10 @@ def select(
     Raises:
         LayerscopeError: for every wrong input, and for bounds that no layer meets, with the least that is possible.
 
+    Example:
+        >>> layerscope.select("scores.csv", model="small", cost=False, progress=False)
+        Selection('small': layer 2 of 3 by one-standard-error, gain +0.06 ±0)
+
     """
     for name, number in (("first_layer", first_layer), ("seed", seed)):
         whole(name, number)

@@ -38,6 +38,14 @@ def aligned_detection_loss(
 
     Source: Tracing Representation Progression, appendix B.5.
 
+    Example:
+        >>> from transformers import DetrForObjectDetection
+        >>> from layerscope.training import aligned_detection_loss
+        >>> model = DetrForObjectDetection.from_pretrained("tiny-detr")
+        >>> labels = [{"class_labels": torch.tensor([1]), "boxes": torch.tensor([[0.5, 0.5, 0.2, 0.2]])}]
+        >>> aligned_detection_loss(model, torch.zeros(1, 3, 32, 32), labels).shape
+        torch.Size([])
+
     """
     decoder = getattr(getattr(model, "model", None), "decoder", None)
     if decoder is None or not hasattr(model, "class_labels_classifier") or not hasattr(model, "bbox_predictor"):

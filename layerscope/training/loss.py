@@ -49,6 +49,13 @@ def aligned_loss(
 
     Source: Tracing Representation Progression, equation 4 and section 3.
 
+    Example:
+        >>> from layerscope.training import aligned_loss
+        >>> states, labels = torch.zeros(2, 5, 4), torch.tensor([0, 1, 2, 0, 1])  # two exits, five samples
+        >>> loss = aligned_loss(states, labels, torch.nn.Linear(4, 3, bias=False))
+        >>> round(loss.item(), 4)  # ln 3: the head cannot tell three classes apart
+        1.0986
+
     """
     rows, truth = counted(states, labels, shift=shift, ignore_index=ignore_index, items=items)
     shares = shares_of(len(rows), layers, weights)

@@ -25,6 +25,11 @@ class Objective:
     the last layer's loss and `beta` times the distance of the others to it; "classifiers" a head for each exit, with
     `distillation` from the last. `schedule` "alternate" takes the model's own loss in odd optimiser steps, counted
     from 1, and this one in even ones; "always" takes this one in every step.
+
+    >>> from layerscope.training import Objective
+    >>> objective = Objective("aligned", schedule="alternate")
+    >>> [objective.counts_in(step) for step in (1, 2, 3, 4)]
+    [False, True, False, True]
     """
 
     name: Name = "aligned"

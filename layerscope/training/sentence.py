@@ -36,6 +36,14 @@ class AlignedLoss(nn.Module):
 
     Source: Tracing Representation Progression, section 3.
 
+    Example:
+        >>> from sentence_transformers import SentenceTransformer
+        >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+        >>> from layerscope.training import AlignedLoss
+        >>> loss = AlignedLoss(MultipleNegativesRankingLoss(SentenceTransformer("tiny-bert")), layers=[1, 3])
+        >>> loss.shares
+        (0.25, 0.75)
+
     """
 
     def __init__(

@@ -58,6 +58,15 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
         LayerscopeError: for a model without a head, for a loss that is no cross-entropy, and for options that take the
             loss from elsewhere.
 
+    Example:
+        >>> from transformers import AutoModelForSequenceClassification, TrainingArguments
+        >>> from layerscope.training import AlignedTrainer
+        >>> model = AutoModelForSequenceClassification.from_pretrained("tiny-bert")
+        >>> rows = [{"input_ids": [4, 5, 6, 7], "labels": 1}] * 4
+        >>> trainer = AlignedTrainer(model, TrainingArguments("out", disable_tqdm=True), eval_dataset=rows)
+        >>> trainer.predict(rows).metrics["test_accuracy_layer_3"]
+        1.0
+
     """
 
     def __init__(

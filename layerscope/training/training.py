@@ -71,6 +71,11 @@ def train(
     Raises:
         LayerscopeError: for every wrong input; nothing that was trained is lost.
 
+    Example:
+        >>> folder = layerscope.train("tiny-bert", "reviews.csv", out="trained", max_steps=2, progress=False)
+        >>> layerscope.open_run(folder / "history").steps
+        (0, 1, 2)
+
     """
     return train_all(
         model, train, eval, out=out, preset=preset, as_printed=as_printed, from_config=from_config, processor=processor,

@@ -21,6 +21,12 @@ def exit_weights(
     negative, not finite or all 0.
 
     Source: Tracing Representation Progression, section 3 and figure 15.
+
+    >>> from layerscope.training import exit_weights
+    >>> exit_weights([1, 3])
+    (0.25, 0.75)
+    >>> exit_weights([1, 2, 3, 4], weights="uniform")
+    (0.25, 0.25, 0.25, 0.25)
     """
     found = [int(layer) for layer in layers]
     last = found[-1] if depth is None and found else depth

@@ -42,6 +42,11 @@ class Truncated:
     share of a forward, `speedup` that of the full model over its own, `ideal` the same of their operations; `score` and
     `stderr` what `scored` says at that layer, None where there is none: the linear probe of a run, or accuracy or
     perplexity as `train` measured them, over `samples` of `data`.
+
+    >>> from layerscope.truncation import truncate_layers
+    >>> made, = truncate_layers("tiny-bert", [2], "shallow", progress=False)
+    >>> made.layer, made.depth, made.parameters < made.full_parameters
+    (2, 3, True)
     """
 
     model: str

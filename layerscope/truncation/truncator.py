@@ -77,6 +77,12 @@ def truncate(
         LayerscopeError: for every wrong input, and where no standard checkpoint can hold that layer, with the reason;
             nothing is left behind.
 
+    Example:
+        >>> from transformers import AutoModel
+        >>> folder = layerscope.truncate("tiny-bert", 2, "tiny-bert-2", progress=False)
+        >>> AutoModel.from_pretrained(folder).config.num_hidden_layers
+        2
+
     """
     if out is None:
         raise LayerscopeError("truncate needs out: a new folder for the model")
@@ -108,6 +114,11 @@ def truncate_layers(
     """Write a model at several depths into `out/layer-K`, all or none, and return what each costs and scores.
 
     As `truncate`, which says what the arguments are; with `folders` false the one layer is written to `out` itself.
+
+    >>> from layerscope.truncation import truncate_layers
+    >>> made = truncate_layers("tiny-bert", [1, 2], "shallow", progress=False)
+    >>> [entry.layer for entry in made]
+    [1, 2]
     """
     order = ordered(Order(given, layers, format, site, pooling))
     place, site = own_folder(out), order.site

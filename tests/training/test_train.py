@@ -68,7 +68,8 @@ def test_one_text_classifier_serves_at_every_depth(cli, tmp_path: Path):
     assert "head: linear, over the mean of the tokens" in printed.err
     assert "freshly initialised, seed 0: classifier.bias, classifier.weight" in printed.err
     assert printed.out.startswith("Layer 1 of 3: accuracy ")
-    assert " as good as all 3 (" in printed.out.splitlines()[0] and "; N = 60)" in printed.out.splitlines()[0]
+    answer = " ".join(printed.out.partition("Effective depth")[0].split())
+    assert " as good as all 3 (" in answer and "; N = 60)" in answer
     assert f"written: {out}\nnext: layerscope truncate {out} --layer 1 --out {out}-1" in printed.out
     depths = pd.read_csv(out / "history" / "depths.csv")
     assert list(zip(depths["name"], depths["objective"], depths["depth"], depths["layer"], strict=True)) == [

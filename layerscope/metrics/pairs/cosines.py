@@ -18,6 +18,11 @@ def cosine_to(states: States, layer: int = -1, center: bool = True) -> Tensor:
     `states` as in `similarity_matrix`; `layer` counts from the end where negative. Column l equals
     `cosine_similarity(states[:, l], states[:, layer], center)`: -1 ... 1, NaN for zero vectors. Raises
     `LayerscopeError` for non-finite states and a layer that does not exist.
+
+    >>> from layerscope.metrics import cosine_to
+    >>> states = np.random.default_rng(0).normal(size=(20, 4, 3))  # samples, layers, width
+    >>> round(cosine_to(states)[0, -1].item(), 3)  # the last layer is compared with itself
+    1.0
     """
     blocks, _ = opened(states, None, center)
     if not -blocks.layers <= layer < blocks.layers:
@@ -36,6 +41,12 @@ def cosine_pairs(states: States, center: bool = True, others: States | None = No
     `states` and `others` as in `similarity_matrix`, whose cosine matrix is the first of the three. Samples without a
     cosine (`cosine_to`) are not among the number; the mean of none and the error of one are NaN. Raises
     `LayerscopeError` for non-finite states, and others of another number of samples or another width.
+
+    >>> from layerscope.metrics import cosine_pairs
+    >>> states = np.random.default_rng(0).normal(size=(20, 4, 3))  # samples, layers, width
+    >>> mean, error, number = cosine_pairs(states)
+    >>> mean.shape, int(number[0, 3])
+    (torch.Size([4, 4]), 20)
     """
     mean, error, counts = moments(states, center, others, lambda cosines: cosines)
     return mean.clamp(-1.0, 1.0), error, counts

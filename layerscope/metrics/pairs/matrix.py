@@ -29,6 +29,11 @@ def similarity_matrix(states: States, metric: str = "cka", *, others: States | N
     `LayerscopeError` for non-finite states, shapes and options.
 
     Source: Tracing Representation Progression, section 2; Kornblith et al. 2019; else that of the function.
+
+    >>> from layerscope.metrics import similarity_matrix
+    >>> states = np.random.default_rng(0).normal(size=(20, 4, 3))  # samples, layers, width
+    >>> similarity_matrix(states).diagonal().round(decimals=3)
+    tensor([1., 1., 1., 1.], dtype=torch.float64)
     """
     known = {name: record.how for name, record in METRICS.items() if isinstance(record.how, FromPairs)}
     check_choice(metric, "metric", tuple(known))

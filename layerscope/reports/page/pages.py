@@ -36,6 +36,10 @@ def report(shown: Given | Sequence[Given], out: str | Path | None = None) -> Pat
         LayerscopeError: for nothing, a thing given twice, a path that is neither run nor evaluation, a run that has no
             table yet, a file that cannot be written, and where plotly is not installed.
 
+    Example:
+        >>> layerscope.report("runs/minilm").as_posix()
+        'runs/minilm/report.html'
+
     """
     runs, evaluation, exits, compared = opened(shown)
     kept: list[ExitReport | Comparison] = [*exits, *compared]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any
 
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from layerscope import __version__
 from layerscope.comparison.comparison import Comparison
+from layerscope.core.saved import jsonable
 from layerscope.early_exit.exit_report import ExitReport
 from layerscope.metrics.registry import KNOWN
 from layerscope.reports.page.comparison import (
@@ -91,7 +90,7 @@ def render(
             percent=_by_percent(others, known),
             paired=bool(scores and scores.pairings),
             standing_out=standing_out(),
-            content=_numbers(content),
+            content=jsonable(content),
             style=Markup(own("page.css")),
             scripts=[Markup(script) for script in scripts],
             policy=policy(scripts),
@@ -141,19 +140,6 @@ def page_title(
     models = list(dict.fromkeys(str(entry.grid.about["model"]) for entry in scores.entries))
     model = plain(models[0]) if len(models) == 1 else f"{len(models):,} models"
     return f"{model} on {judged_on(scores)}"
-
-
-def _numbers(value: Any) -> Any:
-    """Return a structure with what is not finite as None, and numpy's numbers as Python's."""
-    if isinstance(value, dict):
-        return {key: _numbers(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_numbers(entry) for entry in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value
 
 
 def standing_out() -> str:

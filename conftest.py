@@ -1,0 +1,131 @@
+"""What the examples in docstrings find: a folder of their own, with the small files, models and runs that they name."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import layerscope
+
+PRAISE = ("good", "great", "kind", "lovely")
+BLAME = ("bad", "awful", "rude", "dull")
+SUBJECTS = ("the food was", "the staff were", "this book is")
+SCORES = {"small": [0.50, 0.58, 0.66, 0.60], "large": [0.52, 0.61, 0.70, 0.68]}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _names(doctest_namespace: dict[str, Any]) -> None:
+    doctest_namespace.update(layerscope=layerscope, np=np, pd=pd, torch=torch)
+
+
+@pytest.fixture(autouse=True)
+def _workspace(request: pytest.FixtureRequest) -> None:
+    """Run each example in an empty folder that holds what the example names, and nothing else."""
+    if not isinstance(request.node, pytest.DoctestItem):
+        return
+    here: Path = request.getfixturevalue("tmp_path")
+    request.getfixturevalue("monkeypatch").chdir(here)
+    code = "".join(example.source for example in request.node.dtest.examples)  # type: ignore[union-attr]
+    for name in (name for name in MAKERS if name in code):
+        source = request.getfixturevalue("made")(name)
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, here / name)
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a function that gives a file or folder of `MAKERS`, made when it is first needed."""
+    folder = tmp_path_factory.mktemp("examples")
+    (folder / "runs").mkdir()
+
+    def get(name: str) -> Path:
+        if not (folder / name).exists():
+            MAKERS[name](folder)
+        return folder / name
+
+    return get
+
+
+def _reviews(folder: Path) -> None:
+    rows = [(f"{subject} {word}", int(word in PRAISE)) for subject, word in itertools.product(SUBJECTS, PRAISE + BLAME)]
+    frame = pd.DataFrame(rows, columns=["text", "label"])
+    frame.assign(label=frame["label"].map({1: "praise", 0: "blame"})).to_csv(folder / "reviews.csv", index=False)
+
+
+def _scores(folder: Path) -> None:
+    rows = [
+        (model, layer, task, round(score + shift, 2))
+        for model, scores in SCORES.items()
+        for layer, score in enumerate(scores)
+        for task, shift in (("topics", 0.0), ("duplicates", 0.1))
+    ]
+    pd.DataFrame(rows, columns=["model", "layer", "task", "main_score"]).to_csv(folder / "scores.csv", index=False)
+
+
+def _metrics(folder: Path) -> None:
+    rows = [
+        (model, "wiki", "dataset_entropy", layer, round(3 - 2 * score, 2))
+        for model, scores in SCORES.items()
+        for layer, score in enumerate(scores)
+    ]
+    columns = ["model", "dataset", "metric", "layer", "value"]
+    pd.DataFrame(rows, columns=columns).to_csv(folder / "metrics.csv", index=False)
+
+
+def _tiny(folder: Path, name: str) -> None:
+    """Save a transformer of three layers with random weights and a tokenizer of the reviews' words."""
+    import transformers as hf
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = ["[PAD]", "[UNK]", "[MASK]", "[END]", *dict.fromkeys(" ".join((*SUBJECTS, *PRAISE, *BLAME)).split())]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]", "eos_token": "[END]"}
+    torch.manual_seed(0)
+    if name == "tiny-gpt2":
+        config = hf.GPT2Config(vocab_size=len(words), n_embd=16, n_layer=3, n_head=2, bos_token_id=3, eos_token_id=3)
+        model = hf.GPT2LMHeadModel(config)
+    elif name == "tiny-detr":
+        backbone = hf.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"])
+        sizes = {"encoder_layers": 1, "decoder_layers": 3, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+        sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "d_model": 16, "num_queries": 7}
+        config = hf.DetrConfig(use_timm_backbone=False, backbone_config=backbone, num_labels=4, **sizes)
+        model = hf.DetrForObjectDetection(config)
+    else:
+        sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
+        config = hf.BertConfig(vocab_size=len(words), **sizes, id2label={0: "blame", 1: "praise"})
+        model = hf.BertForSequenceClassification(config)
+    for part in (model, hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **special)):
+        part.save_pretrained(folder / name)
+
+
+def _run(folder: Path, name: str, model: str) -> None:
+    _reviews(folder)
+    layerscope.profile(model, folder / "reviews.csv", out=folder / name, views=0, progress=False)
+
+
+def _exits(folder: Path) -> None:
+    model, data = (folder / name for name in ("tiny-bert", "reviews.csv"))
+    _tiny(folder, "tiny-bert")
+    _reviews(folder)
+    layerscope.exits(str(model), data, max_disagreement=0.3, progress=False).save(folder / "tiny-exits")
+
+
+MAKERS: dict[str, Callable[[Path], None]] = {
+    "reviews.csv": _reviews,
+    "scores.csv": _scores,
+    "metrics.csv": _metrics,
+    "tiny-bert": lambda folder: _tiny(folder, "tiny-bert"),
+    "tiny-gpt2": lambda folder: _tiny(folder, "tiny-gpt2"),
+    "tiny-detr": lambda folder: _tiny(folder, "tiny-detr"),
+    "tiny-exits": _exits,
+    "runs/minilm": lambda folder: _run(folder, "runs/minilm", "minilm"),
+    "runs/tiny": lambda folder: (_tiny(folder, "tiny-bert"), _run(folder, "runs/tiny", str(folder / "tiny-bert")))[1],
+}
