@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from html import escape
 
@@ -12,13 +13,11 @@ from layerscope.show.document import (
     Facts,
     HeatMap,
     Part,
-    Prediction,
     Row,
     Sentences,
     Table,
     TokenGrid,
 )
-from layerscope.show.grids import colours, digits
 from layerscope.show.plain import plain
 from layerscope.show.spark import bar, spark
 
@@ -61,46 +60,49 @@ def _part(part: Part) -> Iterator[str]:
         yield from _table(part)
     elif isinstance(part, Facts):
         yield _heading(part.title)
-        yield _rows(_tag("th", _text(name), "left") + _tag("td", _text(fact), "left") for name, fact in part.entries)
+        rows = (_tag("th", _text(name), "left") + _tag("td", _text(fact), "left") for name, fact in part.entries)
+        yield _rows(rows)
     elif isinstance(part, Sentences):
         yield from _sentences(part)
     elif isinstance(part, HeatMap):
         yield _heading(part.title)
         yield _rows(_heat_map(part))
     elif isinstance(part, TokenGrid):
-        yield _heading(part.title)
-        yield from (_tag("p", _text(text)) for text in (part.legend, part.text + part.continuation) if text)
+        read = f"{_text(part.text)}{_tag('u', _text(part.continuation))}"
+        yield _tag("p", f"{_tag('strong', _text(part.title))} {read}")
         yield _rows(_predictions(part))
-
-
-def _rows(rows: Iterable[str]) -> str:
-    return _tag("table", "".join(_tag("tr", row) for row in rows))
+        yield _tag("p", _tag("small", _text(part.legend)))
 
 
 def _heat_map(part: HeatMap) -> Iterator[str]:
     title, words = part.aside
-    yield "".join(_tag("th", _text(name), "right") for name in (part.corner, *part.columns, title))
+    yield "".join(_tag("th", _text(name)) for name in (part.corner, *part.columns, *([title] if words else [])))
     for number, (name, values) in enumerate(zip(part.rows, part.values, strict=True)):
-        cells = "".join(_tag("td", digits(value), "right") for value in values)
-        yield _tag("th", _text(name), "right") + cells + _tag("td", _text(words[number] if words else ""), "left")
+        digits = (f"{value:.2f}" if math.isfinite(value) else "–" for value in values)
+        shares = ((value - part.low) / (part.high - part.low) for value in values)
+        cells = map(_shaded, digits, shares)
+        yield _tag("th", _text(name)) + "".join(cells) + (_tag("td", _text(words[number]), "left") if words else "")
 
 
-def _predictions(grid: TokenGrid) -> Iterator[str]:
-    facts = [name for name, _ in grid.facts]
-    names = (grid.corner, *facts, *(head.text for head in grid.columns))
-    yield "".join(_tag("th", _text(name), "left") for name in names)
-    for number, (head, cells) in enumerate(grid.rows):
-        beside = "".join(_tag("td", _text(texts[number]), "left") for _, texts in grid.facts)
-        yield _tag("th", _text(head.text), "left") + beside + "".join(map(_prediction, cells))
-    for name, texts in grid.foot:
-        yield _tag("th", _text(name), "left") + "".join(_tag("td", _text(text), "left") for text in texts)
+def _predictions(part: TokenGrid) -> Iterator[str]:
+    names = (part.corner, *(head.text for head in part.columns), *(name for name, _ in part.facts))
+    yield "".join(_tag("th", _text(name)) for name in names)
+    for number, (head, cells) in enumerate(part.rows):
+        drawn = (_shaded(f"{cell.text}{'*' * cell.settles}", cell.probability) for cell in cells)
+        facts = (_tag("td", _text(texts[number])) for _, texts in part.facts)
+        yield _tag("th", _text(head.text)) + "".join(drawn) + "".join(facts)
+    for name, texts in part.foot:
+        yield _tag("th", _text(name)) + "".join(_tag("td", _text(text)) for text in texts)
 
 
-def _prediction(cell: Prediction) -> str:
-    ink, paper = colours(cell.probability)
-    line = "; text-decoration: underline" if cell.settles else ""
-    style = f"text-align: left; color: {ink}; background: {paper}{line}"
-    return f'<td style="{style}" title="{cell.probability:.1%}">{_text(cell.text)}</td>'
+def _shaded(text: str, share: float) -> str:
+    """Return a cell whose background says how much of the most there is."""
+    strength = min(1.0, max(0.0, share)) if math.isfinite(share) else 0.0
+    return f'<td style="background: rgba(108, 163, 215, {strength:.2f})">{_text(text)}</td>'
+
+
+def _rows(rows: Iterable[str]) -> str:
+    return _tag("table", "".join(_tag("tr", row) for row in rows))
 
 
 def _sentences(part: Sentences) -> Iterator[str]:
@@ -133,9 +135,8 @@ def _cells(table: Table, row: Row) -> str:
 
 def _cell(cell: Cell, most: float) -> str:
     drawn = "" if cell.share is None else bar(cell.share, most)
-    return " ".join(
-        filter(None, (spark(cell.shape), _text(cell.text), _text(cell.detail), drawn, MARK if cell.marked else ""))
-    )
+    mark = MARK if cell.marked else ""
+    return " ".join(filter(None, (spark(cell.shape), _text(cell.text), _text(cell.detail), drawn, mark)))
 
 
 def _heading(title: str) -> str:
