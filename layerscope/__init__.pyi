@@ -11,7 +11,7 @@ from .core.errors import LayerscopeError as LayerscopeError
 from .early_exit import ExitReport as ExitReport, exits as exits, open_exit_report as open_exit_report
 from .evaluation import evaluate as evaluate
 from .logit_lens import Reading as Reading, lens as lens
-from .models.inspection import inspect as inspect
+from .models.inspector import inspect as inspect
 from .profiling import profile as profile
 from .reports.page import report as report
 from .runs import Run as Run, open_run as open_run

@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.inputs import draw, open_corpus
-from layerscope.inputs.enough import LEAST
-from layerscope.models import LoadOptions, Override, find_layers, load
-from layerscope.models.hub import EMBEDDED
-from layerscope.profiling.profiler import profile
-from layerscope.profiling.speed import milliseconds_to_layers
-from layerscope.runs import Run
-from layerscope.selection import Selection, select
+from layerscope.core.option_kinds import IN_CODE, Folder, Whole
+from layerscope.core.options import checked
+from layerscope.core.shared_options import OUTPUT
+
+if TYPE_CHECKING:
+    from layerscope.runs import Run
+    from layerscope.selection import Selection
 
 DATA = "stdlib-docs"
-TIMED_TEXTS = 32
+TIMED_TEXTS, ROUNDS = 32, 5
 
 
-def run_demo(out: Path, samples: str = "1000", command: str = "") -> tuple[str, Run]:
-    """Return the answer, `layer k: x % · the model as shipped: y % · z× faster · N`, and the run behind it.
+def demo(
+    *,
+    out: Annotated[str | Path, Folder(), OUTPUT] = "runs/demo",
+    samples: Annotated[int | str, Whole(50, words=("all",))] = 1000,
+    command: Annotated[str, IN_CODE] = "",
+) -> tuple[str, Run]:
+    """Profile the embedded MiniLM on the docstrings of Python's library: no download, about a minute.
 
-    The layer is the one that `select` takes. The shares are cross-validated linear-probe accuracies of the
-    documentation's module, ± one standard error; the speed is measured here, a forward up to layer k against one
-    through all layers.
+    Return the answer, `layer k: x % · the model as shipped: y % · z× faster · N`, and the run behind it. The layer is
+    the one that `select` takes. The shares are cross-validated linear-probe accuracies of the documentation's module,
+    ± one standard error; the speed is measured here, a forward up to layer k against one through all layers.
+
+    Args:
+        out: run folder.
+        samples: number of docstrings, or all; a layer can be chosen from 50 on.
+        command: the command line that asks for this run, kept in the run folder.
+
     """
-    _check_enough(samples)
-    run = profile(EMBEDDED, DATA, out=out, samples=samples, command=command)
+    asked = checked(demo, locals())
+    from layerscope.core.stopwatch import Stopwatch
+    from layerscope.models import LoadOptions, Override, find_layers, load
+    from layerscope.models.capture import evaluating
+    from layerscope.models.hub import EMBEDDED
+    from layerscope.profiling import profile
+    from layerscope.selection import select
+
+    run = profile(EMBEDDED, DATA, out=asked.out, samples=asked.samples, command=command)
     found = select(run, cost=False, progress=False)
     model = find_layers(
         load(EMBEDDED, LoadOptions()),
@@ -37,19 +55,15 @@ def run_demo(out: Path, samples: str = "1000", command: str = "") -> tuple[str, 
         prompt="",
     )
     batch = model.encoder.batch(_texts()).to(model.device)
-    times = milliseconds_to_layers(model, [batch], [found.layer, run.depth])
-    return _answer(found, times[run.depth] / times[found.layer]), run
-
-
-def _check_enough(samples: str) -> None:
-    """Refuse a draw that no layer could be chosen by, before it is measured."""
-    if samples.isdecimal() and 1 < int(samples) < LEAST:
-        raise LayerscopeError(
-            f"--samples {samples} is too few for the demo, which probes for a docstring's module: give {LEAST} or more"
-        )
+    forwards = [partial(model.run, batch, lambda *_: None, until=layer) for layer in (found.layer, run.depth)]
+    with evaluating(model.module):
+        here, whole = Stopwatch(model.device).medians(forwards, ROUNDS)
+    return _answer(found, float(whole / here)), run
 
 
 def _texts() -> list[str]:
+    from layerscope.inputs import draw, open_corpus
+
     texts = draw(open_corpus(DATA), TIMED_TEXTS, seed=0).samples
     return [str(text) for text in texts]
 

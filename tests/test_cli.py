@@ -18,8 +18,12 @@ from typed import Printed, cli, process
 
 import layerscope
 from layerscope.cli import usage
+from layerscope.cli.app import COMMANDS as GROUPS, app
+from layerscope.core.option_kinds import Several, Whole
 
 __all__ = ["cli", "one_thread"]
+
+COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +46,7 @@ def test_version(cli) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], *([c, "--help"] for c in ("profile", "inspect", "evaluate", "truncate")), ["--version"], []],
+    [["--help"], *([c, "--help"] for c in COMMANDS), ["--version"], []],
 )
 def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
     script = (
@@ -60,6 +64,33 @@ def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
 
 def test_help_teaches_by_example(cli) -> None:
     assert "layerscope profile minilm --data stdlib-docs" in " ".join(cli("profile", "--help").out.split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_summary_is_the_first_sentence_of_its_verb(name: str) -> None:
+    assert app[name].help == COMMANDS[name]
+    module = __import__(f"layerscope.cli.{name}", fromlist=[name])
+    assert getattr(module, name).help == COMMANDS[name]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_has_a_line_of_help(name: str) -> None:
+    options = app[name].assemble_argument_collection()
+    assert len(options) > 1
+    assert [option.name for option in options if len(str(option.parameter.help)) < 10] == []
+
+
+def test_defaults_come_from_a_file(cli, bert: Path, data: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "layerscope.toml").write_text('[profile]\nmetrics = "curvature"\nviews = 0\nout = "mine"\n')
+    assert cli("profile", bert, "--data", data).status == 0
+    assert set(layerscope.open_run(tmp_path / "mine").table()["metric"]) == {"curvature"}
+    (tmp_path / "layerscope.toml").write_text("[profile]\nsample = 5\n")
+    line = f"{tmp_path}/layerscope.toml has 'sample', which is no option of layerscope profile"
+    assert cli("profile", bert).line == f"{line}: layerscope profile --help lists them"
+    (tmp_path / "layerscope.toml").write_text("[profile\n")
+    printed = cli("profile", bert)
+    assert printed.status == 2 and printed.line.startswith("layerscope.toml cannot be used (TOMLDecodeError: ")
 
 
 def test_profile_prints_a_table_and_where_it_lies(cli, bert: Path, data: Path, tmp_path: Path) -> None:
@@ -142,7 +173,7 @@ def test_a_library_that_may_write_no_more_is_a_line_of_its_own(tmp_path: Path) -
     ("text", "layers"), [("1..3", [1, 2, 3]), ("1-3", [1, 2, 3]), ("0, 2-4,6", [0, 2, 3, 4, 6]), ("-1", [-1])]
 )
 def test_layers_are_numbers_and_ranges(text: str, layers: list[int]) -> None:
-    assert usage.layers(text, "--layers") == layers
+    assert Several(Whole()).read("layers", text) == layers
 
 
 def test_a_link_to_a_missing_file_is_called_one(cli, bert: Path, tmp_path: Path) -> None:

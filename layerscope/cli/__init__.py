@@ -1,62 +1,22 @@
-"""The command line: parse, call a verb, print; one module a command."""
+"""The command line: each command is made of a verb, whose result it prints; one module a command."""
 
 from __future__ import annotations
 
 import os
 import sys
 from contextlib import nullcontext, suppress
-from typing import Annotated, Any, NoReturn
+from typing import NoReturn
 
-import typer
+from cyclopts import CycloptsError
 
-from layerscope.cli import (  # noqa: F401  each adds its command to the app
-    compare,
-    demo,
-    evaluate,
-    exits,
-    inspect,
-    lens,
-    profile,
-    report,
-    select,
-    train,
-    truncate,
-    usage,
-)
-from layerscope.cli.options import app
+from layerscope.cli import usage
+from layerscope.cli.app import app
 from layerscope.core import processes
+from layerscope.core.errors import LayerscopeError
 
 INTERRUPTED = 130
 GO_ON = ("demo", "evaluate", "profile", "train")
 """The commands that go on where they were stopped."""
-SHARED = ("profile", "train")
-"""The commands whose work several processes share."""
-UsageError: Any = typer.BadParameter.__base__  # typer may bring a click of its own, whose name is private
-
-
-@app.callback(invoke_without_command=True)
-def version(
-    context: typer.Context,
-    show: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
-) -> None:
-    """See what every layer of a model knows, find the layer that serves you best, and use it."""
-    if show:
-        from layerscope import __version__
-
-        print(f"layerscope {__version__}")
-        raise typer.Exit
-    _refuse_many(context.invoked_subcommand)
-
-
-def _refuse_many(command: str | None) -> None:
-    """Refuse a command that several processes would each do on their own."""
-    if command not in (None, *SHARED) and processes.launched() > 1:
-        from layerscope.core.errors import LayerscopeError
-
-        raise LayerscopeError(
-            f"{processes.launched()} processes were started, and layerscope {command} works in one: start it without "
-            f"torchrun or accelerate ({' and '.join(SHARED)} work in several)"
-        )
 
 
 def _quiet() -> None:
@@ -73,30 +33,27 @@ def main() -> NoReturn:
         _quiet()
     usage.ready_output()
     try:
-        status = app(prog_name="layerscope", standalone_mode=False)
+        app(sys.argv[1:], exit_on_error=False, print_error=False)
         sys.stdout.flush()
-    except (KeyboardInterrupt, typer.Abort):
-        status = INTERRUPTED
+    except KeyboardInterrupt:
+        goes_on = any(name in sys.argv[1:2] for name in GO_ON)
+        _fail("stopped: the same command goes on from here" if goes_on else "stopped", INTERRUPTED)
     except BrokenPipeError:  # who reads has seen enough (| head); what was computed is in its folder
         usage.drop_output()
-        status = 0
-    except UsageError as error:
-        _fail(usage.told(error), 2)
+    except CycloptsError as error:
+        _fail(usage.explained(error), 2)
     except Exception as error:
         if debug:
             raise
-        from layerscope.core.errors import LayerscopeError
-
         if isinstance(error, LayerscopeError):
             _fail(str(error), 2)
-        if (told := usage.machine(error)) is not None:
-            _fail(told, 2)
+        if (line := usage.machine(error)) is not None:
+            _fail(line, 2)
         line = (str(error).strip().splitlines() or [""])[0]
         _fail(f"unexpected {type(error).__name__}: {line} (LAYERSCOPE_DEBUG=1 shows where)", 1)
-    if status == INTERRUPTED:  # typer may turn Ctrl-C into a status of its own
-        goes_on = any(name in sys.argv[1:2] for name in GO_ON)
-        _fail("stopped: the same command goes on from here" if goes_on else "stopped", INTERRUPTED)
-    sys.exit(status if isinstance(status, int) else 0)
+    if len(sys.argv) == 1:
+        _fail("no command is given: layerscope demo is the one to start with", 2)
+    sys.exit(0)
 
 
 def _fail(line: str, status: int) -> NoReturn:

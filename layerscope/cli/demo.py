@@ -1,27 +1,21 @@
 from __future__ import annotations
 
-import shlex
 import sys
-from pathlib import Path
-from typing import Annotated
 
-import typer
+from layerscope.cli import output
+from layerscope.cli.making import Json, Options, command, command_line
+from layerscope.demo import demo as verb
 
-from layerscope.cli import output, usage
-from layerscope.cli.options import AsJson, app
+EXAMPLES = """
+The run and its page in a folder of your choice:
+  layerscope demo --out demo
+"""
 
 
-@app.command(epilog="Example:  layerscope demo --out demo")
-def demo(
-    out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
-    samples: Annotated[str, typer.Option(help="How many docstrings.")] = "1000",
-    as_json: AsJson = False,
-) -> None:
-    """Profile the embedded MiniLM on the docstrings of Python's library: no hub, about a minute."""
-    from layerscope.demo import run_demo
-
-    out = usage.place("--out", out) or out
-    answer, run = run_demo(out, samples, shlex.join(["layerscope", *sys.argv[1:]]))
+@command(verb, EXAMPLES)
+def demo(options: Options, *, json: Json = False) -> None:
+    """Print the answer and the run."""
+    answer, run = verb(**options, command=command_line())
     page = run.report()
-    print(answer, file=sys.stderr if as_json else sys.stdout)
-    output.finish(run, None, as_json, page)
+    print(answer, file=sys.stderr if json else sys.stdout)
+    output.finish(run, None, json, page)

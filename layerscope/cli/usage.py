@@ -6,96 +6,80 @@ import errno
 import os
 import re
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
-from layerscope.core.errors import LayerscopeError, near
+from cyclopts import (
+    CoercionError,
+    CycloptsError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
+
+from layerscope.cli.app import COMMANDS, SETTINGS, app
+from layerscope.core.errors import near
 
 OF_TORCH = re.compile(r"PytorchStreamWriter|inline_container\.cc:\d+\] \. unexpected pos")
 OF_RUST = re.compile(r"\(os error (\d+)\)")
-RANGE = re.compile(r"(\d{1,4}) *(?:-|\.\.) *(\d{1,4})")
 
 
-def whole(text: str | None) -> Any:
-    """Return the whole number a text holds, or the text itself, which the options then refuse by name."""
-    try:
-        return None if text is None else int(text)
-    except ValueError:
-        return text
-
-
-def fraction(text: str) -> Any:
-    """Return the number a text holds, or the text itself, which the options then refuse by name."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def names(text: str | None, option: str) -> list[str] | None:
-    """Return the names in a text with commas; none at all is an error."""
-    found = None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-    if found == []:
-        raise LayerscopeError(f"{option} {text!r} names none: give names with commas, or leave it out for all")
-    return found
-
-
-def numbers(text: str, option: str) -> list[float]:
-    """Return the numbers in a text with commas."""
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise LayerscopeError(
-            f"{option} {text!r} is not a number: give one, or several with commas, such as 1,2"
-        ) from None
-
-
-def layers(text: str | None, option: str) -> list[Any] | None:
-    """Return the layers in a text with commas, where 2-4 and 2..4 are three of them; what is none is an error."""
-    found: list[Any] = []
-    for name in names(text, option) or ():
-        ends = RANGE.fullmatch(name)
-        first, last = map(int, ends.groups()) if ends else (whole(name), None)
-        if not isinstance(first, int):
-            raise LayerscopeError(f"{option} {name!r} is not a whole number: give layers such as 3,6 or 3-6")
-        if last is not None and last < first:
-            raise LayerscopeError(f"{option} {name!r} ends before it begins: give {last}-{first}")
-        found += [first] if last is None else range(first, last + 1)
-    return None if text is None else found
-
-
-def wholes(text: str | None, option: str) -> list[Any] | None:
-    """Return the whole numbers in a text with commas; what is none stays text, which the options refuse by name."""
-    return None if text is None else [whole(part) for part in names(text, option) or ()]
-
-
-def told(error: Any) -> str:
-    """Return what a usage error of the parser says, with the near name and the mend."""
-    kind, context = type(error).__name__, error.ctx
-    typed = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-    command = getattr(context, "command_path", None) or f"layerscope {typed}".strip()
-    if kind == "NoSuchOption":
-        hint = near(error.option_name, _options(context))
-        return f"option {error.option_name} does not exist{hint or ':'} {_listed(hint, command)}"
-    if kind == "NoArgsIsHelpError":
-        return "no command is given: layerscope demo is the one to start with"
-    if kind == "MissingParameter":
-        name = str(error.param.name).rstrip("s")
-        example = {"model": "minilm", "run": "runs/demo"}.get(name, name.upper())
-        return f"{command} needs a {name}, such as {command} {example}"
-    text = str(error.format_message())
-    commands = getattr(getattr(context, "command", None), "commands", None)
-    if commands and text.startswith("No such command"):
-        hint = near(typed, commands)
-        return f"command {typed!r} does not exist{hint or ':'} {_listed(hint, command)}"
-    if text.startswith("Got unexpected extra argument"):
-        extra = (text.rpartition("(")[2].rstrip(").").split() or [""])[0]
-        hint = _meant(extra, _options(context)) or ": put texts with spaces in quotes"
+def explained(error: CycloptsError) -> str:
+    """Return the line on an error of the parser, with the near name and the mend."""
+    chain = error.command_chain or ()
+    command = " ".join(("layerscope", *chain))
+    options = _options(chain)
+    where = f"{command} --help lists them"
+    word = (error.unused_tokens or [""])[0]
+    if isinstance(error, UnknownOptionError):
+        word = str(error.token.keyword or error.token.value)
+    if isinstance(error, UnknownOptionError) and error.token.source not in ("", "cli"):
+        return f"{error.token.source} has {word.strip('-[]')!r}, which is no option of {command}: {where}"
+    if isinstance(error, (UnknownOptionError, UnknownCommandError)):
+        kind, known = ("option", options) if word.startswith("-") else ("command", _commands())
+        hint = near(word, known)
+        name = word if kind == "option" else repr(word)
+        return f"{kind} {name} does not exist{f'{hint} ({where})' if hint else f': {where}'}"
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        name = error.argument.name
+        if name in sys.argv or not name.startswith("-"):
+            return _needed(name, command)
+        extra = next(iter(sys.argv[3:4]), "")  # data without the option's name, as in `train MODEL FILE`
+        if extra.startswith("-") or not (hint := _meant(extra, options)):
+            return f"{command} needs {name}: {command} --help shows an example"
         return f"{extra!r} is one word too many for {command}{hint}"
-    if "requires an argument" in text:
-        return f"option {error.option_name} needs a value: {command} --help shows which"
-    return f"{text.rstrip('.')}: {command} --help shows how"
+    if isinstance(error, UnusedCliTokensError):
+        hint = _meant(word, options) or ": put texts with spaces in quotes"
+        return f"{word!r} is one word too many for {command}{hint}"
+    if isinstance(error, CoercionError) and error.token is not None and error.token.keyword:
+        return f"option {error.token.keyword} takes no value: {command} --help shows how"
+    if type(error) is CycloptsError:  # of the file of defaults
+        return f"{SETTINGS} cannot be used ({str(error).strip().rstrip('.')}): mend it, or delete it"
+    return f"{str(error).strip().rstrip('.')}: {command} --help shows how"
+
+
+def _needed(name: str, command: str) -> str:
+    """Return the line on an option without a value, or on an argument that is not there."""
+    if name.startswith("-"):
+        return f"option {name} needs a value: {command} --help shows which"
+    noun = name.lower().partition("_or_")[0].removesuffix("s")
+    example = {"model": "minilm", "run": "runs/demo", "score": "scores.csv"}.get(noun, name)
+    what = "scores" if noun == "score" else f"a {noun}"
+    return f"{command} needs {what}, such as {command} {example}"
+
+
+def _commands() -> list[str]:
+    return [name for names in COMMANDS.values() for name in names]
+
+
+def _options(chain: Sequence[str]) -> list[str]:
+    """Return the options of a command, or those of layerscope itself."""
+    own = app if not chain else app[chain[0]]
+    flags = [*own.help_flags, *own.version_flags]
+    if not chain:
+        return flags
+    return [*(name for argument in own.assemble_argument_collection() for name in argument.names), *flags]
 
 
 def _meant(word: str, options: list[str]) -> str:
@@ -106,29 +90,6 @@ def _meant(word: str, options: list[str]) -> str:
         is_data = "/" in word or "." in word or word.startswith("hf:") or word in ("stdlib-docs", "digits")
         option = next((name for name in ("--data", "--train") if name in options and is_data), None)
     return f", did you mean {option} {word}?" if option and option not in sys.argv else ""
-
-
-def _options(context: Any) -> list[str]:
-    return [name for option in context.command.params for name in option.opts if name.startswith("--")]
-
-
-def _listed(hint: str, command: str) -> str:
-    return f"({command} --help lists them)" if hint else f"{command} --help lists them"
-
-
-def place(option: str, folder: Path | None) -> Path | None:
-    """Return a folder to be written to, `~` spelt out; one that could not be made is refused before the long job."""
-    if folder is None:
-        return None
-    try:
-        folder = folder.expanduser()
-        there = next(above for above in (folder, *folder.absolute().parents) if above.exists())
-    except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody
-        reason = getattr(error, "strerror", None) or error
-        raise LayerscopeError(f"{option} {str(folder)!r} cannot be made ({reason}): name a folder") from error
-    if not there.is_dir():
-        raise LayerscopeError(f"{option} {str(folder)!r} cannot be made ({there} is a file): name a folder")
-    return folder
 
 
 def machine(error: Exception) -> str | None:

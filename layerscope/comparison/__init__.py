@@ -1,6 +1,6 @@
 """The verb `compare`: what two runs, or a series of checkpoints, have in common and where they differ."""
 
-from layerscope.comparison.comparer import compare
-from layerscope.comparison.comparison import Comparison, open_comparison
+import lazy_loader
 
-__all__ = ["Comparison", "compare", "open_comparison"]
+# what is handed on is named in __init__.pyi, and imported when it is first asked for: torch alone takes seconds
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -14,6 +14,7 @@ from layerscope.comparison.findings import place
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.saved import Store, jsonable, typed
 from layerscope.show.document import Document
+from layerscope.show.notebook import Shown
 
 COLUMNS = {
     "kind": "object", "run": "object", "run_b": "object", "metric": "object", "variant": "object", "layer": "Int64",
@@ -42,7 +43,7 @@ class Member:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Shown):
     """What two runs or more of the same samples have in common, and where they differ.
 
     `frame` holds a row for each number, with the columns of `COLUMNS`; layers are named by number and site. Its `kind`:

@@ -30,6 +30,11 @@ def choices(name: str, known: Iterable[str], lead: str = "choose") -> str:
     return f"{hint} ({listed})" if hint else f": {listed}"
 
 
+def unreadable(path: Path, error: OSError) -> LayerscopeError:
+    """Return the line on a file that is there and cannot be read."""
+    return LayerscopeError(f"{str(path)!r} cannot be read ({error.strerror}): check its permissions")
+
+
 def refuse_dangling(path: Path) -> None:
     """Raise for a link whose target is not there: its name is right, and no other file is meant."""
     if path.is_symlink() and not path.exists():

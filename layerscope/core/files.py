@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 from safetensors import SafetensorError
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, unreadable
 
 
 def aside(path: Path, write: Any) -> None:
@@ -82,7 +82,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise LayerscopeError(f"{str(path.parent)!r} is not a run folder: it has no {path.name}") from None
     except OSError as error:
-        raise LayerscopeError(f"{str(path)!r} cannot be read ({error.strerror}): check its permissions") from error
+        raise unreadable(path, error) from error
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not unchanged(found):
@@ -112,7 +112,7 @@ def read_parquet(path: Path, columns: set[str], kinds: Mapping[str, str] | None 
     except FileNotFoundError:
         raise LayerscopeError(f"{str(path)!r} is missing: start the run again in another folder") from None
     except PermissionError as error:
-        raise LayerscopeError(f"{str(path)!r} cannot be read ({error.strerror}): check its permissions") from error
+        raise unreadable(path, error) from error
     except Exception as error:  # pyarrow raises many kinds
         raise LayerscopeError(f"{str(path)!r} is damaged: start the run again in another folder") from error
     if not columns <= set(found.columns) or not _fits(found, kinds or {}):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, unreadable
 from layerscope.core.files import aside, digest, read_parquet, unchanged, write_json, write_parquet
 from layerscope.core.folders import own_folder, writing
 
@@ -93,7 +93,7 @@ class Store:
         try:
             found = next((p for p in (path, _beside(path, "old")) if p.is_file() and digest(p) == check), None)
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         if found is None:
             why = "is not what was written there" if path.is_file() else "is missing"
             raise LayerscopeError(f"{str(path)!r} {why}: {self.again}")
@@ -111,7 +111,7 @@ def read_facts(path: Path, what: str, again: str) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not isinstance(written := found.get("format"), int):
@@ -162,10 +162,6 @@ def _back(value: Any) -> Any:
 
 def _beside(path: Path, which: str) -> Path:
     return path.with_name(f".{path.name}.{which}")
-
-
-def _unreadable(path: Path, error: OSError) -> LayerscopeError:
-    return LayerscopeError(f"{str(path)!r} cannot be read ({error.strerror}): check its permissions")
 
 
 def _damaged(path: Path, what: str, again: str) -> LayerscopeError:

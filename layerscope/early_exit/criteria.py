@@ -1,4 +1,8 @@
-"""When a row may leave: how sure an exit is of its prediction, always as a number that grows with it."""
+"""When a row may leave: how sure an exit is of its prediction, always as a number that grows with it.
+
+The criteria are, of the softmax, its maximum (the paper's), the difference of its two largest values, and
+1 − entropy / log K, each in 0 … 1; and for how many exits in a row the prediction has not changed.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,10 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError, choices
+from layerscope.early_exit.study import CRITERIA
 
 NEVER = math.inf
 """The threshold that no score reaches: every row runs through all layers."""
-CRITERIA = ("confidence", "margin", "entropy", "patience")
-"""Of the softmax: its maximum (the paper's), the difference of its two largest values, and 1 − entropy / log K, each in
-0 … 1; and for how many exits in a row the prediction has not changed."""
 
 
 def check_criterion(criterion: str) -> str:

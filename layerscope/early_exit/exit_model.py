@@ -92,6 +92,7 @@ class ExitModel(nn.Module):
         revision: str | None = None,
         device: str = "auto",
         dtype: str = "auto",
+        trust_remote_code: bool = False,
         allow_pickle: bool = False,
     ) -> None:
         """Wrap a classifier; until a threshold is given no row leaves it early.
@@ -109,6 +110,7 @@ class ExitModel(nn.Module):
             revision: of a hub model.
             device: where the model is run.
             dtype: of the weights.
+            trust_remote_code: let the checkpoint's own code run.
             allow_pickle: load pickled weights.
 
         Raises:
@@ -123,7 +125,7 @@ class ExitModel(nn.Module):
             part, blocks, norm = part or own.part, blocks or own.blocks, norm or own.norm
             model, processor = model.model, processor or model.processor
         dtype = str(dtype).removeprefix("torch.")
-        options = LoadOptions(revision, dtype, device, False, allow_pickle)
+        options = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)
         override = Override(part, blocks, norm)
         self._layered = _opened(model, processor, override, options)
         self.model: Any = self._layered.module

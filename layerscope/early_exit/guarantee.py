@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, binom
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import shown
 
 FINEST = 1e-9
 """A goal's distance from 0 and 1 at least; no data set is large enough for less."""
@@ -110,5 +111,5 @@ def percent(share: float) -> str:
 def _share(name: str, value: object, such: float) -> float:
     known = isinstance(value, Real) and not isinstance(value, bool)
     if not known or not FINEST <= float(value) <= 1 - FINEST:  # type: ignore[arg-type]
-        raise LayerscopeError(f"{name} {value!r}: give a number from {FINEST:g} to 1 - {FINEST:g}, such as {such}")
+        raise LayerscopeError(f"{name} is {shown(value)}: give a number between 0 and 1, such as {such}")
     return float(value)  # type: ignore[arg-type]

@@ -1,234 +1,75 @@
-"""`evaluate`: every layer of a model on tasks, each text embedded once."""
-
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.progress import Console, Silent, Teller
-from layerscope.evaluation.layer_encoder import AsShipped, LayerEncoder, Serving, model_meta, wrapped
-from layerscope.evaluation.mteb_tasks import open_tasks
-from layerscope.evaluation.one_layer import quiet
-from layerscope.evaluation.probing.probe_judge import ProbeJudge
-from layerscope.evaluation.probing.tasks import open_probes, split_tasks
-from layerscope.evaluation.stored_texts import Place
-from layerscope.evaluation.task_judge import Judge
-from layerscope.evaluation.texts import TextStates
-from layerscope.evaluation.workers import Workers, checked_jobs
-from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load, vectors_for
-from layerscope.models.encode import TextEncoder
-from layerscope.models.inspection import made_up_samples
-from layerscope.profiling.identity import revision_of
-from layerscope.profiling.reopening import check_unchanged, model_of, run_of
-from layerscope.runs.lock import locked
-from layerscope.scores.evaluation import Evaluation
-from layerscope.scores.mteb_results import refuse_other_data
-from layerscope.scores.opening import open_evaluation
-from layerscope.scores.origins import ModelOrigin, add_origin
-from layerscope.scores.probe_results import has_probes
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Several, Whole
+from layerscope.core.options import checked
+from layerscope.core.shared_options import OUTPUT, Loading
 
-STATES = "states"
-PROBE = [
-    "how old is the tree?",
-    "A longer text about the age of one old oak tree, and of the elm that stands beside it.",
-]
+if TYPE_CHECKING:
+    from layerscope.scores.evaluation import Evaluation
+
+TASKS = "Tasks"
+PASS = "The pass"
 
 
 def evaluate(
     model_or_run: Any,
-    tasks: Any,
-    out: str | Path | None = None,
+    tasks: Annotated[Any, TASKS] = (),
+    out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     *,
-    sites: str | Sequence[str] | None = None,
-    layers: str | Iterable[int] = "all",
-    pooling: str = "auto",
-    samples: int | None = None,
-    seed: int = 0,
-    keep_states: bool = False,
-    jobs: int | str = "auto",
-    processor: Any = None,
-    dtype: str = "auto",
-    device: str = "auto",
-    part: str | None = None,
-    blocks: str | None = None,
-    norm: str | None = None,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
-    allow_pickle: bool = False,
-    progress: bool = True,
+    samples: Annotated[int | None, Whole(2), TASKS] = None,
+    seed: Annotated[int, SEED, TASKS] = 0,
+    sites: Annotated[str | Sequence[str] | None, Names(), PASS] = None,
+    layers: Annotated[str | Iterable[int], Several(Whole(0), ("all",), "0,3 or 1-6"), PASS] = "all",
+    pooling: Annotated[str, PASS] = "auto",
+    keep_states: Annotated[bool, PASS] = False,
+    jobs: Annotated[int | str, Whole(1, words=("auto",)), PASS] = "auto",
+    processor: Annotated[Any, IN_CODE] = None,
+    progress: Annotated[bool, IN_CODE] = True,
+    **shared: Unpack[Loading],
 ) -> Evaluation:
-    """Score every layer of a model on tasks, and the model as shipped; every text is embedded once for all layers.
+    """Score every layer of a model on tasks, and the model as shipped; every text is embedded once.
 
     Args:
-        model_or_run: what `profile` takes (a name, a folder, a loaded model or SentenceTransformer, "minilm"), or a
-            run, whose model, revision, part, blocks, norm and pooling are taken as far as none is named here.
-        tasks: names of mteb tasks ("layer-by-layer" is the 32 of the paper), mteb task objects, and `KIND:PATH` of own
-            files, in a list; of data in memory `{KIND: data}`, a pandas frame with the columns of such a file. Kinds
-            for texts are those of `task_from_file`; linear-probe, knn-probe and attention-probe read labelled texts,
-            images or sounds, whatever `profile` does, and token-probe sentences with a label for each word.
-        out: folder of the results, in mteb's own layout and in `probes`; the same call on it goes on where it stopped.
-            None keeps none.
-        sites: where layers are taken, raw and normed; None is normed where the model has a final norm, else raw.
-        layers: "all", or numbers from 0 (the embedding output) on.
-        pooling: "auto" (the model's own), or some of mean, cls, last, first with commas between.
-        samples: seeded rows of each own file; None is all. Tasks of mteb are always whole.
-        seed: of those rows, and of the halves that a file of a classification is split in.
-        keep_states: keep the pooled states in `out`; else those of a task go when its scores are saved.
-        jobs: processes that judge layers at a time; "auto" is one for each core where it pays, 1 is this one alone.
+        model_or_run: hub name, local folder, PEFT adapter folder, minilm, or the folder of a run, whose model,
+            revision, part, blocks, norm and pooling are taken as far as none is named here; in Python also what
+            `profile` takes.
+        tasks: names of mteb tasks with commas; layer-by-layer is the 32 of the paper, in English. In Python a list of
+            names, mteb task objects, and `KIND:PATH` of your own files; of data in memory `{KIND: data}`, a pandas
+            frame with the columns of such a file. Kinds for texts are those of `task_from_file`; linear-probe,
+            knn-probe and attention-probe read labelled texts, images or sounds, whatever `profile` does, and
+            token-probe sentences with a label for each word.
+        out: folder of the results, in mteb's own layout and in `probes`; the same call on it resumes.
+        samples: number of rows of each own file, drawn with the seed; by default all.
+        seed: random seed.
+        sites: where layers are read: raw, normed, or both with a comma; by default normed where there is a final norm.
+        layers: layers to score: all, or such as 0,3 or 1-6; 0 is the embedding output.
+        pooling: how tokens become one vector: auto (the model's own way), or some of mean, cls, last, first with
+            commas.
+        keep_states: keep the pooled states in the folder of the results.
+        jobs: processes that score layers at the same time; auto is one for each core where it pays.
         processor: the tokenizer, where the model is an object.
-        dtype: of the weights; "auto" is float32 on a CPU, else the checkpoint's own.
-        device: "auto", "cpu", "cuda:0", or "map".
-        part: which stack of blocks, where a model has several.
-        blocks: path of the module that holds the blocks.
-        norm: path of the final norm, or "none".
-        revision: of a hub model.
-        trust_remote_code: let the checkpoint's own code run.
-        allow_pickle: load pickled weights.
-        progress: tell what happens on standard error.
+        progress: show progress on standard error.
+        **shared: how the model is loaded: `Loading`.
 
     Returns:
-        What `open_evaluation(out)` reads; `failed` tells the tasks that could not be judged, and why.
+        What `open_evaluation(out)` reads; `failed` has the tasks that could not be scored, and why.
 
     Raises:
-        LayerscopeError: for every wrong input, and where no task could be judged.
+        LayerscopeError: for every wrong input, and where no task could be scored.
 
     Example:
         >>> layerscope.evaluate("tiny-bert", "knn-probe:reviews.csv", pooling="mean", progress=False)
         Evaluation('tiny-bert': 1 models, 4 layers, 1 tasks, 0 missing)
 
     """
-    teller: Teller = Console() if progress else Silent()
-    named, others = split_tasks(tasks)
-    chosen = open_tasks(others, samples, seed) if others or not named else []
-    probes = open_probes(named, samples, seed)
-    options = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)
-    run, override = run_of(model_or_run), Override(part, blocks, norm)
-    if run is not None:
-        model_or_run, override, options = model_of(run, override, options)
-        pooling = run.info["options"].get("pooling", "auto") if pooling == "auto" else pooling
-    loaded = load(model_or_run, options, processor)
-    where = partial(_places, sites=sites, layers=layers, pooling=pooling)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()) if out is None else out).expanduser()
-        probing = ProbeJudge(folder, loaded, override, probes, where, seed, keep_states, teller)
-        layered = _layered(loaded, override) if chosen else None
-        places = where(layered) if layered is not None else []
-        if run is not None and layered is not None:
-            check_unchanged(run, layered)
-        for task in chosen:
-            refuse_other_data(folder, task.metadata.name, task.metadata.revision)
-        workers = stack.enter_context(Workers(checked_jobs(jobs, len(places) + 1)))
-        stack.enter_context(locked(folder))
-        stack.enter_context(quiet())
-        depth = probing.depth if layered is None else layered.stack.depth
-        if depth is not None:
-            add_origin(folder, loaded.name, ModelOrigin(_source(model_or_run), depth))
-        probing.all()
-        if layered is None:
-            return _opened(folder, probing.failed, loaded.name if out is None else None)
-        states = TextStates(layered, [*places, _last(layered)], folder / STATES, teller)
-        encoders = _encoders(layered, states, places)
-        judge = Judge(folder, states, encoders, workers, keep_states, teller)
-        judge.all(chosen)
-        return _opened(folder, probing.failed | judge.failed, loaded.name if out is None else None)
+    asked = checked(evaluate, locals())
+    if isinstance(tasks, Sequence) and not tasks:
+        raise LayerscopeError("no task is named: give the name of one, such as STSBenchmark, or a file of your own")
+    from layerscope.evaluation.all_layers import evaluate_layers
 
-
-def _source(given: Any) -> str | None:
-    """Return what loads the model again, None for one in memory."""
-    if not isinstance(given, (str, Path)):
-        return None
-    return str(Path(given).expanduser().resolve()) if Path(given).expanduser().exists() else str(given)
-
-
-def _opened(folder: Path, failed: dict[str, str], source: str | None) -> Evaluation:
-    if not any(folder.glob("results/**/model_meta.json")) and not has_probes(folder):
-        task, reason = next(iter(failed.items()))
-        raise LayerscopeError(f"no task could be judged; {task}: {reason}")
-    found = open_evaluation(folder)
-    found.source = source or found.source
-    found.failed = failed
-    return found
-
-
-def _layered(loaded: Loaded, override: Override) -> LayeredModel:
-    loaded = replace(loaded, prompt="")  # tasks say which prompt a text gets
-    modality, samples = made_up_samples(loaded)
-    if loaded.lack:
-        raise LayerscopeError(loaded.lack)
-    if modality != "text":
-        raise LayerscopeError(
-            f"{loaded.name} reads no texts ({modality}): give it probes, such as linear-probe:PATH, and no task of mteb"
-        )
-    layered = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
-    if not isinstance(layered.encoder, TextEncoder) or layered.rank != 3:
-        raise LayerscopeError(f"{loaded.name} gives no states of tokens: evaluate takes models of texts")
-    return layered
-
-
-def _places(
-    model: LayeredModel, sites: str | Sequence[str] | None, layers: str | Iterable[int], pooling: str
-) -> list[Place]:
-    """Return layer, site and pooling of every row that is to be judged."""
-    depth = model.stack.depth
-    asked = sites.split(",") if isinstance(sites, str) else sites
-    found = [model.final] if asked is None else list(dict.fromkeys(site.strip() for site in asked))
-    for site in found:
-        if site not in model.sites:
-            raise LayerscopeError(f"site {site!r} is not one of this model{choices(site, model.sites, 'it has')}")
-    numbers = list(range(depth + 1)) if layers == "all" else _numbers(layers)
-    for layer in numbers:
-        if not 0 <= layer <= depth:
-            raise LayerscopeError(f"layer {layer} does not exist: {model.loaded.name} has the layers 0 to {depth}")
-    poolings = vectors_for(model, pooling, pairs=False).poolings
-    if not numbers or not found:
-        raise LayerscopeError("no layer is left to evaluate: name some, or leave --layers and --site out")
-    return [(layer, site, name) for site in found for name in poolings for layer in numbers]
-
-
-def _numbers(layers: str | Iterable[int]) -> list[int]:
-    try:
-        return sorted({int(layer) for layer in (layers.split(",") if isinstance(layers, str) else layers)})
-    except (TypeError, ValueError):
-        raise LayerscopeError(f"layers {layers!r} are not whole numbers: give all, or such as 0,3,6") from None
-
-
-def _encoders(model: LayeredModel, states: TextStates, places: list[Place]) -> list[Any]:
-    """Return the model as shipped, then a view of each layer."""
-    serving, loaded = Serving(model.loaded), model.loaded
-    revision = revision_of(loaded)
-    dtype = str(next(p.dtype for p in model.module.parameters())).removeprefix("torch.")
-    shared = {} if dtype == "float32" else {"dtype": dtype}
-
-    def meta(**experiment: Any) -> Any:
-        return model_meta(loaded.name, revision, {**experiment, **shared}, model.max_length)
-
-    known = loaded.served is None or _is_known(model, serving)
-    baseline: Any
-    baseline = (
-        LayerEncoder(states, serving, *_last(model), meta()) if known else AsShipped(wrapped(loaded.served), meta())
-    )
-    views = [
-        LayerEncoder(states, serving, layer, site, name, meta(layer=layer, site=site, pooling=name))
-        for layer, site, name in places
-    ]
-    return [baseline, *views]
-
-
-def _last(model: LayeredModel) -> Place:
-    """Return where the model as shipped takes its vector."""
-    return model.stack.depth, model.final, model.pooling[0]
-
-
-def _is_known(model: LayeredModel, serving: Serving) -> bool:
-    """Return whether the last layer's states become what the SentenceTransformer itself gives; else it runs itself."""
-    if model.loaded.pooling is None:
-        return False
-    with tempfile.TemporaryDirectory() as folder:
-        states = TextStates(model, [_last(model)], Path(folder))
-        return serving.agrees(model.loaded.served, states, _last(model), PROBE)
+    return evaluate_layers(asked)

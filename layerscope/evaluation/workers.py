@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.layer_encoder import LayerEncoder
 from layerscope.evaluation.one_layer import Undefined, judge, quiet
 from layerscope.evaluation.stored_texts import MissingTexts
@@ -169,6 +168,4 @@ def checked_jobs(jobs: Any, most: int) -> int:
     """Return the number of processes: of "auto" one for each core, and never more than there are layers."""
     if jobs == "auto":
         return max(1, min(cores(), most))
-    if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
-        raise LayerscopeError(f"jobs {jobs!r} is not a whole number of 1 or more: give one, or auto")
-    return min(jobs, most)
+    return min(int(jobs), most)

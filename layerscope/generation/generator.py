@@ -14,7 +14,7 @@ from layerscope.generation.decoder import open_decoder, open_language_model, rea
 from layerscope.generation.decoding import continued, greedy, sampled
 from layerscope.models import LayeredModel, LoadOptions, Override
 from layerscope.models.capture import evaluating
-from layerscope.truncation.truncator import checked_layers
+from layerscope.truncation.cutting import checked_layers
 
 
 @dataclass(frozen=True)

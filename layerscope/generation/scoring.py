@@ -20,7 +20,7 @@ from layerscope.inputs.pairs import Ids
 from layerscope.metrics import perplexity
 from layerscope.models import LayeredModel, LoadOptions, Override
 from layerscope.models.capture import evaluating
-from layerscope.truncation.truncator import checked_layers
+from layerscope.truncation.cutting import checked_layers
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError, near, refuse_dangling
+from layerscope.core.errors import LayerscopeError, near, refuse_dangling, unreadable
 from layerscope.inputs.archives import archive_corpus, is_archive
 from layerscope.inputs.arrays import memory_corpus
 from layerscope.inputs.builtin import BUILT_IN, digits, stdlib_docs
@@ -15,7 +15,7 @@ from layerscope.inputs.folders import folder_corpus
 from layerscope.inputs.hub import hub_corpus
 from layerscope.inputs.media import media_kind
 from layerscope.inputs.samples import Lines, Modality
-from layerscope.inputs.tables import JSON_LINES, PARQUET, SEPARATORS, read_frame, read_text, unreadable
+from layerscope.inputs.tables import JSON_LINES, PARQUET, SEPARATORS, read_frame, read_text
 
 _PLAIN_NAMES = {"train", "test", "dev", "val", "valid", "validation", "all", "data", "input"}
 _NO_PATH = "data {!r}… is not a path: give texts as a list"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, unreadable
 from layerscope.inputs.corpus import count, listed
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
@@ -225,8 +225,3 @@ def _check_parquet(path: Path) -> None:
         raise LayerscopeError(f"{path} is not a Parquet file: {KINDS}")
     if end != b"PAR1":
         raise LayerscopeError(f"{path} is not a whole Parquet file (its end is missing): write or copy it again")
-
-
-def unreadable(path: Path, error: OSError) -> LayerscopeError:
-    """Return the line on a file that is there and cannot be read."""
-    return LayerscopeError(f"{path} cannot be read ({error.strerror}): check its permissions")

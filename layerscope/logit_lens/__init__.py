@@ -1,6 +1,6 @@
 """What each layer of a model would predict, read by the model's own head, and from where on the prediction stays."""
 
-from layerscope.logit_lens.lens_reader import lens
-from layerscope.logit_lens.reading import Reading
+import lazy_loader
 
-__all__ = ["Reading", "lens"]
+# what is handed on is named in __init__.pyi, and imported when it is first asked for: torch alone takes seconds
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -11,6 +11,7 @@ import pandas as pd
 from layerscope.core.saved import Store, jsonable
 from layerscope.logit_lens.document import document
 from layerscope.show.document import Document
+from layerscope.show.notebook import Shown
 
 Kind = Literal["next", "masked", "itself", "tag", "class"]
 NOUNS: dict[Kind, str] = {
@@ -27,7 +28,7 @@ STORE = Store(
 
 
 @dataclass(frozen=True)
-class Reading:
+class Reading(Shown):
     """What every layer of a model would predict for some samples, by the model's own head.
 
     `kind` tells what is predicted: the "next" token, the "masked" ones, each token "itself" (a masked language model

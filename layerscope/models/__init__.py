@@ -1,8 +1,6 @@
 """Load a model, find its blocks, capture their outputs, and read them through its own head."""
 
-from layerscope.models.layered import LayeredModel, Override, find_layers, vectors_for
-from layerscope.models.load import load
-from layerscope.models.loaded import Loaded, LoadOptions
-from layerscope.models.pooling import Vectors
+import lazy_loader
 
-__all__ = ["LayeredModel", "LoadOptions", "Loaded", "Override", "Vectors", "find_layers", "load", "vectors_for"]
+# what is handed on is named in __init__.pyi, and imported when it is first asked for: torch alone takes seconds
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from layerscope.core.errors import LayerscopeError, near, refuse_dangling
+from layerscope.core.errors import LayerscopeError, near, refuse_dangling, unreadable
 from layerscope.models.hub import EMBEDDED
 
 CONFIGS = ("config.json", "adapter_config.json", "modules.json")
@@ -93,7 +93,7 @@ def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise LayerscopeError(f"{str(path)!r} cannot be read ({error.strerror}): check its permissions") from error
+        raise unreadable(path, error) from error
     except ValueError as error:
         raise LayerscopeError(f"{str(path)!r} is not JSON: copy or download the model again") from error
 
@@ -119,7 +119,7 @@ def _check_weights(path: Path) -> None:
         with path.open("rb") as file:
             pointer = file.read(len(POINTER)) == POINTER
     except OSError as error:
-        raise LayerscopeError(f"{str(path)!r} cannot be read ({error.strerror}): check its permissions") from error
+        raise unreadable(path, error) from error
     if pointer:
         raise LayerscopeError(f"{str(path)!r} is a pointer of Git LFS, not the weights: run git lfs pull")
     try:

@@ -1,4 +1,4 @@
-"""The verb `inspect`: what was found in a model, and what a run over data would take."""
+"""What is found in a model, and what a run over data would take."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.options import Asked
 from layerscope.core.stopwatch import Stopwatch
 from layerscope.inputs import Waveform
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
@@ -79,50 +80,12 @@ class Inspection(Shown):
         return Document(answer, parts=(Facts((*entries, *(("note", note) for note in self.notes))),))
 
 
-def inspect(
-    model: Any,
-    *,
-    processor: Any = None,
-    data: Any = None,
-    part: str | None = None,
-    blocks: str | None = None,
-    norm: str | None = None,
-    revision: str | None = None,
-    dtype: str = "auto",
-    device: str = "auto",
-    trust_remote_code: bool = False,
-    allow_pickle: bool = False,
-) -> list[Inspection]:
-    """Return what is found in a model: one entry for its stack of blocks, or for each of several.
-
-    Args:
-        model: as for `profile`.
-        processor: tokenizer, image processor or feature extractor of a model given as an object.
-        data: an array [N, ...] for a plain `torch.nn.Module`; other models are probed with samples of our own.
-        part: one of several stacks.
-        blocks: path of the module that holds the blocks.
-        norm: path of the final norm, or "none".
-        revision: of a hub model.
-        dtype: of the weights.
-        device: where to put them.
-        trust_remote_code: let the checkpoint's own code run.
-        allow_pickle: load pickled weights.
-
-    Raises:
-        LayerscopeError: where the model cannot be loaded or no blocks are found.
-
-    Example:
-        >>> found, = layerscope.inspect("minilm")
-        >>> found.depth, found.width, found.pooling
-        (6, 384, ('mean',))
-        >>> found.blocks[0]
-        'encoder.layer.0'
-
-    """
-    loaded = load(model, LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle), processor)
-    override = Override(part, blocks, norm)
-    if data is not None:
-        return _look(loaded, "tensor", list(data[:2]), override)
+def inspect_model(asked: Asked) -> list[Inspection]:
+    """Do what `inspect` is asked for."""
+    loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
+    override = asked.of(Override)
+    if asked.data is not None:
+        return _look(loaded, "tensor", list(asked.data[:2]), override)
     found: list[Inspection] = []
     errors: list[LayerscopeError] = []
     for modality in modalities_of(loaded.module):  # a tower reads one of several

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError, choices
-
-DTYPES = ("auto", "float32", "float16", "bfloat16", "float64")
+from layerscope.core.shared_options import DTYPES
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """The verb `profile`: one pass over the data, then every metric from what the pass stored."""
 
-from layerscope.profiling.profiler import profile
+import lazy_loader
 
-__all__ = ["profile"]
+# what is handed on is named in __init__.pyi, and imported when it is first asked for: torch alone takes seconds
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

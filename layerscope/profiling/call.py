@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from inspect import Parameter, signature
+from inspect import signature
 from pathlib import Path
 from typing import Any
+
+from layerscope.core.options import declared, every
 
 LONGEST = 20
 """A sequence of more values than this is told by its length."""
@@ -17,12 +19,15 @@ def spoken(verb: Callable[..., Any], given: Mapping[str, Any], leave_out: tuple[
     What cannot be written as a literal (a model, a frame) stands as its kind in angle brackets.
     """
     parts = []
-    for name, parameter in signature(verb).parameters.items():
-        value = given[name]
-        if name in leave_out or _is_default(value, parameter.default):
+    positional = [
+        name for name, place in signature(verb).parameters.items() if place.kind is place.POSITIONAL_OR_KEYWORD
+    ]
+    options = declared(verb)
+    for name, value in every(verb, given).items():
+        if name in leave_out or _is_default(value, options[name].default):
             continue
         shown = _literal(value)
-        parts.append(shown if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD else f"{name}={shown}")
+        parts.append(shown if name in positional else f"{name}={shown}")
     return f"layerscope.{verb.__name__}({', '.join(parts)})"
 
 

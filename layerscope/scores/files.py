@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, near, refuse_dangling
+from layerscope.core.errors import LayerscopeError, near, refuse_dangling, unreadable
 
 
 def existing(path: str | Path, what: str) -> Path:
@@ -119,7 +119,7 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise LayerscopeError(f"{path} is not UTF-8 text (byte {error.start:,}): save it as CSV in UTF-8") from error
     except OSError as error:
-        raise LayerscopeError(f"{path} cannot be read ({error.strerror}): check its permissions") from error
+        raise unreadable(path, error) from error
     if not text.strip():
         raise LayerscopeError(f"{path} is empty: give a CSV with a header and at least one row")
     return text

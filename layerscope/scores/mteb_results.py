@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, unreadable
 from layerscope.scores.files import refuse_duplicates
 
 META = "model_meta.json"
@@ -69,7 +69,7 @@ def _about(path: Path) -> dict[str, Any]:
         name, revision = meta["name"], meta.get("revision") or ""
         options = dict(meta.get("experiment_kwargs") or {})
     except OSError as error:
-        raise LayerscopeError(f"{path} cannot be read ({error.strerror}): check its permissions") from error
+        raise unreadable(path, error) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LayerscopeError(f"{path} is not a {META} of mteb 2: write the results again with mteb") from error
     layer = options.get("layer")

@@ -14,7 +14,7 @@ from layerscope.scores.files import existing
 from layerscope.scores.rules import Choice, Rule
 
 KIND = "file of rules"
-AGAIN = "write it again with layerscope evaluate --results … --metrics … --save-rules FILE"
+AGAIN = "write it again with layerscope scores … --metrics … --save-rules FILE"
 SHIPPED = "shipped_rules.json"
 _PLAIN = ("name", "metric", "direction", "correlation", "variant", "corpus", "site", "pooling", "source")
 

@@ -1,6 +1,6 @@
 """Choose a layer: by scores where there are some, else by rules that were tried on models held out."""
 
-from layerscope.selection.selection import Candidate, Selection
-from layerscope.selection.selector import select
+import lazy_loader
 
-__all__ = ["Candidate", "Selection", "select"]
+# what is handed on is named in __init__.pyi, and imported when it is first asked for: torch alone takes seconds
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

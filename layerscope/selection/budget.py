@@ -24,13 +24,6 @@ class Budget:
     max_ms: float | None = None
     max_mb: float | None = None
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-            if value is not None and not (number and (value >= 0 if name == "max_loss" else value > 0)):
-                bound = "0 or more points" if name == "max_loss" else f"more than 0 {UNITS[name]}"
-                raise LayerscopeError(f"--{name.replace('_', '-')} {value!r} is not valid: give {bound}")
-
     @property
     def needs_costs(self) -> bool:
         """Whether costs must be known."""
@@ -61,7 +54,7 @@ class Budget:
             least = min((getattr(cost, UNITS[name]) for cost in there), default=math.inf)
             if asked is not None and least > asked:
                 raise LayerscopeError(
-                    f"--{name.replace('_', '-')} {asked:g} is less than any layer that may be chosen takes: "
+                    f"{name} {asked:g} is less than any layer that may be chosen takes: "
                     f"the least is {least:.4g} {SHORT[name]}"
                 )
         raise LayerscopeError(f"no layer that may be chosen is {self.told}: allow more of one of them")

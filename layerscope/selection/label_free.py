@@ -133,7 +133,7 @@ def rules_from(evidence: Any) -> list[Rule]:
     if len(given) == 1:
         if isinstance(given[0], (str, Path)) and (is_csv(Path(given[0])) or Path(given[0]).expanduser().is_dir()):
             raise LayerscopeError(
-                f"evidence {str(given[0])!r} is not a file of rules: give one that evaluate --save-rules wrote, or a "
+                f"evidence {str(given[0])!r} is not a file of rules: give one that scores --save-rules wrote, or a "
                 f"CSV of scores ({', '.join(SCORES)}), then metrics (run folders, or CSVs of {', '.join(METRICS)})"
             )
         return open_rules(given[0])

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from layerscope.core.saved import jsonable
 from layerscope.scores.rules import Rule
 from layerscope.scores.saved_rules import as_record
 from layerscope.selection.document import document
 from layerscope.show.document import Document
+from layerscope.show.notebook import Shown
 
 SHIPPED = "the model as shipped"
 LAST = "the last layer"
@@ -71,7 +73,7 @@ class OfTask:
 
 
 @dataclass(frozen=True)
-class Selection:
+class Selection(Shown):
     """A choice of a layer of one model.
 
     `layer` is the last one that is kept, of `depth`; `as_shipped` says that it is the model as its makers serve it.
@@ -144,15 +146,12 @@ class Selection:
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it."""
-        plain = {name: value for name, value in vars(self).items() if name not in ("evidence", "refused", "layers")}
-        return plain | {
-            "baseline": vars(self.baseline),
-            "chosen": vars(self.chosen),
-            "layers": [vars(candidate) for candidate in self.layers],
-            "evidence": None if self.evidence is None else as_record(self.evidence),
-            "refused": [as_record(entry.rule) | {"reason": entry.reason} for entry in self.refused],
-            "notes": list(self.notes),
-            "sites": list(self.sites),
-            "apart": None if self.apart is None else vars(self.apart),
-            "by_task": [vars(task) for task in self.by_task],
-        }
+        found: dict[str, Any] = jsonable(
+            vars(self)
+            | {
+                "chosen": self.chosen,
+                "evidence": None if self.evidence is None else as_record(self.evidence),
+                "refused": [as_record(entry.rule) | {"reason": entry.reason} for entry in self.refused],
+            }
+        )
+        return found

@@ -36,12 +36,13 @@ def heat_map(part: HeatMap, width: int) -> Text:
         across = f"{part.columns[0]} to {part.columns[-1]} across"
         lines = [f"{part.corner:>{left}} {across}, {SHADES} from {part.low:g} to {part.high:g}"]
     for number, (name, line) in enumerate(zip(part.rows, part.values, strict=True)):
-        cells = "".join(f"{_digits(v):>{CELL}}" for v in line) if fits else " " + "".join(_shade(v, part) for v in line)
+        cells = "".join(f"{digits(v):>{CELL}}" for v in line) if fits else " " + "".join(_shade(v, part) for v in line)
         lines.append(f"{name:>{left}}{cells}   {words[number] if words else ''}".rstrip())
     return Text("\n".join(map(plain, lines)), no_wrap=True)
 
 
-def _digits(value: float) -> str:
+def digits(value: float) -> str:
+    """Return a number of a map with two decimals."""
     return f"{round(value, 2) + 0.0:.2f}" if math.isfinite(value) else "–"  # + 0.0: no minus before nothing
 
 
@@ -154,7 +155,11 @@ def _fit(text: str, size: int) -> str:
 def _style(cell: Prediction, coloured: bool) -> str:
     if not coloured:
         return ""
-    red, green, blue = (
-        round(pale + cell.probability * (strong - pale)) for pale, strong in zip(PALE, STRONG, strict=True)
-    )
-    return f"#111111 on #{red:02x}{green:02x}{blue:02x}{' underline' if cell.settles else ''}"
+    ink, paper = colours(cell.probability)
+    return f"{ink} on {paper}{' underline' if cell.settles else ''}"
+
+
+def colours(probability: float) -> tuple[str, str]:
+    """Return the colour of a prediction's text and of what is behind it."""
+    red, green, blue = (round(pale + probability * (strong - pale)) for pale, strong in zip(PALE, STRONG, strict=True))
+    return "#111111", f"#{red:02x}{green:02x}{blue:02x}"

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape
 
-from layerscope.show.document import MARK, Cell, Document, Facts, Row, Sentences, Table
+from layerscope.show.document import (
+    MARK,
+    Cell,
+    Document,
+    Facts,
+    HeatMap,
+    Part,
+    Prediction,
+    Row,
+    Sentences,
+    Table,
+    TokenGrid,
+)
+from layerscope.show.grids import colours, digits
 from layerscope.show.plain import plain
 from layerscope.show.spark import bar, spark
 
@@ -37,17 +50,57 @@ def _pieces(document: Document) -> Iterator[str]:
         names = " on ".join(_tag("strong", _text(name)) for name in document.title)
         yield _tag("p", names + "".join(f" · {_text(fact)}" for fact in document.facts))
     for part in document.parts:
-        if isinstance(part, Table):
-            yield from _table(part)
-        elif isinstance(part, Facts):
-            yield _heading(part.title)
-            rows = (_tag("th", _text(name), "left") + _tag("td", _text(fact), "left") for name, fact in part.entries)
-            yield _tag("table", "".join(_tag("tr", row) for row in rows))
-        elif isinstance(part, Sentences):
-            yield from _sentences(part)
+        yield from _part(part)
     yield from (_tag("p", _tag("small", _text(note))) for note in document.notes)
     if document.commands:
         yield _tag("pre", "\n".join(map(_text, document.commands)))
+
+
+def _part(part: Part) -> Iterator[str]:
+    if isinstance(part, Table):
+        yield from _table(part)
+    elif isinstance(part, Facts):
+        yield _heading(part.title)
+        yield _rows(_tag("th", _text(name), "left") + _tag("td", _text(fact), "left") for name, fact in part.entries)
+    elif isinstance(part, Sentences):
+        yield from _sentences(part)
+    elif isinstance(part, HeatMap):
+        yield _heading(part.title)
+        yield _rows(_heat_map(part))
+    elif isinstance(part, TokenGrid):
+        yield _heading(part.title)
+        yield from (_tag("p", _text(text)) for text in (part.legend, part.text + part.continuation) if text)
+        yield _rows(_predictions(part))
+
+
+def _rows(rows: Iterable[str]) -> str:
+    return _tag("table", "".join(_tag("tr", row) for row in rows))
+
+
+def _heat_map(part: HeatMap) -> Iterator[str]:
+    title, words = part.aside
+    yield "".join(_tag("th", _text(name), "right") for name in (part.corner, *part.columns, title))
+    for number, (name, values) in enumerate(zip(part.rows, part.values, strict=True)):
+        cells = "".join(_tag("td", digits(value), "right") for value in values)
+        yield _tag("th", _text(name), "right") + cells + _tag("td", _text(words[number] if words else ""), "left")
+
+
+def _predictions(grid: TokenGrid) -> Iterator[str]:
+    facts = [name for name, _ in grid.facts]
+    names = (grid.corner, *facts, *(head.text for head in grid.columns))
+    yield "".join(_tag("th", _text(name), "left") for name in names)
+    for number, (head, cells) in enumerate(grid.rows):
+        beside = "".join(_tag("td", _text(texts[number]), "left") for _, texts in grid.facts)
+        yield _tag("th", _text(head.text), "left") + beside + "".join(map(_prediction, cells))
+    for name, texts in grid.foot:
+        yield _tag("th", _text(name), "left") + "".join(_tag("td", _text(text), "left") for text in texts)
+
+
+def _prediction(cell: Prediction) -> str:
+    ink, paper = colours(cell.probability)
+    line = "; text-decoration: underline" if cell.settles else ""
+    style = f"text-align: left; color: {ink}; background: {paper}{line}"
+    return f'<td style="{style}" title="{cell.probability:.1%}">{_text(cell.text)}</td>'
 
 
 def _sentences(part: Sentences) -> Iterator[str]:
@@ -80,7 +133,9 @@ def _cells(table: Table, row: Row) -> str:
 
 def _cell(cell: Cell, most: float) -> str:
     drawn = "" if cell.share is None else bar(cell.share, most)
-    return " ".join(filter(None, (_text(cell.text), _text(cell.detail), drawn, MARK if cell.marked else "")))
+    return " ".join(
+        filter(None, (spark(cell.shape), _text(cell.text), _text(cell.detail), drawn, MARK if cell.marked else ""))
+    )
 
 
 def _heading(title: str) -> str:

@@ -141,7 +141,7 @@ def encode(data: Data, classes: Sequence[str] | None, encoder: Any, settings: Se
         return _windows(data, encoder, settings)
     train, held = (_classified(corpus, classes or (), encoder) for corpus in (data.train, data.eval))
     return Encoded(
-        Examples(data.train.name, *train, settings.seed, augment=settings.augment),
+        Examples(data.train.name, *train, settings.seed, augment=bool(settings.augment)),
         _drawn(Examples(data.eval.name, *held), settings),
         Collator(encoder),
         (),

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.training.loss import aligned_loss
 from layerscope.training.rivals import classifiers_loss, linear_cka, mean_cosine, similarity_loss
-
-Name = Literal["standard", "aligned", "cosine", "cka", "classifiers"]
-Schedule = Literal["alternate", "always"]
+from layerscope.training.settings import Name, Schedule
 
 
 @dataclass(frozen=True)

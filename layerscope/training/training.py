@@ -1,71 +1,61 @@
-"""The verb `train`: a model and data in, one checkpoint that is useful at every depth out."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from importlib.metadata import version
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.progress import Console, Silent, Teller
-from layerscope.inputs.corpus import Corpus, count
-from layerscope.inputs.seen import kept
-from layerscope.models import LayeredModel
-from layerscope.models.encode import encoder_for
-from layerscope.training import data as reading, start as starting
-from layerscope.training.card import write_card
-from layerscope.training.depths import Trained, check_depths, compare, shallower
-from layerscope.training.fit import Job, check_reports, fit, is_main, standard
-from layerscope.training.folder import BASELINES, REPORT, Place, nothing_left, open_place
-from layerscope.training.presets import told
-from layerscope.training.settings import Settings, settings_of
-from layerscope.training.trainer import layered_model
-from layerscope.training.weights import exit_weights
+from layerscope.core.option_kinds import IN_CODE, Folder, Several, Whole
+from layerscope.core.options import checked
+from layerscope.core.shared_options import DATA, MODEL, OUTPUT
+from layerscope.training.settings import OBJECTIVE, Settings
+
+if TYPE_CHECKING:
+    from layerscope.training.depths import Trained
 
 
 def train(
     model: Any,
-    train: Any,
-    eval: Any = None,  # the word of the Trainer
+    train: Annotated[Any, DATA],
+    eval: Annotated[Any, DATA] = None,  # the word of the Trainer
     *,
-    out: str | Path,
-    preset: str | None = None,
-    as_printed: bool = False,
-    from_config: bool = False,
-    processor: Any = None,
-    baseline_depths: Sequence[int] = (),
-    text_column: str | None = None,
-    label_column: str | None = None,
-    part: str | None = None,
-    report_to: str = "none",
-    keep_checkpoints: bool = False,
-    progress: bool = True,
-    **settings: Any,
+    out: Annotated[str | Path, Folder(), OUTPUT],
+    text_column: Annotated[str | None, DATA] = None,
+    label_column: Annotated[str | None, DATA] = None,
+    from_config: Annotated[bool, MODEL] = False,
+    processor: Annotated[Any, MODEL] = None,
+    part: Annotated[str | None, MODEL] = None,
+    preset: Annotated[str | None, OBJECTIVE] = None,
+    as_printed: Annotated[bool, OBJECTIVE] = False,
+    baseline_depths: Annotated[Sequence[int] | None, Several(Whole(1), such_as="3,6"), OBJECTIVE] = None,
+    keep_checkpoints: Annotated[bool, OUTPUT] = False,
+    report_to: Annotated[str, OUTPUT] = "none",
+    progress: Annotated[bool, IN_CODE] = True,
+    **settings: Annotated[Any, Settings],
 ) -> Path:
-    """Train a model so that every layer speaks to its one head, and return the folder of the standard checkpoint.
+    """Train a model so that every layer can be its last; the result is a standard checkpoint.
 
-    The same call on the same folder goes on from its last checkpoint, to the same weights. What each layer could at
-    each evaluation is a run in `out/history`.
+    All layers speak to one head. The same call on the same folder resumes from its last checkpoint, to the same
+    weights. What each layer could do at each evaluation is a run in `out/history`. Returns the folder.
 
     Args:
-        model: hub name, folder, "minilm", or a transformers model; with `from_config` a folder with config.json, or a
-            JSON file, whose weights are random.
-        train: data to learn: what `open_corpus` takes, or a table of words and tags.
-        eval: data to evaluate on; None holds a seeded tenth of `train` out.
-        out: folder of the checkpoint.
-        preset: published settings: "tracing-glue", "tracing-gpt2", "tracing-deit".
-        as_printed: take also those of the preset that are implausible.
+        model: hub name, local folder, or minilm; with --from-config a folder with config.json, or a JSON file; in
+            Python also a transformers model.
+        train: training data: CSV, TSV, JSONL, Parquet or text file; folder or archive of images or sounds; hf:NAME;
+            digits; or a table of words and tags.
+        eval: evaluation data, in the same forms; by default a tenth of the training data, drawn with the seed.
+        out: folder of the checkpoint; the same call on it resumes the training.
+        text_column: column of the texts; by default it is guessed.
+        label_column: column of the labels; by default it is guessed.
         from_config: start from random weights.
-        processor: tokenizer, image processor or feature extractor, or where it lies, where the model has none.
-        baseline_depths: depths of separate models to train with the same recipe, for comparison.
-        text_column: of a table.
-        label_column: of a table.
-        part: which stack, where a model has several.
-        report_to: where the Trainer reports, such as "tensorboard".
-        keep_checkpoints: leave the last checkpoints of the way where they are.
-        progress: tell what happens on standard error.
+        processor: tokenizer or processor, where the model has none.
+        part: stack of blocks, of several: encoder, decoder, text, vision, or a module path.
+        preset: published settings: tracing-glue, tracing-gpt2 or tracing-deit; options override them.
+        as_printed: use the paper's values exactly as printed.
+        baseline_depths: train separate models of these depths too, for comparison, such as 3,6.
+        keep_checkpoints: keep the last checkpoints at the end.
+        report_to: where the Trainer reports: tensorboard, wandb or none.
+        progress: show progress on standard error.
         **settings: those of `Settings`, which override a preset.
 
     Raises:
@@ -77,129 +67,17 @@ def train(
         (0, 1, 2)
 
     """
-    return train_all(
-        model, train, eval, out=out, preset=preset, as_printed=as_printed, from_config=from_config, processor=processor,
-        baseline_depths=baseline_depths, text_column=text_column, label_column=label_column, part=part,
-        report_to=report_to, keep_checkpoints=keep_checkpoints, progress=progress, **settings,
-    ).path  # fmt: skip
+    return trained(locals()).path
 
 
-def train_all(
-    model: Any,
-    train: Any,
-    eval: Any,  # noqa: A002
-    *,
-    out: str | Path,
-    preset: str | None = None,
-    as_printed: bool = False,
-    from_config: bool = False,
-    processor: Any = None,
-    baseline_depths: Sequence[int] = (),
-    text_column: str | None = None,
-    label_column: str | None = None,
-    part: str | None = None,
-    report_to: str = "none",
-    keep_checkpoints: bool = False,
-    progress: bool = True,
-    **settings: Any,
-) -> Trained:
-    """Do as `train`, and return what every depth scores and costs, in the process that writes."""
-    asked = settings_of(settings, preset, as_printed=as_printed)
-    teller: Teller = Console() if progress and is_main() else Silent()
-    if preset is not None:
-        teller.say(told(preset, settings, as_printed=as_printed))
-    columns = reading.Columns(text_column, label_column)
-    origin = starting.find(model, from_config=from_config)
-    source = reading.read(train, columns, asked.task)
-    task = starting.choose_task(asked.task, source, origin.config)
-    held = None if eval is None else reading.read(eval, columns, task)
-    chosen = asked.decided(task, from_config=from_config)
-    check_reports(report_to)
-    data = reading.prepare(source, held, task, chosen.seed)
-    begun, classes = starting.start(origin, task, data.classes, chosen, processor)
-    layered = layered_model(begun.module, begun.processor, part)
-    deepest = layered.stack.depth
-    check_depths(baseline_depths, deepest)
-    exit_weights(chosen.layers or range(1, deepest + 1), deepest, chosen.weights)
-    about = {
-        "layerscope": version("layerscope"),
-        "data": {"train": reading.describe(data.train), "eval": reading.describe(data.eval)},
-        "model": {"name": origin.name, "from_config": from_config, "classes": classes},
-        "settings": asdict(chosen),
-    }
-    place = open_place(out, about, main=is_main())
-    with nothing_left(place, main=is_main()):
-        for note in (*data.notes, *begun.notes, *layered.notes):
-            teller.say(note)
-        job = _job(origin.name, begun, data, classes, chosen, part, report_to, keep_checkpoints, teller)
-        others = _baselines(job, layered, place, baseline_depths, from_config=from_config)
-        _fit(job, place, teller)
-    for other, there in others.values():
-        teller.say(f"a separate model of {other.name}")
-        _fit(other, there, teller)
-    if not is_main():
-        return Trained(place.path, place.history, (), "")
-    done = compare(place, {depth: there for depth, (_, there) in others.items()}, part, teller)
-    write_card(done, place, begun.module)
-    for depth, (other, there) in others.items():
-        lines = tuple(line for line in done.lines if line.depth == depth)
-        write_card(replace(done, path=there.path, history=there.history, lines=lines), there, other.module)
-    _report(place, teller)
-    return done
+_train = train  # within, the name is that of the data
 
 
-def _fit(job: Job, place: Place, teller: Teller) -> None:
-    if place.finished:
-        teller.say(f"{place.path} is finished: nothing is left to train")
-        return
-    fit(job, place, teller)
-    if is_main():
-        place.finish()
+def trained(given: dict[str, Any]) -> Trained:
+    """Do what `train` is asked for; return what every depth scores and costs, in the process that writes."""
+    asked = checked(_train, given)
+    given = given.get("settings", given)
+    settings = {field.name: vars(asked)[field.name] for field in fields(Settings) if given.get(field.name) is not None}
+    from layerscope.training.run_training import run_training
 
-
-def _baselines(
-    job: Job, layered: LayeredModel, place: Place, depths: Sequence[int], *, from_config: bool
-) -> dict[int, tuple[Job, Place]]:
-    """Return the separate models of other depths, each a job with a folder of its own."""
-    found = {}
-    recipe = standard(job.settings)
-    for depth, module in shallower(layered, depths, job.settings.seed, from_config=from_config).items():
-        about = {
-            **place.about,
-            "model": {**place.about["model"], "name": f"{job.name}, {count(depth, 'layer')}"},
-            "settings": asdict(recipe),
-        }
-        there = open_place(place.path / BASELINES / f"depth-{depth}", about, main=is_main())
-        found[depth] = replace(job, name=count(depth, "layer"), module=module, settings=recipe), there
-    return found
-
-
-def _report(place: Place, teller: Teller) -> None:
-    from layerscope.reports.page import report
-
-    try:
-        report(place.history, place.path / REPORT)
-    except LayerscopeError as error:  # plotly is an extra, and the training is whole without a page
-        teller.say(f"no page: {error}")
-
-
-def _job(
-    name: str,
-    begun: starting.Start,
-    data: reading.Data,
-    classes: Sequence[str] | None,
-    chosen: Settings,
-    part: str | None,
-    report_to: str,
-    keep: bool,
-    teller: Teller,
-) -> Job:
-    modality = reading.READS.get(chosen.task, "text")
-    encoder = encoder_for(modality, begun.processor, begun.module, max_length=chosen.max_length, prompt="")
-    encoded = reading.encode(data, classes, encoder, chosen)
-    for note in encoded.notes:
-        teller.say(note)
-    return Job(
-        name, begun.module, begun.processor, encoded.train, encoded.eval, encoded.collator, chosen, part, report_to,
-        keep, kept(data.train) if classes is not None and isinstance(data.train, Corpus) else None,
-    )  # fmt: skip
+    return run_training(asked, settings)

@@ -1,1 +1,3 @@
-from .truncator import Truncated as Truncated, truncate as truncate, truncate_layers as truncate_layers
+from .cutting import truncate_layers as truncate_layers
+from .figures import Truncated as Truncated
+from .truncator import truncate as truncate

@@ -7,14 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError
 from layerscope.scores import Evaluation, open_evaluation
 from layerscope.scores.evaluation import STORE
 from layerscope.scores.origins import FILE
-
-FORMATS = ("auto", "transformers", "sentence-transformers", "onnx")
-SITES = ("normed", "raw")
-POOLINGS = ("mean", "cls", "last")
 
 
 @runtime_checkable
@@ -47,15 +43,11 @@ class Order:
     scored: str | None = None
 
     def __post_init__(self) -> None:
-        _known("--format", self.format, FORMATS)
-        _known("--site", self.site, SITES)
-        if self.pooling is not None:
-            _known("--pooling", self.pooling, POOLINGS)
-            if self.format != "sentence-transformers":
-                raise LayerscopeError(
-                    f"--pooling {self.pooling} needs --format sentence-transformers: the other formats yield the "
-                    "states of all tokens, or a head's predictions"
-                )
+        if self.pooling is not None and self.format != "sentence-transformers":
+            raise LayerscopeError(
+                f"pooling {self.pooling} needs the format sentence-transformers: the other formats yield the states of "
+                "all tokens, or a head's predictions"
+            )
 
 
 def ordered(order: Order) -> Order:
@@ -99,8 +91,3 @@ def _of_evaluation(evaluation: Evaluation, order: Order) -> Order:
 def _is_evaluation(given: Any) -> bool:
     place = Path(given).expanduser() if isinstance(given, (str, Path)) else None
     return place is not None and ((place / FILE).is_file() or STORE.is_in(place))
-
-
-def _known(option: str, word: Any, known: Sequence[str]) -> None:
-    if word not in known:
-        raise LayerscopeError(f"{option} {word!r} does not exist{choices(str(word), known)}")

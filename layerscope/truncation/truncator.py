@@ -1,77 +1,55 @@
-"""The verb `truncate`: one or several depths of a model, each written aside, checked, measured, and then named."""
-
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.folders import folder_aside, own_folder
-from layerscope.core.progress import Console, Silent, Teller
-from layerscope.models import LoadOptions, Override
-from layerscope.models.load import without_bars
-from layerscope.truncation.agreement import Expected, expected_at
-from layerscope.truncation.card import write_card
-from layerscope.truncation.checkpoint import write_checkpoint
-from layerscope.truncation.depth import Depth, find_depth
-from layerscope.truncation.figures import Made, Truncated, measure
-from layerscope.truncation.given import Order, ordered
-from layerscope.truncation.onnx_file import write_onnx
-from layerscope.truncation.origin import copy_terms
-from layerscope.truncation.sentence import MODES, write_sentence_transformer
-from layerscope.truncation.source import Source, open_source
+from layerscope.core.option_kinds import IN_CODE, Folder, OneOf, Several, Whole
+from layerscope.core.options import checked
+from layerscope.core.shared_options import OUTPUT, Loading
 
-__all__ = ["Truncated", "truncate", "truncate_layers"]
+if TYPE_CHECKING:
+    from layerscope.truncation.figures import Truncated
+
+FORMATS = ("auto", "transformers", "sentence-transformers", "onnx")
+SITES = ("normed", "raw")
+POOLINGS = ("mean", "cls", "last")
 
 
 def truncate(
     given: Any,
-    layer: int | None = None,
-    out: str | Path | None = None,
-    format: str = "auto",  # noqa: A002  the word that every library has for it
+    layer: Annotated[int | None, Whole()] = None,
+    out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
+    format: Annotated[str, OneOf(FORMATS)] = "auto",  # noqa: A002  the word that every library has for it
     *,
-    layers: Sequence[int] | None = None,
-    pooling: str | None = None,
-    part: str | None = None,
-    site: str = "normed",
-    processor: Any = None,
-    blocks: str | None = None,
-    norm: str | None = None,
-    revision: str | None = None,
-    dtype: str = "auto",
-    device: str = "auto",
-    allow_pickle: bool = False,
-    progress: bool = True,
+    layers: Annotated[Sequence[int] | None, Several(Whole(), such_as="2,4 or 2-4")] = None,
+    pooling: Annotated[str | None, OneOf(POOLINGS)] = None,
+    site: Annotated[str, OneOf(SITES)] = "normed",
+    processor: Annotated[Any, IN_CODE] = None,
+    progress: Annotated[bool, IN_CODE] = True,
+    **shared: Unpack[Loading],
 ) -> Path:
-    """Write a model that ends at a layer, as a checkpoint that loads without layerscope, and return the folder.
+    """Write a model that ends at a layer: a standard checkpoint, checked against the full model.
 
-    What is written gives the full model's layer `layer`, after the final norm where there is one, to 1e-5 in float32
-    (in half precision to two steps of it): it is loaded again and compared before it gets its name. Heads of
-    classifiers and language models are kept, and read that layer. A model card in the folder tells what it costs beside
-    the full model, measured; licence, notices and what the source's card says of them are kept.
+    It loads without layerscope. What is written gives the full model's layer `layer`, after the final norm where there
+    is one, to 1e-5 in float32 (in half precision to two steps of it): it is loaded again and compared before it gets
+    its name. Heads of classifiers and language models are kept, and read that layer. A model card in the folder gives
+    its measured cost beside the full model's; licence, notices and what the source's card says of them are kept.
+    Returns the folder.
 
     Args:
-        given: a hub name, a local folder, "minilm", a loaded transformers model or SentenceTransformer; a run (or its
-            folder), whose model, part and scores are taken; an evaluation or its folder; or a selection.
-        layer: the last layer that is kept, 1 … L; None only with `layers`, or a selection, which names its own.
-        out: the folder to write; it must not exist, or be empty.
-        format: "transformers", "sentence-transformers", "onnx"; "auto" is what the model itself comes in, or what a
-            selection was made for.
-        layers: several instead of `layer`, each written to `out/layer-K`.
-        pooling: "mean", "cls" or "last", of sentence-transformers; None is the model's, or that of the scores.
-        part: which stack of blocks, where a model has several.
-        site: "normed"; or "raw", before the final norm, which only "onnx" can hold.
+        given: hub name, local folder, minilm, or the folder of a run or an evaluation, whose model is taken; in Python
+            also a loaded model, a run, an evaluation or a selection.
+        layer: last layer that is kept, from 1 to the model's last; a selection names its own.
+        out: new folder for the model.
+        format: format to write; auto is what the model itself comes in, or what a selection was made for.
+        layers: several layers instead, such as 2,4 or 2-4, each written to OUT/layer-K.
+        pooling: pooling of a sentence-transformers model; by default the model's own, or that of the scores.
+        site: where the last layer is read: normed, or raw (before the final norm), which only onnx can hold.
         processor: tokenizer, image processor or feature extractor of a transformers model given as an object.
-        blocks: path of the module that holds the blocks, where the probe is not to decide.
-        norm: path of the final norm, or "none".
-        revision: of a hub model.
-        dtype: of the weights that are written; "auto" is the checkpoint's own.
-        device: where the model is run.
-        allow_pickle: load pickled weights.
-        progress: tell what happens on standard error.
+        progress: show progress on standard error.
+        **shared: how the model is loaded: `Loading`; its dtype is that of the weights that are written.
 
     Raises:
         LayerscopeError: for every wrong input, and where no standard checkpoint can hold that layer, with the reason;
@@ -84,115 +62,22 @@ def truncate(
         2
 
     """
-    if out is None:
+    return truncated(locals())[0]
+
+
+def truncated(given: dict[str, Any]) -> tuple[Path, list[Truncated]]:
+    """Do what `truncate` is asked for; return its folder, and what each depth costs and scores."""
+    asked = checked(truncate, given)
+    if asked.out is None:
         raise LayerscopeError("truncate needs out: a new folder for the model")
-    if layer is not None and layers is not None:
+    if asked.layer is not None and asked.layers is not None:
         raise LayerscopeError("layer and layers name the same: give one of them")
-    options = LoadOptions(revision, dtype, device, False, allow_pickle)
-    truncate_layers(
-        given, [layer] if layer is not None else layers or [], out, format, pooling=pooling,
-        override=Override(part, blocks, norm), site=site, processor=processor, options=options, progress=progress,
-        folders=layers is not None,
+    from layerscope.models import LoadOptions, Override
+    from layerscope.truncation.cutting import truncate_layers
+
+    made = truncate_layers(
+        asked.given, [asked.layer] if asked.layer is not None else asked.layers or [], asked.out, asked.format,
+        pooling=asked.pooling, override=asked.of(Override), site=asked.site, processor=asked.processor,
+        options=asked.of(LoadOptions), progress=asked.progress, folders=asked.layers is not None,
     )  # fmt: skip
-    return Path(out).expanduser()
-
-
-def truncate_layers(
-    given: Any,
-    layers: Sequence[int],
-    out: str | Path,
-    format: str = "auto",  # noqa: A002
-    *,
-    pooling: str | None = None,
-    override: Override | None = None,
-    site: str = "normed",
-    processor: Any = None,
-    options: LoadOptions | None = None,
-    progress: bool = True,
-    folders: bool = True,
-) -> list[Truncated]:
-    """Write a model at several depths into `out/layer-K`, all or none, and return what each costs and scores.
-
-    As `truncate`, which says what the arguments are; with `folders` false the one layer is written to `out` itself.
-
-    >>> from layerscope.truncation import truncate_layers
-    >>> made = truncate_layers("tiny-bert", [1, 2], "shallow", progress=False)
-    >>> [entry.layer for entry in made]
-    [1, 2]
-    """
-    order = ordered(Order(given, layers, format, site, pooling))
-    place, site = own_folder(out), order.site
-    teller: Teller = Console() if progress else Silent()
-    source = open_source(order.model, processor, override or Override(), options or LoadOptions())
-    source = replace(source, pooling=order.pooling, scored=order.scored)
-    kept = checked_layers(order.layers, source.model.stack.depth)
-    chosen = _format(order, source)
-    for note in (*source.model.notes, *_nothing_cut(kept, source)):
-        teller.say(note)
-    with without_bars(), folder_aside(place) as aside, teller.bar("layers", len(kept), "layers") as advance:
-        made: list[Made] = []
-        for layer in kept:
-            folder = aside / f"layer-{layer}" if folders else aside
-            made.append(_write(source, layer, chosen, site, folder))
-            advance(1)
-        told = measure(source, made, chosen, site)
-        for entry in told:
-            write_card(source, entry, Path(entry.path))
-            copy_terms(source.beside, Path(entry.path))
-    return [entry.at(place / Path(entry.path).relative_to(aside)) for entry in told]
-
-
-def _write(source: Source, layer: int, format: str, site: str, folder: Path) -> Made:  # noqa: A002
-    folder.mkdir(exist_ok=True)
-    heads = source.heads
-    with heads.reading(source.module, layer) if heads is not None else nullcontext():
-        expected: Expected = expected_at(source.model, layer, source.samples)
-        depth = find_depth(source.module, source.model.stack, expected)
-        if format == "onnx":
-            return Made(layer, depth, folder, write_onnx(source, depth, layer, site, folder))
-        writers: dict[str, Callable[[Source, Depth, Expected, Path], float]] = {
-            "transformers": write_checkpoint,
-            "sentence-transformers": write_sentence_transformer,
-        }
-        made = Made(layer, depth, folder, writers[format](source, depth, expected, folder))
-    if heads is not None and format == "transformers":
-        heads.below(layer).save(folder)
-    return made
-
-
-def _nothing_cut(layers: Sequence[int], source: Source) -> list[str]:
-    depth = source.model.stack.depth
-    return [f"layer {depth} is the last of {source.name}: all its blocks are kept"] if depth in layers else []
-
-
-def _format(order: Order, source: Source) -> str:
-    chosen, site = _own_format(source) if order.format == "auto" else order.format, order.site
-    if site == "raw" and chosen != "onnx" and source.model.stack.norm is not None:
-        raise LayerscopeError(
-            f"--site raw is not what a standard checkpoint of {source.name} can yield: its final norm "
-            f"({source.model.stack.norm}) follows the last block at any depth; take --site normed, or --format onnx"
-        )
-    return chosen
-
-
-def _own_format(source: Source) -> str:
-    """Return what the model itself comes in; where pooled states of texts were scored, what yields them."""
-    lens = source.model.lens
-    scored = source.scored in MODES and source.unit == "text" and not (lens is not None and lens.kind == "pooled")
-    return "transformers" if source.model.loaded.served is None and not scored else "sentence-transformers"
-
-
-def checked_layers(layers: Sequence[Any], depth: int) -> list[int]:
-    """Return layers in order, each once; raises `LayerscopeError` for what is none of 1 … L."""
-    for layer in layers:
-        if isinstance(layer, bool) or not isinstance(layer, int):
-            raise LayerscopeError(f"layer {layer!r} is not a whole number: give 1..{depth}")
-        if not 0 <= layer <= depth:
-            raise LayerscopeError(f"layer {layer} does not exist: this model has layers 0..{depth}")
-        if layer == 0:
-            raise LayerscopeError(
-                f"layer 0 is what the first block reads: no block would be left of the model, give 1..{depth}"
-            )
-    if not layers:
-        raise LayerscopeError(f"no layer is named: give one or several of 1..{depth}")
-    return sorted(set(layers))
+    return asked.out, made

@@ -96,7 +96,7 @@ def results(folder: Path, forks: Forks) -> None:
         ("profile", "bert", *data, "--out", "other", "--views", 0),
         ("profile", "gpt2", *data, "--out", "language", "--views", 0, "--samples", 20),
         ("evaluate", "bert", *task, "--out", "scores"),
-        ("evaluate", "--results", "scores.csv", "--metrics", "metrics.csv", "--bootstrap", 9, "--save-rules",
+        ("scores", "scores.csv", "--metrics", "metrics.csv", "--bootstrap", 9, "--save-rules",
          "rules.json", "--kind", "causal", "--save", "saved"),
         ("compare", "run", "other", "--out", "compared"),
         ("exits", "cls", *data, *EARLY, "--out", "early"),

@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "evaluate": ("evaluate", "bert", "--task-file", "linear-probe:table.csv", "--task-file", "sts:sts.csv", *SAVED,
                  "--jobs", 1),
     "evaluate jobs": ("evaluate", "bert", "--task-file", "classification:table.csv", *SAVED, "--jobs", 2),
-    "evaluate results": ("evaluate", "--results", "scores.csv", "--metrics", "metrics.csv", "--bootstrap", 9, "--save",
+    "evaluate results": ("scores", "scores.csv", "--metrics", "metrics.csv", "--bootstrap", 9, "--save",
                          "out/saved", "--save-rules", "out/rules.json", "--kind", "causal"),
     "truncate": ("truncate", "cls", "--layer", 2, "--out", "out/cut"),
     "truncate layers": ("truncate", "run", "--layers", "1,2", "--out", "out/cuts"),

@@ -70,13 +70,13 @@ SUBJECTS = [
             "compare run other --out out",
             "compare other run --csv out.csv",
             "evaluate run --task-file linear-probe:table.csv --jobs 1 --out out",
-            "evaluate --results scores.csv --metrics run --bootstrap 9",
+            "scores scores.csv --metrics run --bootstrap 9",
             "truncate run --layer 1 --out out",
             "lens run --data table.csv --samples 2",
         ],
     ),
     Subject("run", ["profile cls --data table.csv --out run --views 1 --view-samples 20"], kept=False),
-    Subject("scores", ["report scores --out page.html", "select scores --no-cost", "evaluate --results scores"]),
+    Subject("scores", ["report scores --out page.html", "select scores --no-cost", "scores scores"]),
     Subject(
         "scores",
         [
@@ -84,7 +84,7 @@ SUBJECTS = [
         ],
         kept=False,
     ),
-    Subject("saved", ["report saved --out page.html", "select saved --no-cost --model a", "evaluate --results saved"]),
+    Subject("saved", ["report saved --out page.html", "select saved --no-cost --model a", "scores saved"]),
     Subject("compared", ["report compared --out page.html"]),
     Subject("early", ["report early --out page.html", "select early --no-cost", "inspect early/model"]),
     Subject("trained", ["report trained --out page.html", "truncate trained --layer 2 --out out", "inspect trained"]),
@@ -103,11 +103,11 @@ SUBJECTS = [
     ),
     Subject("vit", ["inspect vit", f"profile vit --data images {' '.join(RUN)}"]),
     Subject("gpt2", ["inspect gpt2", "lens gpt2 --prompt w1 --tokens 2", "truncate gpt2 --layer 1 --out out"]),
-    Subject("scores.csv", ["evaluate --results scores.csv --bootstrap 9", "select scores.csv --no-cost --model a"]),
+    Subject("scores.csv", ["scores scores.csv --bootstrap 9", "select scores.csv --no-cost --model a"]),
     Subject(
         "metrics.csv",
         [
-            "evaluate --results scores.csv --metrics metrics.csv --bootstrap 9",
+            "scores scores.csv --metrics metrics.csv --bootstrap 9",
             "select other --no-cost --evidence scores.csv --evidence metrics.csv",
         ],
     ),

@@ -8,7 +8,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import typer
 from changes import HOSTILE
 from commands import Forks
 from trials import Part
@@ -20,8 +19,8 @@ COMMANDS = {
     "profile": ["profile cls --data table.csv --samples 20 --views 1 --out out", "profile vit --data images --out out"],
     "evaluate": [
         "evaluate bert --task-file linear-probe:table.csv --layers 1 --jobs 1 --out out",
-        "evaluate --results scores.csv --metrics metrics.csv --bootstrap 9",
     ],
+    "scores": ["scores scores.csv --metrics metrics.csv --bootstrap 9"],
     "select": ["select run --no-cost", "select scores --no-cost", "select other --no-cost", "select scores.csv"],
     "truncate": ["truncate cls --layer 1 --out out", "truncate run --layers 1,2 --out out"],
     "train": ["train cls --train table.csv --max-steps 2 --batch-size 8 --out out"],
@@ -54,21 +53,20 @@ WORDS = [
     "clustering:table.tsv", "retrieval:retrieval.jsonl", "token-probe:tokens.jsonl", "STSBenchmark", "25/32",
     "1/0", "-1/2", "hf:x", "digits", "stdlib-docs", "bert.encoder.layer", "classifier", "a", "b",
 ]  # fmt: skip
-KINDS = {"INTEGER": WHOLE, "NUMBER": NUMBERS, "SHARE": NUMBERS, "int": WHOLE, "float": NUMBERS, "Path": PATHS}
+KINDS = {"INTEGER": WHOLE, "NUMBER": NUMBERS, "FOLDER": PATHS, "FILE": PATHS}
 """Values by what an option's declaration says."""
 
 
 def options(command: str) -> list[Any]:
-    found = typer.main.get_command(app).commands[command]
-    return [option for option in found.params if option.param_type_name == "option" and option.name != "help"]
+    return [option for option in app[command].assemble_argument_collection() if option.name.startswith("-")]
 
 
 def value(option: Any, rng: Random) -> list[str]:
     """Return an option's words: a value of its type, or one of any other."""
-    name = rng.choice(option.opts)
-    if option.is_flag:
+    name = rng.choice(option.names)
+    if option.hint is bool or "--no-" in name:
         return [name]
-    kind = f"{option.type_descriptor.annotation} {option.metavar}"
+    kind = str(option.parameter.metavar)
     own = next((values for sign, values in KINDS.items() if sign in kind), WORDS)
     texts = [text for text in HOSTILE if "\0" not in text and "\ud800" not in text]
     return [name, rng.choice(rng.choice([own, own, own, own, texts, WHOLE, PATHS, WORDS]))]

@@ -48,7 +48,7 @@ def test_names_that_do_not_exist(three, deep, spoken):
     assert "metric 'curvature' is not in all of these runs" in refused(*three[:2], metrics="curvature")
     assert "pooling 'cls' is not in run" in refused(*spoken, pooling="cls")
     assert "site 'normed' is not in run" in refused(*three[:2], site="normed")
-    assert "--metrics names none" in refused(*three[:2], metrics=" , ")
+    assert "metrics is ' , '" in refused(*three[:2], metrics=" , ")
 
 
 def test_a_history_holds_no_states(three, tmp_path):

@@ -49,17 +49,16 @@ def refused(cli: Callable[..., Printed], tmp_path: Path) -> Callable[..., str]:
         (["--layer", 13], "layer 13 does not exist: this model has layers 0..3"),
         (["--layer", -1], "layer -1 does not exist: this model has layers 0..3"),
         (["--layer", 0], "layer 0 is what the first block reads: no block would be left of the model, give 1..3"),
-        (["--layer", "two"], "layer 'two' is not a whole number: give 1..3"),
+        (["--layer", "two"], "layer is 'two': give a whole number"),
         (["--layers", "1,7"], "layer 7 does not exist: this model has layers 0..3"),
-        (["--layers", ","], "--layers ',' names none: give names with commas, or leave it out for all"),
-        ([], "truncate needs either --layer K or --layers, such as --layers 3,6,9"),
-        (["--layer", 1, "--layers", "1,2"], "truncate needs either --layer K or --layers, such as --layers 3,6,9"),
+        (["--layers", ","], "layers is '': give whole numbers, such as 2,4 or 2-4"),
+        ([], "truncate needs a layer: give --layer K, or several with --layers, such as --layers 3,6,9"),
+        (["--layer", 1, "--layers", "1,2"], "layer and layers name the same: give one of them"),
         (
             ["--layer", 1, "--format", "onxx"],
-            "--format 'onxx' does not exist, did you mean onnx? "
-            "(choose auto, transformers, sentence-transformers, onnx)",
+            "format 'onxx' does not exist, did you mean onnx? (choose auto, transformers, sentence-transformers, onnx)",
         ),
-        (["--layer", 1, "--site", "rav"], "--site 'rav' does not exist, did you mean raw? (choose normed, raw)"),
+        (["--layer", 1, "--site", "rav"], "site 'rav' does not exist, did you mean raw? (choose normed, raw)"),
         (["--layer", 1, "--part", "decoder"], "part 'decoder' does not exist: this model has one stack of blocks"),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
@@ -73,7 +72,7 @@ def test_no_place_to_write(refused, bert: Path, tmp_path: Path) -> None:
     full.mkdir()
     (full / "mine.txt").write_text("keep")
     file.write_text("keep")
-    assert refused(bert, "--layer", 1) == "truncate needs --out DIR: a new folder for the model"
+    assert refused(bert, "--layer", 1) == "truncate needs out: a new folder for the model"
     assert refused(bert, "--layer", 1, "--out", full).endswith("exists and is not empty: name a new folder")
     assert "is a file" in refused(bert, "--layer", 1, "--out", file)
     assert "is a file" in refused(bert, "--layer", 1, "--out", file / "below")

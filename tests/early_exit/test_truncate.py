@@ -239,12 +239,12 @@ def test_a_run_of_a_model_in_memory(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_of_a_killed_truncation(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from layerscope.truncation import truncator
+    from layerscope.truncation import cutting
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(truncator, "measure", stop)
+    monkeypatch.setattr(cutting, "measure", stop)
     with pytest.raises(KeyboardInterrupt):
         layerscope.truncate(bert, 1, tmp_path / "cut", progress=False)
     assert list(tmp_path.iterdir()) == []

@@ -181,7 +181,7 @@ def test_a_side_that_must_be_named_and_places_that_are_no_folder(cli: Callable, 
     file = tmp_path / "topics.csv"
     assert cli("evaluate", t5, "--task-file", tasks[1], "--out", file).line.endswith("is a file): name a folder")
     assert (
-        "jobs 'many' is not a whole number of 1 or more"
+        "jobs is 'many': give a whole number of at least 1, or auto"
         in cli("evaluate", "minilm", "--task-file", tasks[1], "--jobs", "many", "--out", tmp_path / "o").line
     )
 

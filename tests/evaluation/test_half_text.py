@@ -10,7 +10,7 @@ from tiny import one_thread
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation import half_text, half_text_recall, half_text_reciprocal_rank
-from layerscope.evaluation.evaluator import _layered
+from layerscope.evaluation.all_layers import _layered
 from layerscope.evaluation.half_text import clear_maximum, cut_in_half, half_text_ranks, halves_of
 from layerscope.evaluation.texts import TextStates
 from layerscope.inputs import open_corpus

@@ -115,7 +115,7 @@ def _workers(parent: int, until: Callable[[list[psutil.Process]], bool]) -> list
 
 @pytest.mark.parametrize("jobs", [0, "many", 1.5, True])
 def test_a_number_of_jobs_that_is_none(folder: Path, jobs: object):
-    with pytest.raises(LayerscopeError, match="not a whole number of 1 or more: give one, or auto"):
+    with pytest.raises(LayerscopeError, match="give a whole number of at least 1, or auto"):
         layerscope.evaluate(str(folder / "tiny-bert"), f"clustering:{folder / 'groups.csv'}", jobs=jobs, progress=False)
 
 

@@ -340,7 +340,7 @@ def test_models_that_do_not_fit_are_told_in_one_line(vit: str, llama: str, texts
     )
     assert line(llama, probe, layers=[7]) == "layer 7 does not exist: tiny-llama has the layers 0 to 3"
     assert line(llama, [probe, probe]).startswith("two tasks have the name 'topics (linear probe)'")
-    assert "samples 1 is not a whole number of 2 or more" in line(llama, probe, samples=1)
+    assert "samples is 1: give a whole number of at least 2" in line(llama, probe, samples=1)
     assert "did you mean topics.csv?" in line(llama, probe.replace("topics", "topic"))
 
 

@@ -42,7 +42,7 @@ def test_a_run_is_correlated_with_scores_of_its_model(run, cli, tmp_path: Path):
     entropy = run.metric("prompt_entropy").to_numpy()
     expected = np.corrcoef(entropy, -curvature)[0, 1]
     assert found.loc[("prompt_entropy", "mean score"), "estimate"] == pytest.approx(expected)
-    words = "evaluate", "--results", evaluation.save(tmp_path / "scores"), "--metrics", run.path, "--bootstrap", 0
+    words = "scores", evaluation.save(tmp_path / "scores"), "--metrics", run.path, "--bootstrap", 0
     printed = cli(*words, "--first-layer", 0)
     assert printed.status == 0 and "prompt_entropy (alpha=1" in printed.out
     three = cli(*words)

@@ -85,11 +85,11 @@ def test_shipped_rules_are_those_of_the_published_values(published: Path):
 
 def test_evaluate_saves_rules(cli, tmp_path: Path, published: Path):
     out = tmp_path / "rules.json"
-    given = ["--results", published / "mteb_scores.csv.gz", "--metrics", published / "metrics.csv.gz"]
-    cli("evaluate", *given, "--bootstrap", 0, "--save-rules", out, "--kind", "causal")
+    given = [published / "mteb_scores.csv.gz", "--metrics", published / "metrics.csv.gz"]
+    cli("scores", *given, "--bootstrap", 0, "--save-rules", out, "--kind", "causal")
     (best, *_) = open_rules(out)
     assert best.name == "minimum lidar · wikitext" and {c.kind for c in best.choices} == {"causal"}
     assert "--save-rules" in json.loads(out.read_text())["command"]
-    failed = cli("evaluate", *given[:2], "--save-rules", out)
+    failed = cli("scores", *given[:1], "--save-rules", out)
     assert failed.status == 2 and "no rule to write" in failed.line
     assert replace(best, choices=()).mean_gain != best.mean_gain

@@ -9,7 +9,7 @@ import tiny
 import torch
 from tiny import one_thread
 
-from layerscope.evaluation.evaluator import _layered
+from layerscope.evaluation.all_layers import _layered
 from layerscope.evaluation.stored_texts import MissingTexts, StoredTexts, key_of
 from layerscope.evaluation.texts import TextStates, batches_of
 from layerscope.models import LayeredModel, LoadOptions, Override, load

@@ -94,9 +94,9 @@ def test_a_cut_text_is_still_counted_and_ends_as_the_tokenizer_ends_it(tmp_path)
 
 
 def test_wrong_shares_and_data_are_told():
-    with pytest.raises(LayerscopeError, match="--repeat-tokens 1.5 is not valid: give a probability, 0 to 1"):
+    with pytest.raises(LayerscopeError, match="repeat_tokens is 1.5: give a number from 0 to 1"):
         profile("minilm", ["a b"], repeat_tokens=1.5)
-    with pytest.raises(LayerscopeError, match="--random-tokens 'x' is not valid"):
+    with pytest.raises(LayerscopeError, match="random_tokens is 'x'"):
         profile("minilm", ["a b"], random_tokens="x")
     with pytest.raises(LayerscopeError, match="are two runs: give one of the two"):
         profile("minilm", ["a b"], repeat_tokens=0.5, random_tokens=0.5)

@@ -138,13 +138,13 @@ def bare():
 
 
 @pytest.mark.parametrize(("make", "how", "line"), [
-    (tiny.gpt2, {}, "give --prompt"),
-    (tiny.gpt2, {"prompt": "w1", "data": ["w1"]}, "either --prompt or --data"),
-    (tiny.gpt2, {"prompt": " "}, "--prompt is empty"),
-    (tiny.gpt2, {"prompt": "w1", "top": 0}, "top 0"),
-    (tiny.gpt2, {"prompt": "w1", "tokens": -1}, "tokens -1"),
-    (tiny.gpt2, {"data": ["w1"], "samples": 0}, "samples 0"),
-    (tiny.gpt2, {"prompt": "w1", "tokens": "many"}, "tokens 'many'"),
+    (tiny.gpt2, {}, "give a prompt"),
+    (tiny.gpt2, {"prompt": "w1", "data": ["w1"]}, "either a prompt or data"),
+    (tiny.gpt2, {"prompt": " "}, "the prompt is empty"),
+    (tiny.gpt2, {"prompt": "w1", "top": 0}, "top is 0"),
+    (tiny.gpt2, {"prompt": "w1", "tokens": -1}, "tokens is -1"),
+    (tiny.gpt2, {"data": ["w1"], "samples": 0}, "samples is 0"),
+    (tiny.gpt2, {"prompt": "w1", "tokens": "many"}, "tokens is 'many'"),
     (tiny.gpt2, {"prompt": "w1 " * 60, "tokens": 6}, "give --tokens 5 or fewer"),
     (tiny.gpt2, {"prompt": "w1 " * 65}, "the prompt has 65 tokens, and the model 64 positions"),
     (tiny.bert, {"prompt": "w1 [MASK]"}, "has no mask token"),
@@ -194,9 +194,9 @@ def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # 
 
 @pytest.mark.parametrize(("options", "line"), [
     (["--prompt", "x", "--page", "grid.txt"], "let it end in .html"),
-    (["--prompt", "x", "--top", "few"], "top 'few'"),
+    (["--prompt", "x", "--top", "few"], "top is 'few'"),
     (["--data", "nowhere.csv"], "does not exist"),
-    ([], "give --prompt"),
+    ([], "give a prompt"),
 ])  # fmt: skip
 def test_a_wrong_command_is_one_line(cli, tmp_path, options, line):  # noqa: F811
     folder = tiny.saved(tiny.gpt2(), tmp_path / "model", special=False)

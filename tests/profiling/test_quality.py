@@ -120,8 +120,8 @@ def test_prefixes_are_part_of_what_a_run_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"prefixes": [0]}, "--prefixes 0 is not valid: give numbers of tokens, such as 8,16,32"),
-        ({"prefixes": ["x"]}, "--prefixes 'x' is not valid: give numbers of tokens, such as 8,16,32"),
+        ({"prefixes": [0]}, "prefixes is 0: give whole numbers of at least 1, such as 8,16,32"),
+        ({"prefixes": ["x"]}, "prefixes is 'x': give whole numbers of at least 1, such as 8,16,32"),
         (
             {"prefixes": [8], "metrics": "curvature"},
             "--prefixes is of prompt_entropy: add it to --metrics, or leave the option out",

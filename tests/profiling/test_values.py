@@ -93,9 +93,10 @@ def test_pooled_and_view_metrics_are_the_public_functions(measured) -> None:
 
 
 def test_a_sample_has_the_same_views_whatever_else_is_drawn(tmp_path) -> None:
+    from layerscope.metrics.registry import choose_metrics
     from layerscope.models import LoadOptions, Override, find_layers, load, vectors_for
     from layerscope.profiling.job import Job
-    from layerscope.profiling.options import options_from
+    from layerscope.profiling.options import Options
     from layerscope.profiling.plan import view_of
 
     corpus = open_corpus(texts())
@@ -103,7 +104,7 @@ def test_a_sample_has_the_same_views_whatever_else_is_drawn(tmp_path) -> None:
     model = find_layers(loaded, "text", corpus.samples[:3], Override(), max_length=None, prompt="")
 
     def views(corpus, seed: int = 0) -> dict[str, str]:
-        options = options_from("default", "all", 1.0, "auto", None, None, seed=seed)
+        options = Options(choose_metrics("default"), samples=None, seed=seed)
         job = Job(model, corpus, options, vectors_for(model, "auto"))
         return {corpus.names[i]: view_of(job, i, 1) for i in range(len(corpus))}
 
@@ -219,9 +220,9 @@ def test_a_classifier_on_a_decoder_reads_its_last_token_in_any_batch(tmp_path) -
 def test_the_demo_answers_in_its_first_line(tmp_path, capfd) -> None:
     import re
 
-    from layerscope.demo import run_demo
+    from layerscope.demo import demo
 
-    answer, run = run_demo(tmp_path / "demo", "60")
+    answer, run = demo(out=tmp_path / "demo", samples=60)
     share = r"(\d+\.\d) ±\d+\.\d %"
     found = re.fullmatch(
         rf"layer (\d): {share} · the model as shipped: {share} · (\d+\.\d)× faster · 60 docstrings, 12 modules", answer

@@ -90,7 +90,7 @@ def test_the_command_prints_json_alone(evaluation, cli, tmp_path: Path):
     told = json.loads(done.out)
     assert done.status == 0 and told["layer"] == 2 and told["gain"] == pytest.approx(0.06)
     assert [row["layer"] for row in told["layers"]] == [0, 1, 2, 3] and told["chosen"]["score"] == pytest.approx(0.51)
-    assert json.loads(cli("select", tmp_path / "scores", "--no-cost", "--with-embeddings", "--json").out)["layer"] == 0
+    assert json.loads(cli("select", tmp_path / "scores", "--no-cost", "--first-layer", 0, "--json").out)["layer"] == 0
 
 
 def test_what_chose_and_what_judged_stands_in_the_lines(evaluation):
@@ -131,14 +131,14 @@ def test_the_command_ships_the_pooling_that_was_scored():
     ("options", "line"),
     [
         (["--tasks", "q"], "task 'q' is not in this evaluation"),
-        (["--tasks", "x=much"], "--tasks: the weight 'much' of 'x' is not a number"),
-        (["--max-loss", "-1"], "--max-loss -1.0 is not valid: give 0 or more points"),
-        (["--max-loss", "some"], "--max-loss 'some' is not valid"),
-        (["--max-mb", "5", "--no-cost"], "leave --no-cost out"),
+        (["--tasks", "x=much"], "tasks: the weight of 'x' is 'much': give a number above 0"),
+        (["--max-loss", "-1"], "max_loss is -1: give a number of at least 0"),
+        (["--max-loss", "some"], "max_loss is 'some'"),
+        (["--max-mb", "5", "--no-cost"], "needs measured costs: do not switch them off"),
         (["--max-mb", "5"], "name it with --cost-model"),
         (["--rule", "lidar"], "reads metrics of a run"),
         (["--model", "b"], "model 'b' is not in this evaluation"),
-        (["--first-layer", "x"], "first_layer 'x'"),
+        (["--first-layer", "x"], "first_layer is 'x'"),
     ],
 )
 def test_a_mistake_is_one_line(evaluation, cli, tmp_path: Path, options, line):
@@ -149,7 +149,5 @@ def test_a_mistake_is_one_line(evaluation, cli, tmp_path: Path, options, line):
 
 def test_options_of_a_model_are_refused_where_scores_are_shown(evaluation, cli, tmp_path: Path):
     evaluation.save(tmp_path / "scores")
-    done = cli("evaluate", "--results", tmp_path / "scores", "--layers", "1,2")
-    assert (
-        done.status == 2 and "--layers says how a model is evaluated, and --results shows scores there are" in done.line
-    )
+    done = cli("scores", tmp_path / "scores", "--layers", "1,2")
+    assert done.status == 2 and done.line == "option --layers does not exist: layerscope scores --help lists them"

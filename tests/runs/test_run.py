@@ -346,9 +346,9 @@ def test_an_order_asked_for_twice_is_one(tmp_path: Path) -> None:
     ("options", "line"),
     [
         ({"metrics": []}, "no metric is asked for: give names, default, seven or all as --metrics"),
-        ({"batch_size": "8"}, "--batch-size '8' is not a whole number: give 1 or more"),
-        ({"samples": 2.5}, "--samples 2.5 is not a whole number: give 2 or more, or all"),
-        ({"pooling": ("mean", "last")}, "pooling ('mean', 'last') must be text: give auto, or names with commas"),
+        ({"batch_size": "8"}, "batch_size is '8': give a whole number of at least 1"),
+        ({"samples": 2.5}, "samples is 2.5: give a whole number of at least 2, or all"),
+        ({"pooling": ("mean", "last")}, "pooling ('mean', 'last') is no text: give auto, or names with commas"),
     ],
 )
 def test_options_of_a_wrong_kind_are_one_line(tmp_path: Path, options: dict[str, Any], line: str) -> None:

@@ -190,19 +190,19 @@ def files(evaluation: Evaluation, metrics: pd.DataFrame, tmp_path: Path) -> tupl
 
 def test_command(cli, files, tmp_path):
     scores, metrics = files
-    done = cli("evaluate", "--results", scores, "--metrics", metrics, "--min-share", "1/2", "--bootstrap", 20)
+    done = cli("scores", scores, "--metrics", metrics, "--min-share", "1/2", "--bootstrap", 20)
     assert done.status == 0 and done.err == ""
     for word in ("Scores by layer", "Metrics and scores by layer", "Rules without labels", "minimum lidar"):
         assert word in done.out
-    done = cli("evaluate", "--results", scores, "--save", tmp_path / "saved", "--json")
+    done = cli("scores", scores, "--save", tmp_path / "saved", "--json")
     found = json.loads(done.out)
     assert found["summary"][0]["best_layer"] == 2 and found["rules"] == [] and done.err == f"saved: {tmp_path}/saved\n"
-    assert json.loads(cli("evaluate", "--results", tmp_path / "saved", "--json").out)["summary"] == found["summary"]
+    assert json.loads(cli("scores", tmp_path / "saved", "--json").out)["summary"] == found["summary"]
 
 
 def test_layers_by_task_as_csv(cli, files, tmp_path, evaluation):
     scores, _ = files
-    done = cli("evaluate", "--results", scores, "--csv", tmp_path / "wide.csv")
+    done = cli("scores", scores, "--csv", tmp_path / "wide.csv")
     assert done.status == 0 and done.err == f"table: {tmp_path}/wide.csv\n"
     found = pd.read_csv(tmp_path / "wide.csv", float_precision="round_trip")
     assert list(found) == ["model", "revision", "site", "pooling", "layer", "a", "b", "average"]
@@ -210,11 +210,8 @@ def test_layers_by_task_as_csv(cli, files, tmp_path, evaluation):
     assert pd.isna(found["b"][7]) and found["average"][2] == 0.8
     shipped_too = Evaluation(pd.concat([scored({"layer": M}), shipped(layer=0.5)]))
     assert wide_csv(shipped_too).splitlines()[-1] == "m,r,,,as shipped,0.5,0.5"
-    done = cli("evaluate", "--results", scores, "--csv", tmp_path / "wide.txt")
-    assert (
-        done.line == f"--csv '{tmp_path}/wide.txt' is not a valid name for a table: let it end in .csv"
-        and done.out == ""
-    )
+    done = cli("scores", scores, "--csv", tmp_path / "wide.txt")
+    assert done.line == f"--csv '{tmp_path}/wide.txt' is no name of a table: let it end in .csv" and done.out == ""
 
 
 def test_the_csv_has_a_model_as_shipped_once_after_its_layers():
@@ -235,30 +232,30 @@ def test_one_model_has_correlations_and_no_rules(cli, files, tmp_path):
     scores, metrics = files
     frame = pd.read_csv(scores)
     frame[frame["model"] == "m"].to_csv(scores, index=False)
-    done = cli("evaluate", "--results", scores, "--metrics", metrics, "--bootstrap", 0)
+    done = cli("scores", scores, "--metrics", metrics, "--bootstrap", 0)
     assert done.status == 0 and "Metrics and scores by layer" in done.out and "Rules" not in done.out
     assert done.err.startswith("no rules: rules are tested on models they were not fitted on, and m is the only one")
 
 
-BOTH = ["--results", "{scores}", "--metrics", "{metrics}"]
+BOTH = ["{scores}", "--metrics", "{metrics}"]
 
 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ([], "layerscope evaluate needs a model with --tasks or --task-file, or --results"),
-        (["--results", "{scores}x"], "evaluation '{scores}x' does not exist, did you mean scores.csv?"),
-        (["--results", "{scores}", "--min-share", "most"], "min_share 'most' is not a share of tasks: give above 0"),
-        (["--results", "{scores}", "--min-share", "1/0"], "min_share '1/0' is not a share of tasks"),
-        (["--results", "{scores}", "--metrics", "{scores}"], "{scores} has no column 'dataset'"),
-        ([*BOTH, "--bootstrap", "few"], "bootstrap 'few' is not a whole number of 0 or more"),
+        ([], "layerscope scores needs scores, such as layerscope scores scores.csv"),
+        (["{scores}x"], "evaluation '{scores}x' does not exist, did you mean scores.csv?"),
+        (["{scores}", "--min-share", "most"], "min_share is 'most': give a number above 0 and at most 1"),
+        (["{scores}", "--min-share", "1/0"], "min_share is '1/0'"),
+        (["{scores}", "--metrics", "{scores}"], "{scores} has no column 'dataset'"),
+        ([*BOTH, "--bootstrap", "few"], "bootstrap is 'few': give a whole number of at least 0"),
         ([*BOTH, "--variant", "rew"], "variant 'rew' is not among these metrics, did you mean raw?"),
-        ([*BOTH, "--first-layer", "-1"], "first_layer -1 is not a whole number of 0 or more"),
+        ([*BOTH, "--first-layer", "-1"], "first_layer is -1: give a whole number of at least 0"),
     ],
 )
 def test_wrong_commands(cli, files, options, line):
     scores, metrics = files
-    done = cli("evaluate", *(str(o).format(scores=scores, metrics=metrics) for o in options))
+    done = cli("scores", *(str(o).format(scores=scores, metrics=metrics) for o in options))
     assert done.status == 2 and done.out == ""
     assert done.line.startswith(line.format(scores=scores, metrics=metrics))
 
@@ -296,7 +293,7 @@ def test_of_several_models_the_first_line_counts_those_whose_best_layer_is_anoth
 
 def test_what_to_type_next_names_the_scores_and_the_best_model(cli, files):
     scores, _ = files
-    out = cli("evaluate", "--results", scores).out
+    out = cli("scores", scores).out
     assert f"next: layerscope select {scores} --model n\n      layerscope report {scores}\n" in out
     assert "next:" not in printed(Evaluation(scored({"a": M})))
 

@@ -140,7 +140,7 @@ def test_bounds_without_a_trusted_rule(bare):
     smallest = layerscope.select(bare, progress=False).layers[1].megabytes
     found = layerscope.select(bare, max_mb=smallest, progress=False)
     assert found.layer == 1 and not found.as_shipped and "the deepest layer within" in found.why
-    with pytest.raises(LayerscopeError, match="--max-loss needs scores"):
+    with pytest.raises(LayerscopeError, match="max_loss needs scores"):
         quick(bare, max_loss=1.0)
     with pytest.raises(LayerscopeError, match="this run has no labels"):
         quick(bare, rule="best")
@@ -163,5 +163,5 @@ def test_the_command_without_labels(bare, cli, tmp_path):
 
 
 def test_evidence_that_is_a_folder_is_told_what_to_be(tmp_path: Path):
-    with pytest.raises(LayerscopeError, match=r"is not a file of rules: give one that evaluate --save-rules wrote"):
+    with pytest.raises(LayerscopeError, match=r"is not a file of rules: give one that scores --save-rules wrote"):
         rules_from(str(tmp_path))

@@ -134,7 +134,7 @@ def test_costs_by_depth_and_bounds_on_them(labelled, model):
     two = found.layers[2].megabytes
     assert layerscope.select(labelled, max_mb=two, rule="best", progress=False).layer <= 2
     with pytest.raises(
-        LayerscopeError, match=rf"--max-mb 0.001 is less than any layer .* least is {weights[0] * 4e-6:.4g} MB"
+        LayerscopeError, match=rf"max_mb 0.001 is less than any layer .* least is {weights[0] * 4e-6:.4g} MB"
     ):
         layerscope.select(labelled, max_mb=0.001, progress=False)
 
@@ -142,18 +142,18 @@ def test_costs_by_depth_and_bounds_on_them(labelled, model):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"max_loss": -1}, "--max-loss -1 is not valid"),
-        ({"max_loss": math.nan}, "--max-loss nan is not valid"),
-        ({"max_ms": 0}, "--max-ms 0 is not valid"),
-        ({"max_mb": "much"}, "--max-mb 'much' is not valid"),
-        ({"max_ms": 3}, "leave --no-cost out"),
-        ({"first_layer": -1}, "first_layer -1"),
+        ({"max_loss": -1}, "max_loss is -1: give a number of at least 0"),
+        ({"max_loss": math.nan}, "max_loss is nan"),
+        ({"max_ms": 0}, "max_ms is 0: give a number above 0"),
+        ({"max_mb": "much"}, "max_mb is 'much'"),
+        ({"max_ms": 3}, "needs measured costs: do not switch them off"),
+        ({"first_layer": -1}, "first_layer is -1"),
         ({"first_layer": 9}, "beyond the last one, 3"),
         ({"rule": "best-of-all"}, "rule 'best-of-all' does not exist"),
         ({"pooling": "cls"}, "pooling 'cls' is not in this run"),
         ({"site": "raw"}, "a truncated model yields normed"),
-        ({"model": "other"}, "--model applies only to evaluations"),
-        ({"tasks": ["x"]}, "--tasks applies only to evaluations"),
+        ({"model": "other"}, "model applies only to evaluations"),
+        ({"tasks": ["x"]}, "tasks applies only to evaluations"),
     ],
 )
 def test_wrong_options(labelled, options, line):

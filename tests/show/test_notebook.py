@@ -1,10 +1,23 @@
 """Documents in a notebook: everything the terminal shows, every text escaped."""
 
+import math
 from html.parser import HTMLParser
 
 import pytest
 
-from layerscope.show.document import Cell, Column, Document, Facts, Row, Sentences, Table
+from layerscope.show.document import (
+    Cell,
+    Column,
+    Document,
+    Facts,
+    Head,
+    HeatMap,
+    Prediction,
+    Row,
+    Sentences,
+    Table,
+    TokenGrid,
+)
 from layerscope.show.notebook import Shown, html
 
 HOSTILE = "</td></table><script>alert(1)</script><img src=x onerror=\"alert('2')\">&lt;$x$\x1b[2J"
@@ -36,21 +49,43 @@ def document(text):
         (Row((Cell(text), Cell(text, text, marked=True), Cell(text, share=0.5))), Row((Cell("a"),) * 3, marked=True)),
         (text,),
     )  # fmt: skip
-    parts = (table, Facts(((text, text),), text), Sentences(text, (text,)))
+    heat = HeatMap(text, text, (text,), (text, text), ((0.5, math.nan),), aside=(text, (text,)))
+    told = Prediction(text, 0.5, ((text, 0.5),), settles=True)
+    grid = TokenGrid(
+        text, text, text, text, (Head(text),), ((Head(text), (told,)),), ((text, (text,)),), ((text, (text,)),), text
+    )  # fmt: skip
+    parts = (table, Facts(((text, text),), text), Sentences(text, (text,)), heat, grid)
     return Document(text, (text, text), (text,), (text,), parts, (text,), (text,))
 
 
 def test_hostile_text_stays_text():
     found = Elements(html(document(HOSTILE)))
     known = {"div", "p", "strong", "small", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "pre"}
-    assert set(found.opened) == known and found.attributes == {"class", "style"} and found.open == []
+    assert set(found.opened) == known and found.attributes == {"class", "style", "title"} and found.open == []
     shown = HOSTILE.replace("\x1b", "\\x1b")
-    assert sum(shown in text for text in found.text) == 20
+    assert sum(shown in text for text in found.text) == 38
 
 
 def test_all_of_a_document_is_there():
     text = "".join(Elements(html(document("words"))).text)
-    assert text.count("words") == 21 and "▁█" in text and "█" * 12 in text
+    assert text.count("words") == 40 and "▁█" in text and "█" * 12 in text
+
+
+def grids(text):
+    heat = HeatMap(text, text, (text,), (text,), ((0.25,),), aside=(text, (text,)))
+    cell = Prediction(text, 0.5, ((text, 0.5),), settles=True)
+    tokens = TokenGrid(
+        text, text, text, text, (Head(text),), ((Head(text), (cell,)),), ((text, (text,)),), ((text, (text,)),), text
+    )
+    return Document("", parts=(heat, tokens))
+
+
+def test_hostile_tokens_and_names_stay_text():
+    found = Elements(html(grids(HOSTILE)))
+    assert set(found.opened) == {"div", "p", "strong", "table", "tr", "th", "td"} and found.open == []
+    assert found.attributes == {"class", "style", "title"}
+    text = "".join(found.text)
+    assert text.count("alert(1)") == 18 and "0.25" in text
 
 
 def test_empty_parts_leave_nothing():

@@ -6,7 +6,7 @@ import math
 import pytest
 from rich.console import Console
 
-from layerscope.show.document import MARK, Cell, Column, Document, Facts, Row, Table, columns, row
+from layerscope.show.document import MARK, Cell, Column, Document, Facts, HeatMap, Row, Table, columns, row
 from layerscope.show.spark import spark
 from layerscope.show.terminal import show
 
@@ -81,3 +81,20 @@ def test_numbers_stand_at_their_points_and_marks_beside_them():
 def test_texts_are_neither_markup_nor_commands_to_the_terminal():
     text = printed(Facts((("[red]a", "\x1b[2J"),), "[b]\x07"), notes=("[/]",), commands=("\x1b[1m",))
     assert "[red]a" in text and "\\x1b[2J" in text and "[b]\\x07" in text and "[/]" in text and "\x1b" not in text
+
+
+def test_a_map_has_digits_where_there_is_room_and_shades_where_not():
+    values = tuple(tuple(float(i == j) for j in range(20)) for i in range(2))
+    names = tuple(map(str, range(20)))
+    part = HeatMap("near", "layer", ("0", "final"), names, values, aside=("best", ("", "1")))
+    wide, narrow = printed(part, width=200), printed(part)
+    assert "1.00  0.00" in wide and "best" in wide and wide.rstrip().endswith("   1")
+    assert "0 to 19 across, ·░▒▓█ from 0 to 1" in narrow and "    0 █" + "·" * 19 in narrow
+
+
+def test_a_cell_draws_its_own_spark_line_and_sentences_wrap():
+    why = "a reason of more words than a line of so narrow a screen can hold beside the other columns"
+    heads = (Column("layer"), Column("course", "left"), Column("why", "left", wraps=True))
+    text = printed(Table("", heads, (row("1", Cell("3.0", shape=(1.0, 2.0, 3.0)), why),)), width=60)
+    assert "▁▅█ 3.0" in text and " ".join(text.split()[-8:]) != why
+    assert max(map(len, text.splitlines())) <= 60 and "continued" not in text

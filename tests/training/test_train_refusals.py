@@ -55,15 +55,15 @@ CASES = [
      "schedule 'even' does not exist: choose alternate, always"),
     (["bert", "--train", "texts.csv", "--head", "cls"], "head 'cls' does not exist: choose auto, mean, own, new"),
     (["bert", "--train", "texts.csv", "--weights", "liner"],
-     "weights 'liner' do not exist, did you mean linear? (choose linear, uniform)"),
+     "weights is 'liner': give numbers of at least 0, or linear, or uniform"),
     (["bert", "--train", "texts.csv", "--layers", "1,9"],
      "exits [1, 9]: give increasing layers from 1 to 3, at least one"),
     (["bert", "--train", "texts.csv", "--epochs", "many"], "epochs is 'many': give a number above 0"),
-    (["bert", "--train", "texts.csv", "--batch-size", "0"], "batch_size is 0: give a whole number from 1 on"),
-    (["bert", "--train", "texts.csv", "--beta", "-1"], "beta is -1.0: give a number from 0"),
+    (["bert", "--train", "texts.csv", "--batch-size", "0"], "batch_size is 0: give a whole number of at least 1"),
+    (["bert", "--train", "texts.csv", "--beta", "-1"], "beta is -1: give a number of at least 0"),
     (["bert", "--train", "texts.csv", "--as-printed"],
      "--as-printed takes a preset as the paper prints it: name one with --preset"),
-    (["bert"], "train needs --train FILE: what the model is to learn"),
+    (["bert"], "layerscope train needs --train: layerscope train --help shows an example"),
     (["vit", "--train", "texts.csv", "--from-config"],
      "vit (vit) has no head for classification in transformers: choose another --task or model"),
     (["bert", "--train", "photos"],
@@ -104,7 +104,7 @@ CASES = [
     (["bert", "--train", "texts.csv", "--device", "tpu"],
      "device 'tpu' does not exist, did you mean cpu? (choose auto, cpu, cuda)"),
     (["bert", "--train", "texts.csv", "--layers", "1,last"],
-     "--layers 'last' is not a whole number: give layers such as 3,6 or 3-6"),
+     "layers is 'last': give whole numbers, such as 3,6 or 3-6"),
     (["bert", "--train", "texts.csv", "--seed", "5000000000"], "seed is 5000000000: give at most 4294967295"),
     (["bert", "--train", "texts.csv", "--distillation", "0.5"],
      "distillation is of the objective 'classifiers', not 'aligned': leave it out"),
@@ -163,9 +163,9 @@ def test_folders_that_are_no_trainings_are_left_alone(cli, place: Path, tmp_path
         f"--out '{tmp_path}/mine' exists and holds no training: name a new folder"
     )
     assert cli(*common, "--out", tmp_path / "file").line == (
-        f"--out '{tmp_path}/file' cannot be made ({tmp_path}/file is a file): name a folder"
+        f"out '{tmp_path}/file' cannot be made ({tmp_path}/file is a file): name a folder"
     )
-    with pytest.raises(layerscope.LayerscopeError, match="cannot be written"):
+    with pytest.raises(layerscope.LayerscopeError, match="cannot be made"):
         layerscope.train(place / "bert", place / "texts.csv", out=tmp_path / "file" / "out", progress=False)
 
 
@@ -208,5 +208,5 @@ def test_a_rare_class_may_be_held_out_whole(place: Path):
 
 
 def test_python_names_a_setting_that_does_not_exist(place: Path, tmp_path: Path):
-    with pytest.raises(layerscope.LayerscopeError, match="train has no setting 'obective', did you mean objective"):
+    with pytest.raises(layerscope.LayerscopeError, match="train has no option 'obective', did you mean objective"):
         layerscope.train(place / "bert", place / "texts.csv", out=tmp_path / "out", obective="aligned")

@@ -308,4 +308,4 @@ def test_what_may_not_be_read(capfd, open_folder: Path, bert: Path, name: str) -
         os.chmod(path, 0)
     status, err = type_as_nobody(capfd, "profile", bert, "--data", path, "--out", open_folder / "run")
     os.chmod(open_folder / "closed", 0o700)
-    assert (status, err) == (2, f"layerscope: {path} cannot be read (Permission denied): check its permissions\n")
+    assert (status, err) == (2, f"layerscope: '{path}' cannot be read (Permission denied): check its permissions\n")

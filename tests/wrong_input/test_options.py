@@ -7,19 +7,21 @@ import tiny
 import torch
 import transformers as hf
 
+from layerscope.core.option_kinds import Whole
+from layerscope.core.options import declared
 from layerscope.metrics.registry import METRICS
-from layerscope.profiling.options import RANGES
+from layerscope.profiling.profiler import profile
 
 WHOLE = {
-    "--max-length": "1 or more",
-    "--batch-size": "1 or more",
-    "--samples": "2 or more, or all",
-    "--view-samples": "2 or more",
-    "--chunk": "2 or more",
-    "--entropy-samples": "1 or more",
-    "--views": "0 (none) to 1000",
-    "--seed": "0 to 4294967295",
-    "--lens-tokens": "1 or more, all, or auto",
+    "--max-length": "a whole number of at least 1",
+    "--batch-size": "a whole number of at least 1",
+    "--samples": "a whole number of at least 2, or all",
+    "--view-samples": "a whole number of at least 2",
+    "--chunk": "a whole number of at least 2",
+    "--entropy-samples": "a whole number of at least 1",
+    "--views": "a whole number from 0 to 1000",
+    "--seed": "a whole number from 0 to 4294967295",
+    "--lens-tokens": "a whole number of at least 1, or all, or auto",
 }
 TOO_LOW = {"--samples": "1", "--view-samples": "1", "--chunk": "1", "--views": "-1", "--seed": "-1"}
 TOO_HIGH = {"--views": "1001", "--seed": "4294967296"}
@@ -29,16 +31,22 @@ METRIC_NAMES = f"choose from default, seven, all, {', '.join(METRICS)}"
 POOLINGS = "choose auto or some of mean, cls, last, first"
 DTYPES = "choose auto, float32, float16, bfloat16, float64"
 STORED = "choose float32, float16"
-ORDERS = "give orders of 1 or more, such as 1 or 1,2"
-SHARE = "give more than 0 and at most 1"
+ORDERS = "give numbers of at least 1, such as 1 or 1,2"
+SHARE = "give a number above 0 and at most 1"
 KINDS = "choose swap, typo, split"
 NO_MODULE = "does not exist in this model: name one of its modules, such as bert.encoder.layer"
 
+
+def own(option: str) -> str:
+    """The name that a caller in Python knows an option by."""
+    return option.removeprefix("--").replace("-", "_")
+
+
 OPTIONS: list[tuple[str, str, str]] = [
-    *((o, v, f"{o} {v!r} is not a whole number: give {hint}") for o, hint in WHOLE.items() for v in NO_NUMBERS),
-    *((o, TOO_LOW.get(o, "0"), f"{o} {TOO_LOW.get(o, '0')} is not valid: give {hint}") for o, hint in WHOLE.items()),
-    *((o, "-5", f"{o} -5 is not valid: give {hint}") for o, hint in WHOLE.items()),
-    *((o, v, f"{o} {v} is not valid: give {WHOLE[o]}") for o, v in TOO_HIGH.items()),
+    *((o, v, f"{own(o)} is {v!r}: give {hint}") for o, hint in WHOLE.items() for v in NO_NUMBERS),
+    *((o, TOO_LOW.get(o, "0"), f"{own(o)} is {TOO_LOW.get(o, '0')}: give {hint}") for o, hint in WHOLE.items()),
+    *((o, "-5", f"{own(o)} is -5: give {hint}") for o, hint in WHOLE.items()),
+    *((o, v, f"{own(o)} is {v}: give {WHOLE[o]}") for o, v in TOO_HIGH.items()),
     ("--max-length", "65", "max length 65 is beyond the model's 64 positions: give at most that"),
     (
         "--max-length",
@@ -47,31 +55,31 @@ OPTIONS: list[tuple[str, str, str]] = [
     ),
     ("--prompt", "w1 " * 62, "the prompt takes 64 of at most 64 tokens: no text is left, make it shorter"),
     ("--chunk", "8", "--chunk packs running text: this data has samples of its own, leave --chunk out"),
-    ("--view-share", "0", f"--view-share 0 is not valid: {SHARE}"),
-    ("--view-share", "-1", f"--view-share -1 is not valid: {SHARE}"),
-    ("--view-share", "1.5", f"--view-share 1.5 is not valid: {SHARE}"),
-    ("--view-share", "nan", f"--view-share nan is not valid: {SHARE}"),
-    ("--view-share", "inf", f"--view-share inf is not valid: {SHARE}"),
-    ("--view-share", "half", f"--view-share 'half' is not a number: {SHARE}"),
-    ("--view-share", "", f"--view-share '' is not a number: {SHARE}"),
-    ("--alpha", "0", f"--alpha 0 is not valid: {ORDERS}"),
-    ("--alpha", "-1", f"--alpha -1 is not valid: {ORDERS}"),
-    ("--alpha", "1,0.5", f"--alpha 1,0.5 is not valid: {ORDERS}"),
-    ("--alpha", "nan", f"--alpha nan is not valid: {ORDERS}"),
-    ("--alpha", "inf", f"--alpha inf is not valid: {ORDERS}"),
-    ("--alpha", "1e400", f"--alpha inf is not valid: {ORDERS}"),
-    ("--alpha", "two", "--alpha 'two' is not a number: give one, or several with commas, such as 1,2"),
-    ("--alpha", "1;2", "--alpha '1;2' is not a number: give one, or several with commas, such as 1,2"),
-    ("--alpha", "1,,2", "--alpha '1,,2' is not a number: give one, or several with commas, such as 1,2"),
-    ("--alpha", "", "--alpha '' is not a number: give one, or several with commas, such as 1,2"),
+    ("--view-share", "0", f"view_share is 0: {SHARE}"),
+    ("--view-share", "-1", f"view_share is -1: {SHARE}"),
+    ("--view-share", "1.5", f"view_share is 1.5: {SHARE}"),
+    ("--view-share", "nan", f"view_share is nan: {SHARE}"),
+    ("--view-share", "inf", f"view_share is inf: {SHARE}"),
+    ("--view-share", "half", f"view_share is 'half': {SHARE}"),
+    ("--view-share", "", f"view_share is '': {SHARE}"),
+    ("--alpha", "0", f"alpha is 0: {ORDERS}"),
+    ("--alpha", "-1", f"alpha is -1: {ORDERS}"),
+    ("--alpha", "1,0.5", f"alpha is 0.5: {ORDERS}"),
+    ("--alpha", "nan", f"alpha is nan: {ORDERS}"),
+    ("--alpha", "inf", f"alpha is inf: {ORDERS}"),
+    ("--alpha", "1e400", f"alpha is inf: {ORDERS}"),
+    ("--alpha", "two", f"alpha is 'two': {ORDERS}"),
+    ("--alpha", "1;2", f"alpha is '1;2': {ORDERS}"),
+    ("--alpha", "1,,2", f"alpha is '': {ORDERS}"),
+    ("--alpha", "", f"alpha is '': {ORDERS}"),
     ("--metrics", "curvatur", f"metric 'curvatur' does not exist, did you mean curvature? ({METRIC_NAMES})"),
     ("--metrics", "cka,LiDar", f"metric 'LiDar' does not exist, did you mean lidar? ({METRIC_NAMES})"),
     ("--metrics", "CKA", f"metric 'CKA' does not exist, did you mean cka? ({METRIC_NAMES})"),
     ("--metrics", "defualt", f"metric 'defualt' does not exist, did you mean default? ({METRIC_NAMES})"),
     ("--metrics", "x", f"metric 'x' does not exist: {METRIC_NAMES}"),
-    ("--prefixes", "8,x", "--prefixes 'x' is not valid: give numbers of tokens, such as 8,16,32"),
-    ("--metrics", "", "no metric is asked for: give names, default, seven or all as --metrics"),
-    ("--metrics", ",", "no metric is asked for: give names, default, seven or all as --metrics"),
+    ("--prefixes", "8,x", "prefixes is 'x': give whole numbers of at least 1, such as 8,16,32"),
+    ("--metrics", "", "metrics is empty: give names, default, seven or all"),
+    ("--metrics", ",", "metrics is empty: give names, default, seven or all"),
     (
         "--metrics",
         "linear_probe",
@@ -91,14 +99,14 @@ OPTIONS: list[tuple[str, str, str]] = [
     ("--view-kinds", "swop", f"view kind 'swop' does not exist for text, did you mean swap? ({KINDS})"),
     ("--view-kinds", "swap,Typo", f"view kind 'Typo' does not exist for text, did you mean typo? ({KINDS})"),
     ("--view-kinds", "crop", f"view kind 'crop' does not exist for text: {KINDS}"),
-    ("--view-kinds", "", "--view-kinds '' names none: give names with commas, or leave it out for all"),
-    ("--view-kinds", ",", "--view-kinds ',' names none: give names with commas, or leave it out for all"),
+    ("--view-kinds", "", "view_kinds is '': give one name or several, or leave it out"),
+    ("--view-kinds", ",", "view_kinds is ',': give one name or several, or leave it out"),
     ("--dtype", "flaot32", f"dtype 'flaot32' does not exist, did you mean float32? ({DTYPES})"),
     ("--dtype", "BFLOAT16", f"dtype 'BFLOAT16' does not exist, did you mean bfloat16? ({DTYPES})"),
     ("--dtype", "half", f"dtype 'half' does not exist: {DTYPES}"),
     ("--dtype", "", f"dtype '' does not exist: {DTYPES}"),
-    ("--store-dtype", "flaot16", f"--store-dtype 'flaot16' does not exist, did you mean float16? ({STORED})"),
-    ("--store-dtype", "int8", f"--store-dtype 'int8' does not exist: {STORED}"),
+    ("--store-dtype", "flaot16", f"store_dtype 'flaot16' does not exist, did you mean float16? ({STORED})"),
+    ("--store-dtype", "int8", f"store_dtype 'int8' does not exist: {STORED}"),
     ("--part", "vision", "part 'vision' does not exist: this model has one stack of blocks, leave --part out"),
     ("--part", "", "part '' does not exist: this model has one stack of blocks, leave --part out"),
     (
@@ -144,7 +152,8 @@ def test_a_wrong_value(
 
 
 def test_every_whole_number_has_a_row() -> None:
-    assert {"--" + name.replace("_", "-") for name in RANGES} == set(WHOLE)
+    wholes = {name for name, option in declared(profile).items() if isinstance(option.kind, Whole)}
+    assert wholes == set(map(own, WHOLE))
 
 
 HERE = ", ".join(["auto", "cpu", *[f"cuda:{i}" for i in range(torch.cuda.device_count())], "map"])
@@ -176,13 +185,9 @@ def test_a_wrong_value_to_inspect(refused, bert: Path, option: str, value: str, 
 
 
 DEMO: list[tuple[list[str], str]] = [
-    (["--samples", "0"], "--samples 0 is not valid: give 2 or more, or all"),
-    (["--samples", "-3"], "--samples -3 is not valid: give 2 or more, or all"),
-    (["--samples", "few"], "--samples 'few' is not a whole number: give 2 or more, or all"),
-    (["--samples", "nan"], "--samples 'nan' is not a whole number: give 2 or more, or all"),
-    (
-        ["--samples", "9"],
-        "--samples 9 is too few for the demo, which probes for a docstring's module: give 50 or more",
+    *(
+        (["--samples", text], f"samples is {shown}: give a whole number of at least 50, or all")
+        for text, shown in (("0", "0"), ("-3", "-3"), ("few", "'few'"), ("nan", "'nan'"), ("9", "9"))
     ),
     (["extra"], "'extra' is one word too many for layerscope demo: put texts with spaces in quotes"),
     (["--sample", "5"], "option --sample does not exist, did you mean --samples? (layerscope demo --help lists them)"),
@@ -202,7 +207,7 @@ WORDS: list[tuple[list[str], str]] = [
     (["profile", "M", "--xyz"], f"option --xyz does not exist: {LISTS}"),
     (["profile", "M", "-x"], f"option -x does not exist: {LISTS}"),
     (["profile", "M", "--data"], "option --data needs a value: layerscope profile --help shows which"),
-    (["profile", "M", "--json=1"], "Option '--json' does not take a value: layerscope profile --help shows how"),
+    (["profile", "M", "--json=x"], "option --json takes no value: layerscope profile --help shows how"),
     (["profile", "M", "w1", "w2"], "'w1' is one word too many for layerscope profile: put texts with spaces in quotes"),
     (["profile", "M", "a.csv"], "'a.csv' is one word too many for layerscope profile, did you mean --data a.csv?"),
     (["lens", "M", "digits"], "'digits' is one word too many for layerscope lens, did you mean --data digits?"),
@@ -212,10 +217,10 @@ WORDS: list[tuple[list[str], str]] = [
     ),
     (["train", "M", "a.csv"], "'a.csv' is one word too many for layerscope train, did you mean --train a.csv?"),
     (["truncate", "M", "4"], "'4' is one word too many for layerscope truncate, did you mean --layer 4?"),
-    (["truncate", "M", "--layers", "4-2", "--out", "o"], "--layers '4-2' ends before it begins: give 2-4"),
+    (["truncate", "M", "--layers", "4-2", "--out", "o"], "layers is '4-2', which ends before it begins: give 2-4"),
     (
         ["evaluate", "M", "--tasks", "T", "--layers", "1to3"],
-        "--layers '1to3' is not a whole number: give layers such as 3,6 or 3-6",
+        "layers is '1to3': give whole numbers of at least 0, such as 0,3 or 1-6, or all",
     ),
     (["profile"], "layerscope profile needs a model, such as layerscope profile minilm"),
     (["inspect"], "layerscope inspect needs a model, such as layerscope inspect minilm"),
@@ -248,7 +253,7 @@ def test_a_place_that_cannot_be(refused, bert: Path, reviews: Path, tmp_path: Pa
     taken.write_text("")
     options = {"--out": tmp_path / "run"} | {option: place}
     line = refused("profile", bert, "--data", reviews, *(word for pair in options.items() for word in pair))
-    assert line == PLACES[name].format(option, str(place), taken)
+    assert line == PLACES[name].format(own(option), str(place), taken)
 
 
 @pytest.mark.parametrize("name", ["~/run", "~nobody-of-that-name/run"])
@@ -259,7 +264,7 @@ def test_a_place_at_home(cli, bert: Path, reviews: Path, tmp_path: Path, monkeyp
     if name.startswith("~/"):
         assert printed.status == 0 and (tmp_path / "run" / "run.json").is_file()
     else:
-        told = f"--out {name!r} cannot be made (Could not determine home directory.): name a folder"
+        told = f"out {name!r} cannot be made (Could not determine home directory.): name a folder"
         assert (printed.status, printed.line) == (2, told)
         assert not list(tmp_path.iterdir())
 

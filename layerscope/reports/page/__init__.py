@@ -1,5 +1,6 @@
 """The page: one HTML file of runs and scores that opens offline and asks for nothing outside itself."""
 
-from layerscope.reports.page.pages import opened, report
+import lazy_loader
 
-__all__ = ["opened", "report"]
+# what is handed on is named in __init__.pyi, and imported when it is first asked for: torch alone takes seconds
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

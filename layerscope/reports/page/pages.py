@@ -18,29 +18,8 @@ DEFAULT = "report.html"
 Given = Run | Evaluation | ExitReport | Comparison | str | Path
 
 
-def report(shown: Given | Sequence[Given], out: str | Path | None = None) -> Path:
-    """Write one HTML file about runs, evaluations, reports of exits and comparisons and return its path.
-
-    It opens offline and asks for nothing outside itself; every text that came from a model or data is shown as it is
-    and never run. Several runs are overlaid by percent of depth. Evaluations add scores by layer and task, beside a run
-    of the same model also how its metrics go with them; reports of exits accuracy against speed, comparisons layers
-    by layers of other runs and differences by depth.
-
-    Args:
-        shown: a run or its folder, an evaluation or what `open_evaluation` opens, a report of exits or a
-            comparison or its folder, or several of them.
-        out: the file, ending in .html; None is `report.html` in the folder of a single run, report of exits or
-            comparison, or here for all else. A file that is there is replaced.
-
-    Raises:
-        LayerscopeError: for nothing, a thing given twice, a path that is neither run nor evaluation, a run that has no
-            table yet, a file that cannot be written, and where plotly is not installed.
-
-    Example:
-        >>> layerscope.report("runs/minilm").as_posix()
-        'runs/minilm/report.html'
-
-    """
+def write_report(shown: Given | Sequence[Given], out: str | Path | None) -> Path:
+    """Do what `report` is asked for."""
     runs, evaluation, exits, compared = opened(shown)
     kept: list[ExitReport | Comparison] = [*exits, *compared]
     places = [*(run.path for run in runs), *(entry.folder or Path() for entry in kept)]

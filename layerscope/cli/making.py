@@ -1,0 +1,132 @@
+"""A command made of a verb: its options are those of the verb's signature, its help the verb's docstring."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from inspect import Parameter as Place
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Group, Parameter
+
+from layerscope.core import processes
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import Folder, InCode, OneOf, Repeated
+from layerscope.core.options import Option, declared
+from layerscope.core.shared_options import OUTPUT
+
+SHARED = ("profile", "train")
+"""The commands whose work several processes share."""
+OPTIONS = "Options"
+HINTS = {Folder: Path, Repeated: list[str]}
+"""The types that completion knows more of than of a text."""
+Json = Annotated[
+    bool, Parameter(help="Print the result as JSON on standard output.", group=OUTPUT, show_default=False, negative=())
+]
+Figures = Annotated[
+    Path | None,
+    Parameter(help="Folder for paper figures, as PNG and PDF.", group=OUTPUT, metavar="FOLDER", negative=()),
+]
+
+Options = dict[str, Any]
+"""What the command line says of a verb's options: those that are given, by name."""
+
+
+def command(verb: Callable[..., Any], examples: str, *, argument: str = "") -> Callable[[Callable[..., None]], App]:
+    """Return a decorator that makes an app of a function, which is called with the verb's options and with its own.
+
+    `argument` is what the help calls the verb's first option, which stands on the command line without a name.
+    """
+
+    def make(do: Callable[..., None]) -> App:
+        options = {name: option for name, option in declared(verb).items() if not isinstance(option.kind, InCode)}
+        own = list(inspect.signature(do, eval_str=True).parameters.values())[1:]
+        titles = [
+            *dict.fromkeys(option.group or OPTIONS for option in options.values() if option.group != OUTPUT),
+            OUTPUT,
+        ]
+        groups = {title: Group(title, sort_key=place) for place, title in enumerate(titles)}
+
+        def run(*positional: Any, **named: Any) -> None:
+            _refuse_many(do.__name__)
+            if positional:
+                named = {next(iter(options)): positional[0]} | named
+            read = {name: _read(options[name], value) for name, value in named.items() if name in options}
+            rest = {name: _folder(name, value) for name, value in named.items() if name not in options}
+            do(read, **rest)
+
+        leading = next(iter(inspect.signature(verb).parameters.values())).kind is Place.POSITIONAL_OR_KEYWORD
+        first, *others = options.values()
+        start = _positional(first, argument) if leading else _named(first, groups)
+        places = [start, *(_named(option, groups) for option in others), *own]
+        run.__signature__ = inspect.Signature(places)  # type: ignore[attr-defined]
+        run.__annotations__ = {}  # cyclopts would take these for those of the signature
+        summary = str(inspect.getdoc(verb)).partition("\n\n")[0].replace("\n", " ")
+        return App(name=do.__name__, default_command=run, help=summary, help_epilogue=examples.strip("\n"))
+
+    return make
+
+
+def command_line() -> str:
+    """Return the command as it was typed."""
+    return shlex.join(["layerscope", *sys.argv[1:]])
+
+
+def _refuse_many(name: str) -> None:
+    """Refuse a command that several processes would each do on their own."""
+    if name not in SHARED and processes.launched() > 1:
+        raise LayerscopeError(
+            f"{processes.launched()} processes were started, and layerscope {name} works in one: start it without "
+            f"torchrun or accelerate ({' and '.join(SHARED)} work in several)"
+        )
+
+
+def _read(option: Option, value: Any) -> Any:
+    return option.kind.read(option.name, value) if isinstance(value, str) else value
+
+
+def _folder(name: str, value: Any) -> Any:
+    return Folder().take(name, value) if isinstance(value, Path) else value
+
+
+def _positional(option: Option, argument: str) -> Place:
+    hint: Any = list[str] if isinstance(option.kind, Repeated) else str
+    about = Parameter(name=argument or None, help=_sentence(option.help), converter=_typed)
+    return Place(option.name, Place.POSITIONAL_ONLY, default=option.default, annotation=Annotated[hint, about])
+
+
+def _named(option: Option, groups: dict[str, Group]) -> Place:
+    """Return a verb's option as a parameter that cyclopts reads; a value stays the text that was typed."""
+    group = groups[option.group or OPTIONS]
+    if option.type in (bool, bool | None):
+        off = f"--no-{option.name.replace('_', '-')}" if option.type == bool | None or option.default is True else ()
+        about = Parameter(help=_sentence(option.help), group=group, show_default=False, negative=off)
+        return Place(option.name, Place.KEYWORD_ONLY, default=option.default, annotation=Annotated[option.type, about])
+    hint: Any = next((hint for kind, hint in HINTS.items() if isinstance(option.kind, kind)), str)
+    if isinstance(option.kind, OneOf):
+        hint = Literal[option.kind.names]
+    about = Parameter(
+        help=_sentence(option.help), group=group, converter=_typed,
+        metavar="|".join((option.kind.metavar, *getattr(option.kind, "words", ()))),
+        negative=(), show_default=False if option.default in (None, "", ()) else str(option.default),
+        allow_leading_hyphen=True, allow_repeating=True,
+    )  # fmt: skip
+    default = (
+        Place.empty if option.default is Place.empty else None
+    )  # the verb has its own: only what is typed is given
+    return Place(option.name, Place.KEYWORD_ONLY, default=default, annotation=Annotated[hint | None, about])
+
+
+def _sentence(text: str) -> str:
+    """Return a docstring's line on an option as help: what only Python takes is left out."""
+    text = re.split(r"[;.] [Ii]n Python ", text)[0].removesuffix(".")
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _typed(hint: Any, tokens: Sequence[Any]) -> Any:
+    words = [token.value for token in tokens]
+    return words if hint == list[str] else words[0]

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from layerscope.cli import output
+from layerscope.cli.evaluate import Csv, write_table
+from layerscope.cli.making import Json, Options, command, command_line
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.shared_options import OUTPUT
+from layerscope.scores.scoring import read_scores as verb
+
+if TYPE_CHECKING:
+    from layerscope.scores import Rule
+
+EXAMPLES = """
+First, best and last layer of every model in a table of scores (model, revision, layer, task, main_score):
+  layerscope scores mteb_scores.csv.gz
+
+How metrics by layer go with them, and what choosing a layer by a metric gains on a model held out:
+  layerscope scores mteb_scores.csv.gz --metrics metrics.csv.gz
+"""
+
+
+@command(verb, EXAMPLES, argument="SCORES")
+def scores(
+    options: Options,
+    *,
+    save: Annotated[str | None, Parameter(help="Folder to save the scores in.", group=OUTPUT, metavar="FOLDER")] = None,
+    csv: Csv = None,
+    save_rules: Annotated[
+        str | None,
+        Parameter(
+            help="JSON file for the rules and their record, for select --evidence.", group=OUTPUT, metavar="FILE"
+        ),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        Parameter(
+            help="Kind of the models whose rules are saved: causal or bidirectional.", group=OUTPUT, metavar="NAME"
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Print the scores, and what metrics say of them."""
+    from layerscope.reports.written import ending
+    from layerscope.scores.scored import HEADER
+
+    table = None if csv is None else ending(Path(csv), "table", "--csv", (".csv",), HEADER)
+    found = verb(**options)
+    for note in found.notes:
+        print(note, file=sys.stderr)
+    shown: dict[str, Any] = {"min_share": found.min_share}
+    if found.correlations is not None:
+        shown |= {"correlations": found.correlations, "rules": found.rules}
+    if save_rules is not None:
+        _save_rules(found.rules, Path(save_rules), kind, str(options["results"]))
+    if save is not None:
+        print(f"saved: {found.evaluation.save(save)}", file=sys.stderr)
+    write_table(found.evaluation, table, min_share=found.min_share)
+    if json:
+        output.as_json(found.evaluation.as_dict(**shown))
+        return
+    from layerscope.core.progress import paper
+    from layerscope.show.terminal import show
+
+    show(found.evaluation.document(**shown), paper())
+
+
+def _save_rules(rules: Sequence[Rule], path: Path, kind: str | None, scores: str) -> None:
+    """Write rules with their record: the scores they were fitted on, and the kind of their models."""
+    from layerscope.scores import save_rules
+
+    if not rules:
+        raise LayerscopeError("there is no rule to write: rules need metrics, and scores of at least two models")
+    source = f"fitted on {Path(scores).name}"
+    told = [
+        replace(rule, source=source, choices=tuple(replace(choice, kind=kind) for choice in rule.choices))
+        for rule in rules
+    ]
+    written = save_rules(told, path, command=command_line())
+    print(f"rules: {written}", file=sys.stderr)

@@ -1,0 +1,243 @@
+"""What values an option takes: read from a command line's text, and refused with one line where they are wrong."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, ClassVar
+
+from layerscope.core.errors import LayerscopeError, choices
+
+SHARE = re.compile(r"\d{1,9}/\d{1,9}")
+RANGE = re.compile(r"(\d{1,4}) *(?:-|\.\.) *(\d{1,4})")
+
+
+class Kind:
+    """What values an option takes, and how a command line writes them."""
+
+    metavar: ClassVar[str] = "TEXT"
+
+    def read(self, name: str, text: str) -> Any:
+        """Return the value that a text says, or the text itself, which `take` then refuses."""
+        return text
+
+    def take(self, name: str, value: Any) -> Any:
+        """Return a value in its normal form; raise `LayerscopeError` for one out of range."""
+        return value
+
+
+@dataclass(frozen=True)
+class Number(Kind):
+    """A finite number within bounds, or one of some words; `such_as` is an example for the error."""
+
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    words: tuple[str, ...] = ()
+    such_as: str = ""
+
+    metavar: ClassVar[str] = "NUMBER"
+    title: ClassVar[str] = "a number"
+
+    def read(self, name: str, text: str) -> Any:
+        """Return the number in a text."""
+        try:
+            return text if text in self.words else float(Fraction(text) if SHARE.fullmatch(text) else text)
+        except (ValueError, ZeroDivisionError):
+            return text
+
+    def take(self, name: str, value: Any) -> Any:
+        """Return the number or word itself."""
+        if not (self.fits(value) or (isinstance(value, str) and value in self.words)):
+            raise LayerscopeError(f"{name} is {shown(value)}: give {self.title}{self.bounds}{self._others()}")
+        return value
+
+    def fits(self, value: Any) -> bool:
+        """Return whether a value is such a number."""
+        number: Any = value
+        return (
+            isinstance(value, Real)
+            and not isinstance(value, bool)
+            and math.isfinite(value)
+            and (self.least is None or number >= self.least)
+            and (self.most is None or number <= self.most)
+            and (self.above is None or number > self.above)
+            and (self.below is None or number < self.below)
+        )
+
+    @property
+    def bounds(self) -> str:
+        """The bounds in words, with a space before them."""
+        if self.least is not None and self.most is not None:
+            return f" from {self.least} to {self.most}"
+        if self.above is not None and self.below is not None:
+            return f" between {self.above} and {self.below}"
+        given = (("of at least", self.least), ("above", self.above), ("at most", self.most), ("below", self.below))
+        return "".join([" " + " and ".join(f"{word} {bound}" for word, bound in given if bound is not None)]).rstrip()
+
+    def _others(self) -> str:
+        words = "".join(f", or {word}" for word in self.words)
+        return words + (f", such as {self.such_as}" if self.such_as else "")
+
+
+@dataclass(frozen=True)
+class Whole(Number):
+    """A whole number within bounds, or one of some words."""
+
+    metavar: ClassVar[str] = "INTEGER"
+    title: ClassVar[str] = "a whole number"
+
+    def read(self, name: str, text: str) -> Any:
+        """Return the whole number in a text."""
+        try:
+            return text if text in self.words else int(text)
+        except ValueError:
+            return text
+
+    def fits(self, value: Any) -> bool:
+        """Return whether a value is such a number."""
+        return isinstance(value, Integral) and super().fits(value)
+
+
+@dataclass(frozen=True)
+class Several(Kind):
+    """One number or several; a command line writes them with commas, and whole ones also as 3-6."""
+
+    each: Number
+    words: tuple[str, ...] = ()
+    such_as: str = ""
+    metavar: ClassVar[str] = "NUMBERS"
+
+    def read(self, name: str, text: str) -> Any:
+        """Return the numbers in a text."""
+        if text in self.words:
+            return text
+        parts = [part.strip() for part in text.split(",")]
+        return [number for part in parts for number in self._range(name, part)]
+
+    def _range(self, name: str, text: str) -> Iterable[Any]:
+        ends = RANGE.fullmatch(text) if isinstance(self.each, Whole) else None
+        if ends is None:
+            return [self.each.read(name, text)]
+        first, last = map(int, ends.groups())
+        if last < first:
+            raise LayerscopeError(f"{name} is {text!r}, which ends before it begins: give {last}-{first}")
+        return range(first, last + 1)
+
+    def take(self, name: str, value: Any) -> Any:
+        """Return a list of numbers, or the word itself."""
+        if isinstance(value, str):
+            value = self.read(name, value)
+        if isinstance(value, str):
+            return value
+        numbers = list(value) if isinstance(value, Iterable) else [value]
+        wrong = [number for number in numbers if not self.each.fits(number)]
+        if wrong or not numbers:
+            held = shown(wrong[0]) if wrong else "empty"
+            title = self.each.title.removeprefix("a ") + "s"
+            example = f", such as {self.such_as}" if self.such_as else ""
+            words = "".join(f", or {word}" for word in self.words)
+            raise LayerscopeError(f"{name} is {held}: give {title}{self.each.bounds}{example}{words}")
+        return numbers
+
+
+@dataclass(frozen=True)
+class OneOf(Kind):
+    """One of some names."""
+
+    names: tuple[str, ...]
+
+    metavar: ClassVar[str] = "NAME"
+
+    def take(self, name: str, value: Any) -> Any:
+        """Return the name itself."""
+        if value not in self.names:
+            raise LayerscopeError(f"{name} {value!r} does not exist{choices(str(value), self.names)}")
+        return value
+
+
+@dataclass(frozen=True)
+class Names(Kind):
+    """Names in a list; a text holds them with commas."""
+
+    metavar: ClassVar[str] = "NAMES"
+
+    def take(self, name: str, value: Any) -> Any:
+        """Return a list of names."""
+        found = [str(name).strip() for name in (value.split(",") if isinstance(value, str) else value)]
+        if not any(found):
+            raise LayerscopeError(f"{name} is {shown(value)}: give one name or several, or leave it out")
+        return [name for name in found if name]
+
+
+@dataclass(frozen=True)
+class Weights(Kind):
+    """Names with a weight each, 1 where none is given; a text holds them as STS12=2,trec."""
+
+    metavar: ClassVar[str] = "NAMES"
+
+    def take(self, name: str, value: Any) -> Any:
+        """Return the weight of each name."""
+        if isinstance(value, Mapping):
+            return value
+        return dict(self._one(name, part) for part in Names().take(name, value))
+
+    def _one(self, name: str, text: str) -> tuple[str, float]:
+        own, sign, weight = text.rpartition("=")
+        if not sign:
+            return text, 1.0
+        try:
+            return own.strip(), float(weight)
+        except ValueError:
+            raise LayerscopeError(f"{name}: the weight of {own!r} is {weight!r}: give a number above 0") from None
+
+
+@dataclass(frozen=True)
+class Repeated(Kind):
+    """Values in a list; a command line repeats the option."""
+
+
+@dataclass(frozen=True)
+class Folder(Kind):
+    """A folder to write to."""
+
+    metavar: ClassVar[str] = "FOLDER"
+
+    def take(self, name: str, value: Any) -> Any:
+        """Return the folder, `~` spelt out; one that could not be made is refused before the long job."""
+        try:
+            folder = Path(value).expanduser()
+            there = next(above for above in (folder, *folder.absolute().parents) if above.exists())
+        except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody
+            reason = getattr(error, "strerror", None) or error
+            raise LayerscopeError(f"{name} {str(value)!r} cannot be made ({reason}): name a folder") from error
+        if not there.is_dir():
+            raise LayerscopeError(f"{name} {str(folder)!r} cannot be made ({there} is a file): name a folder")
+        return folder
+
+
+class InCode(Kind):
+    """Something that no command line can write."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The line of help on an option that a `TypedDict` declares, and its default."""
+
+    text: str
+    default: Any = None
+
+
+IN_CODE = InCode()
+SEED = Whole(0, 2**32 - 1)  # what scikit-learn takes
+
+
+def shown(value: Any) -> str:
+    """Return a value as an error quotes it."""
+    return f"{value:g}" if isinstance(value, float) else repr(value)

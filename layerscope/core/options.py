@@ -1,0 +1,135 @@
+"""What an option may be, declared once in a verb's signature, for calls and the command line alike.
+
+`Annotated[int, Whole(1), "The pass"]` is a whole number of at least 1, in the group "The pass" of the command's help.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from types import SimpleNamespace
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.option_kinds import Kind, Line
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a verb, as its signature declares it."""
+
+    name: str
+    kind: Kind
+    group: str | None
+    default: Any
+    optional: bool
+    """Whether None may be given."""
+    type: Any
+    help: str
+
+
+class Asked(SimpleNamespace):
+    """The options of a call, each checked and in its normal form."""
+
+    def of(self, kind: Callable[..., T], **others: Any) -> T:
+        """Return a dataclass made of the options that its fields name; fields that no option names keep defaults."""
+        named = {field.name: vars(self)[field.name] for field in fields(kind) if field.name in vars(self)}  # type: ignore[arg-type]
+        return kind(**named | others)
+
+
+@cache
+def declared(verb: Callable[..., Any]) -> Mapping[str, Option]:
+    """Return the options of a verb by name, in order; those of `**shared: Unpack[…]` among them."""
+    found: dict[str, Option] = {}
+    said = _said(verb)
+    for name, parameter in inspect.signature(verb).parameters.items():
+        annotation = _evaluated(parameter.annotation, verb)
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+            found[name] = _option(name, annotation, parameter.default, said.get(name, ""))
+            continue
+        for shared in get_args(annotation):
+            found |= _shared(shared)
+    return found
+
+
+def checked(verb: Callable[..., Any], given: Mapping[str, Any]) -> Asked:
+    """Return a call's options (its `locals()`), each in its normal form.
+
+    Raises:
+        LayerscopeError: for an option out of range or one that does not exist.
+
+    """
+    found = {}
+    for name, value in every(verb, given).items():
+        option = declared(verb)[name]
+        found[name] = value if value is None and option.optional else option.kind.take(name, value)
+    return Asked(**found)
+
+
+def every(verb: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of every option of a verb; one that is not given has its default."""
+    options = declared(verb)
+    rest = next(
+        (name for name, place in inspect.signature(verb).parameters.items() if place.kind is place.VAR_KEYWORD), ""
+    )
+    flat = {name: value for name, value in given.items() if name != rest} | given.get(rest, {})
+    for name in flat:
+        if name not in options:
+            raise LayerscopeError(f"{verb.__name__} has no option {name!r}{choices(name, options)}")
+    return {name: flat.get(name, option.default) for name, option in options.items()}
+
+
+def _shared(shared: Any) -> dict[str, Option]:
+    """Return the options that a `TypedDict` declares, or a dataclass whose docstring has a line on each."""
+    if shared is Any:
+        return {}
+    defaults = {field.name: field.default for field in fields(shared)} if is_dataclass(shared) else {}
+    said, found = _said(shared), {}
+    for name, annotation in get_type_hints(shared, include_extras=True).items():
+        line = next((entry for entry in get_args(annotation) if isinstance(entry, Line)), Line(said.get(name, "")))
+        found[name] = _option(name, annotation, defaults.get(name, line.default), line.text)
+    return found
+
+
+def _option(name: str, annotation: Any, default: Any, text: str) -> Option:
+    annotated = get_origin(annotation) is Annotated
+    bare, *about = get_args(annotation) if annotated else (annotation,)
+    kind = next((entry for entry in about if isinstance(entry, Kind)), Kind())
+    group = next((entry for entry in about if isinstance(entry, str)), None)
+    optional = default is None or type(None) in get_args(bare) or bare is Any
+    return Option(name, kind, group, default, optional, bare, text)
+
+
+def _evaluated(annotation: Any, verb: Callable[..., Any]) -> Any:
+    if not isinstance(annotation, str):
+        return annotation
+    return eval(annotation, {}, _Names(vars(builtins) | inspect.unwrap(verb).__globals__))  # our own signatures
+
+
+class _Names(dict[str, Any]):
+    """The names of a module; one that only a type checker knows stands for anything."""
+
+    def __missing__(self, name: str) -> Any:
+        return Any
+
+
+def _said(where: Any) -> dict[str, str]:
+    """Return the line on each option in a docstring's Args or Attributes."""
+    said: dict[str, str] = {}
+    name = ""
+    for line in inspect.cleandoc(where.__doc__ or "").splitlines():
+        start = re.match(r"    (\w+): (.*)", line)
+        if start is not None:
+            name = start[1]
+            said[name] = start[2]
+        elif name and line.startswith("        "):
+            said[name] += f" {line.strip()}"
+        else:
+            name = ""
+    return said

@@ -1,0 +1,2 @@
+from .lens_reader import lens as lens
+from .reading import Reading as Reading

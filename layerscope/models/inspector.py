@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
+
+from layerscope.core.option_kinds import IN_CODE
+from layerscope.core.options import checked
+from layerscope.core.shared_options import Loading
+
+if TYPE_CHECKING:
+    from layerscope.models.inspection import Inspection
+
+
+def inspect(
+    model: Any,
+    *,
+    processor: Annotated[Any, IN_CODE] = None,
+    data: Annotated[Any, IN_CODE] = None,
+    **shared: Unpack[Loading],
+) -> list[Inspection]:
+    """Show what is found in a model: blocks, final norm, head, and what a run would take.
+
+    There is one entry for its stack of blocks, or for each of several.
+
+    Args:
+        model: hub name, local folder, PEFT adapter folder, or minilm, which comes with the package; in Python also what
+            `profile` takes.
+        processor: tokenizer, image processor or feature extractor of a model given as an object.
+        data: an array [N, ...] for a plain `torch.nn.Module`; other models are probed with samples of our own.
+        **shared: how the model is loaded: `Loading`.
+
+    Raises:
+        LayerscopeError: where the model cannot be loaded or no blocks are found.
+
+    Example:
+        >>> found, = layerscope.inspect("minilm")
+        >>> found.depth, found.width, found.pooling
+        (6, 384, ('mean',))
+        >>> found.blocks[0]
+        'encoder.layer.0'
+
+    """
+    asked = checked(inspect, locals())
+    from layerscope.models.inspection import inspect_model
+
+    return inspect_model(asked)

@@ -1,0 +1,2 @@
+from .pages import opened as opened
+from .reporter import report as report

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import SEED, Number, Whole
+from layerscope.core.options import checked
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from layerscope.scores.evaluation import Evaluation
+    from layerscope.scores.rules import Rule
+
+METRICS = "Metrics"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores, how metrics by layer go with them, and the rules that choose a layer by a metric."""
+
+    evaluation: Evaluation
+    min_share: float
+    correlations: pd.DataFrame | None = None
+    rules: Sequence[Rule] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_scores(
+    results: Any,
+    *,
+    min_share: Annotated[float, Number(above=0, most=1)] = 25 / 32,
+    metrics: Annotated[str | Path | None, METRICS] = None,
+    variant: Annotated[str | None, METRICS] = None,
+    first_layer: Annotated[int, Whole(0), METRICS] = 1,
+    bootstrap: Annotated[int, Whole(0), METRICS] = 1000,
+    seed: Annotated[int, SEED, METRICS] = 0,
+) -> Scored:
+    """Show published scores by layer, and which metrics predict them.
+
+    Args:
+        results: CSV of scores, folder of per-layer mteb results, or folder of an evaluation.
+        min_share: leave out layers with scores on a smaller share of the tasks than this; all tasks are those of the
+            model with most.
+        metrics: CSV of metrics by layer, or the folder of a run: adds correlations with the scores, and rules.
+        variant: variant (normalization) of the metrics that have it; by default raw, else a metric's first.
+        first_layer: first layer of correlations and rules; 0 includes the embeddings.
+        bootstrap: resamples of the confidence intervals; 0 leaves them out.
+        seed: random seed.
+
+    Raises:
+        LayerscopeError: for every wrong input.
+
+    """
+    asked = checked(read_scores, locals())
+    from layerscope.scores import corpus_averages, fit_rules, one_variant, open_evaluation, open_metrics
+
+    evaluation = open_evaluation(asked.results)
+    evaluation.summary(asked.min_share)  # a share that leaves nothing is refused before the long part
+    if asked.metrics is None:
+        return Scored(evaluation, asked.min_share)
+    values = one_variant(corpus_averages(open_metrics(asked.metrics)), asked.variant)
+    which = {"first_layer": asked.first_layer, "min_share": asked.min_share}
+    correlations = evaluation.correlate(values, **which, bootstrap=asked.bootstrap, seed=asked.seed)
+    try:
+        return Scored(evaluation, asked.min_share, correlations, fit_rules(values, evaluation, **which))
+    except LayerscopeError as error:  # the rest stands without them
+        return Scored(evaluation, asked.min_share, correlations, notes=(f"no rules: {error}",))
