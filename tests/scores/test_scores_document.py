@@ -211,7 +211,10 @@ def test_layers_by_task_as_csv(cli, files, tmp_path, evaluation):
     shipped_too = Evaluation(pd.concat([scored({"layer": M}), shipped(layer=0.5)]))
     assert wide_csv(shipped_too).splitlines()[-1] == "m,r,,,as shipped,0.5,0.5"
     done = cli("scores", scores, "--csv", tmp_path / "wide.txt")
-    assert done.line == f"--csv '{tmp_path}/wide.txt' is no name of a table: let it end in .csv" and done.out == ""
+    assert (
+        done.line == f"--csv '{tmp_path}/wide.txt' is not a valid name for a table: let it end in .csv"
+        and done.out == ""
+    )
 
 
 def test_the_csv_has_a_model_as_shipped_once_after_its_layers():

@@ -278,7 +278,7 @@ def test_what_a_holdout_needs(many, labelled, bare):
     assert found.as_shipped and found.lacking.startswith("--holdout 0.3 leaves only 18 samples, 2 classes: 50 judged")
     scores = Evaluation(scored({"x": [0.1, 0.4, 0.2]}))
     for given, options, line in (
-        (many, {"holdout": 1}, "--holdout 1 must be a share between 0 and 1"),
+        (many, {"holdout": 1}, "holdout is 1: give a number between 0 and 1, such as 0.3"),
         (many, {"holdout": 0.99}, "no two classes of 5 samples to choose by: label more, or hold out less"),
         (many, {"holdout": 0.3, "rule": "half-text"}, "rule 'half-text' reads no labels: leave it out"),
         (bare, {"holdout": 0.3}, "this run has no labels: leave it out"),
