@@ -5,13 +5,11 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
-import torch
 
 import layerscope
 
@@ -19,11 +17,9 @@ PRAISE = ("good", "great", "kind", "lovely")
 BLAME = ("bad", "awful", "rude", "dull")
 SUBJECTS = ("the food was", "the staff were", "this book is")
 SCORES = {"small": [0.50, 0.58, 0.66, 0.60], "large": [0.52, 0.61, 0.70, 0.68]}
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _names(doctest_namespace: dict[str, Any]) -> None:
-    doctest_namespace.update(layerscope=layerscope, np=np, pd=pd, torch=torch)
+TASKS = {"topics": 0.0, "duplicates": 0.1}
+IMPORTED = {"layerscope": "layerscope", "np": "numpy", "pd": "pandas", "torch": "torch"}
+"""What every example may use without importing it."""
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +27,8 @@ def _workspace(request: pytest.FixtureRequest) -> None:
     """Run each example in an empty folder that holds what the example names, and nothing else."""
     if not isinstance(request.node, pytest.DoctestItem):
         return
+    namespace: dict[str, Any] = request.getfixturevalue("doctest_namespace")
+    namespace |= {name: import_module(module) for name, module in IMPORTED.items()}
     here: Path = request.getfixturevalue("tmp_path")
     request.getfixturevalue("monkeypatch").chdir(here)
     code = "".join(example.source for example in request.node.dtest.examples)  # type: ignore[union-attr]
@@ -53,34 +51,34 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return get
 
 
+def _csv(path: Path, columns: str, rows: list[tuple[object, ...]]) -> None:
+    lines = [",".join(map(str, row)) for row in rows]
+    path.write_text("\n".join([columns, *lines]) + "\n", encoding="utf-8")
+
+
 def _reviews(folder: Path) -> None:
-    rows = [(f"{subject} {word}", int(word in PRAISE)) for subject, word in itertools.product(SUBJECTS, PRAISE + BLAME)]
-    frame = pd.DataFrame(rows, columns=["text", "label"])
-    frame.assign(label=frame["label"].map({1: "praise", 0: "blame"})).to_csv(folder / "reviews.csv", index=False)
+    labels = dict.fromkeys(PRAISE, "praise") | dict.fromkeys(BLAME, "blame")
+    rows = [(f"{subject} {word}", labels[word]) for subject, word in itertools.product(SUBJECTS, labels)]
+    _csv(folder / "reviews.csv", "text,label", rows)
 
 
 def _scores(folder: Path) -> None:
-    rows = [
-        (model, layer, task, round(score + shift, 2))
-        for model, scores in SCORES.items()
-        for layer, score in enumerate(scores)
-        for task, shift in (("topics", 0.0), ("duplicates", 0.1))
-    ]
-    pd.DataFrame(rows, columns=["model", "layer", "task", "main_score"]).to_csv(folder / "scores.csv", index=False)
+    rows = [(*row, task, round(score + shift, 2)) for *row, score in _by_layer() for task, shift in TASKS.items()]
+    _csv(folder / "scores.csv", "model,layer,task,main_score", rows)
 
 
 def _metrics(folder: Path) -> None:
-    rows = [
-        (model, "wiki", "dataset_entropy", layer, round(3 - 2 * score, 2))
-        for model, scores in SCORES.items()
-        for layer, score in enumerate(scores)
-    ]
-    columns = ["model", "dataset", "metric", "layer", "value"]
-    pd.DataFrame(rows, columns=columns).to_csv(folder / "metrics.csv", index=False)
+    rows = [(model, "wiki", "dataset_entropy", layer, round(3 - 2 * score, 2)) for model, layer, score in _by_layer()]
+    _csv(folder / "metrics.csv", "model,dataset,metric,layer,value", rows)
+
+
+def _by_layer() -> list[tuple[str, int, float]]:
+    return [(model, layer, score) for model, scores in SCORES.items() for layer, score in enumerate(scores)]
 
 
 def _tiny(folder: Path, name: str) -> None:
     """Save a transformer of three layers with random weights and a tokenizer of the reviews' words."""
+    import torch
     import transformers as hf
     from tokenizers import Tokenizer, models, pre_tokenizers
 

@@ -1,5 +1,6 @@
 import os
 import signal
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,12 @@ import pytest
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # a job started in the background hears no Ctrl-C, nor would the processes that tests start and interrupt
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Examples are in the package: a test file is not searched for them, nor a helper beside it imported for that."""
+    return [found for found in (yield) if type(found) is pytest.Module]
 
 
 @pytest.fixture(scope="session")

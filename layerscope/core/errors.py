@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 class LayerscopeError(ValueError):
-    """A wrong input, told in one line: the thing, the value, and the mend.
+    """A mistake in what was given, in one line: what is wrong, the value, and how to fix it.
 
     The command line prints it without a traceback and exits with status 2.
 

@@ -34,10 +34,10 @@ KEPT = ("output_hidden_states", "output_attentions")
 
 @dataclass
 class ExitOutput(ModelOutput):  # type: ignore[misc]  # transformers is not typed
-    """What each row of a batch says where it leaves.
+    """The output of each row of a batch, from the layer at which it left.
 
     `logits` [B, K], float32; `prediction` [B]; `exit_layer` [B], 1 … L; `confidence` [B], how sure the exit
-    was by the model's criterion ("patience": its maximal probability); `loss` only where labels were given.
+    was by the model's criterion (for "patience" its maximal probability); `loss` only where labels were given.
 
     >>> from layerscope.early_exit import ExitModel
     >>> model = ExitModel("tiny-bert")
@@ -57,7 +57,7 @@ class ExitModel(nn.Module):
     """A classifier of texts, images or sounds whose rows leave early, in batches of any size.
 
     It is called as the model it wraps, in a `pipeline` as well. At each exit the model's own head reads the rows that
-    are left; those that are sure enough leave, the batch goes on without them (and without the padding that only they
+    are left; those it is sure enough of leave, the batch goes on without them (and without the padding that only they
     needed), and the order is restored at the end. A row that leaves at layer k has the logits of the model that ends at
     layer k; a layer that `train` gave a head of its own is read by that. The wrapped model is unchanged between calls;
     calls from several threads wait for each other.
@@ -115,7 +115,7 @@ class ExitModel(nn.Module):
 
         Raises:
             LayerscopeError: for a model without a head of classes, or whose blocks do not hold one entry a sample, for
-                exits that are not its layers, and for a threshold that makes no sense.
+                exits that are not its layers, and for a threshold out of range.
 
         """
         super().__init__()

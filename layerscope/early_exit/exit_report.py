@@ -33,7 +33,7 @@ STORE = Store("report of exits", "exits.json", "run layerscope exits again", TAB
 
 @dataclass(frozen=True, eq=False)
 class ExitReport(Shown):
-    """What exits do to one classifier on one data set and machine.
+    """What early exits cost and gain for one classifier, on one data set and machine.
 
     `model` has `depth` layers (L) and `classes`; a sample leaves at the first of the `exits` whose `criterion` reaches
     the `threshold` (infinity: never). Measured on `samples` of `data` in batches of `batch_size`, the exits chosen on

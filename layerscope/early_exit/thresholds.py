@@ -42,20 +42,20 @@ def calibrate(
     it. Exits and criterion must not have been chosen on these data.
 
     Args:
-        model: whose exits and criterion are taken as they are.
-        data: samples the model was not trained on: as for `layerscope.profile`.
-        max_disagreement: 0 … 1; 0.01 where neither goal is given.
-        min_accuracy: 0 … 1, which needs labels.
-        confidence: 1 − δ.
-        batch_size: of the pass over the data.
-        text_column: of a table; None is guessed.
-        label_column: of a table; None is guessed.
-        max_length: tokens of a text at most.
+        model: the exit model; its exits and criterion stay as they are.
+        data: samples the model was not trained on, as for `layerscope.profile`.
+        max_disagreement: largest share of predictions that may differ, 0 … 1; 0.01 where neither goal is given.
+        min_accuracy: smallest accuracy, 0 … 1; needs labels.
+        confidence: confidence level of the guarantee, 1 − δ.
+        batch_size: samples per forward.
+        text_column: column of the texts; by default it is guessed.
+        label_column: column of the labels; by default it is guessed.
+        max_length: longest text, in tokens.
         progress: show a bar on standard error.
 
     Raises:
-        LayerscopeError: for data that are too few for the goal (with how many are needed), for labels that are
-            missing, and for an accuracy that the full model has not.
+        LayerscopeError: for too few samples for the goal (the error says how many are needed), for missing labels,
+            and for an accuracy that the full model does not reach.
 
     Source: Angelopoulos et al. 2021, Learn then Test.
 

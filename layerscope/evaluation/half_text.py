@@ -37,8 +37,8 @@ def half_text_recall(states_a: Array, states_b: Array) -> Floats:
     """Return for each text whether its two halves find each other, `[N]` of 0, ½, 1 (a tie counts its share).
 
     `states_a` and `states_b` are `[N, D]`, row i of both a half of text i. A half's nearest neighbour by cosine among
-    all 2N − 1 other halves, first and second ones alike, must be its other half; both directions are averaged. Of
-    states that know nothing the mean is 1 / (2N − 1), also where all are equal. Raises `LayerscopeError` for shapes
+    all 2N − 1 other halves, first and second ones alike, must be its other half; both directions are averaged. For
+    uninformative states the mean is 1 / (2N − 1), also where all are equal. Raises `LayerscopeError` for shapes
     that differ, fewer than two texts and values that are not finite.
 
     >>> from layerscope.evaluation import half_text_recall
@@ -52,8 +52,8 @@ def half_text_recall(states_a: Array, states_b: Array) -> Floats:
 def half_text_reciprocal_rank(states_a: Array, states_b: Array) -> Floats:
     """Return for each text 1 / the rank at which its halves find each other, `[N]` above 0 and up to 1.
 
-    As `half_text_recall`, which is 1 at the first rank and 0 below; of halves as near as the other one the mean over
-    their orders counts. It tells layers apart where few halves come first, as with short texts.
+    Arguments and errors are those of `half_text_recall`, which counts the first rank alone; halves that tie count with
+    the mean over their orders. It tells layers apart where few halves come first, as with short texts.
 
     >>> from layerscope.evaluation import half_text_reciprocal_rank
     >>> halves = np.random.default_rng(0).normal(size=(3, 8))

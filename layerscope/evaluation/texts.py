@@ -32,12 +32,12 @@ MEND = "take fewer --samples, --layers or poolings, or another --out"
 
 
 class TextStates(StoredTexts):
-    """A store of pooled states: all `places` (layer, site, pooling) of a text from the one forward it goes through.
+    """A store of pooled states: one forward of a text gives its states at all `places` (layer, site, pooling).
 
-    It lies in a folder of its own below `folder`, named after all that the states depend on (weights, dtype, tokenizer,
-    maximal length, places). A part is one safetensors file, there whole or not at all, so that a killed process loses
-    at most the part it was at. `forwards` and `embedded` count the batches and texts that this process ran, `seconds`
-    what that took.
+    It has a folder of its own below `folder`, named after all that the states depend on (weights, dtype, tokenizer,
+    maximal length, places). States are written in parts, each one safetensors file that is there whole or not at all,
+    so that a killed process loses at most the part it was working on. `forwards` and `embedded` count the batches and
+    texts that this process ran, `seconds` the time that took.
 
     >>> from pathlib import Path
     >>> from layerscope.models import LoadOptions, Override, find_layers, load
@@ -73,7 +73,7 @@ class TextStates(StoredTexts):
         return keys
 
     def size(self, texts: int) -> int:
-        """Return the bytes that the states of so many texts take on disk."""
+        """Return the bytes that the states of this many texts take on disk."""
         return texts * (len(self.places) * self.width * 4 + KEY_BYTES)
 
     def drop(self) -> None:

@@ -21,9 +21,9 @@ from layerscope.truncation.cutting import checked_layers
 class Generated:
     """A prompt continued at layer `layer`.
 
-    `ids` are the new tokens, the one that ends the text included, `text` what prompt and new tokens read beyond the
-    prompt. `log_probs` is the log-probability of each new token in the model's own distribution at that depth: no
-    temperature, no nucleus.
+    `ids` are the new tokens, including the one that ends the text, and `text` is what they add to the decoded prompt.
+    `log_probs` is the log-probability of each new token in the model's own distribution at that depth, before
+    temperature and nucleus.
 
     >>> from layerscope.generation import generate
     >>> found, = generate("tiny-gpt2", ["the food was"], max_new_tokens=3, progress=False)

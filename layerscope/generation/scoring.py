@@ -25,10 +25,10 @@ from layerscope.truncation.cutting import checked_layers
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Texts of T tokens each, read at K layers: what was said of every token but the first.
+    """How well each of K layers predicts the tokens of texts, every token but the first.
 
-    `nll` holds for each text the negative log-likelihoods [K, T − 1] in nats, float64, and `correct` [K, T − 1] whether
-    the most probable token was the text's. The layers are in `layers`, in order.
+    `nll` holds for each text of T tokens the negative log-likelihoods [K, T − 1] in nats, float64, and `correct`
+    [K, T − 1] whether the most probable token was the right one. `layers` names the layers, in order.
 
     >>> from layerscope.generation import Scores
     >>> scores = Scores((1, 2), (np.log([[4.0, 4.0], [2.0, 2.0]]),), (np.array([[False, True], [True, True]]),))
@@ -42,7 +42,7 @@ class Scores:
 
     @property
     def tokens(self) -> int:
-        """How many tokens were predicted, over all texts."""
+        """Number of tokens that were predicted, over all texts."""
         return sum(values.shape[1] for values in self.nll)
 
     @property

@@ -17,8 +17,8 @@ def pack(corpus: Corpus, tokenizer: Any, window: int) -> Corpus:
     """Return a corpus's running text as consecutive windows of `window` tokens, each a `Window`.
 
     A window's ids begin and end with the special tokens that the tokenizer itself puts around a sequence, so
-    that every window has the same length. The last, shorter one is left out (told), unless it is the only
-    one. Labels are dropped (told). Raises `LayerscopeError` where the window has no room for a token of text.
+    that every window has the same length. A shorter last window is left out unless it is the only one, and labels
+    are dropped; the notes say so. Raises `LayerscopeError` where the window has no room for a token of text.
 
     >>> from transformers import AutoTokenizer
     >>> from layerscope.inputs import open_corpus, pack

@@ -16,10 +16,10 @@ Labels = tuple[str | int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """What a model is shown: N samples of one modality, what they are called, and their classes if known.
+    """The data a model reads: N samples of one modality, their names, and their labels where known.
 
     `samples` holds `str` or `Window` (text), RGB `PIL.Image` (image), `Waveform` (audio) or array rows
-    (tensor); files are decoded when a sample is read. `notes` tells every guess and everything left out,
+    (tensor); files are decoded when a sample is read. `notes` lists every guess and everything left out,
     one line each. `running` marks running text, whose samples are lines and may be packed into windows.
 
     >>> from layerscope.inputs import Corpus

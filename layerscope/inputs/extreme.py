@@ -22,10 +22,10 @@ HOW = {"repeat": "one token of its own, drawn for each sample", "random": "token
 def repeat_tokens(
     ids: Sequence[int], share: float, random: np.random.Generator, fixed: Collection[int] = ()
 ) -> tuple[int, ...]:
-    """Return ids in which each is replaced, with probability `share`, by one and the same of them, drawn once.
+    """Return ids in which each is replaced, with probability `share`, by a single one of them, drawn once.
 
-    Ids in `fixed` stay in place and are never the one that repeats. A generator in the same state gives the same
-    repeated id, and replaces with a greater share every id that it replaces with a smaller one.
+    Ids in `fixed` stay in place and are never the one that repeats. With a generator in the same state the same id
+    repeats, and a greater share replaces every id that a smaller one does.
 
     >>> from layerscope.inputs import repeat_tokens
     >>> repeat_tokens([101, 7, 8, 9, 102], 1.0, np.random.default_rng(0), fixed={101, 102})
@@ -47,7 +47,8 @@ def random_tokens(
 ) -> tuple[int, ...]:
     """Return ids in which each is replaced, with probability `share`, by one drawn from `vocabulary`.
 
-    Ids in `fixed` stay in place. Shares and generators go together as in `repeat_tokens`.
+    Ids in `fixed` stay in place. With a generator in the same state a greater share replaces every id that a smaller
+    one does.
 
     >>> from layerscope.inputs import random_tokens
     >>> random_tokens([101, 7, 8, 9, 102], 1.0, [5, 6], np.random.default_rng(0), fixed={101, 102})
@@ -83,10 +84,10 @@ def make_extreme(
         corpus: texts or windows.
         kind: "repeat" or "random".
         share: the probability, 0 to 1, with which a token is replaced; special tokens never are.
-        tokenizer: tells the special tokens, and the texts that the new ids stand for.
-        tokenised: gives the ids of samples as the model is to read them.
-        rows: how many ids the model knows.
-        seed: of the run; each sample is drawn by it and its own name.
+        tokenizer: names the special tokens, and decodes the new ids.
+        tokenised: returns the ids of samples, as the model reads them.
+        rows: size of the model's vocabulary.
+        seed: random seed, combined with each sample's name.
 
     Example:
         >>> from transformers import AutoTokenizer

@@ -29,11 +29,11 @@ def open_corpus(
     label_column: str | None = None,
     modality: Modality | None = None,
 ) -> Corpus:
-    """Return what a model is to be shown as a `Corpus`, with every guess told in its `notes`.
+    """Return data of any kind as a `Corpus`, with every guess listed in its `notes`.
 
     `data` is a corpus, texts, images, sounds or array rows in memory (also `(samples, labels)`), a pandas
     frame, a `datasets.Dataset`, token ids, the path of a table, text file, folder or archive, `stdlib-docs`, `digits`
-    or `hf:name/config:split`. Raises `LayerscopeError`, one line that names the thing and the mend.
+    or `hf:name/config:split`. Raises `LayerscopeError` for data that cannot be read.
 
     >>> from layerscope.inputs import open_corpus
     >>> corpus = open_corpus("reviews.csv")

@@ -20,12 +20,12 @@ def augment(
     sample_id: int,
     view: int,
 ) -> Any:
-    """Return a view of a sample: the same one for the same seed, sample and view, whatever came before.
+    """Return an augmented view of a sample, which depends on seed, sample number and view number alone.
 
-    `kinds` are names of `VIEW_KINDS[modality]`; all of them if None. A text has one of them done to each of
-    a `share` (0 to 1) of its words, and a `Window` comes back as plain text; an image, a sound or a tensor
-    has them done one after another, as a whole, and `share` says nothing there. Raises `LayerscopeError`
-    for an unknown kind and for a share outside 0 to 1.
+    `kinds` are names of `VIEW_KINDS[modality]`, by default all of them. In a text, a random `share` of the words (above
+    0, up to 1) is changed, each in one of these ways, and a `Window` comes back as plain text. To an image, a sound or
+    a tensor all of them are applied one after another, and `share` has no effect. Raises `LayerscopeError` for an
+    unknown kind and for a share outside 0 to 1.
 
     >>> from layerscope.inputs import augment
     >>> augment("the food was good", "text", share=0.5, seed=0, sample_id=0, view=1)
@@ -43,7 +43,9 @@ def augment(
 def check_views(
     modality: Modality, kinds: Sequence[str] | None = None, share: float = DEFAULT_SHARE
 ) -> tuple[str, ...]:
-    """Return the kinds of views meant, in their fixed order; raises `LayerscopeError` for unknown ones.
+    """Return the kinds of augmentation to apply, in their fixed order; all of the modality's where none is named.
+
+    Raises `LayerscopeError` for an unknown kind and for a share outside 0 to 1.
 
     >>> from layerscope.inputs import check_views
     >>> check_views("image")

@@ -31,7 +31,7 @@ STORE = Store(
 class Reading(Shown):
     """What every layer of a model would predict for some samples, by the model's own head.
 
-    `kind` tells what is predicted: the "next" token, the "masked" ones, each token "itself" (a masked language model
+    `kind` says what is predicted: the "next" token, the "masked" ones, each token "itself" (a masked language model
     that is given no mask), each token's "tag", or the sample's "class". Layers are 0 (what the first block reads) to
     `depth`, which is `final`: its predictions are the model's own.
 

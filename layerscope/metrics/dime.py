@@ -29,7 +29,7 @@ def dime(
     unit rows and o the elementwise product, it is the mean over permutations P of S_alpha(K_a o P K_b P^T),
     minus S_alpha(K_a o K_b). `permutations` is a number drawn from PCG64 with `seed`, or index rows `[P,
     N]`. The value `[...]` is in nats, above 0 where true pairs share more; it depends on N. Float64. Raises
-    `LayerscopeError` for non-finite input, unequal N, and rows of `permutations` that are none.
+    `LayerscopeError` for non-finite input, unequal N, and rows of `permutations` that are not permutations.
 
     Source: Skean et al. 2023, DiME; Skean et al. 2025, Layer by Layer, section 3.
 

@@ -32,7 +32,7 @@ def coherence(prefix_embeddings: Array, text_embeddings: Array) -> Tensor:
 def diversity(tokens: Sequence[Hashable]) -> float:
     """Return the product over n = 2, 3, 4 of the share of n-grams that are distinct, 0 … 1.
 
-    `tokens` are those of one text, at least four. Raises `LayerscopeError` for fewer.
+    `tokens` are those of one text, at least four. Raises `LayerscopeError` for fewer than four.
 
     Source: Su et al. 2022; Tracing Representation Progression, equation 22.
 

@@ -31,9 +31,10 @@ def prompt_entropy(
     `tokens` is `[..., T, D]`, `mask` `[..., T]` marks real tokens (None: all) and broadcasts over leading
     dimensions; the value `[...]` is in nats, 0 ... log min(real tokens, D), in float32 for inputs up to
     float32. Padding does not enter. One real token gives 0; a sample with none, or with a non-finite token,
-    gives NaN. `prefixes` gives one more dimension, `[..., len(prefixes)]`: the value over the first so many
-    real tokens, NaN where a sample has fewer. `normalization` counts real tokens as N; other options are
-    those of `matrix_entropy`. Raises `LayerscopeError` for shapes, options and prefixes that do not fit.
+    gives NaN. `prefixes` gives one more dimension, `[..., len(prefixes)]`: the value over the first n real
+    tokens for each n in it, NaN where a sample has fewer. `normalization` counts real tokens as N; other
+    options are those of `matrix_entropy`. Raises `LayerscopeError` for shapes, options and prefixes that do
+    not fit.
 
     Source: Skean et al. 2025, Layer by Layer, section 3 and figure 5.
 

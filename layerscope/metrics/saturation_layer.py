@@ -14,6 +14,7 @@ def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:
     `predictions` is `[..., L]`, one column for each of L consecutive layers from `first_layer`; the result
     `[...]` is an integer tensor with values first_layer ... first_layer + L - 1. A layer that agrees with
     the last one before changing its mind does not count. Raises `LayerscopeError` where there is no column.
+
     Source: Tracing Representation Progression, section 2.2.
 
     >>> from layerscope.metrics import saturation_layer

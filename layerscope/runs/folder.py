@@ -40,7 +40,7 @@ OWN = {".lock", "log.jsonl", "plan.parquet", ".plan.parquet.part", ".run.json.pa
 
 
 class RunFolder:
-    """Files of one run; knows names, writing aside and renaming, and what is finished.
+    """The files of one run: their names, how they are written, and which are finished.
 
     >>> from pathlib import Path
     >>> from layerscope.runs import RunFolder
@@ -153,7 +153,7 @@ class RunFolder:
         return self._table(name).is_file()
 
     def table_written(self, name: str) -> tuple[str, int]:
-        """Return a table's name and when it was written, in nanoseconds: another table is told by it."""
+        """Return a table's name and when it was written, in nanoseconds, by which a rewritten table is noticed."""
         return name, self._table(name).stat().st_mtime_ns
 
     def write_table(self, name: str, frames: pd.DataFrame | Iterable[pd.DataFrame]) -> None:

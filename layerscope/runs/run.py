@@ -237,7 +237,9 @@ class Run(Shown):
 
 
 def open_run(path: str | Path) -> Run:
-    """Open a run folder; one that is missing or not a run is an error that names the runs nearby.
+    """Open a run folder.
+
+    Raises `LayerscopeError` for a folder that is missing or holds no run; the error names the runs nearby.
 
     >>> layerscope.open_run("runs/minilm")
     Run('runs/minilm': all-MiniLM-L6-v2, 6 layers, reviews)

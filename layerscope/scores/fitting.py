@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from layerscope.scores.metric_values import Metrics
 
 WHAT = ("corpus", "metric", "variant", "site", "pooling")
-"""What a rule's metric is told by."""
+"""What identifies a rule's metric."""
 COMBINED = "mean rank"
 SHARES = np.arange(1, 101) / 100
 """Shares of depth among which a fixed one is chosen."""
@@ -52,9 +52,9 @@ def fit_rules(
 
     A direction is the sign of the mean Spearman correlation with the mean score over models: a negative one takes the
     minimum. Every rule is tried on each model with directions fitted on the other models only (all revisions of one are
-    held out together), and `choices` tell what that gave. A metric whose correlation is 0 or cannot be computed gives
+    held out together), and `choices` hold the outcome. A metric whose correlation is 0 or cannot be computed gives
     no rule; several variants of a metric give a rule each. Models whose last layer has no scores, and those with scores
-    on less than `min_share` of the tasks, take no part. Raises `LayerscopeError` for fewer than two models with both
+    on less than `min_share` of the tasks, are left out. Raises `LayerscopeError` for fewer than two models with both
     metrics and scores.
 
     >>> from layerscope.scores import fit_rules, open_evaluation, open_metrics

@@ -29,7 +29,7 @@ def open_metrics(path: str | Path | Run) -> pd.DataFrame:
 
     Returns a long frame: model, revision, dataset, metric, variant (`normalization` of a CSV), site, pooling, layer
     (Int64) and value; an empty value is NaN. The authors' names of metrics become those of `layerscope.metrics`. Of a
-    run only metrics of one layer are taken. Raises `LayerscopeError`, one line that names the thing and the mend.
+    run only metrics of single layers are taken. Raises `LayerscopeError` for a path that holds no metrics.
 
     >>> from layerscope.scores import open_metrics
     >>> open_metrics("metrics.csv")[["model", "dataset", "metric", "layer", "value"]].head(2)

@@ -32,7 +32,7 @@ def open_evaluation(path: str | Path) -> Evaluation:
     A CSV (also `.csv.gz`) has the columns model, layer, task and main_score, and may have revision, site and pooling;
     an empty main_score is a missing value. In a folder of mteb ≥ 2 layer, site and pooling of a model are its
     `experiment_kwargs`; results without a layer are its baseline. Scores of probes in the folder come with them. Raises
-    `LayerscopeError`, one line that names the thing and the mend.
+    `LayerscopeError` for a path that holds no scores.
 
     >>> layerscope.open_evaluation("scores.csv")
     Evaluation('scores.csv': 2 models, 4 layers, 2 tasks, 0 missing)

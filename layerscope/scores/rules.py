@@ -20,7 +20,7 @@ class Choice:
     """The layer a rule chose for a model that took no part in fitting it, and what that layer scores.
 
     `direction` was fitted on the other models; `last`, `best` and `mean` are scores of the layers that could be chosen:
-    of the last, of the best, and of one drawn at random; `kind` what the model is (causal, bidirectional), where told.
+    of the last, of the best, and of one drawn at random; `kind` what the model is (causal, bidirectional), where known.
     `fixed` is the score at the share of depth that ranks best on the other models, None where that was not tried.
 
     >>> from layerscope.scores import Choice
@@ -71,8 +71,8 @@ class Rule:
     """Take the layer at a metric's minimum or maximum; with `parts`, that of the lowest mean rank over these rules.
 
     `direction` and `correlation` (mean Spearman with the mean score, over models) are fitted on all models; `choices`
-    were made for each model with the direction fitted on the **other** models, and are the evidence. `source` says by
-    whom metrics and scores were measured.
+    were made for each model with the direction fitted on the **other** models, and are the evidence. `source` says
+    who measured metrics and scores.
 
     >>> from layerscope.scores import Rule
     >>> rule = Rule("least entropy", "dataset_entropy", "minimum", correlation=-0.9, choices=())
@@ -193,7 +193,7 @@ def lowest_mean_rank(
 
 
 def rules_table(rules: Iterable[Rule]) -> pd.DataFrame:
-    """Return a row per rule: what it is, mean gain, how often it failed and how wrongly, and the gain on each model.
+    """Return a row per rule: what it is, its mean gain, how often it failed and how badly, and its gain on each model.
 
     >>> from layerscope.scores import fit_rules, open_evaluation, open_metrics, rules_table
     >>> rules = fit_rules(open_metrics("metrics.csv"), open_evaluation("scores.csv"))

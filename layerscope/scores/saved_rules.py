@@ -37,7 +37,9 @@ def from_record(record: dict[str, Any]) -> Rule:
 
 
 def save_rules(rules: Sequence[Rule], path: str | Path, *, command: str = "") -> Path:
-    """Write rules with their record into a JSON file that `open_rules` reads; only rules are replaced there.
+    """Write rules with their record into a JSON file that `open_rules` reads.
+
+    A file that is there is replaced only if it holds rules.
 
     >>> from layerscope.scores import save_rules, shipped_rules
     >>> save_rules(shipped_rules(), "rules.json").name
@@ -54,7 +56,7 @@ def save_rules(rules: Sequence[Rule], path: str | Path, *, command: str = "") ->
 
 
 def open_rules(path: str | Path) -> list[Rule]:
-    """Return the rules of a file that `save_rules` wrote; raises `LayerscopeError` for any other.
+    """Return the rules in a file that `save_rules` wrote; raises `LayerscopeError` for any other file.
 
     >>> from layerscope.scores import open_rules, save_rules, shipped_rules
     >>> open_rules(save_rules(shipped_rules(), "rules.json")) == shipped_rules()

@@ -77,9 +77,9 @@ class Selection(Shown):
     """A choice of a layer of one model.
 
     `layer` is the last one that is kept, of `depth`; `as_shipped` says that it is the model as its makers serve it.
-    `rule` names what chose it, `why` tells it in a sentence. `gain` is its score less that of the baseline, in the
-    scores' own units, with the standard error `gain_error`; None where no score tells. Both are of `apart`, units that
-    had no part in choosing, where there are enough of them. `basis` tells how much was judged, `lacking` what is
+    `rule` names what chose it, `why` explains it in a sentence. `gain` is its score less that of the baseline, in the
+    scores' own units, with the standard error `gain_error`; None without scores. Both are of `apart`, units that
+    had no part in choosing, where there are enough of them. `basis` says how much was judged, `lacking` what is
     missing where that is too little to choose by; `by_task` is what each task alone would choose. `evidence` is the
     record of a rule without labels on models held out, `refused` those that were not followed. `layers` are all layers;
     `baseline` is the model as shipped, or what `baseline_name` says where that was not scored; `best` the layer of the
@@ -121,7 +121,7 @@ class Selection(Shown):
     apart: Apart | None = None
     by_task: tuple[OfTask, ...] = ()
     pooled: bool = False
-    """Whether `pooling` is ours, and a checkpoint of the chosen layer must be told of it."""
+    """Whether `pooling` is ours, and a checkpoint of the chosen layer must record it."""
 
     def __repr__(self) -> str:
         """Return the answer, without the table behind it."""

@@ -28,10 +28,10 @@ def aligned_detection_loss(
             algorithm) and compared by the model's own loss. Its `auxiliary_loss`, which this replaces, must be off:
             with it transformers hands the normalised states on to the next layer, and so changes the model.
         pixel_values: images `[B, C, H, W]`.
-        labels: of each image, `class_labels` `[n]` and `boxes` `[n, 4]` (centre and size, in shares of the image).
+        labels: for each image `class_labels` `[n]` and `boxes` `[n, 4]` (centre and size, in shares of the image).
         pixel_mask: which pixels are real, `[B, H, W]`.
-        weights: "linear", "uniform", or a number a layer: see `exit_weights`.
-        layers: the decoder layers that count, None is all.
+        weights: "linear", "uniform", or one number per layer: see `exit_weights`.
+        layers: the decoder layers that count; by default all.
 
     Raises:
         LayerscopeError: for another kind of model, one whose `auxiliary_loss` is on, and classes that it lacks.

@@ -30,22 +30,22 @@ def aligned_loss(
     """Return Σ λ_ℓ CE(head(norm(h_ℓ)), labels) over exits, a scalar.
 
     Args:
-        states: of each exit, `[E, …, D]` or a sequence of `[…, D]`, the deepest last; embeddings are no exit.
-        labels: `[…]`, class or token ids; `ignore_index` takes no part.
+        states: those of each exit, `[E, …, D]` or a sequence of `[…, D]`, the deepest last; embeddings are not an exit.
+        labels: `[…]`, class or token ids; those equal to `ignore_index` do not count.
         head: the shared classifier. Through an `nn.Linear` logits are made chunk by chunk and their gradient in the
             forward, so that no more than a chunk of them exists; any other callable goes through plain autograd.
-        norm: what stands between the last block and the head; applied to every exit.
-        weights: "linear", "uniform", or a number an exit: see `exit_weights`.
-        layers: true depth of each exit, where they are fewer than the layers; None is 1 … E.
+        norm: the module between the last block and the head; applied to every exit.
+        weights: "linear", "uniform", or one number per exit: see `exit_weights`.
+        layers: layer of each exit, where not every layer is one; by default 1 … E.
         shift: labels are the inputs, and position t predicts label t + 1 (states and labels `[…, T]`).
-        ignore_index: of labels that take no part.
-        items: what the sum is divided by; None is the number of labels that count. Several processes give the number
+        ignore_index: label of positions that do not count.
+        items: what the sum is divided by, by default the number of labels that count. Several processes give the number
             over all of them, so that uneven shares weigh alike.
 
     Raises:
-        LayerscopeError: for exits that differ in shape (told which), labels that do not fit or are outside the head's
-            classes, and a batch of which every label is ignored (with `items` above 0, which count other batches
-            too, such a batch adds 0).
+        LayerscopeError: for exits that differ in shape, labels that do not fit or are outside the head's classes, and a
+            batch of which every label is ignored (with `items` above 0, which count other batches too, such a batch
+            adds 0).
 
     Source: Tracing Representation Progression, equation 4 and section 3.
 
@@ -92,7 +92,7 @@ def counted(
 
 
 def shares_of(exits: int, layers: Sequence[int] | None, weights: str | Sequence[float]) -> tuple[float, ...]:
-    """Return the weight of each of so many exits, at their true depths."""
+    """Return the weight of each of `exits` exits, at their true depths."""
     if layers is not None and len(layers) != exits:
         raise LayerscopeError(f"{exits} exits and {len(layers)} layers: name the depth of each exit")
     return exit_weights(layers if layers is not None else range(1, exits + 1), weights=weights)

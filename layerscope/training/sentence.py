@@ -26,10 +26,10 @@ class AlignedLoss(nn.Module):
     it. The transformer runs once for each batch that the loss gives it, and what comes after it once for each layer.
 
     Args:
-        loss: any sentence-transformers loss that holds one SentenceTransformer to train and takes one pass for a step;
-            cached ones take two, with the loss between them, and are refused.
-        layers: the exits, None is every layer from 1 on.
-        weights: "linear", "uniform", or a number an exit: see `exit_weights`.
+        loss: any sentence-transformers loss that trains one SentenceTransformer and runs it once a step; cached losses
+            run it twice and are refused.
+        layers: the exits; by default every layer from 1 on.
+        weights: "linear", "uniform", or one number per exit: see `exit_weights`.
 
     Raises:
         LayerscopeError: for a cached loss, one without a model, and a model whose layers its pooling cannot read.

@@ -47,11 +47,11 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
         processing_class: the tokenizer, image processor or feature extractor of the model.
         model_init: makes the model, in the place of `model`; called again at the start of each `train`.
         *others: the Trainer's, after `model_init` in its order.
-        objective: what the exits are asked for, or its name.
-        layers: the exits, None is every layer from 1 on.
+        objective: the loss over the exits, or its name.
+        layers: the exits; by default every layer from 1 on.
         part: which stack, where a model has several.
-        history: a run folder that gets what each layer can at every evaluation, by step: `open_run` and `report` read
-            it. Of several evaluation sets each has a folder of its own in it, by its name.
+        history: a run folder for the scores of every layer at every evaluation, by step, which `open_run` and `report`
+            read. With several evaluation sets, each has a folder of its own name in it.
         **options: the Trainer's own.
 
     Raises:

@@ -16,7 +16,7 @@ def exit_weights(
     """Return the weight of each exit; they sum to 1.
 
     `layers` are the depths of the exits, from 1 on, `depth` is L (None: the last of them). "linear" is
-    2ℓ / (L(L+1)), "uniform" 1/L, both renormalised over the exits; a sequence of one number an exit is renormalised
+    2ℓ / (L(L+1)), "uniform" 1/L, both renormalised over the exits; a sequence of one number per exit is renormalised
     too. Raises `LayerscopeError` for layers that are not increasing or not within 1 … L, and for weights that are
     negative, not finite or all 0.
 

@@ -15,7 +15,7 @@ import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import Waveform
 from layerscope.models.capture import evaluating
-from layerscope.models.inspection import inspect
+from layerscope.models.inspector import inspect
 from layerscope.models.stack import SeveralParts
 
 one_thread = tiny.one_thread
