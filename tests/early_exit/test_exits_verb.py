@@ -248,4 +248,4 @@ def test_models_that_cannot_leave(cli: Callable[..., Printed], table: Path, tmp_
     place = tmp_path / "file"
     place.write_text("taken")
     done = cli("exits", tmp_path / "lm", "--data", table, "--out", place)
-    assert (done.status, done.line) == (2, f"--out {str(place)!r} cannot be made ({place} is a file): name a folder")
+    assert (done.status, done.line) == (2, f"out {str(place)!r} cannot be made ({place} is a file): name a folder")

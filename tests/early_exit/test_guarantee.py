@@ -68,7 +68,7 @@ def test_a_goal_is_one_of_two():
         Goal()
     with pytest.raises(LayerscopeError, match="one of max_disagreement and min_accuracy: both are given"):
         Goal(max_disagreement=0.01, min_accuracy=0.9)
-    with pytest.raises(LayerscopeError, match="^confidence None"):
+    with pytest.raises(LayerscopeError, match="^confidence is None: give a number between 0 and 1"):
         Goal(max_disagreement=0.01, confidence=None)  # type: ignore[arg-type]
     assert Goal(max_disagreement=np.float32(0.5)) == Goal(max_disagreement=0.5)
 
