@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import augment
 from layerscope.inputs.samples import content
 from layerscope.models import LayeredModel
+from layerscope.models.encode import TOKENISED_AT_ONCE, TextEncoder
 from layerscope.models.layered import class_numbers
 from layerscope.profiling.job import Job
 
@@ -144,8 +146,18 @@ def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:
 def _shares(samples: Iterable[int], job: Job) -> npt.NDArray[np.float64]:
     """Draw from [0, 1) for each sample, by its content and the seed: neither order nor other samples matter."""
     salt = f"position {job.options.seed} ".encode()
-    digests = (hashlib.blake2b(salt + content(job.corpus.samples, i), digest_size=8).digest() for i in samples)
+    digests = (hashlib.blake2b(salt + read, digest_size=8).digest() for read in _contents(samples, job))
     return (np.frombuffer(b"".join(digests), dtype="<u8") >> 11) / (1 << 53)
+
+
+def _contents(samples: Iterable[int], job: Job) -> Iterator[bytes]:
+    """Yield what the model reads of each sample: of texts the token ids, which may as well be given themselves."""
+    encoder, rows = job.model.encoder, iter(samples)
+    if not isinstance(encoder, TextEncoder):
+        yield from (content(job.corpus.samples, i) for i in rows)
+        return
+    while chunk := [job.corpus.samples[i] for i in islice(rows, TOKENISED_AT_ONCE)]:
+        yield from (np.array(ids, dtype="<i8").tobytes() for ids in encoder.ids(chunk))
 
 
 def _lens_positions(readable: Any, asked: int | str | None, seed: int) -> list[list[int]]:
