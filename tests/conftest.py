@@ -24,3 +24,12 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no reference folder at {folder}: set LAYERSCOPE_SHARED")
     return folder
+
+
+@pytest.fixture(scope="session")
+def published(shared: Path) -> Path:
+    """Return what the authors of Layer by Layer published for two models."""
+    folder = shared / "data" / "published_layerwise"
+    if not folder.is_dir():
+        pytest.skip(f"no published scores at {folder}")
+    return folder

@@ -267,7 +267,7 @@ def test_another_training_is_refused(tmp_path):
     told = read_json(path / "run.json")
     del told["kind"]
     write_json(path / "run.json", told)
-    with pytest.raises(LayerscopeError, match="no history of a training"):
+    with pytest.raises(LayerscopeError, match="not a history of a training"):
         trainer(tmp_path / "out", tiny.classifier(), classes(), history=path)
     shutil.rmtree(path)
     path.mkdir()
