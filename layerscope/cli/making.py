@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from inspect import Parameter as Place
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import App, Group, Parameter
 
@@ -107,10 +107,11 @@ def _named(option: Option, groups: dict[str, Group]) -> Place:
         about = Parameter(help=_sentence(option.help), group=group, show_default=False, negative=off)
         return Place(option.name, Place.KEYWORD_ONLY, default=option.default, annotation=Annotated[option.type, about])
     hint: Any = next((hint for kind, hint in HINTS.items() if isinstance(option.kind, kind)), str)
-    if isinstance(option.kind, OneOf):
-        hint = Literal[option.kind.names]
+    # not a Literal, of which cyclopts refuses other names in words of its own where pydantic happens to be loaded
+    names = option.kind.names if isinstance(option.kind, OneOf) else ()
     about = Parameter(
-        help=_sentence(option.help), group=group, converter=_typed,
+        help=_sentence(option.help) + (f" [choices: {', '.join(names)}]" if names else ""),
+        group=group, converter=_typed, completer=(lambda _: list(names)) if names else None,
         metavar="|".join((option.kind.metavar, *getattr(option.kind, "words", ()))),
         negative=(), show_default=False if option.default in (None, "", ()) else str(option.default),
         allow_leading_hyphen=True, allow_repeating=True,

@@ -32,3 +32,4 @@ def train(options: Options, *, json: Json = False) -> None:
     from layerscope.show.terminal import show
 
     show(done.document(), paper())
+    print(f"written: {done.path}")

@@ -29,7 +29,6 @@ def document(done: Trained) -> Document:
         last.facts,
         reasons=(*done.rivals, f"{last.answer}."),
         parts=(last.parts[0], _depths(done), *last.parts[1:]),
-        notes=(f"written: {folder}",),
         commands=tuple(map(shlex.join, commands)),
     )
 

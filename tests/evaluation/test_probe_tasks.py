@@ -199,7 +199,11 @@ def test_killed_between_layers_it_keeps_what_is_done(
 ):
     out = tmp_path / "out"
     call = f"layerscope.evaluate({vit!r}, 'attention-probe:digits', {str(out)!r}, samples=60, progress=False)"
-    short = "import layerscope.probes.attention as a; a.LEAST_STEPS = 10; a.EPOCHS = 1; import layerscope; "
+    short = (
+        "import time, layerscope; import layerscope.probes.attention as a; a.LEAST_STEPS = 10; a.EPOCHS = 1; "
+        "from layerscope.scores.probe_results import ProbeScores as P; add = P.add; "
+        "P.add = lambda *what: (add(*what), time.sleep(0.2)); "  # so that it is killed between two layers
+    )
     child = subprocess.Popen(
         [sys.executable, "-c", short + call], env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL
     )

@@ -70,7 +70,8 @@ def test_one_text_classifier_serves_at_every_depth(cli, tmp_path: Path):
     assert printed.out.startswith("Layer 1 of 3: accuracy ")
     answer = " ".join(printed.out.partition("Effective depth")[0].split())
     assert " as good as all 3 (" in answer and "; N = 60)" in answer
-    assert f"written: {out}\nnext: layerscope truncate {out} --layer 1 --out {out}-1" in printed.out
+    assert f"\nnext: layerscope truncate {out} --layer 1 --out {out}-1\n" in printed.out
+    assert printed.out.endswith(f"\nwritten: {out}\n")
     depths = pd.read_csv(out / "history" / "depths.csv")
     assert list(zip(depths["name"], depths["objective"], depths["depth"], depths["layer"], strict=True)) == [
         ("bert", "aligned", 3, 1), ("bert", "aligned", 3, 2), ("bert", "aligned", 3, 3),

@@ -11,7 +11,6 @@ from layerscope.core.errors import LayerscopeError, near
 from layerscope.metrics.arrays import check_choice
 from layerscope.metrics.pairs.blocks import States
 from layerscope.metrics.pairs.similarity import FromPairs
-from layerscope.metrics.registry import METRICS
 
 
 def similarity_matrix(states: States, metric: str = "cka", *, others: States | None = None, **options: Any) -> Tensor:
@@ -35,6 +34,8 @@ def similarity_matrix(states: States, metric: str = "cka", *, others: States | N
     >>> similarity_matrix(states).diagonal().round(decimals=3)
     tensor([1., 1., 1., 1.], dtype=torch.float64)
     """
+    from layerscope.metrics.registry import METRICS  # here: it reads the files of the probes, which import this room
+
     known = {name: record.how for name, record in METRICS.items() if isinstance(record.how, FromPairs)}
     check_choice(metric, "metric", tuple(known))
     how = known[metric]

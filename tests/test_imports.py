@@ -1,0 +1,30 @@
+"""Every module of the rooms that the registry reads can be the first one that is imported."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import layerscope
+
+ROOT = Path(layerscope.__file__).parent
+CODE = """
+import importlib, sys
+for name in sys.argv[1:]:
+    for known in [known for known in sys.modules if known.split(".")[0] == "layerscope"]:
+        del sys.modules[known]
+    importlib.import_module(name)
+"""
+
+
+@pytest.mark.parametrize("room", ["metrics", "probes"])
+def test_every_module_of_a_room_comes_first(room: str) -> None:
+    files = sorted((ROOT / room).rglob("*.py"))
+    names = [".".join(("layerscope", *path.relative_to(ROOT).with_suffix("").parts)) for path in files]
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *(name.removesuffix(".__init__") for name in names)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
