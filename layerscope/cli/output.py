@@ -50,6 +50,27 @@ def finish(run: Run, figures: Path | None, json_wanted: bool, page: Path | None 
         ) from error
 
 
+def finish_report(found: ExitReport | Comparison, out: str | None, figures: Path | None, json_wanted: bool) -> None:
+    """Print a report of exits or a comparison, and write its page and figures where folders are named."""
+    from layerscope.core.progress import paper
+    from layerscope.early_exit.exit_report import ExitReport
+    from layerscope.reports.page import report
+    from layerscope.show.terminal import show
+
+    if not json_wanted:
+        with whoever_reads():
+            show(found.document(), paper())
+    if isinstance(found, ExitReport):
+        draw([], figures, exits=[found])
+    else:
+        draw([], figures, comparisons=[found])
+    page = None if out is None else report(found, Path(out).expanduser() / "report.html")
+    if json_wanted:
+        as_json(found.as_dict() | ({} if page is None else {"page": str(page)}))
+    elif page is not None:
+        print(f"\nwritten: {out}\npage: {page}")
+
+
 def _print(run: Run, json_wanted: bool, page: Path | None, answer: str) -> None:
     from layerscope.core.progress import paper
     from layerscope.show.terminal import show

@@ -79,9 +79,9 @@ def _save_rules(rules: Sequence[Rule], path: Path, kind: str | None, scores: str
     if not rules:
         raise LayerscopeError("there is no rule to write: rules need metrics, and scores of at least two models")
     source = f"fitted on {Path(scores).name}"
-    told = [
+    named = [
         replace(rule, source=source, choices=tuple(replace(choice, kind=kind) for choice in rule.choices))
         for rule in rules
     ]
-    written = save_rules(told, path, command=command_line())
+    written = save_rules(named, path, command=command_line())
     print(f"rules: {written}", file=sys.stderr)

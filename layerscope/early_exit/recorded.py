@@ -97,7 +97,7 @@ def record(
         model: whose layers are all read, whatever its exits are.
         batches: of the samples, in order.
         labels: the class number of each sample, where they are known.
-        advance: is told the rows of each batch when it is done.
+        advance: called with the number of rows of each batch that is done.
 
     Raises:
         LayerscopeError: where a layer gives logits that are NaN.

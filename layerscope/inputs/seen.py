@@ -36,7 +36,7 @@ def seen_of(corpus: Corpus, folder: Path) -> tuple[int, int]:
     try:
         seen = np.load(folder / FILE)
         cut = seen[-1] if len(seen) >= MOST else np.iinfo(np.uint64).max
-        told = (own := digests(corpus)) <= cut
-        return int(np.isin(own[told], seen).sum()), int(told.sum())
+        comparable = (own := digests(corpus)) <= cut
+        return int(np.isin(own[comparable], seen).sum()), int(comparable.sum())
     except (OSError, ValueError, TypeError, IndexError, EOFError):  # no file, or none that we wrote
         return 0, 0

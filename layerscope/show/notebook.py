@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from html import escape
 
@@ -24,12 +25,12 @@ from layerscope.show.spark import bar, spark
 ALIGN = {"left": "left", "right": "right", "decimal": "right"}
 
 
-class Shown:
+class Shown(ABC):
     """A result that has a document, which notebooks show."""
 
+    @abstractmethod
     def document(self) -> Document:
         """Return the answer, sentences and tables."""
-        raise NotImplementedError
 
     def _repr_html_(self) -> str:
         return html(self.document())
