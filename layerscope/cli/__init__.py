@@ -13,6 +13,7 @@ from layerscope.cli import usage
 from layerscope.cli.app import app
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.spelling import spelled
 
 INTERRUPTED = 130
 GO_ON = ("demo", "evaluate", "profile", "train")
@@ -46,7 +47,7 @@ def main() -> NoReturn:
         if debug:
             raise
         if isinstance(error, LayerscopeError):
-            _fail(str(error), 2)
+            _fail(spelled(str(error)), 2)
         if (line := usage.machine(error)) is not None:
             _fail(line, 2)
         line = (str(error).strip().splitlines() or [""])[0]

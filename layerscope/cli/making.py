@@ -18,6 +18,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Folder, InCode, OneOf, Repeated
 from layerscope.core.options import Option, declared
 from layerscope.core.shared_options import OUTPUT
+from layerscope.core.spelling import use_flags
 
 SHARED = ("profile", "train")
 """The commands whose work several processes share."""
@@ -55,6 +56,7 @@ def command(verb: Callable[..., Any], examples: str, *, argument: str = "") -> C
             _refuse_many(do.__name__)
             if positional:
                 named = {next(iter(options)): positional[0]} | named
+            use_flags([_flag(name) for name in options])
             read = {name: _read(options[name], value) for name, value in named.items() if name in options}
             rest = {name: _folder(name, value) for name, value in named.items() if name not in options}
             do(read, **rest)
@@ -85,6 +87,10 @@ def _refuse_many(name: str) -> None:
         )
 
 
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 def _read(option: Option, value: Any) -> Any:
     return option.kind.read(option.name, value) if isinstance(value, str) else value
 
@@ -103,7 +109,7 @@ def _named(option: Option, groups: dict[str, Group]) -> Place:
     """Return a verb's option as a parameter that cyclopts reads; a value stays the text that was typed."""
     group = groups[option.group or OPTIONS]
     if option.type in (bool, bool | None):
-        off = f"--no-{option.name.replace('_', '-')}" if option.type == bool | None or option.default is True else ()
+        off = _flag(f"no_{option.name}") if option.type == bool | None or option.default is True else ()
         about = Parameter(help=_sentence(option.help), group=group, show_default=False, negative=off)
         return Place(option.name, Place.KEYWORD_ONLY, default=option.default, annotation=Annotated[option.type, about])
     hint: Any = next((hint for kind, hint in HINTS.items() if isinstance(option.kind, kind)), str)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
+from layerscope.core.spelling import spelled
+
 
 class Advance(Protocol):
     """Called with the number of steps done, and with what stands beside the bar from now on."""
@@ -54,7 +56,7 @@ class Console:
 
     def say(self, line: str) -> None:
         """Print one line, its text as it is."""
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(spelled(line), markup=False, highlight=False, soft_wrap=True)
 
     @contextmanager
     def bar(self, title: str, total: int, unit: str = "") -> Iterator[Advance]:

@@ -58,7 +58,7 @@ def _tops(
         total = logits.logsumexp(-1, keepdim=True)
         if not bool(torch.isfinite(total).all()):
             raise LayerscopeError(
-                f"the head of {model.loaded.name} gives NaN or infinity on layer {layer}: try --dtype float32"
+                f"the head of {model.loaded.name} gives NaN or infinity on layer {layer}: try `dtype='float32'`"
             )
         best = logits.topk(top, dim=-1)
         ids.append(best.indices)

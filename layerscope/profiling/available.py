@@ -41,7 +41,7 @@ def _lack(name: str, options: Options, model: LayeredModel, corpus: Corpus) -> s
     """Return what a metric lacks and the mend, or None."""
     needs, how = METRICS[name].needs, METRICS[name].how
     if needs == "labels" and corpus.labels is None:
-        return "the data have no labels (name their column with --label-column)"
+        return "the data have no labels (name their column with `label_column`)"
     if needs == "labels" and not can_be_probed(np.array(corpus.labels)[~corpus.copies]):
         return "it needs two classes of five distinct samples or more (take more --samples)"
     if needs == "views" and options.views == 0:

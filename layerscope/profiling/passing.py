@@ -134,5 +134,5 @@ def _refuse_hopeless(folder: RunFolder, model: LayeredModel) -> None:
     if seen >= min(HOPELESS, len(originals)):
         raise LayerscopeError(
             f"layer {layer} of {model.loaded.name} gives NaN or infinity for every sample (first: "
-            f"{folder.plan['name'].iloc[originals[0]]}): try --dtype float32, or look at the weights"
+            f"{folder.plan['name'].iloc[originals[0]]}): try `dtype='float32'`, or look at the weights"
         )

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
+from layerscope.core.spelling import spelled
 from layerscope.show.document import (
     MARK,
     Cell,
@@ -41,15 +42,15 @@ def show(document: Document, console: Console | None = None) -> None:
     """Print a document, the answer first; texts are printed as they are, never as markup."""
     console = console or Console()
     if document.answer:
-        console.print(Text(plain(document.answer), style="bold"))
+        console.print(Text(plain(spelled(document.answer)), style="bold"))
     for reason in document.reasons:
-        console.print(Text(plain(reason)))
+        console.print(Text(plain(spelled(reason))))
     if document.title:
         console.print(_heading(document))
     for part in document.parts:
         _print_part(part, console)
     for note in document.notes:
-        console.print(Text(plain(note), style="dim"))
+        console.print(Text(plain(spelled(note)), style="dim"))
     for number, command in enumerate(document.commands):
         console.print(Text(f"{'     ' if number else 'next:'} {plain(command)}"), soft_wrap=True)
 
@@ -92,7 +93,7 @@ def _print_sentences(sentences: Sentences, console: Console) -> None:
         console.print(Text(f"\n{sentences.title}", style="bold"))
     grid = Grid.grid(padding=(0, 1))
     for text in sentences.texts:
-        grid.add_row("  •", Text(plain(text)))
+        grid.add_row("  •", Text(plain(spelled(text))))
     console.print(grid)
 
 

@@ -324,7 +324,7 @@ def test_metrics_that_cannot_be_had_are_told(tmp_path: Path, capfd) -> None:
         profile(tiny.bert(), tmp_path / "a", metrics="linear_probe,perplexity")
     assert str(error.value) == (
         "nothing to measure: perplexity is not measured: BertForMaskedLM does not predict the next token; "
-        "linear_probe is not measured: the data have no labels (name their column with --label-column)"
+        "linear_probe is not measured: the data have no labels (name their column with `label_column`)"
     )
     profile(tiny.bert(), tmp_path / "b", metrics="curvature,infonce", progress=True)
     told = " ".join(capfd.readouterr().err.split())
