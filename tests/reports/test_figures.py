@@ -16,8 +16,8 @@ from layerscope.reports.figures.lines import draw_curves, layer_step
 from layerscope.reports.figures.member import keys
 from layerscope.reports.figures.pairs import draw_pairs
 from layerscope.reports.figures.saturation import draw_saturation
-from layerscope.reports.figures.style import COLUMN_WIDTH, DPI, TEXT_WIDTH, look, save, styled
 from layerscope.runs.curves import curves
+from layerscope.show.figures.style import COLUMN_WIDTH, DPI, TEXT_WIDTH, look, save, styled
 
 FIGURES = ["curves", "cosine_similarity", "cka", "cosine_to_last", "saturation"]
 
@@ -334,6 +334,6 @@ def test_without_matplotlib_the_mend_is_named(labelled, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for name in [n for n in sys.modules if n.startswith("layerscope.reports.figures.")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delattr("layerscope.reports.figures.style")
+    monkeypatch.delattr("layerscope.show.figures.style")
     with pytest.raises(LayerscopeError, match=r'pip install "layerscope\[figures\]"'):
         draw(labelled, tmp_path)

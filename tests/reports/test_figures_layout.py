@@ -9,7 +9,7 @@ from matplotlib.text import Text
 
 from layerscope.reports.figures import _drawers, _members, _single, draw
 from layerscope.reports.figures.pairs import draw_pairs
-from layerscope.reports.figures.style import COLUMN_WIDTH, TEXT_WIDTH, fitted, sheet, styled
+from layerscope.show.figures.style import COLUMN_WIDTH, TEXT_WIDTH, fitted, sheet, styled
 
 pytestmark = pytest.mark.filterwarnings("error:constrained_layout")
 HOSTILE = [

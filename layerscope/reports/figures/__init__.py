@@ -18,7 +18,8 @@ from layerscope.runs.names import run_names
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.scored import scored
-from layerscope.show.document import Chart, Document
+from layerscope.show.document import Document
+from layerscope.show.plots import Chart
 
 Drawer = Callable[[float], Any]
 """Draws a figure of a width in inches."""
@@ -50,7 +51,7 @@ def draw(
     Raises `LayerscopeError` where matplotlib is missing, the folder cannot be written, or there is nothing to draw.
     """
     try:
-        from layerscope.reports.figures import style
+        from layerscope.show.figures import style
     except ImportError:
         raise LayerscopeError('figures need matplotlib: pip install "layerscope[figures]"') from None
     given = [runs] if isinstance(runs, Run) else list(runs)
@@ -135,7 +136,8 @@ def _of_documents(documents: Sequence[Document], prefix: str) -> Iterator[tuple[
     """Yield the charts of documents, those of one title in one figure, a panel for each document."""
     from layerscope.reports.figures.charts import draw_charts
 
-    charts = [(chart, " on ".join(d.title)) for d in documents for chart in d.parts if isinstance(chart, Chart)]
+    parts = [(part, " on ".join(d.title)) for d in documents for s in d.sections for part in s.parts]
+    charts = [(chart, name) for chart, name in parts if isinstance(chart, Chart)]
     for title in dict.fromkeys(chart.title for chart, _ in charts):
         own = [(chart, name) for chart, name in charts if chart.title == title]
         slug = re.sub(r"[^a-z]+", "_", title.lower())

@@ -8,9 +8,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from layerscope.reports.boxes import WHISKERS
-from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import kinds_of, mark_layers
 from layerscope.reports.figures.member import Member, sheet_title
+from layerscope.show.figures import style
 from layerscope.show.plain import plain, pooling_name
 
 LIGHT = 0.35

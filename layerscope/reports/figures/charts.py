@@ -8,12 +8,12 @@ from typing import Any
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import mark_layers
-from layerscope.show.document import Axis, Chart, Series
+from layerscope.show.figures import style
 from layerscope.show.plain import plain
+from layerscope.show.plots import Axis, Chart, Series
 
-TONES = {"own": style.COLORS[0], "rival": style.COLORS[1], "ink": style.DARK, "muted": "#8a8a8a"}
+TONES: dict[str | int, str] = {"own": style.COLORS[0], "rival": style.COLORS[1], "ink": style.DARK, "muted": "#8a8a8a"}
 PALE = "#c8c8c8"
 RING: dict[str, Any] = {
     "marker": "o", "markersize": 8, "mfc": "none", "mec": style.DARK, "mew": 1.0, "linestyle": "none", "clip_on": False,

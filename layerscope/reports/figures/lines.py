@@ -10,10 +10,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from layerscope.reports.figures import style
 from layerscope.reports.figures.member import Key, Member, sheet_title
 from layerscope.runs.curves import Curve, Values
 from layerscope.runs.titles import titled
+from layerscope.show.figures import style
 from layerscope.show.numbers import NIL
 from layerscope.show.plain import plain, pooling_name
 

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from layerscope.metrics.registry import about
-from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import layer_step
 from layerscope.reports.figures.member import Member, sheet_title
 from layerscope.runs.curves import Values
+from layerscope.show.figures import style
 from layerscope.show.plain import plain, pooling_name
 
 HEAT = "cividis"

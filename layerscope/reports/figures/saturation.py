@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import draw_panel, mark_layers
 from layerscope.reports.figures.member import Member, sheet_title
 from layerscope.runs.curves import Curve
+from layerscope.show.figures import style
 from layerscope.show.numbers import number
 from layerscope.show.plain import plain
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from matplotlib.lines import Line2D
 
-from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import mark_layers
 from layerscope.reports.figures.member import Member, sheet_title
 from layerscope.runs.curves import inside, panels
 from layerscope.runs.sublayers import site_name
+from layerscope.show.figures import style
 from layerscope.show.plain import plain
 
 

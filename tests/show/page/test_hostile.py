@@ -87,7 +87,7 @@ def test_runs_of_hostile_names_lie_over_each_other(browser, runs, tmp_path, widt
 def test_what_a_pointer_shows_over_a_plot_is_text(browser, runs, tmp_path):
     with browser.open(report(runs, tmp_path / "page.html")) as opened:
         hover = """(run) => {
-            const plot = cards.find(c => c.figure.kind === 'curve').plots[0];
+            const plot = cards.find(c => c.figure.overlaid).plots[0];
             const at = plot.data.findIndex(t => t.hovertext && t.marker.symbol === SYMBOLS[run]);
             Plotly.Fx.hover(plot, [{ curveNumber: at, pointNumber: 1 }]);
             const label = plot.querySelector('.hoverlayer');
