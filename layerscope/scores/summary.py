@@ -10,9 +10,11 @@ from typing import Any
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import Number
 
 MIN_SHARE = 25 / 32
 """A layer with scores on a smaller share of the tasks is left out of every average: 25 of 32 in Layer by Layer."""
+SHARE = Number(above=0, most=1)
 VARIANT = ("model", "revision", "site", "pooling")
 """What one set of scores by layer is about."""
 SUMMARY = (
@@ -83,8 +85,7 @@ def grids(scores: pd.DataFrame, min_share: float, depths: Mapping[str, int] | No
     `min_share` is of the most tasks that any of them has, so that averages over one task and over many do not stand
     beside each other. `depths` are last layers by model; one that is not there has the last layer it has a score of.
     """
-    if not (isinstance(min_share, (int, float)) and 0 < min_share <= 1):
-        raise LayerscopeError(f"min_share {min_share!r} is not a share of tasks: give above 0 and up to 1, as 25/32")
+    SHARE.take("min_share", min_share)
     found = list(groups(scores[scores["kind"] == "layer"], list(VARIANT)))
     most = max((rows.loc[rows["score"].notna(), "task"].nunique() for _, rows in found), default=0)
     baselines = scores[scores["kind"] == "baseline"]
