@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -18,9 +18,10 @@ SHARE = Number(above=0, most=1)
 VARIANT = ("model", "revision", "site", "pooling")
 """What one set of scores by layer is about."""
 SUMMARY = (
-    *VARIANT, "first", "mean_over_layers", "best", "best_layer", "last", "oracle", "best_block", "best_block_layer",
-    "baseline", "first_layer", "last_layer", "layers", "tasks", "missing", "left_out",
+    *VARIANT, "first", "mean_over_layers", "best", "best_layer", "last", "oracle", "baseline", "first_layer",
+    "last_layer", "layers", "tasks", "missing", "left_out",
 )  # fmt: skip
+Scores = TypeVar("Scores", pd.Series, pd.DataFrame)
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,22 @@ class Grid:
     def average(self) -> pd.Series:
         """Mean score by layer, over the tasks present at every layer that is not left out."""
         return self.complete.mean(axis=1)
+
+    @property
+    def oracle(self) -> float:
+        """Mean over tasks of the score of each one's best layer, NaN where only layer 0 is complete."""
+        return float(candidates(self.complete).max().mean())
+
+
+def candidates(scores: Scores) -> Scores:
+    """Return the layers that may be chosen: all but layer 0, what the first block reads."""
+    return scores[scores.index > 0]
+
+
+def best_layer(scores: pd.Series) -> int | None:
+    """Return the candidate of the highest score by layer, the shallowest of several; None where none has a score."""
+    known = candidates(scores).dropna()
+    return int(known.idxmax()) if len(known) else None
 
 
 def groups(frame: pd.DataFrame, keys: list[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
@@ -130,13 +147,12 @@ def _row(grid: Grid) -> dict[str, Any]:
     if grid.complete.empty:
         return row
     average = grid.average
-    blocks = average[average.index > 0]
-    row |= {
-        "first": average.iloc[0], "mean_over_layers": average.mean(), "best": average.max(),
-        "best_layer": average.idxmax(), "last": grid.last, "oracle": grid.complete.max().mean(),
-        "baseline": grid.shipped, "first_layer": average.index[0], "last_layer": grid.depth,
+    best = best_layer(average)
+    return row | {
+        "first": average.iloc[0], "mean_over_layers": average.mean(), "last": grid.last, "oracle": grid.oracle,
+        "best": math.nan if best is None else average[best], "best_layer": best, "baseline": grid.shipped,
+        "first_layer": average.index[0], "last_layer": grid.depth,
     }  # fmt: skip
-    return row | ({"best_block": blocks.max(), "best_block_layer": blocks.idxmax()} if len(blocks) else {})
 
 
 def _nothing_left(found: list[Grid]) -> str:
