@@ -120,7 +120,7 @@ def _best(curve: Curve, where: str, labels: Labels, nearest: Curve | None) -> Fi
         text += _by_neighbours(nearest, tops if above is not False else [], chance)
     if judged is not None:
         judged = replace(judged, n=curve.n)
-        text = f"no layer is named: {judged.lacking}." if judged.lacking else f"{text} Judged: {judged.told}."
+        text = f"no layer is named: {judged.lacking}." if judged.lacking else f"{text} Judged: {judged.text}."
         answer = capital(text[:-1]) if judged.lacking else answer
     enough = judged is None or not judged.lacking
     chosen = enough and above is not False and not 1 < len(tops) == len(points)

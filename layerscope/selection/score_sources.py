@@ -79,10 +79,10 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     found = _of_samples(
         values[~apart], f"linear probe of {judged.classes} labels, {FOLDS}-fold, {n:,} samples of {name}"
     )
-    found = replace(found, blocks=fold[~apart], basis=judged.told, lacking=judged.lacking)
+    found = replace(found, blocks=fold[~apart], basis=judged.text, lacking=judged.lacking)
     if holdout is None:
         return found
-    basis = f"judged on {judged.told}; chosen on {n:,} others"
+    basis = f"judged on {judged.text}; chosen on {n:,} others"
     lacking = judged.lacking and f"--holdout {holdout:g} leaves {judged.lacking}"
     held = _of_samples(values[apart], found.told) if apart.any() else None
     return replace(found, basis=basis, lacking=lacking, held=held)
