@@ -11,7 +11,7 @@ import numpy as np
 from layerscope.comparison.matching import Side, Sides
 from layerscope.comparison.measured import Key, Measured, PerSample, Values
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.metrics.registry import about, rank
+from layerscope.runs.registry import about, rank
 from layerscope.runs.states import Column
 
 Row = dict[str, Any]

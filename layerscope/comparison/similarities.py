@@ -12,7 +12,7 @@ from torch import Tensor
 from layerscope.comparison.matching import Side, Sides
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.metrics.pairs.similarity import FromPairs
-from layerscope.metrics.registry import measured
+from layerscope.runs.registry import measured
 from layerscope.runs.states import Column, StoredStates
 
 Row = dict[str, Any]

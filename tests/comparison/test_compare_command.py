@@ -12,9 +12,9 @@ from rich.console import Console
 from typed import cli  # noqa: F401
 
 import layerscope
-from layerscope.metrics.registry import about
 from layerscope.reports.figures import draw
 from layerscope.reports.page import report
+from layerscope.runs.registry import about
 from layerscope.runs.titles import capital
 from layerscope.show.terminal import show
 
