@@ -70,7 +70,7 @@ class RunFolder:
         others = sorted(p.name for p in path.iterdir() if p.name not in OWN) if path.exists() else []
         if others:
             raise LayerscopeError(
-                f"folder {str(path)!r} holds other files ({others[0]}) and no run: choose a new folder with --out"
+                f"folder {str(path)!r} holds other files ({others[0]}) and no run: choose a new folder with `out`"
             )
         for name, suffixes in (("shards", ("safetensors", "json")), ("tables", ("parquet",))):
             (path / name).mkdir(parents=True, exist_ok=True)

@@ -32,6 +32,6 @@ def sink_tokens(run: Run, known: list[Curve]) -> Finding | None:
     text += (
         "They are left out of entropies and means here."
         if out
-        else "They are in the means over tokens; --exclude-sinks leaves them out."
+        else "They are in the means over tokens; `exclude_sinks=True` leaves them out."
     )
     return Finding("sinks", text, {"layer": most, "value": value, "layers": len(there), "left_out": out})

@@ -154,7 +154,7 @@ def test_need_room_refuses_before_the_start(tmp_path: Path) -> None:
     with pytest.raises(LayerscopeError) as error:
         need_room(tmp_path / "run", 10**18)
     assert str(error.value).startswith(f"the states take 1,000,000,000.0 GB and {str(tmp_path / 'run')!r} has ")
-    assert str(error.value).endswith("take fewer --samples, --store-dtype float16, or another --out")
+    assert str(error.value).endswith("take fewer `samples`, `store_dtype='float16'`, or another `out`")
 
 
 def test_a_run_that_does_not_fit_computes_nothing(small_disk: Path) -> None:
