@@ -55,7 +55,7 @@ def test_json_has_every_row(cli, spoken):  # noqa: F811
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        (("--similarity", "nonsense"), "--similarity 'nonsense' does not exist: choose "),
+        (("--similarity", "nonsense"), "similarity 'nonsense' does not exist: choose "),
         (("--csv", "numbers.txt"), "--csv 'numbers.txt' is not a valid name for a table: let it end in .csv"),
     ],
 )
