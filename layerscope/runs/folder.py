@@ -66,7 +66,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, manifest: dict[str, Any], plan: pd.DataFrame) -> RunFolder:
-        """Start a run folder with its manifest and plan; shards and tables without a manifest are of no known run."""
+        """Start a run folder with its manifest and plan; shards and tables left without a manifest are deleted."""
         others = sorted(p.name for p in path.iterdir() if p.name not in OWN) if path.exists() else []
         if others:
             raise LayerscopeError(
@@ -111,7 +111,7 @@ class RunFolder:
         aside(self._checksum(shard), lambda p: p.write_text(whole, encoding="utf-8"))
 
     def rows(self, shard: int) -> pd.DataFrame:
-        """The rows of the plan that stand in a shard, in the order of its tensors."""
+        """The rows of the plan in a shard, in the order of its tensors."""
         return self.plan[self.plan["shard"] == shard]
 
     @property
@@ -238,8 +238,3 @@ def unpacked(file: Any, key: str, index: Any, keys: set[str]) -> Tensor:
         return vectors
     norm: Tensor = file.get_slice(f"{key}.norm")[index]
     return vectors.float() * norm
-
-
-def as_array(rows: object) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return row numbers as an array of integers."""
-    return np.asarray(rows, dtype=np.int64)

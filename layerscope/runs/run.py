@@ -259,7 +259,7 @@ def open_run(path: str | Path) -> Run:
 def _runs_in(folder: Path) -> list[Path]:
     """Return the run folders right below a folder."""
     try:
-        return sorted(place for place in folder.iterdir() if RunFolder.exists(place))
+        return sorted(inside for inside in folder.iterdir() if RunFolder.exists(inside))
     except OSError:
         return []
 
