@@ -159,7 +159,7 @@ def test_need_room_refuses_before_the_start(tmp_path: Path) -> None:
 
 def test_a_run_that_does_not_fit_computes_nothing(small_disk: Path) -> None:
     model = tiny.Plain(width=512)
-    with pytest.raises(LayerscopeError, match=r"the states take 4.1 MB and .* has 1.0 MB free: take fewer --samples"):
+    with pytest.raises(LayerscopeError, match=r"the states take 4.1 MB and .* has 1.0 MB free: take fewer `samples`"):
         layerscope.profile(model, tiny.rows(500), out=small_disk / "run", **OPTIONS)
     assert not RunFolder.exists(small_disk / "run")
     assert max(model.sizes) <= 8  # the probe's batches, none of the pass
