@@ -22,8 +22,6 @@ from layerscope.metrics.pairs.matrix import similarity_matrix
 
 __all__ = ["cosine_pairs", "cosine_to", "similarity_matrix"]
 for _found in _iter_modules(__path__):
-    if _found.name == "registry":  # it reads the files of the probes too, which import this room
-        continue
     # A metric's file hands on the function of its name, or all that it lists; only then the name is not the module's.
     _module = _import_module(f"{__name__}.{_found.name}")
     for _name in getattr(_module, "__all__", [_found.name]):

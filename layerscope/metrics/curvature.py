@@ -29,14 +29,15 @@ def curvature(tokens: Array, mask: Array | None = None) -> float | Tensor:
     return as_result(_angles_and_zeros(Tokens.of(tokens, mask))[0])
 
 
-def zero_differences(tokens: Array, mask: Array | None = None) -> float | Tensor:
+def zero_differences(tokens: Array, mask: Array | None = None) -> int | Tensor:
     """Return how many steps from a real token to the next have length zero, one count `[...]` a sample.
 
     >>> from layerscope.metrics import zero_differences
     >>> zero_differences(np.array([[1.0, 0.0], [1.0, 0.0], [2.0, 0.0]]))
-    1.0
+    1
     """
-    return as_result(_angles_and_zeros(Tokens.of(tokens, mask))[1])
+    counts = _angles_and_zeros(Tokens.of(tokens, mask))[1]
+    return counts if counts.ndim else int(counts)
 
 
 def _angles_and_zeros(tokens: Tokens) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import ClassVar, Literal
 
 Needs = Literal["tokens", "pooled", "views", "pairs", "lens", "labels"]
@@ -55,6 +58,12 @@ class Metric:
     def needs(self) -> Needs:
         """What it is computed from."""
         return self.how.needs
+
+
+def records(package: str) -> Iterator[Metric]:
+    """Yield the records in the files of a package."""
+    for found in iter_modules(import_module(package).__path__, f"{package}."):
+        yield from (value for value in vars(import_module(found.name)).values() if isinstance(value, Metric))
 
 
 SKEAN = "Skean et al. 2025, Layer by Layer"

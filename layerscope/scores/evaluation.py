@@ -104,10 +104,10 @@ class Evaluation(Shown):
         """Return a row per model and revision (and site and pooling, where there are several).
 
         Columns, in the scores' own units: first, mean_over_layers, best, best_layer, last, oracle (the mean over tasks
-        of each task's best layer), best_block (the best without layer 0), baseline; first_layer and last_layer say
-        which layers these are; layers, tasks, missing are counts, left_out names layers. Averages run over the tasks
-        present at every layer that is not left out; a layer with less than `min_share` of the most tasks of a model is.
-        `last` is the model's last layer, NaN where that is left out or was not scored.
+        of each task's best layer), baseline; first_layer and last_layer say which layers these are; layers, tasks,
+        missing are counts, left_out names layers. Layer 0, the embedding output, is no candidate for the best layer.
+        Averages run over the tasks present at every layer that is not left out; a layer with less than `min_share` of
+        the most tasks of a model is. `last` is the model's last layer, NaN where that is left out or was not scored.
         """
         return summary(self.grids(min_share))
 

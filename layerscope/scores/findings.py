@@ -38,10 +38,9 @@ def score_findings(entry: Scored, unit: Unit) -> list[str]:
         found.append(f"The model as shipped: {unit.told(entry.shipped)}; {against}.")
     if tasks > 1 and last in average:
         other = sum(entry.best_on(str(task)) != last for task in entry.grid.complete)
-        oracle = float(entry.grid.complete.loc[1:].max().mean())
         found.append(
             f"On {other:,} of {tasks:,} tasks another layer than the last is best; with each task at its own best "
-            f"layer the average is {unit.told(oracle)}."
+            f"layer the average is {unit.told(entry.grid.oracle)}."
         )
     if entry.grid.left_out:
         layers = f"layer{'s' * (len(entry.grid.left_out) > 1)} {', '.join(map(str, entry.grid.left_out))}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layerscope.scores.summary import MIN_SHARE, VARIANT, Grid
+from layerscope.scores.summary import MIN_SHARE, VARIANT, Grid, best_layer
 from layerscope.show.numbers import INTERVAL
 from layerscope.show.plain import plain, pooling_name
 
@@ -28,8 +28,8 @@ FEW = 3
 HEADER = ",".join([*VARIANT, "layer"])
 """What every CSV of scores begins with."""
 SHOWN = {
-    "first": "first", "mean_over_layers": "mean", "best": "best", "best_block": "best block", "last": "last",
-    "oracle": "oracle", "baseline": SHIPPED,
+    "first": "first", "mean_over_layers": "mean", "best": "best", "last": "last", "oracle": "oracle",
+    "baseline": SHIPPED,
 }  # fmt: skip
 """Columns of a summary and their headings."""
 
@@ -75,9 +75,8 @@ class Scored:
 
     @property
     def best(self) -> int | None:
-        """The layer of the highest average; layer 0, before the first block, is no candidate."""
-        average = {layer: mean for layer, mean in self.average.items() if layer > 0}
-        return max(average, key=average.__getitem__) if average else None
+        """The layer of the highest average: see `best_layer`."""
+        return best_layer(self.grid.average)
 
     @property
     def shipped(self) -> float:
@@ -94,10 +93,8 @@ class Scored:
         return self.known.get((layer, task), Score(math.nan))
 
     def best_on(self, task: str) -> int | None:
-        """Return the layer from 1 on with the highest score on a task."""
-        scores = self.grid.scores[task]
-        scores = scores[scores.index > 0]
-        return int(scores.idxmax()) if scores.notna().any() else None
+        """Return the layer of the highest score on a task: see `best_layer`."""
+        return best_layer(self.grid.scores[task])
 
     def reference(self, task: str) -> float:
         """Return what a task's scores are compared with: the model as shipped, else the deepest layer with a score."""

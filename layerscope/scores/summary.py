@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -16,9 +16,10 @@ MIN_SHARE = 25 / 32
 VARIANT = ("model", "revision", "site", "pooling")
 """What one set of scores by layer is about."""
 SUMMARY = (
-    *VARIANT, "first", "mean_over_layers", "best", "best_layer", "last", "oracle", "best_block", "best_block_layer",
-    "baseline", "first_layer", "last_layer", "layers", "tasks", "missing", "left_out",
+    *VARIANT, "first", "mean_over_layers", "best", "best_layer", "last", "oracle", "baseline", "first_layer",
+    "last_layer", "layers", "tasks", "missing", "left_out",
 )  # fmt: skip
+Scores = TypeVar("Scores", pd.Series, pd.DataFrame)
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,22 @@ class Grid:
     def average(self) -> pd.Series:
         """Mean score by layer, over the tasks present at every layer that is not left out."""
         return self.complete.mean(axis=1)
+
+    @property
+    def oracle(self) -> float:
+        """Mean over tasks of the score of each one's best layer, NaN where only layer 0 is complete."""
+        return float(candidates(self.complete).max().mean())
+
+
+def candidates(scores: Scores) -> Scores:
+    """Return the layers that may be chosen: all but layer 0, what the first block reads."""
+    return scores[scores.index > 0]
+
+
+def best_layer(scores: pd.Series) -> int | None:
+    """Return the candidate of the highest score by layer, the shallowest of several; None where none has a score."""
+    known = candidates(scores).dropna()
+    return int(known.idxmax()) if len(known) else None
 
 
 def groups(frame: pd.DataFrame, keys: list[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
@@ -126,26 +143,23 @@ def _row(grid: Grid) -> dict[str, Any]:
     if grid.complete.empty:
         return row
     average = grid.average
-    blocks = average[average.index > 0]
-    row |= {
+    best = best_layer(average)
+    return row | {
         "first": average.iloc[0],
         "mean_over_layers": average.mean(),
-        "best": average.max(),
-        "best_layer": average.idxmax(),
+        "best": math.nan if best is None else average[best],
+        "best_layer": best,
         "last": grid.last,
-        "oracle": grid.complete.max().mean(),
+        "oracle": grid.oracle,
         "baseline": grid.baseline.reindex(grid.complete.columns).mean(skipna=False),
         "first_layer": average.index[0],
         "last_layer": grid.depth,
     }
-    if len(blocks):
-        row |= {"best_block": blocks.max(), "best_block_layer": blocks.idxmax()}
-    return row
 
 
 def _nothing_left(found: list[Grid]) -> str:
     if all(len(grid.left_out) == len(grid.scores) for grid in found):
         most = max(int(grid.scores.notna().sum(axis=1).max()) for grid in found)
         of = max(grid.scores.shape[1] for grid in found)
-        return f"no layer has scores on enough tasks (at most {most} of {of}): lower min_share (--min-share)"
-    return "no task has a score at every layer: raise min_share (--min-share), so that layers with gaps are left out"
+        return f"no layer has scores on enough tasks (at most {most} of {of}): lower `min_share`"
+    return "no task has a score at every layer: raise `min_share`, so that layers with gaps are left out"

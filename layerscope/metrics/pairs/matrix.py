@@ -9,6 +9,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError, near
 from layerscope.metrics.arrays import check_choice
+from layerscope.metrics.metric import records
 from layerscope.metrics.pairs.blocks import States
 from layerscope.metrics.pairs.similarity import FromPairs
 
@@ -34,9 +35,7 @@ def similarity_matrix(states: States, metric: str = "cka", *, others: States | N
     >>> similarity_matrix(states).diagonal().round(decimals=3)
     tensor([1., 1., 1., 1.], dtype=torch.float64)
     """
-    from layerscope.metrics.registry import METRICS  # here: it reads the files of the probes, which import this room
-
-    known = {name: record.how for name, record in METRICS.items() if isinstance(record.how, FromPairs)}
+    known = {record.name: record.how for record in records("layerscope.metrics") if isinstance(record.how, FromPairs)}
     check_choice(metric, "metric", tuple(known))
     how = known[metric]
     takes = [name for name in signature(how.compute).parameters if name not in ("states", "others")]
