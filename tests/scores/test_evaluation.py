@@ -74,7 +74,7 @@ def test_a_model_without_a_layer_keeps_its_row():
 
 
 def test_nothing_left_is_an_error():
-    with pytest.raises(LayerscopeError, match=r"no layer has scores on enough tasks \(at most 20 of 32\): lower"):
+    with pytest.raises(LayerscopeError, match=r"on enough tasks \(at most 20 of 32\): lower `min_share`"):
         tasks_at([20, 3]).summary()
     gaps = Evaluation(scored({"a": [0.1, 0.1, None], "b": [0.1, None, 0.1]}))
     with pytest.raises(LayerscopeError, match="no task has a score at every layer: raise `min_share`"):
@@ -83,7 +83,7 @@ def test_nothing_left_is_an_error():
 
 @pytest.mark.parametrize("share", [0, -1, 1.01, "some", math.nan])
 def test_a_share_that_is_none(evaluation, share):
-    with pytest.raises(LayerscopeError, match="is not a share of tasks"):
+    with pytest.raises(LayerscopeError, match="min_share is .*: give a number above 0 and at most 1"):
         evaluation.summary(min_share=share)
 
 
@@ -220,7 +220,7 @@ def test_a_save_that_was_killed_leaves_the_old_scores(evaluation, tmp_path, monk
     assert sorted(file.name for file in path.iterdir()) == ["evaluation.json", "scores.parquet"]
 
 
-def test_a_damaged_save_is_told(evaluation, tmp_path):
+def test_a_damaged_save_is_refused(evaluation, tmp_path):
     path = evaluation.save(tmp_path / "scores")
     table = path / "scores.parquet"
     table.write_bytes(table.read_bytes()[:-1] + b"x")
