@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.registry import about
 from layerscope.runs import plots
+from layerscope.runs.registry import about
 from layerscope.runs.titles import capital
 from layerscope.show.document import Cell, Column, Row, Section, Table
 from layerscope.show.numbers import error, number

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from layerscope.metrics.registry import METRICS
+from layerscope.runs.registry import METRICS
 from layerscope.show.document import Code, Facts, Sentences
 from layerscope.show.plain import plain
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope.core.saved import jsonable
-from layerscope.metrics.registry import Needs, about
 from layerscope.runs.curves import SIMILAR, Curve, Group, curves, told
 from layerscope.runs.details import details, unfinished
 from layerscope.runs.findings import answer, findings
 from layerscope.runs.plots import KINDS, SECTIONS, sections
+from layerscope.runs.registry import Needs, about
 from layerscope.runs.states import PROJECTED
 from layerscope.runs.sublayers import first_panel, site_name, told_steps
 from layerscope.runs.titles import titled

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from layerscope.metrics.registry import about
 from layerscope.runs import plots
 from layerscope.runs.curves import Curve, curves
 from layerscope.runs.depths import clock
 from layerscope.runs.details import details, unfinished
 from layerscope.runs.document import cell, every_number
+from layerscope.runs.registry import about
 from layerscope.runs.titles import capital
 from layerscope.show.document import Cell, Column, Document, Facts, Part, Row, Section, Table
 from layerscope.show.numbers import error, number

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from layerscope.metrics.registry import METRICS, Needs, about
 from layerscope.runs.boxes import box_plot
 from layerscope.runs.curves import SIMILAR, Curve, inside, panels, told
+from layerscope.runs.registry import METRICS, Needs, about
 from layerscope.runs.sublayers import site_name, told_steps
 from layerscope.runs.titles import capital, titled
 from layerscope.show.document import Section

@@ -150,7 +150,11 @@ def draw_boxes(owned: Sequence[Owned], title: str, width: float) -> Any:
         axis.set_ylabel(part.y)
     style.label_below(axes, columns, owned[0].plot.x)
     first: Boxes = owned[0].plot
-    shade: dict[str, Any] = {"facecolor": _color(owned[0]) if owned[0].alone else "#777777", "alpha": LIGHT, "edgecolor": style.DARK}
+    shade: dict[str, Any] = {
+        "facecolor": _color(owned[0]) if owned[0].alone else "#777777",
+        "alpha": LIGHT,
+        "edgecolor": style.DARK,
+    }
     style.explain(
         figure,
         [
