@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from inspect import signature
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ from layerscope.runs.registry import METRICS, Needs, about
 from layerscope.runs.sublayers import site_name, told_steps
 from layerscope.runs.titles import capital, titled
 from layerscope.show.document import Section
-from layerscope.show.numbers import number
+from layerscope.show.numbers import NIL, number
 from layerscope.show.plain import pooling_name
 from layerscope.show.plots import Axis, Chart, HeatMap, Meaning, Plot, Series
 
@@ -62,7 +63,7 @@ TOGETHER = {"infonce_bound": "infonce"}
 """What mirrors another metric is drawn in its panel."""
 STANDS_OUT = "stands out"
 LEAST = 0.05
-"""Of the values' size: an axis is at least this long, so that it does not magnify what hardly differs."""
+"""Of the values' size: where no error is known an axis is at least this long, not to magnify what hardly differs."""
 
 
 def sections(run: Run, known: list[Curve]) -> Iterator[Section]:
@@ -98,7 +99,7 @@ def by_layer(known: Sequence[Curve], run: Run) -> Iterator[Chart]:
             sheet="curves",
             x=Axis("layer", whole=True, depth=run.depth),
             y=axis_of(curves),
-            series=tuple(series(curve, run) for curve in [*curves, *mirrored]),
+            series=(*(series(c, run) for c in curves), *(replace(series(c, run), detail="bound") for c in mirrored)),
             overlaid=True,
             marked=STANDS_OUT,
         )
@@ -107,15 +108,26 @@ def by_layer(known: Sequence[Curve], run: Run) -> Iterator[Chart]:
 def axis_of(curves: Sequence[Curve]) -> Axis:
     """Return the vertical axis of curves of one metric."""
     values = np.abs(np.concatenate([c.values[np.isfinite(c.values)] for c in curves]))
-    errors = np.concatenate([[0.0], *(c.stderr[np.isfinite(c.stderr)] for c in curves)])
-    least = max(LEAST * float(np.median(values)), 4 * float(np.median(errors))) if len(values) else 0.0
+    errors = np.concatenate([c.stderr[np.isfinite(c.stderr) & (c.stderr > NIL)] for c in curves])
+    least = 4 * float(np.median(errors)) if len(errors) else LEAST * float(np.median(values)) if len(values) else 0.0
     return Axis("", log=curves[0].log, scale=curves[0].scale, least=least)
 
 
 def meaning(metric: str, run: Run) -> Meaning:
-    """Return what a metric means, and of a probe how it was fitted in this run."""
+    """Return what a metric means, with which options it was computed in this run, and of a probe how it was fitted."""
     known = about(metric)
-    return Meaning(known.meaning, known.direction, known.source)
+    table = run.at()
+    variants = table.loc[(table["metric"] == metric) & table["variant"].notna(), "variant"].unique()
+    more = [("Options", "; ".join(str(variant).replace(",", ", ") for variant in variants))] if len(variants) else []
+    if known.needs == "labels":
+        probe = getattr(known.how, "probe", None)
+        folds = signature(probe).parameters["folds"].default if probe else None
+        more += [("Folds", str(folds))] if folds else []
+        strength = table[table["metric"] == f"{metric}_c"].sort_values("layer")
+        rows = zip(strength["layer"], strength["value"], strict=True)
+        chosen = [f"{number(value)} at layer {layer}" for layer, value in rows]
+        more += [("C, the inverse strength of its regularisation", ", ".join(chosen))] if chosen else []
+    return Meaning(known.meaning, known.direction, known.source, tuple(more))
 
 
 def series(curve: Curve, run: Run) -> Series:
@@ -130,7 +142,7 @@ def series(curve: Curve, run: Run) -> Series:
     counted = f"N: {curve.n:,}" + (f", {curve.n_skipped:,} skipped" if curve.n_skipped else "")
     name = pooling_name(curve.pooling) if curve.pooling else ""
     return Series(
-        " ".join(filter(None, (name, "(bound)" if curve.metric in TOGETHER else ""))),
+        name,
         tuple(map(float, layers)),
         tuple(values),
         tuple(f"{where}: {told(curve, v, e)}" for where, v, e in zip(names, values, errors, strict=True)),
@@ -180,6 +192,7 @@ def _pairs(run: Run, known: Sequence[Curve]) -> Iterator[Plot]:
             title=f"{capital(record.title)} of every two layers",
             summary=f"A heat map: {record.meaning}",
             about=meaning(curve.metric, run),
+            variant=(curve.variant or "").replace(",", ", "),
             choice=pooling_name(curve.pooling),
             name=curve.metric,
             rows=names,

@@ -33,7 +33,7 @@ Tone = Literal["own", "rival", "ink", "muted"] | int
 
 @dataclass(frozen=True)
 class Series:
-    """Points of a chart that belong together.
+    """Points of a chart that belong together; a `detail` tells those of one name apart, as a bound.
 
     `texts` say in full what each point is, `labels` stand beside them, `note` says how many samples they rest on.
     `errors` are drawn as a band, of `points` as bars. Points in `marked` stand out; those in `pale` recede; those in
@@ -53,6 +53,7 @@ class Series:
     after: tuple[int, ...] = ()
     note: str = ""
     right: bool = False
+    detail: str = ""
 
 
 @dataclass(frozen=True)

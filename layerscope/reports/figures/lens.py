@@ -137,8 +137,8 @@ def _panel(figure: Any, axis: Any, grid: TokenGrid, columns: range, most: int, s
 
 
 def _curve(reading: Reading, width: float) -> Any:
-    from layerscope.reports.figures.lines import mark_layers
     from layerscope.show.figures import style
+    from layerscope.show.figures.axes import mark_layers
 
     table = reading.cumulative
     figure, (axis,) = style.sheet(width, 1, 1, 1.9, plain(reading.model))

@@ -117,7 +117,8 @@ def look(owned: Owned, series: Series, names: Sequence[str]) -> dict[str, Any]:
         return {"color": color, "marker": "D" if series.tone == "ink" else "o", "markersize": 4, "linestyle": "none"}
     if not owned.plot.overlaid:
         return {"color": color, "marker": "o"}
-    return style.look(kind) if owned.alone else style.look(owned.number) | _fill(kind, owned.number)
+    how = style.look(kind) if owned.alone else style.look(owned.number) | _fill(kind, owned.number)
+    return how | ({"linestyle": style.DASHES[2], "marker": "s", "markerfacecolor": "white"} if series.detail else {})
 
 
 def _fill(kind: int, number: int) -> dict[str, Any]:
@@ -185,17 +186,19 @@ def _handles(owned: Sequence[Owned], names: Sequence[str]) -> list[Any]:
     if first.overlaid and not owned[0].alone:
         there = {one.number: one.name for one in owned}
         handles += [Line2D([], [], label=name, **style.look(number)) for number, name in sorted(there.items())]
-    kinds = [name for name in dict.fromkeys(series.name for _, series in drawn) if name]
+    known = {series.name: (one, series) for one, series in reversed(drawn) if not series.detail}
+    known = {name: known[name] for name in dict.fromkeys(series.name for _, series in drawn) if name in known}
     if not first.overlaid:
-        known = {series.name: (one, series) for one, series in reversed(drawn) if series.name}
-        handles += [_handle(*known[name], names) for name in kinds]
-    elif len(kinds) > 1 or (kinds and len({series.name for _, series in drawn}) > 1):
-        for name in kinds:
-            one, series = next((one, series) for one, series in drawn if series.name == name)
-            kind = names.index(name) if name in names else 0
+        handles += [_handle(*known[name], names) for name in known if name]
+    elif len(names) > 1:
+        for name, (one, series) in known.items():
+            kind = names.index(name)
             grey = {"color": GREY, "marker": "o", "linestyle": "none"} | _fill(kind, 0)
             grey |= {"markerfacecolor": "white" if style.FILLS[kind % len(style.FILLS)] == "none" else GREY}
-            handles.append(Line2D([], [], label=name, **(look(one, series, names) if one.alone else grey)))
+            label = name or "by token"
+            handles.append(Line2D([], [], label=label, **(look(one, series, names) if one.alone else grey)))
+    details = {series.detail: look(one, series, names) for one, series in reversed(drawn) if series.detail}
+    handles += [Line2D([], [], label=name, **how) for name, how in details.items()]
     shade = style.COLORS[0] if owned[0].alone else GREY
     if any(series.errors and series.mark == "line" for _, series in drawn):
         handles.append(Patch(color=shade, alpha=BAND, linewidth=0, label="± one standard error"))

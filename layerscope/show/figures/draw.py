@@ -105,7 +105,9 @@ def _panels(owned: Sequence[Owned]) -> list[Panel]:
 def _series_names(given: Sequence[tuple[str, Document]]) -> list[str]:
     """Return the names of the series that lie over each other anywhere, in one order for all figures."""
     charts = [one.plot for one in _owned(given) if isinstance(one.plot, Chart) and one.plot.overlaid]
-    return list(dict.fromkeys(series.name for chart in charts for series in chart.series if series.name))
+    found = dict.fromkeys(series.name for chart in charts for series in chart.series)
+    named = [name for name in found if name]
+    return [*([""] if "" in found and len(named) > 1 else []), *named]  # what has no name looks like the only one
 
 
 def _title(given: Sequence[tuple[str, Document]]) -> str:

@@ -133,7 +133,10 @@ def _bar(figure: Any, axes: list[Any], image: Any, part: HeatMap) -> None:
         )
     bar.outline.set_visible(False)
     share = 0.65 if style.is_narrow(width) else 0.8
-    lines = [part.title, *([part.note] if part.note and _named(part) else [])]
+    lines = [
+        part.title + (f" ({part.variant})" if part.variant else ""),
+        *([part.note] if part.note and _named(part) else []),
+    ]
     bar.set_label("\n".join(style.fitted(figure, line, share, 7.5) for line in lines))
 
 

@@ -36,13 +36,16 @@ function coarse() {
   return matchMedia("(pointer: coarse)").matches; // a finger that moves over a plot scrolls the page
 }
 
-// The series that lie over each other anywhere on the page, by name: each has its own dash on every plot.
-const allNames = [...new Set(page.figures.filter((figure) => figure.overlaid)
-  .flatMap((figure) => figure.choices.flatMap(({ series }) => series.map(({ name }) => name ?? ""))))].filter(Boolean);
+// The series that lie over each other anywhere on the page, by name: each has its own dash on every plot. What has no
+// name looks like the only one that has, and unlike several.
+const everyName = [...new Set(page.figures.filter((figure) => figure.overlaid)
+  .flatMap((figure) => figure.choices.flatMap(({ series }) => series.map(({ name }) => name ?? ""))))];
+const allNames = everyName.filter(Boolean).length > 1 ? ["", ...everyName.filter(Boolean)].filter((name) => everyName.includes(name)) : everyName.filter(Boolean);
 
 // Colour, dash and shape of a series: of several results each has its own colour, of one each of its series.
-function look(run, { name, tone = "own", mark = "line" }, colors) {
+function look(run, { name = "", tone = "own", mark = "line", detail }, colors) {
   const kind = Math.max(0, allNames.indexOf(name));
+  if (detail) return { ...look(run, { name, tone, mark }, colors), dash: "dot", symbol: "square" };
   if (typeof tone === "number") return styled(tone, DASHES[tone % DASHES.length], colors);
   if (tone === "rival") return { ...styled(page.runs[run].look + 1, "dash", colors), symbol: "square", width: 1.5 };
   if (tone === "ink" || tone === "muted") return { color: colors[tone], dash: "solid", symbol: "diamond", width: 2 };
@@ -272,10 +275,10 @@ function short(text, room = 60) {
 }
 
 // What tells a series from the others of its plot: the result, and its own name where there are several.
-function seriesName(run, { name = "" }, figure) {
+function seriesName(run, { name = "", detail }, figure) {
   const names = new Set(figure.choices.flatMap(({ series }) => series.map((one) => one.name ?? "")));
   const own = names.size > 1 || !figure.overlaid ? name : "";
-  return [figure.overlaid ? calledBy(run) : "", own].filter(Boolean).map((text) => short(text)).join(", ");
+  return [figure.overlaid ? calledBy(run) : "", own, detail ?? ""].filter(Boolean).map((text) => short(text)).join(", ");
 }
 
 // Ticks of an axis of names: at most about so many, the last one among them.
@@ -311,7 +314,7 @@ const ROWS = {
   chart: (figure, shown) => [
     ["run", "series", figure.choices[0].x.title, figure.choices[0].y.title || "value", "stderr", figure.choices[0].marked, "point"],
     figure.choices.filter(shown).flatMap(({ run, choice, series }) => series.filter(({ mark }) => mark !== "guide").flatMap((one) => one.x.map((x, i) => (
-      [runName(run), one.name ?? choice, x, one.y[i], one.errors?.[i], one.marked?.includes(i) ?? false, one.texts?.[i]])))),
+      [runName(run), [one.name ?? choice, one.detail].filter(Boolean).join(", "), x, one.y[i], one.errors?.[i], one.marked?.includes(i) ?? false, one.texts?.[i]])))),
   ],
   map: (figure, shown) => {
     const { down = "row", across: along = "column" } = figure.choices[0];
