@@ -93,7 +93,7 @@ def _line(number_of: int, name: str, rows: pd.DataFrame, column: str) -> Series:
     )
     return Series(
         name, tuple(rows[column]), tuple(rows["value"]), tuple(texts), errors=tuple(rows["stderr"]), tone=number_of,
-        mark="line" if len(points) > 1 else "points",
+        mark="line" if len(points) > 1 else "points", depth=int(points[0]["depth"]),
     )  # fmt: skip
 
 

@@ -102,7 +102,7 @@ def _maps(run: Run) -> Iterator[HeatMap]:
             unit=about(name).unit,
             name=f"training-{name}-by-layer",
             rows=tuple(str(int(layer)) for layer in values.index),
-            columns=tuple(f"{int(step):,}" for step in values.columns),
+            columns=tuple(str(int(step)) for step in values.columns),
             values=tuple(tuple(map(float, line)) for line in values.to_numpy()),
             low=None,
             high=None,

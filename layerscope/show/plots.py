@@ -54,6 +54,8 @@ class Series:
     note: str = ""
     right: bool = False
     detail: str = ""
+    depth: int | None = None
+    """Of the model, where it is not that of the axis."""
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def _panel(axis: Any, panel: Panel, names: Sequence[str], most: int) -> None:
     drawn = []
     for owned in charts:
         for series in owned.plot.series:
-            x = np.array(series.x, dtype=np.float64) * (100 / owned.plot.x.depth if percent else 1)
+            x = np.array(series.x, dtype=np.float64) * (100 / (series.depth or owned.plot.x.depth) if percent else 1)
             drawn.append(_series(axis, owned, series, x, look(owned, series, names)))
         for value, name in owned.plot.lines:
             _line(axis, value, name, owned.plot)

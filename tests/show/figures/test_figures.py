@@ -54,8 +54,8 @@ def all_curves(runs, width=TEXT_WIDTH, names=None):
 
 def test_a_labelled_run_with_a_head_has_all_figures_at_both_widths(drawn, labelled):
     names = [f"{name}{suffix}" for name in FIGURES for suffix in ("", "-column")]
-    names += [f"curve-{c.metric}" for c in curves(labelled)]
-    assert list(drawn) == [f"{name}.{kind}" for name in names for kind in ("png", "pdf")]
+    names += [f"curve-{c.metric}" for c in curves(labelled) if c.metric != "infonce_bound"]  # in InfoNCE's panel
+    assert sorted(drawn) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "pdf"))
 
 
 def test_figures_are_as_wide_as_a_text_or_a_column_and_hold_a_picture(drawn):
@@ -89,7 +89,7 @@ def test_the_same_runs_give_the_same_bytes(written, pairs, tmp_path):
 
 def test_lines_are_the_runs_numbers(labelled):
     axes = panels_of(all_curves([labelled]))
-    assert len(axes) == len(curves(labelled))
+    assert len(axes) == len(curves(labelled)) - 1 and "InfoNCE and its bound" in axes
     line = axes["Effective rank"].lines[0]
     np.testing.assert_array_equal(line.get_ydata(), labelled.metric("effective_rank"))
     np.testing.assert_array_equal(line.get_xdata(), [0, 1, 2, 3])
@@ -111,7 +111,7 @@ def test_runs_lie_over_each_other_by_depth_and_each_has_a_look_of_its_own(labell
     for looks in ("get_color", "get_linestyle", "get_marker"):
         assert getattr(own, looks)() != getattr(other, looks)()
     assert {line.get_color() for line in axes["Linear probe"].lines if len(line.get_xdata()) > 1} == {own.get_color()}
-    assert axes["Linear probe"].get_xlabel() == "depth (%)" or axes["kNN probe"].get_xlabel() == "depth (%)"
+    assert {axis.get_xlabel() for axis in axes.values()} == {"", "depth (%)"}
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert texts[:2] == ["Sequential", "deep"]
 
@@ -264,7 +264,7 @@ def test_values_that_are_not_finite_leave_gaps_and_single_ones_are_seen(written,
 def test_a_constant_is_a_flat_line_in_the_middle_and_rounding_is_not_magnified(written, by_layer):
     run = written(by_layer("curvature", 2.0 + np.array([0.0, 3e-8, -1e-8])), depth=2)
     low, high = all_curves([run]).axes[0].get_ylim()
-    assert (low, high) == pytest.approx((1.9, 2.1))
+    assert (low, high) == pytest.approx((1.95, 2.05))
 
 
 def test_half_a_figure_never_takes_the_place_of_a_whole_one(tmp_path):

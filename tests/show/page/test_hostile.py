@@ -99,7 +99,7 @@ def test_what_a_pointer_shows_over_a_plot_is_text(browser, runs, tmp_path):
             name = opened.ask("(i) => short(runName(i))", i)
             assert name.replace(" ", "") in shown.replace("\u00a0", "").replace(" ", "")
             assert styled == 0
-        far = "cards.find(c => c.figure.kind === 'box').plots[0].data[1].hovertext"
+        far = "cards.find(c => c.figure.kind === 'boxes').plots[0].data[1].hovertext"
         assert all("<" not in text for text in opened.ask(far))
         unharmed(opened)
 

@@ -67,12 +67,12 @@ const PLOTS = {
     }
     const x = across(figure.choices, view);
     const drawn = lines.map((line) => seriesTraces(line, figure, x, colors));
-    const marks = markTrace(drawn.flatMap((line) => line.marks));
+    const marks = drawn.flatMap((line) => line.marks);
     const right = lines.some(({ series }) => series.right);
     const more = right ? { yaxis2: { ...SECOND, tickfont: { size: 11, color: colors.muted } } } : {};
     const named = shown.flatMap((one) => one.lines ?? []);
     Object.assign(more, { margin: { l: 52, r: right ? 44 : 14, t: named.length ? 26 : 10, b: 40 }, ...across_lines(named, x, colors) });
-    return { data: [...drawn.flatMap((line) => line.traces), marks], layout: layout(colors, { xaxis: x.axis, yaxis: upright(shown[0].y, known), ...more }) };
+    return { data: [...drawn.flatMap((line) => line.traces), ...(marks.length ? [markTrace(marks)] : [])], layout: layout(colors, { xaxis: x.axis, yaxis: upright(shown[0].y, known), ...more }) };
   },
 
   map(figure, choice, view, colors, width) {
@@ -160,7 +160,7 @@ function across(choices, view) {
   if (depth) axis.range = [-0.03 * end, 1.03 * end];
   if (range && !percent) axis.range = range;
   if (whole && !percent) Object.assign(axis, { tickformat: ",d" }, most <= 800 ? { dtick: step(most) } : { nticks: 7 });
-  return { axis, at: (value, one) => (percent ? (100 * value) / one.x.depth : value * (one.x.scale ?? 1)) };
+  return { axis, at: (value, one) => (percent ? (100 * value) / (one.depth ?? one.x.depth) : value * (one.x.scale ?? 1)) };
 }
 
 // The vertical axis: logarithmic, of a range that is given, or long enough that noise looks like noise.
@@ -181,7 +181,7 @@ function upright({ title, range, whole, log, scale = 1, least = 0 }, lines) {
 function seriesTraces({ run, series, y: { scale = 1, log }, marked: word, ...one }, figure, { at }, colors) {
   const { texts = [], labels = [], errors = [], mark = "line", tone = "own", marked = [], pale = [], after = [], note } = series;
   const style = look(run, series, colors);
-  const x = series.x.map((value) => at(value, one));
+  const x = series.x.map((value) => at(value, { ...one, depth: series.depth }));
   const y = series.y.map((value) => (value === null ? null : value * scale));
   const name = escaped(seriesName(run, series, figure));
   const over = figure.overlaid && name ? `${name}<br>` : "";
