@@ -22,7 +22,7 @@ def greedy(log_p: Tensor, _: Tensor) -> Tensor:
 
 
 def sampled(prompts: Sequence[int], top_p: float, temperature: float, seed: int, new: int) -> Choose:
-    """Return what draws from the nucleus, at numbers that depend on the seed and on each prompt's place alone."""
+    """Return what draws from the nucleus, at numbers that depend on the seed and on each prompt's index alone."""
     uniform = torch.from_numpy(np.stack([np.random.default_rng([seed, i]).random(new) for i in prompts]))
 
     def choose(log_p: Tensor, done: Tensor) -> Tensor:
@@ -48,11 +48,9 @@ def nucleus(log_p: Tensor, top_p: float, temperature: float = 1.0) -> Tensor:
 
 @torch.inference_mode()
 def continued(decoder: Decoder, prompts: Mapping[int, list[int]], choose: Choose, new: int) -> dict[int, Continued]:
-    """Return the new tokens of each prompt (shortest first) with their log-probabilities, by its number.
+    """Return the new tokens of each prompt (shortest first) with their log-probabilities, by its index.
 
-    Raises:
-        LayerscopeError: for logits that are NaN.
-
+    Raises `LayerscopeError` for logits that are NaN in a text that has not ended.
     """
     sizes = [len(prompt) for prompt in prompts.values()]
     total, device = sizes[-1] + new, decoder.device
@@ -62,8 +60,12 @@ def continued(decoder: Decoder, prompts: Mapping[int, list[int]], choose: Choose
     logits = decoder.prefill(ids[:, : sizes[0]])
     for at in range(sizes[0], total):
         log_p, done = logits.log_softmax(-1), at - lengths
-        if bool(log_p[:, 0].isnan().any()):  # one NaN among the logits makes NaN of all
-            _refuse_broken(decoder.layer, prompts, log_p[:, 0].isnan() & ~ended, at)
+        broken = log_p[:, 0].isnan() & ~ended  # one NaN among the logits makes NaN of all
+        if bool(broken.any()):
+            raise LayerscopeError(
+                f"layer {decoder.layer} gives logits that are NaN after {at} tokens of prompt "
+                f"{[*prompts][int(broken.int().argmax())]}: check its weights, or try another dtype"
+            )
         token = choose(log_p, done)
         if at < sizes[-1]:  # longer prompts are still being read
             token = torch.where(done < 0, ids[:, at], token)
@@ -77,16 +79,6 @@ def continued(decoder: Decoder, prompts: Mapping[int, list[int]], choose: Choose
 
 
 def _cut(ids: list[int], log_probs: list[float], ends: Sequence[int]) -> Continued:
-    """Leave out what a row was given after its end, while the others went on."""
-    stop = next((place + 1 for place, token in enumerate(ids) if token in ends), len(ids))
+    """Leave out what a row was given after its end, while the others continued."""
+    stop = next((i for i, token in enumerate(ids, start=1) if token in ends), len(ids))
     return tuple(ids[:stop]), tuple(log_probs[:stop])
-
-
-def _refuse_broken(layer: int, prompts: Mapping[int, list[int]], broken: Tensor, at: int) -> None:
-    """Raise where a text that still goes on is among the broken ones."""
-    if bool(broken.any()):
-        prompt = [*prompts][int(broken.int().argmax())]
-        raise LayerscopeError(
-            f"layer {layer} gives logits that are NaN after {at} tokens of prompt {prompt}: look at its weights, or "
-            "take another dtype"
-        )

@@ -1,18 +1,20 @@
-"""Texts continued by a language model at one depth: greedy, or drawn from the nucleus."""
+"""Texts continued by a language model at one depth: greedily, or drawn from the nucleus."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Unpack
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import IN_CODE, SEED, Number, Whole
+from layerscope.core.options import checked
 from layerscope.core.progress import Console, Silent, Teller
-from layerscope.generation.decoder import open_decoder, open_language_model, read
+from layerscope.core.shared_options import Loading
+from layerscope.generation.decoder import open_decoder, open_language_model, token_ids
 from layerscope.generation.decoding import continued, greedy, sampled
-from layerscope.models import LayeredModel, LoadOptions, Override
+from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.truncation.cutting import checked_layers
 
@@ -42,51 +44,37 @@ class Generated:
 def generate(
     model: Any,
     prompts: Sequence[str],
-    layer: int | None = None,
+    layer: Annotated[int | None, Whole()] = None,
     *,
-    max_new_tokens: int = 64,
-    top_p: float | None = None,
-    temperature: float = 1.0,
-    seed: int = 0,
-    batch_size: int = 8,
-    processor: Any = None,
-    part: str | None = None,
-    blocks: str | None = None,
-    norm: str | None = None,
-    revision: str | None = None,
-    dtype: str = "auto",
-    device: str = "auto",
-    trust_remote_code: bool = False,
-    allow_pickle: bool = False,
-    progress: bool = True,
+    max_new_tokens: Annotated[int, Whole(1)] = 64,
+    top_p: Annotated[float | None, Number(above=0, most=1)] = None,
+    temperature: Annotated[float, Number(above=0)] = 1.0,
+    seed: Annotated[int, SEED] = 0,
+    batch_size: Annotated[int, Whole(1)] = 8,
+    processor: Annotated[Any, IN_CODE] = None,
+    progress: Annotated[bool, IN_CODE] = True,
+    **loading: Unpack[Loading],
 ) -> list[Generated]:
     """Continue each prompt with the model cut at a layer, greedily or by nucleus sampling (Holtzman et al. 2020).
 
     The model's own forward and its own cache at that depth are used; processors that a generation config may name
     (penalties, suppressed tokens) are not. A text ends at the config's `eos_token_id`. Prompts are batched with others
     of about their length and never padded: a batch reads what all its prompts have at once, and the rest of the longer
-    ones token by token while the shorter ones go on. What is drawn for a prompt depends on `seed` and its place in the
-    list, not on its batch-mates. The model is left as it was.
+    ones token by token while the shorter ones continue. What is drawn for a prompt depends on `seed` and its index in
+    the list, not on the rest of its batch. The model is left as it was.
 
     Args:
-        model: a hub name, a local folder, or a loaded transformers model with `processor`.
-        prompts: texts; an empty one is the tokenizer's token that begins a text.
-        layer: the last layer that is run, 1 … L; None: L, the model itself.
-        max_new_tokens: of each text.
-        top_p: None: the most probable token; in (0, 1]: one drawn from the fewest tokens that have this much together.
-        temperature: divides the logits before the nucleus is taken; of no effect on greedy texts.
-        seed: of the draws.
-        batch_size: texts at once.
+        model: hub name, local folder, or a loaded transformers model with `processor`.
+        prompts: texts; an empty one is read as the tokenizer's token that begins a text.
+        layer: last layer that is run, 1 … L; by default L, the model itself.
+        max_new_tokens: new tokens per text at most.
+        top_p: draw from the fewest tokens that have this probability together; by default take the most probable one.
+        temperature: divides the logits before the nucleus is taken; greedy texts ignore it.
+        seed: random seed of the draws.
+        batch_size: texts per batch at most.
         processor: tokenizer of a model given as an object.
-        part: which stack of blocks, where a model has several.
-        blocks: path of the module that holds the blocks, where the probe is not to decide.
-        norm: path of the final norm, or "none".
-        revision: of a hub model.
-        dtype: of the weights.
-        device: where to put them.
-        trust_remote_code: let the checkpoint's own code run.
-        allow_pickle: load pickled weights.
-        progress: tell what happens on standard error.
+        progress: show progress on standard error.
+        **loading: how the model is loaded: `Loading`.
 
     Raises:
         LayerscopeError: for every wrong input, and for logits that are NaN.
@@ -97,43 +85,26 @@ def generate(
         [' was was was']
 
     """
-    _check(max_new_tokens, top_p, temperature, seed, batch_size)
+    asked = checked(generate, locals())
     teller: Teller = Console() if progress else Silent()
-    options = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)
-    found = open_language_model(model, processor, Override(part, blocks, norm), options)
+    found = open_language_model(asked)
     (depth,) = checked_layers([found.stack.depth if layer is None else layer], found.stack.depth)
-    rows = read(found, prompts, "prompt")
+    rows = token_ids(found, prompts, "prompt")
     _check_room(found, rows, max_new_tokens)
     out: dict[int, Generated] = {}
     with evaluating(found.module), teller.bar(f"layer {depth}", len(rows), "texts") as advance:
         decoder = open_decoder(found, depth)
         if not decoder.cached:
-            teller.say("this model's cache does not give what the whole text gives: every step reads the whole text")
+            teller.say("the model's cache does not give what the whole text gives: every step reads the whole text")
         size = 1 if decoder.alone else batch_size
         for batch in _batches([len(row) for row in rows], size, max_new_tokens):
             choose = greedy if top_p is None else sampled(batch, top_p, temperature, seed, max_new_tokens)
-            told = continued(decoder, {i: rows[i] for i in batch}, choose, max_new_tokens)
-            for i, (ids, log_probs) in told.items():
+            new = continued(decoder, {i: rows[i] for i in batch}, choose, max_new_tokens)
+            for i, (ids, log_probs) in new.items():
                 text = _text(found, rows[i], ids)
                 out[i] = Generated(prompts[i], text, tuple(rows[i]), ids, log_probs, depth)
             advance(len(batch))
     return [out[i] for i in range(len(rows))]
-
-
-def _check(new: Any, top_p: Any, temperature: Any, seed: Any, batch_size: Any) -> None:
-    for name, value, least in (("max_new_tokens", new, 1), ("batch_size", batch_size, 1), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise LayerscopeError(f"{name} {value!r} is not a whole number of {least} or more: give one")
-    if top_p is not None and not (_is_number(top_p) and 0 < top_p <= 1):
-        raise LayerscopeError(
-            f"top_p {top_p!r} is not a share of the probability: give a number in (0, 1], or None (greedy)"
-        )
-    if not (_is_number(temperature) and 0 < temperature < math.inf):
-        raise LayerscopeError(f"temperature {temperature!r} is not above 0: give 1, or less for surer draws")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _check_room(model: LayeredModel, rows: Sequence[list[int]], new: int) -> None:
@@ -142,14 +113,9 @@ def _check_room(model: LayeredModel, rows: Sequence[list[int]], new: int) -> Non
     for i, row in enumerate(rows):
         if window is None or len(row) + new <= window:
             continue
-        if len(row) >= window:
-            raise LayerscopeError(
-                f"prompt {i} has {len(row)} tokens and the model reads {window}: cut it to {window - 1} or fewer"
-            )
-        raise LayerscopeError(
-            f"prompt {i} has {len(row)} tokens, and {new} new ones do not fit the model's {window}: "
-            f"take max_new_tokens {window - len(row)} or less, or cut the prompt"
-        )
+        room = window - len(row)
+        mend = f"try `max_new_tokens={room}`, or cut the prompt" if room > 0 else f"cut it to {window - 1} or fewer"
+        raise LayerscopeError(f"prompt {i} has {len(row)} tokens, and the model reads {window}, new ones too: {mend}")
 
 
 def _batches(lengths: Sequence[int], size: int, new: int) -> Iterator[list[int]]:
