@@ -62,10 +62,13 @@ def aligned_loss(
     rows = rows if norm is None else [norm(row) for row in rows]
     if isinstance(head, nn.Linear):
         check_classes(truth, head.out_features)
-        found = chunked_cross_entropy(rows, head.weight, head.bias, truth, shares)
+        found: Any = chunked_cross_entropy(rows, head.weight, head.bias, truth, shares)
     else:
-        found = _plain(rows, head, truth, shares)
-    return found / (len(truth) if items is None else items)
+        found = sum(
+            share * nn.functional.cross_entropy(logits_of(row, head, truth), truth, reduction="sum")
+            for row, share in zip(rows, shares, strict=True)
+        )
+    return torch.as_tensor(found) / (len(truth) if items is None else items)
 
 
 def counted(
@@ -76,12 +79,21 @@ def counted(
     ignore_index: int = IGNORED,
     items: Tensor | float | None = None,
 ) -> tuple[list[Tensor], Tensor]:
-    """Return the states `[N, D]` of each exit whose labels count, and these labels `[N]`.
-
-    What is ignored never meets the classes. Raises `LayerscopeError` as `aligned_loss` does.
-    """
+    """Return the states `[N, D]` of each exit whose labels count, and these labels `[N]`; raises as `aligned_loss`."""
     exits = list(states)
-    _check(exits, labels)
+    if not exits:
+        raise LayerscopeError("no exit is given: give the states of at least one layer")
+    last = tuple(exits[-1].shape)
+    for number, state in enumerate(exits):
+        if tuple(state.shape) != last:
+            raise LayerscopeError(
+                f"exit {number} has states of shape {tuple(state.shape)} and the last one {last}: one head reads exits "
+                "of one shape"
+            )
+    if labels.is_floating_point():
+        raise LayerscopeError(f"labels are {labels.dtype}: give classes, as whole numbers")
+    if tuple(labels.shape) != last[:-1]:
+        raise LayerscopeError(f"states {last} and labels {tuple(labels.shape)}: give one label for each state")
     if shift:
         exits, labels = [state[..., :-1, :] for state in exits], labels[..., 1:]
     counts = labels != ignore_index
@@ -98,43 +110,22 @@ def shares_of(exits: int, layers: Sequence[int] | None, weights: str | Sequence[
     return exit_weights(layers if layers is not None else range(1, exits + 1), weights=weights)
 
 
-def _plain(rows: Sequence[Tensor], head: Callable[[Tensor], Tensor], truth: Tensor, shares: Sequence[float]) -> Tensor:
-    """Return the weighted sum over exits and rows, by autograd."""
-    total: Any = 0.0
-    for row, share in zip(rows, shares, strict=True):
-        logits = head(row)
-        if logits.ndim != 2 or len(logits) != len(truth):
-            raise LayerscopeError(
-                f"the head turns {tuple(row.shape)} into {tuple(logits.shape)}: one row each is needed"
-            )
-        check_classes(truth, logits.shape[-1])
-        logits = logits if logits.dtype == torch.float64 else logits.float()
-        total = total + share * nn.functional.cross_entropy(logits, truth, reduction="sum")
-    return torch.as_tensor(total)
+def logits_of(rows: Tensor, head: Callable[[Tensor], Tensor], truth: Tensor) -> Tensor:
+    """Return the logits `[N, K]` of one exit, in float32 at least; raises for labels that are none of its classes."""
+    logits = head(rows)
+    if logits.ndim != 2 or len(logits) != len(truth):
+        raise LayerscopeError(f"the head turns {tuple(rows.shape)} into {tuple(logits.shape)}: it must give a row each")
+    check_classes(truth, logits.shape[-1])
+    return wide(logits)
 
 
-def _check(exits: Sequence[Tensor], labels: Tensor) -> None:
-    if not exits:
-        raise LayerscopeError("no exit is given: give the states of one layer or more")
-    for number, state in enumerate(exits):
-        if state.shape != exits[-1].shape:
-            raise LayerscopeError(
-                f"exit {number} has states of shape {tuple(state.shape)} and the last one {tuple(exits[-1].shape)}: "
-                "one head reads exits of one shape"
-            )
-    if labels.is_floating_point():
-        raise LayerscopeError(f"labels are {labels.dtype}: give classes, as whole numbers")
-    if labels.shape != exits[-1].shape[:-1]:
-        raise LayerscopeError(
-            f"states {tuple(exits[-1].shape)} and labels {tuple(labels.shape)}: give one label for each state"
-        )
+def wide(values: Tensor) -> Tensor:
+    """Return values in float32 at least."""
+    return values if values.dtype == torch.float64 else values.float()
 
 
 def check_classes(truth: Tensor, classes: int) -> None:
     """Raise `LayerscopeError` where a label is none of the head's classes."""
-    if not len(truth):
-        return
-    low, high = int(truth.min()), int(truth.max())
-    if low < 0 or high >= classes:
-        wrong = low if low < 0 else high
-        raise LayerscopeError(f"label {wrong} is outside the head's {classes} classes, 0 to {classes - 1}")
+    for label in map(int, truth.aminmax()) if len(truth) else ():
+        if not 0 <= label < classes:
+            raise LayerscopeError(f"label {label} is outside the head's {classes} classes, 0 to {classes - 1}")
