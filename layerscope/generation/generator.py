@@ -114,8 +114,9 @@ def _check_room(model: LayeredModel, rows: Sequence[list[int]], new: int) -> Non
         if window is None or len(row) + new <= window:
             continue
         room = window - len(row)
+        reads = f"prompt {i} has {len(row)} tokens, and the model reads {window} with the new ones"
         mend = f"try `max_new_tokens={room}`, or cut the prompt" if room > 0 else f"cut it to {window - 1} or fewer"
-        raise LayerscopeError(f"prompt {i} has {len(row)} tokens, and the model reads {window}, new ones too: {mend}")
+        raise LayerscopeError(f"{reads}: {mend}")
 
 
 def _batches(lengths: Sequence[int], size: int, new: int) -> Iterator[list[int]]:

@@ -17,12 +17,12 @@ from layerscope.core.option_kinds import IN_CODE, Several, Whole
 from layerscope.core.options import checked
 from layerscope.core.progress import Console, Silent, Teller
 from layerscope.core.shared_options import Loading
-from layerscope.evaluation.texts import batches_of
 from layerscope.generation.decoder import open_language_model, token_ids
 from layerscope.inputs.pairs import Ids
 from layerscope.metrics import perplexity
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
+from layerscope.profiling.plan import batches_of
 from layerscope.truncation.cutting import checked_layers
 
 

@@ -1,3 +1,4 @@
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -5,6 +6,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+KEY_BYTES = 16
 Modality = Literal["text", "image", "audio", "tensor"]
 
 
@@ -104,6 +106,16 @@ def content(samples: Sequence[Any], index: int) -> bytes:
     if isinstance(samples, Stored):
         return samples.stored(index)
     return _encoded(samples[index])
+
+
+def key_of(text: str) -> bytes:
+    """Return the key by which the states of a text are found, whatever put it before the model; prompts are part of it.
+
+    >>> from layerscope.inputs.samples import key_of
+    >>> len(key_of("query: how old is the tree?"))
+    16
+    """
+    return hashlib.sha256(_encoded(text)).digest()[:KEY_BYTES]
 
 
 def _encoded(sample: Any) -> bytes:

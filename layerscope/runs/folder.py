@@ -125,6 +125,14 @@ class RunFolder:
         kept = (self.plan["view"] == 0) & ~self.copies
         return self.plan.loc[kept, "label"] if "label" in self.plan else None
 
+    def finite(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return which rows of the plan have no NaN and no infinity in their states."""
+        fine = np.ones(len(self.plan), dtype=bool)
+        for shard in self.shards:
+            with self.shard(shard) as file:
+                fine[self.rows(shard).index] = file.get_tensor("broken").numpy() < 0
+        return fine
+
     @contextmanager
     def shard(self, shard: int) -> Iterator[Any]:
         """Open a shard for reading its tensors one by one."""

