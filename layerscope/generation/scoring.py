@@ -141,6 +141,6 @@ def _scored(
         if bool((broken := own.isnan().any(1)).any()):
             layer = layers[int(broken.int().argmax())]
             raise LayerscopeError(
-                f"layer {layer} gives logits that are NaN on text {i}: check its weights, or try another dtype"
+                f"layer {layer} gives logits that are NaN on text {i}: check its weights, or try another `dtype`"
             )
     return {i: (one.numpy(), two.numpy()) for i, one, two in zip(batch, nll, correct, strict=True)}

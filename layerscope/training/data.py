@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from layerscope.inputs.corpus import count, listed
 from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick
 from layerscope.inputs.tables import JSON_LINES, PARQUET, is_frame, table_of, table_suffix
-from layerscope.training.examples import Collator, Examples, MaskedTokens, NextToken
+from layerscope.training.examples import Examples, batched, class_labels, masked_tokens, next_tokens
 from layerscope.training.loss import IGNORED
 from layerscope.training.settings import Settings
 
@@ -119,7 +120,7 @@ class Encoded:
 
     train: Examples
     eval: Examples
-    collator: Collator
+    collator: Any
     notes: tuple[str, ...] = ()
 
 
@@ -138,17 +139,18 @@ def encode(data: Data, classes: Sequence[str] | None, encoder: Any, settings: Se
             held = pack(replace(held, notes=()), encoder.tokenizer, encoder.max_length)
             notes = (*train.notes, *[f"eval: {note}" for note in held.notes])
         learnt, judged = (train.samples, None), (held.samples, None)
-        kind: type[Collator] = NextToken if settings.task == "causal-lm" else MaskedTokens
+        label = next_tokens if settings.task == "causal-lm" else masked_tokens
     else:
-        kind, number = Collator, {name: i for i, name in enumerate(classes)}
+        label, number = class_labels, {name: i for i, name in enumerate(classes)}
         learnt, judged = (_classified(corpus, number, encoder, settings.task) for corpus in (train, held))
     samples, labels = judged
     n = settings.eval_samples
     if n is not None and n < len(samples):
         chosen = sorted(np.random.default_rng(seed).choice(len(samples), n, replace=False).tolist())
         samples, labels = pick(samples, chosen), None if labels is None else [labels[i] for i in chosen]
+    collator = partial(batched, encoder=encoder, label=label)
     examples = Examples(train.name, learnt[0], learnt[1], seed, augment=bool(settings.augment))
-    return Encoded(examples, Examples(held.name, samples, labels), kind(encoder), notes)
+    return Encoded(examples, Examples(held.name, samples, labels), collator, notes)
 
 
 def _classified(corpus: Corpus, number: dict[str, int], encoder: Any, task: str) -> tuple[Sequence[Any], list[Any]]:

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.training.exits import recorded
-from layerscope.training.loss import check_classes
-from layerscope.training.weights import exit_weights
+from layerscope.training.loss import check_classes, exit_weights
 
 
 def aligned_detection_loss(

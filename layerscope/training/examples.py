@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,9 @@ class Example:
     sample: Any
     label: Any
     seed: tuple[int, int, int]
+
+
+Label = Callable[[dict[str, Tensor], Sequence[Example], Any], Tensor]
 
 
 class Examples(Dataset[Example]):
@@ -99,51 +102,36 @@ class ByLength(Sampler[int]):
         yield from np.concatenate([batches.reshape(-1), alike[whole:]]).tolist()
 
 
-class Collator:
-    """Makes batches of classified samples by a model's encoder: its tensors, and `labels` [B] or [B, T]."""
-
-    def __init__(self, encoder: Any) -> None:
-        self.encoder = encoder
-
-    def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """Return one batch."""
-        batch = dict(self.encoder.batch([example.sample for example in examples]).named)
-        return batch | {"labels": self.labels(batch, examples)}
-
-    def labels(self, batch: dict[str, Tensor], examples: Sequence[Example]) -> Tensor:
-        """Return the class of each sample, or of each token, those of padding ignored."""
-        found = [example.label for example in examples]
-        return torch.tensor(found) if isinstance(found[0], int) else padded(found, IGNORED)
+def batched(examples: Sequence[Example], encoder: Any, label: Label) -> dict[str, Tensor]:
+    """Return a batch as a model's encoder makes it, with the `labels` [B] or [B, T] that a function gives it."""
+    batch = dict(encoder.batch([example.sample for example in examples]).named)
+    return batch | {"labels": label(batch, examples, encoder)}
 
 
-class NextToken(Collator):
-    """Makes batches for causal language models; the first token, which nothing predicts, is ignored."""
-
-    def labels(self, batch: dict[str, Tensor], examples: Sequence[Example]) -> Tensor:
-        """Return the tokens themselves."""
-        labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
-        labels[:, 0] = IGNORED
-        return labels
+def class_labels(batch: dict[str, Tensor], examples: Sequence[Example], encoder: Any) -> Tensor:
+    """Return the class of each sample, or of each token, those of padding ignored."""
+    found = [example.label for example in examples]
+    return torch.tensor(found) if isinstance(found[0], int) else padded(found, IGNORED)
 
 
-class MaskedTokens(Collator):
-    """Makes batches for masked language models; which tokens are masked follows from the examples' seeds."""
+def next_tokens(batch: dict[str, Tensor], examples: Sequence[Example], encoder: Any) -> Tensor:
+    """Return the tokens themselves, for causal language models; the first, which nothing predicts, is ignored."""
+    labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
+    labels[:, 0] = IGNORED
+    return labels
 
-    def __init__(self, encoder: Any) -> None:
-        from transformers import DataCollatorForLanguageModeling
 
-        super().__init__(encoder)
-        self.masking = DataCollatorForLanguageModeling(encoder.tokenizer, mlm_probability=0.15)
+def masked_tokens(batch: dict[str, Tensor], examples: Sequence[Example], encoder: Any) -> Tensor:
+    """Mask tokens in the batch and return what they were; which ones follows from the examples' seeds."""
+    from transformers import DataCollatorForLanguageModeling
 
-    def labels(self, batch: dict[str, Tensor], examples: Sequence[Example]) -> Tensor:
-        """Mask tokens in place and return what they were."""
-        tokenizer, ids = self.encoder.tokenizer, batch["input_ids"]
-        special = torch.tensor(
-            [tokenizer.get_special_tokens_mask(row, already_has_special_tokens=True) for row in ids.tolist()]
-        )
-        drawn = np.random.default_rng([number for example in examples for number in example.seed])
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(drawn.integers(2**62)))
-            labels: Tensor
-            batch["input_ids"], labels = self.masking.torch_mask_tokens(ids, special | (batch["attention_mask"] == 0))
-        return labels
+    tokenizer, ids = encoder.tokenizer, batch["input_ids"]
+    masking = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
+    special = [tokenizer.get_special_tokens_mask(row, already_has_special_tokens=True) for row in ids.tolist()]
+    fixed = torch.tensor(special) | (batch["attention_mask"] == 0)
+    drawn = np.random.default_rng([number for example in examples for number in example.seed])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(drawn.integers(2**62)))
+        labels: Tensor
+        batch["input_ids"], labels = masking.torch_mask_tokens(ids, fixed)
+    return labels

@@ -61,12 +61,14 @@ class ExitLoss:
 
         self.module.forward = forward
 
+    @property
+    def own(self) -> dict[int, nn.Module]:
+        """The heads of the layers before the last exit, none where all read one."""
+        return dict(zip(self.exits.layers, getattr(self.module, HEADS, ()), strict=False))
+
     def own_heads(self) -> ExitHeads | None:
-        """Return the heads of the layers before the last exit, None where all read one."""
-        path, heads = self.exits.head_path, getattr(self.module, HEADS, None)
-        if path is None or heads is None:
-            return None
-        return heads_of(path, dict(zip(self.exits.layers, heads, strict=False)))
+        """Return the weights of these heads as they are now."""
+        return heads_of(self.exits.head_path, self.own) if self.exits.head_path and self.own else None
 
     def detach(self) -> None:
         """Give the model its own `forward` back, and remove what was added."""
@@ -105,7 +107,8 @@ class ExitLoss:
         else:
             bare = [partial(self._own, *args, **_unlabelled(part)) for part in parts.inputs]
             outputs, reads = zip(*map(self.every.reading, calls, bare), strict=True)
-            self.score(lambda index: parts.joined([read(index) for read in reads]), self._readers(), labels)
+            heads: list[Head] = [self.own.get(layer, self.every.head or nn.Identity()) for layer in self.every.layers]
+            self.score(lambda index: parts.joined([read(index) for read in reads]), heads, labels)
         if whole:
             return outputs[0]
         logits = parts.joined([output.logits for output in outputs])
@@ -113,12 +116,6 @@ class ExitLoss:
             return ModelOutput(logits=logits)
         loss = aligned_loss([logits], labels, nn.Identity(), shift=self.shift, items=items)
         return ModelOutput(loss=loss, logits=logits)
-
-    def _readers(self) -> list[Head]:
-        """Return what reads each layer from 1 on: its own head where it has one, else the model's."""
-        shared = self.every.head or nn.Identity()
-        own = dict(zip(self.exits.layers, getattr(self.module, HEADS, ()), strict=False))
-        return [own.get(layer, shared) for layer in self.every.layers]
 
 
 @dataclass(frozen=True)

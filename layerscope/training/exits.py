@@ -16,7 +16,7 @@ from layerscope.models.forward import Inputs, forward, hidden_of
 from layerscope.models.lens import bypassed, logits_of, replaced
 from layerscope.models.stack import Stack
 from layerscope.models.trace import Call as TracedCall, same, trace
-from layerscope.training.weights import exit_weights
+from layerscope.training.loss import exit_weights
 
 Call = Callable[[], Any]
 """Runs the model on a batch, without labels."""

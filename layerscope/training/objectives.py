@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Number, OneOf
-from layerscope.training.loss import aligned_loss, counted, logits_of, shares_of, wide
+from layerscope.training.loss import aligned_loss, counted, logits_of, wide
 from layerscope.training.settings import Name, Schedule
 
 
@@ -107,9 +107,8 @@ def similarity_loss(
 
     The arguments are those of `aligned_loss`. Source: Tracing Representation Progression, appendix B.3.
     """
-    rows, truth = counted(states, labels, **counting)
+    rows, truth, shares = counted(states, labels, layers, weights, **counting)
     items = counting.get("items")
-    shares = shares_of(len(rows), layers, weights)
     loss = aligned_loss(rows[-1:], truth, head, items=items)
     if len(rows) == 1 or not len(truth):
         return loss
@@ -135,8 +134,8 @@ def classifiers_loss(
     With `distillation` δ each exit but the last adds λ_ℓ δ T² KL(p_L ‖ p_ℓ) at temperature T, the last exit's
     probabilities held fixed (Hinton et al. 2015). Further arguments are those of `aligned_loss`.
     """
-    rows, truth = counted(states, labels, **counting)
-    items, shares = counting.get("items"), shares_of(len(rows), layers, weights)
+    rows, truth, shares = counted(states, labels, layers, weights, **counting)
+    items = counting.get("items")
     if len(heads) != len(rows):
         raise LayerscopeError(f"{len(rows)} exits and {len(heads)} heads: give one for each")
     logits = [logits_of(row, head, truth) for head, row in zip(heads, rows, strict=True)]

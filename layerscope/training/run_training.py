@@ -19,10 +19,10 @@ from layerscope.training.data import READS, TAGGING, Data, choose_task, describe
 from layerscope.training.depths import Trained, check_depths, compare, shallower
 from layerscope.training.fit import Job, check_reports, fit, is_main
 from layerscope.training.folder import BASELINES, REPORT, TrainingFolder, nothing_left, open_training
+from layerscope.training.loss import exit_weights
 from layerscope.training.settings import Settings, described, settings_of
 from layerscope.training.start import Start, find, sees_both_sides, start
 from layerscope.training.trainer import layered_model
-from layerscope.training.weights import exit_weights
 
 
 def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:

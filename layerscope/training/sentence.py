@@ -15,7 +15,7 @@ from layerscope.models.capture import evaluating
 from layerscope.models.inspection import TEXTS
 from layerscope.models.lens import replaced
 from layerscope.training.exits import exit_layers, recorded
-from layerscope.training.weights import exit_weights
+from layerscope.training.loss import exit_weights
 
 TOKENS = "token_embeddings"
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import SEED, Number, OneOf, Several, Whole
 from layerscope.core.shared_options import DATA, MODEL
-from layerscope.training.weights import NAMED
 
 if TYPE_CHECKING:
     from layerscope.training.objectives import Objective
@@ -26,6 +25,7 @@ TASKS = {
     "audio-classification": "AutoModelForAudioClassification",
 }
 """What is learnt, and the class of transformers that has a head for it."""
+WEIGHTS = ("linear", "uniform")
 Name = Literal["standard", "aligned", "cosine", "cka", "classifiers"]
 Schedule = Literal["alternate", "always"]
 FINE_TUNED, FROM_SCRATCH = 2e-5, 5e-4
@@ -85,7 +85,7 @@ class Settings:
     task: Annotated[str, OneOf(("auto", *TASKS)), DATA] = "auto"
     objective: Annotated[Name, OneOf(get_args(Name)), OBJECTIVE] = "aligned"
     schedule: Annotated[Schedule | None, OneOf(get_args(Schedule)), OBJECTIVE] = None
-    weights: Annotated[str | Sequence[float], Several(Number(0), NAMED), OBJECTIVE] = "linear"
+    weights: Annotated[str | Sequence[float], Several(Number(0), WEIGHTS), OBJECTIVE] = "linear"
     beta: Annotated[float, Number(0), OBJECTIVE] = 1.0
     distillation: Annotated[float, Number(0), OBJECTIVE] = 0.0
     temperature: Annotated[float, Number(above=0), OBJECTIVE] = 1.0

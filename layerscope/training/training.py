@@ -39,7 +39,7 @@ def train(
     weights. What each layer scores at each evaluation is a run in `out/history`. Returns the folder.
 
     Args:
-        model: hub name, local folder, or minilm; with `from_config` a folder with config.json, or a JSON file; in
+        model: hub name, local folder, or minilm; for random weights a folder with config.json, or a JSON file; in
             Python also a transformers model.
         train: training data: CSV, TSV, JSONL, Parquet or text file; folder or archive of images or sounds; hf:NAME;
             digits; or a table of words and tags.
@@ -47,7 +47,7 @@ def train(
         out: folder of the checkpoint; the same call on it resumes the training.
         text_column: column of the texts; by default it is guessed.
         label_column: column of the labels; by default it is guessed.
-        from_config: start from random weights.
+        from_config: start from random weights of the model's config.
         processor: tokenizer or processor, where the model has none.
         part: stack of blocks, of several: encoder, decoder, text, vision, or a module path.
         preset: published settings; options override them.

@@ -24,7 +24,7 @@ from layerscope import LayerscopeError, metrics
 from layerscope.core.options import Asked
 from layerscope.generation import decoder as opening, generate, score
 from layerscope.generation.decoder import MEMORY, open_decoder, open_language_model
-from layerscope.generation.decoding import continued, greedy, nucleus
+from layerscope.generation.generator import continued, greedy, nucleus
 from layerscope.truncation import speed, truncate_layers
 
 NEW = 24
