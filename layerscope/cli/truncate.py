@@ -3,7 +3,8 @@ from __future__ import annotations
 from layerscope.cli import output
 from layerscope.cli.making import Json, Options, command
 from layerscope.core.errors import LayerscopeError
-from layerscope.truncation.truncator import truncate as verb, truncated
+from layerscope.core.options import checked
+from layerscope.truncation.truncator import truncate as verb
 
 EXAMPLES = """
 The first four layers of a sentence encoder, with its pooling, for `SentenceTransformer("small")`:
@@ -24,7 +25,9 @@ def truncate(options: Options, *, json: Json = False) -> None:
         raise LayerscopeError(
             "truncate needs a layer: give --layer K, or several with --layers, such as --layers 3,6,9"
         )
-    out, made = truncated(options)
+    from layerscope.truncation.cutting import cut
+
+    made = cut(checked(verb, options))
     if json:
         from dataclasses import asdict
 
@@ -35,4 +38,4 @@ def truncate(options: Options, *, json: Json = False) -> None:
     from layerscope.truncation.document import document
 
     show(document(made), paper())
-    print(f"\nwritten: {out}")
+    print(f"\nwritten: {options['out']}")
