@@ -54,7 +54,6 @@ def measure(name: str, repeats: int, most: int) -> dict[str, Any]:
     import torch
 
     from layerscope.inputs import open_corpus
-    from layerscope.metrics.registry import choose_metrics
     from layerscope.models import LoadOptions, Override, find_layers, load, vectors_for
     from layerscope.models.capture import evaluating
     from layerscope.models.forward import forward
@@ -62,6 +61,7 @@ def measure(name: str, repeats: int, most: int) -> dict[str, Any]:
     from layerscope.profiling.options import Options
     from layerscope.profiling.passing import compute
     from layerscope.profiling.plan import make_plan
+    from layerscope.runs.registry import choose_metrics
 
     source, tokenizer, n = case(name)
     n = min(n, most)

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
 from layerscope.inputs.views import DEFAULT_SHARE
-from layerscope.metrics.registry import METRICS, Metric, choose_metrics
 from layerscope.models.pooling import parse as parse_pooling
+from layerscope.runs.registry import METRICS, Metric, choose_metrics
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import torch
 from hooked import by_sample, profile, sinking, walk
 
 from layerscope import LayerscopeError, metrics
-from layerscope.metrics.registry import SETS
 from layerscope.runs import Run
 from layerscope.runs.findings import findings
+from layerscope.runs.registry import SETS
 
 POOLED = ("rankme", "anisotropy", "intrinsic_dimension", "alpha_req", "nesum")
 NORMS = {"norm_mean": "mean", "norm_median": "median", "norm_max": "maximum", "sink_share": "sink_share"}
@@ -87,7 +87,7 @@ def test_sinks_are_told_where_they_are_counted(tmp_path: Path) -> None:
     assert kept is not None and left is not None
     share = np.mean([1 / len(text.split()) for text in texts])
     assert kept.numbers["value"] == pytest.approx(share, rel=1e-5) and kept.numbers["layers"] == 3
-    assert "--exclude-sinks leaves them out" in kept.text and f"{100 * share:.1f}" in kept.text
+    assert "`exclude_sinks=True` leaves them out" in kept.text and f"{100 * share:.1f}" in kept.text
     assert left.numbers["value"] == 1 and "left out of entropies and means" in left.text
     plain = findings(profile(tiny.gpt2(), texts, tmp_path / "plain", metrics="sink_share"))
     assert "sinks" not in {f.name for f in plain}

@@ -93,11 +93,11 @@ def test_pooled_and_view_metrics_are_the_public_functions(measured) -> None:
 
 
 def test_a_sample_has_the_same_views_whatever_else_is_drawn(tmp_path) -> None:
-    from layerscope.metrics.registry import choose_metrics
     from layerscope.models import LoadOptions, Override, find_layers, load, vectors_for
     from layerscope.profiling.job import Job
     from layerscope.profiling.options import Options
     from layerscope.profiling.plan import view_of
+    from layerscope.runs.registry import choose_metrics
 
     corpus = open_corpus(texts())
     loaded = load(zoo.bert(), LoadOptions(), word_tokenizer())

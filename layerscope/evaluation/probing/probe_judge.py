@@ -17,7 +17,8 @@ from layerscope.models import LayeredModel, Loaded, Override
 from layerscope.probes.scores import ProbeScore
 from layerscope.profiling.identity import revision_of
 from layerscope.profiling.options import Options
-from layerscope.scores.probe_results import Place, ProbeScores, refuse_other_data
+from layerscope.runs import Run
+from layerscope.scores.probe_results import ProbeScores, Slot, refuse_other_data
 
 STATES = "states"
 STUDIES: tuple[type[Study], ...] = (OfSamples, OfTokens, OfWords)
@@ -25,6 +26,8 @@ STUDIES: tuple[type[Study], ...] = (OfSamples, OfTokens, OfWords)
 
 class ProbeJudge:
     """Judges probes at the places that `places` says of a model; `failed` names what could not be judged.
+
+    A `run` of the same model on the data of a probe has the states that it reads.
 
     What cannot be done with this model is a `LayerscopeError` of the constructor, before anything is computed.
     """
@@ -35,12 +38,13 @@ class ProbeJudge:
         loaded: Loaded,
         override: Override,
         tasks: Sequence[ProbeTask],
-        places: Callable[[LayeredModel], list[Place]],
+        places: Callable[[LayeredModel], list[Slot]],
         seed: int,
         keep_states: bool,
         teller: Teller,
+        run: Run | None = None,
     ) -> None:
-        self.folder, self.loaded, self.keep_states, self.teller = folder, loaded, keep_states, teller
+        self.folder, self.loaded, self.keep_states, self.teller, self.run = folder, loaded, keep_states, teller, run
         self.failed: dict[str, str] = {}
         self.total = len(tasks)
         self.done = 0
@@ -62,7 +66,7 @@ class ProbeJudge:
             todo = [(task, scores) for task in study.tasks if (scores := self._open(study, task))]
             try:
                 if todo:
-                    study.compute(self.folder / STATES, self.teller)
+                    study.compute(self.folder / STATES, self.teller, self.run)
                 for task, scores in todo:
                     self._judge(study, task, scores)
             except LayerscopeError as error:
@@ -114,7 +118,7 @@ def _studies(
     tasks: Sequence[ProbeTask],
     loaded: Loaded,
     override: Override,
-    places: Callable[[LayeredModel], list[Place]],
+    places: Callable[[LayeredModel], list[Slot]],
     options: Options,
 ) -> list[Study]:
     """Return a study for each data set and kind of states: linear and kNN probe of the same data share one."""
@@ -125,12 +129,12 @@ def _studies(
     return [kind(group, loaded, override, places, options) for (kind, _), group in groups.items()]
 
 
-def _wanted(study: Study) -> list[tuple[str, Place]]:
+def _wanted(study: Study) -> list[tuple[str, Slot]]:
     """Return kind and place of every row: the model as shipped, then the layers."""
     return [("baseline", study.last), *(("layer", place) for place in study.places)]
 
 
-def _missing(study: Study, scores: ProbeScores) -> list[tuple[str, Place]]:
+def _missing(study: Study, scores: ProbeScores) -> list[tuple[str, Slot]]:
     return [(kind, place) for kind, place in _wanted(study) if scores.find(place, kind) is None]
 
 

@@ -29,12 +29,13 @@ from layerscope.profiling.identity import Origin, describe, revision_of, tokens_
 from layerscope.profiling.job import Job
 from layerscope.profiling.options import Options
 from layerscope.profiling.passing import run_pass
+from layerscope.profiling.reopening import reusable
 from layerscope.profiling.start import open_or_start, tell_broken
 from layerscope.profiling.tables.source import Source
 from layerscope.runs import Run
 from layerscope.runs.lock import locked
 from layerscope.runs.states import Column
-from layerscope.scores.probe_results import Place
+from layerscope.scores.probe_results import Slot
 
 FORMAT = 3
 """Raised when the same weights, data and options would give another score."""
@@ -57,7 +58,7 @@ class Study:
         tasks: Sequence[ProbeTask],
         loaded: Loaded,
         override: Override,
-        places: Callable[[LayeredModel], list[Place]],
+        places: Callable[[LayeredModel], list[Slot]],
         options: Options,
     ) -> None:
         self.tasks, self.loaded, self.options = tuple(tasks), loaded, options
@@ -67,7 +68,7 @@ class Study:
         self._check()
 
     @property
-    def last(self) -> Place:
+    def last(self) -> Slot:
         """Where the model as shipped takes its vector."""
         return self.model.stack.depth, self.model.final, self.model.pooling[0]
 
@@ -95,11 +96,11 @@ class Study:
         what = self.kinds, self.identity, self._kept()
         return states / f"probes-{hashlib.sha256(repr(what).encode()).hexdigest()[:16]}"
 
-    def compute(self, states: Path, teller: Teller) -> None:
+    def compute(self, states: Path, teller: Teller, run: Run | None = None) -> None:
         """Run the model over the data, or what is missing of it."""
         raise NotImplementedError
 
-    def score(self, kind: str, place: Place) -> ProbeScore:
+    def score(self, kind: str, place: Slot) -> ProbeScore:
         """Return the score of one layer; `compute` must have run."""
         raise NotImplementedError
 
@@ -140,30 +141,38 @@ class OfSamples(Study):
     pools = True
 
     @property
-    def last(self) -> Place:
+    def last(self) -> Slot:
         """Where the model as shipped takes its vector; it pools itself where we cannot."""
         layer, site, pooling = super().last
         return layer, site, SHIPPED if self._pools_itself() else pooling
 
-    def compute(self, states: Path, teller: Teller) -> None:
-        """Run the model over the data; what is kept is a run folder without tables."""
-        path = self.path(states)
-        job, manifest = self._job(Vectors(self._kept()))
-        with locked(path):
-            run_pass(job, open_or_start(path, manifest, job, teller), teller)
-        self.run = Run(path)
+    def compute(self, states: Path, teller: Teller, run: Run | None = None) -> None:
+        """Run the model over the data where the run given is not of it; what is kept is a run folder without tables."""
+        self.run = self._known(run) or self._passed(self.path(states), teller)
         tell_broken(self.run, teller)
         self.rows = Source(self.run, self.options).distinct  # as a run of `profile` is probed
         self.finish = Serving(self.loaded).finish
 
-    def score(self, kind: str, place: Place) -> ProbeScore:
+    def score(self, kind: str, place: Slot) -> ProbeScore:
         """Return the score of one layer, with what the makers put after the pooling (Dense, Normalize)."""
         plan = self.run.folder.plan
         labels = plan["label"].to_numpy()[self.rows]
         probe = linear_probe if kind == "linear-probe" else knn_probe
         return probe(self._vectors(place), labels, seed=self.options.seed)
 
-    def _vectors(self, place: Place) -> Any:
+    def _known(self, run: Run | None) -> Run | None:
+        """Return a run of this model on these samples and labels."""
+        if run is None or run.info["data"]["fingerprint"] != self._fingerprint or run.info["options"]["prompt"]:
+            return None
+        return reusable(run, self.model, [place for place in (*self.places, self.last) if place[2] != SHIPPED])
+
+    def _passed(self, path: Path, teller: Teller) -> Run:
+        job, manifest = self._job(Vectors(self._kept()))
+        with locked(path):
+            run_pass(job, open_or_start(path, manifest, job, teller), teller)
+        return Run(path)
+
+    def _vectors(self, place: Slot) -> Any:
         layer, site, pooling = place
         if pooling == SHIPPED:
             numbers = self.run.folder.plan["sample"].to_numpy()[self.rows]
@@ -185,12 +194,12 @@ class OfTokens(Study):
 
     kinds = ("attention-probe",)
 
-    def compute(self, states: Path, teller: Teller) -> None:
+    def compute(self, states: Path, teller: Teller, run: Run | None = None) -> None:
         """Run the model over the data and keep every token of the layers asked for."""
         job, manifest = self._job(Vectors(()))
         self.states = TokenStates.of(job, self.path(states), manifest, self._columns(), None, teller)
 
-    def score(self, kind: str, place: Place) -> ProbeScore:
+    def score(self, kind: str, place: Slot) -> ProbeScore:
         """Return the score of one layer."""
         tokens, lengths = self.states.layer(Column(place[1], place[0]))
         return attention_probe(tokens, lengths, self.states.labels, seed=self.options.seed)
@@ -208,7 +217,7 @@ class OfWords(Study):
     kinds = ("token-probe",)
     items = "words"
 
-    def compute(self, states: Path, teller: Teller) -> None:
+    def compute(self, states: Path, teller: Teller, run: Run | None = None) -> None:
         """Run the model over the sentences and keep the first token of every word."""
         job, manifest = self._job(Vectors(()))
         self.states = TokenStates.of(job, self.path(states), manifest, self._columns(), self._read[1], teller)
@@ -216,7 +225,7 @@ class OfWords(Study):
         self.labels = np.array([label for i in samples for label in self._read[2][i]])
         self.sentences = np.repeat(samples, [len(self._read[2][i]) for i in samples])
 
-    def score(self, kind: str, place: Place) -> ProbeScore:
+    def score(self, kind: str, place: Slot) -> ProbeScore:
         """Return the score of one layer."""
         states, _ = self.states.layer(Column(place[1], place[0]))
         return token_probe(states.float(), self.labels, self.sentences, seed=self.options.seed)
