@@ -8,7 +8,6 @@ Source: Angelopoulos et al. 2021, Learn then Test: Calibrating Predictive Algori
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,7 @@ from scipy.special import expit
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Whole
-from layerscope.core.saved import jsonable
-from layerscope.early_exit.criteria import NEVER, check_criterion, check_threshold
+from layerscope.early_exit.criteria import NEVER, check_criterion
 from layerscope.early_exit.guarantee import Goal, check_enough, p_value, percent, upper_bound
 from layerscope.early_exit.recorded import Recorded
 
@@ -36,14 +34,13 @@ class Calibration:
     `exits` are layers 1 … L − 1 in order; a sample leaves at the first whose score reaches `threshold` (`NEVER`:
     infinity, where no threshold of the path could be certified, which meets the goal too). `errors` counts what the
     goal is about: predictions that differ from the full model's, or that are wrong. `p_value` is P(Bin(n, risk) ≤
-    errors). `tested` counts the thresholds that were tested, with the one
-    that failed. `mean_layer`, `disagreement`, `accuracy` and `full_accuracy` (the full model's; both None without
-    labels) are what was seen on these samples, leaving at the threshold. `fingerprint` names the weights, `dtype`
-    their precision.
+    errors). `tested` counts the thresholds that were tested, with the one that failed. `mean_layer`, `disagreement`,
+    `accuracy` and `full_accuracy` (the full model's; both None without labels) are what was seen on these samples,
+    leaving at the threshold. `fingerprint` names the weights, `dtype` their precision.
 
-    >>> from layerscope.early_exit import Calibration, ExitModel, calibrate
+    >>> from layerscope.early_exit import ExitModel, calibrate
     >>> found = calibrate(ExitModel("tiny-bert", exits=[1, 2]), "reviews.csv", max_disagreement=0.3, progress=False)
-    >>> found.exits, found.n, Calibration.from_json(found.to_json()) == found
+    >>> found.exits, found.n, found.p_value <= found.goal.delta
     ((1, 2), 24, True)
     """
 
@@ -78,27 +75,6 @@ class Calibration:
             return f"no sample leaves early: no threshold was certified for {most} disagreement {sure} (n = {self.n:,})"
         differ = f"{most} of predictions on new samples like these differ from the full model's, {sure}"
         return f"{differ} ({self.errors:,} of {self.n:,} did{none})"
-
-    def to_json(self) -> str:
-        """Return the calibration as JSON; never leaving is a threshold of null."""
-        return json.dumps(jsonable(self), indent=2, allow_nan=False)
-
-    @classmethod
-    def from_json(cls, text: str) -> Calibration:
-        """Return a calibration from what `to_json` gave; raises `LayerscopeError` where its evidence does not hold."""
-        try:
-            found = json.loads(text)
-            threshold = NEVER if found["threshold"] is None else check_threshold(found["threshold"], found["criterion"])
-            parts = {"goal": Goal(**found["goal"]), "exits": check_exits(found["exits"], found["depth"])}
-            check_criterion(found["criterion"])
-            made = cls(**{**found, **parts, "threshold": threshold})
-            evidence = float(p_value(made.errors, made.n, made.goal.risk))
-            if not math.isclose(made.p_value, evidence, rel_tol=1e-6) or evidence > made.goal.delta * (1 + 1e-6):
-                raise LayerscopeError(f"p_value {made.p_value!r} is not that of {made.errors} errors of {made.n}")
-        except (LookupError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
-            reason = (str(error).splitlines() or [""])[0]
-            raise LayerscopeError(f"this is not the JSON of a calibration ({reason}): calibrate again") from error
-        return made
 
 
 def path(criterion: str, classes: int, exits: Sequence[int]) -> tuple[float, ...]:
@@ -164,7 +140,7 @@ def calibrate_recorded(recorded: Recorded, exits: Sequence[int], goal: Goal, **w
     exits, n = check_exits(exits, recorded.depth), len(recorded)
     wanted = recorded.labels if goal.max_disagreement is None else recorded.full
     if wanted is None:
-        raise LayerscopeError("min_accuracy needs labels, and the data have none: give some, or max_disagreement")
+        raise LayerscopeError("`min_accuracy` needs labels, and the data have none: give some, or `max_disagreement`")
     check_enough(n, goal)
     if recorded.classes < 2:
         raise LayerscopeError("the model has one class, of which every exit is sure: nothing can be calibrated")

@@ -148,9 +148,7 @@ class ExitModel(nn.Module):
     @property
     def classes(self) -> int:
         """K."""
-        lens = self._layered.lens
-        assert lens is not None
-        return lens.classes
+        return self._tail.lens.classes
 
     @property
     def trims(self) -> bool:

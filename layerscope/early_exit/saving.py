@@ -14,16 +14,17 @@ import torch
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.saved import jsonable, read_facts, write_facts
+from layerscope.core.saved import Store, write_facts
 from layerscope.early_exit.calibration import Calibration
+from layerscope.early_exit.guarantee import Goal
 from layerscope.models.load import without_bars
 from layerscope.models.weights import numbers_of
 
 if TYPE_CHECKING:
     from layerscope.early_exit.exit_model import ExitModel
 
-FILE, KIND = "early_exit.json", "exit model"
-AGAIN = "wrap the classifier with ExitModel(...), calibrate it and save it again"
+FILE = "early_exit.json"
+STORE = Store("exit model", FILE, "wrap the classifier with ExitModel(...), calibrate it and save it", {})
 SAMPLED = 1024
 """Numbers of each weight that its fingerprint reads."""
 
@@ -83,12 +84,9 @@ def save(model: ExitModel, folder: str | Path) -> Path:
                 heads.save(out)
     except OSError as error:
         raise LayerscopeError(f"{str(out)!r} cannot be written ({error.strerror}): name another folder") from error
-    facts = {name: getattr(model, name) for name in ("exits", "criterion", "threshold", "override")}
-    calibration = None if model.calibration is None else jsonable(model.calibration)
-    files = sorted(_files(out) - before)
-    write_facts(
-        out / FILE, KIND, facts | {"fingerprint": fingerprint(model), "calibration": calibration, "files": files}
-    )
+    names = ("exits", "criterion", "threshold", "override", "calibration")
+    facts = {"fingerprint": fingerprint(model), "files": sorted(_files(out) - before), "sha256": {}}
+    write_facts(out / FILE, STORE.what, {name: getattr(model, name) for name in names} | facts)
     return out
 
 
@@ -106,22 +104,21 @@ def _files(folder: Path) -> set[str]:
 
 def load_exits(source: str | Path, revision: str | None) -> dict[str, Any]:
     """Return what `early_exit.json` of a folder or a hub model says."""
-    facts = read_facts(_file(source, revision), KIND, AGAIN)
-    if facts["calibration"] is not None:
-        facts["calibration"] = Calibration.from_json(json.dumps(facts["calibration"]))
-    return facts
+
+    def made(facts: dict[str, Any], *_: object) -> dict[str, Any]:
+        if facts["calibration"] is not None:
+            goal = Goal(**facts["calibration"]["goal"])
+            facts["calibration"] = Calibration(**{**facts["calibration"], "goal": goal})
+        return facts
+
+    return STORE.open(_folder(source, revision), made)
 
 
-def _file(source: str | Path, revision: str | None) -> Path:
+def _folder(source: str | Path, revision: str | None) -> Path:
     folder = Path(source).expanduser()
-    if (folder / FILE).is_file():
-        return folder / FILE
     if not folder.exists():
         from transformers.utils import cached_file
 
         with suppress(Exception):  # no hub, no such model, or a model without exits
-            return Path(cached_file(str(source), FILE, revision=revision))
-    raise LayerscopeError(
-        f"{str(source)!r} holds no {FILE}: give a folder that an exit model was saved into, or wrap the classifier "
-        "with ExitModel(...) and calibrate it"
-    )
+            return Path(cached_file(str(source), FILE, revision=revision)).parent
+    return folder

@@ -13,7 +13,7 @@ import pandas as pd
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.folders import folder_aside, own_folder
+from layerscope.core.folders import folder_aside
 from layerscope.core.options import Asked
 from layerscope.core.progress import Console, Silent, Teller
 from layerscope.core.saved import jsonable
@@ -27,7 +27,7 @@ from layerscope.early_exit.exit_report import STORE, ExitReport
 from layerscope.early_exit.guarantee import Goal
 from layerscope.early_exit.racing import Raced, race_alone, race_exits
 from layerscope.early_exit.recorded import Layers, Recorded, record
-from layerscope.early_exit.saving import FILE, KIND, strangers
+from layerscope.early_exit.saving import STORE as MODELS, strangers
 from layerscope.early_exit.thresholds import certify, parts
 from layerscope.early_exit.timing import measure_times
 from layerscope.early_exit.validation import Validation, read_validation
@@ -130,7 +130,7 @@ def _written(report: ExitReport, model: ExitModel, calibration: Calibration, out
 def _folder(out: str | Path) -> Path:
     """Return the folder of a report, new or an earlier one's, whose model holds nothing but what was saved with it."""
     folder = STORE.folder(out)
-    own_folder(folder / MODEL, KIND, FILE)
+    MODELS.folder(folder / MODEL)
     if others := strangers(folder / MODEL):
         raise LayerscopeError(
             f"{str(folder / MODEL)!r} holds {others[0]!r}, which no exit model was saved with: name a new folder"

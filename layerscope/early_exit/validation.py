@@ -97,7 +97,7 @@ def read_validation(
         corpus, read = corpus.take(real), pick(read, real)
     labels, note = _labels(corpus, model)
     if labels is None and needs_labels:
-        missing = f"{corpus.name} has no labels, which min_accuracy needs: name them, or give max_disagreement"
+        missing = f"{corpus.name} has no labels, which `min_accuracy` needs: name them, or give `max_disagreement`"
         raise LayerscopeError(note or missing)
     if note:
         notes.append(f"{note}; accuracy is not known")

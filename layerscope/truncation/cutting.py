@@ -44,12 +44,12 @@ def truncate_layers(given: Any, layers: Sequence[int], out: str | Path, **option
 def cut(asked: Asked) -> list[Truncated]:
     """Write a model at the depths that `truncate` is asked for; return what each costs and scores."""
     if asked.out is None:
-        raise LayerscopeError("truncate needs out: a new folder for the model")
+        raise LayerscopeError("truncate needs `out`: a new folder for the model")
     if asked.layer is not None and asked.layers is not None:
         raise LayerscopeError("layer and layers name the same: give one of them")
     if asked.pooling is not None and asked.format != "sentence-transformers":
         raise LayerscopeError(
-            f"pooling {asked.pooling} needs the format sentence-transformers: the other formats yield the states of "
+            f"pooling {asked.pooling} needs `format='sentence-transformers'`: the other formats yield the states of "
             "all tokens, or a head's predictions"
         )
     folders = asked.layers is not None

@@ -57,7 +57,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     with pytest.raises(LayerscopeError, match="was made in float32, and exits runs in bfloat16"):
         half.use(made)
 
-    with pytest.raises(LayerscopeError, match="holds no early_exit.json"):
+    with pytest.raises(LayerscopeError, match=r"holds no exit model \(early_exit.json\)"):
         ExitModel.from_pretrained(folder)
     other = ExitModel(saved(classifier(seed=1), tmp_path / "other", special=True))
     with pytest.raises(LayerscopeError, match="this calibration is of other weights than other's"):
