@@ -92,7 +92,7 @@ def by_layer(known: Sequence[Curve], run: Run) -> Iterator[Chart]:
             title=capital(titled(metric)) + bound,
             variant=(variant or "").replace(",", ", "),
             summary="; ".join(_summary(curve) for curve in curves),
-            about=meaning(metric, run),
+            about=_meanings([metric, *dict.fromkeys(curve.metric for curve in mirrored)], run),
             unit=curves[0].unit,
             group=KINDS.get(about(metric).needs, ""),
             name=f"curve-{metric}-{variant}" if several and variant else f"curve-{metric}",
@@ -128,6 +128,14 @@ def meaning(metric: str, run: Run) -> Meaning:
         chosen = [f"{number(value)} at layer {layer}" for layer, value in rows]
         more += [("C, the inverse strength of its regularisation", ", ".join(chosen))] if chosen else []
     return Meaning(known.meaning, known.direction, known.source, tuple(more))
+
+
+def _meanings(metrics: list[str], run: Run) -> Meaning:
+    """Return what the first metric means, and behind it what mirrors it."""
+    first, *others = (meaning(metric, run) for metric in metrics)
+    found = zip(metrics[1:], others, strict=True)
+    beside = [(capital(about(name).title), f"{one.meaning} {one.direction} {one.source}") for name, one in found]
+    return replace(first, more=(*first.more, *beside))
 
 
 def series(curve: Curve, run: Run) -> Series:

@@ -9,8 +9,8 @@ from layerscope import __version__
 from layerscope.core.errors import LayerscopeError
 from layerscope.logit_lens.document import LEGENDS, SHOWN, grids, listed, percent
 from layerscope.logit_lens.reading import Reading
-from layerscope.reports.written import write
 from layerscope.show.plain import plain
+from layerscope.show.written import write
 
 SCRIPTS = ("theme.js", "lens.js")
 HEIGHT, LEFT, STEP, FLOOR = 160, 44, 34, 24
@@ -70,7 +70,7 @@ def write_page(reading: Reading, out: str | Path) -> Path:
             version=__version__,
         )
     )
-    return write(Path(out).expanduser(), text, "page", "--page")
+    return write(Path(out).expanduser(), text, "page", "page")
 
 
 def curve(reading: Reading) -> Curve:

@@ -7,15 +7,14 @@ from layerscope.comparison.comparison import STORE as COMPARISONS, Comparison, o
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.exit_report import STORE as EXITS, ExitReport, open_exit_report
 from layerscope.reports.page.facts import unlike
-from layerscope.reports.written import PAGE_MARK, ending, write
 from layerscope.runs.folder import RunFolder
 from layerscope.runs.names import run_names
 from layerscope.runs.run import Run, open_run
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.opening import holds_scores, merged, open_evaluation
 from layerscope.show.plain import plain
+from layerscope.show.written import write_page
 
-SUFFIXES = (".html", ".htm")
 DEFAULT = "report.html"
 
 Given = Run | Evaluation | ExitReport | Comparison | str | Path
@@ -27,13 +26,8 @@ def write_report(shown: Given | Sequence[Given], out: str | Path | None) -> Path
     kept: list[ExitReport | Comparison] = [*exits, *compared]
     places = [*(run.path for run in runs), *(entry.folder or Path() for entry in kept)]
     own = places[0] if len(places) == 1 and evaluation is None else Path()
-    target = ending(own / DEFAULT if out is None else Path(out), "page", "--out", SUFFIXES, PAGE_MARK)
-    try:
-        text = _rendered(runs, evaluation, exits, compared)
-    except ImportError as error:
-        package = str(error.name).partition(".")[0]
-        raise LayerscopeError(f'the page needs {package}: pip install "layerscope[report]"') from error
-    return write(target, text, "page", "--out")
+    target = own / DEFAULT if out is None else Path(out)
+    return write_page(target, lambda: _rendered(runs, evaluation, exits, compared))
 
 
 def _rendered(
@@ -97,6 +91,6 @@ def _run(path: str | Path) -> Run:
     if place.is_file() or (place.is_dir() and not RunFolder.exists(place) and not any(place.glob("*/run.json"))):
         raise LayerscopeError(
             f"{str(path)!r} is neither a run nor an evaluation: give the folder of a run, or of mteb results, a CSV of "
-            "scores, or what Evaluation.save wrote; or the --out of exits or compare"
+            "scores, or what Evaluation.save wrote; or the folder that exits or compare wrote"
         )
     return open_run(path)

@@ -118,12 +118,12 @@ class Section:
 
 
 def in_order(lists: Iterable[Sequence[T]]) -> list[T]:
-    """Return what is in any list once, each after what stands before it in the first list that has it."""
+    """Return what is in any list once, what is new in a list after what stands before it there, or before the next."""
     found: list[T] = []
     for entries in lists:
-        before = 0
+        at = next((found.index(entry) for entry in entries if entry in found), len(found))
         for entry in entries:
             if entry not in found:
-                found.insert(before, entry)
-            before = found.index(entry) + 1
+                found.insert(at, entry)
+            at = found.index(entry) + 1
     return found

@@ -13,6 +13,7 @@ SIDE_BY_SIDE = 3
 """Plots that hold one result each stand beside each other up to this many; then each offers the choice of a result."""
 AROUND = {"title", "variant", "summary", "about", "note", "unit", "group", "name", "sheet", "height", "corner", "aside"}
 """What is written around a plot or not shown on a page."""
+NEEDED = {"x", "y", "series", "rows", "columns", "values", "boxes"}
 FOLDED = 12
 """Figures of a section from which on its groups are folded."""
 Owned = tuple[Member, Plot]
@@ -62,19 +63,19 @@ def _figure(title: str, owned: Sequence[Owned]) -> Figure:
 def _choice(member: Member, plot: Plot) -> Json:
     """Return a plot as the script draws it, without what is empty."""
     whole = {name: value for name, value in asdict(plot).items() if name not in AROUND}
-    return {"run": member.number} | {name: _slim(value) for name, value in whole.items() if _is_said(value)} | {
+    return {"run": member.number} | {name: _slim(value) for name, value in whole.items() if _is_said(name, value)} | {
         "choice": plot.choice, "unit": plot.unit,
     }  # fmt: skip
 
 
 def _slim(value: object) -> object:
     if isinstance(value, dict):
-        return {name: _slim(entry) for name, entry in value.items() if _is_said(entry)}
+        return {name: _slim(entry) for name, entry in value.items() if _is_said(name, entry)}
     return [_slim(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
-def _is_said(value: object) -> bool:
-    return value is not None and value is not False and value != () and value != ""
+def _is_said(name: str, value: object) -> bool:
+    return name in NEEDED or (value is not None and value is not False and value not in ((), ""))
 
 
 def _places(owned: Sequence[Owned]) -> list[int]:

@@ -139,7 +139,7 @@ def test_several_reports_stand_beside_each_other_by_what_all_have(browser, sever
             "tiny on held out (2)",
         ]
         files = opened.ask("cards.map(c => c.figure.file)")
-        assert files == [FILES[0], FILES[1], FILES[2], "agreement-against-speed"], "one has no labels"
+        assert files == [FILES[0], "agreement-against-speed", FILES[1], FILES[2]], "one has no labels"
         rec = recorded()
         leaves = rec.leaves((2, 4), 0.9)
         agree = 100 * (1 - float(rec.disagrees(leaves).mean()))
@@ -148,7 +148,7 @@ def test_several_reports_stand_beside_each_other_by_what_all_have(browser, sever
         assert drawn(opened, FILES[1], 2)[0]["y"] == pytest.approx([0, 0, 0, 0, 0, 100])
         opened.tab.uncheck("input[data-run='1']")
         opened.drawn()
-        assert opened.ask("cards[1].plots.map(p => p.closest('.slot').hidden)") == [False, True, False]
+        assert opened.ask("cards[2].plots.map(p => p.closest('.slot').hidden)") == [False, True, False]
         assert "other" not in opened.text("#exit-layers tbody")
 
 

@@ -160,7 +160,7 @@ function across(choices, view) {
   if (depth) axis.range = [-0.03 * end, 1.03 * end];
   if (range && !percent) axis.range = range;
   if (whole && !percent) Object.assign(axis, { tickformat: ",d" }, most <= 800 ? { dtick: step(most) } : { nticks: 7 });
-  return { axis, at: (value, one) => (percent ? (100 * value) / (one.depth ?? one.x.depth) : value * (one.x.scale ?? 1)) };
+  return { axis, at: (value, one) => (value === null ? null : percent ? (100 * value) / (one.depth ?? one.x.depth) : value * (one.x.scale ?? 1)) };
 }
 
 // The vertical axis: logarithmic, of a range that is given, or long enough that noise looks like noise.
