@@ -11,9 +11,10 @@ from layerscope.runs.curves import Curve, curves
 from layerscope.runs.depths import clock
 from layerscope.runs.details import details, unfinished
 from layerscope.runs.document import cell, every_number
+from layerscope.runs.findings import findings
 from layerscope.runs.registry import about
 from layerscope.runs.titles import capital
-from layerscope.show.document import Cell, Column, Document, Facts, Part, Row, Section, Table
+from layerscope.show.document import Cell, Column, Document, Facts, Part, Row, Section, Sentences, Table
 from layerscope.show.numbers import error, number
 from layerscope.show.plots import Axis, Chart, HeatMap, Series
 
@@ -38,8 +39,8 @@ def document(run: Run) -> Document:
     objective = str(run.info["options"].get("objective", ""))
     facts = (f"step {run.steps[-1]:,}", f"{data['samples']:,} samples", *([objective] if objective else []))
     commands = (shlex.join(["layerscope", "report", str(run.path)]),)
-    parts = tuple(layers(run))
     known = curves(run)
+    parts = (Sentences("What stands out", tuple(finding.text for finding in findings(run, known))), *layers(run))
     return Document(
         effective_depth(run), (str(model["name"]), str(data["name"])), facts, parts=parts, commands=commands,
         sections=(

@@ -37,10 +37,10 @@ def groups(found: Sequence[Figure]) -> tuple[Group, ...]:
 
 
 def _rows(found: Sequence[Figure]) -> tuple[tuple[Figure, ...], ...]:
-    """Return small plots in one row, those of one result each in the next; of the latter alone, the first by itself."""
+    """Return small plots in one row, those of one result each in the next; of three of these the first by itself."""
     small = tuple(figure for figure in found if figure.overlaid)
     wide = tuple(figure for figure in found if not figure.overlaid)
-    rows = (small, wide) if small or len(wide) > SIDE_BY_SIDE + 1 else (wide[:1], wide[1:])
+    rows = (wide[:1], wide[1:]) if len(wide) == SIDE_BY_SIDE and not small else (small, wide)
     return tuple(row for row in rows if row)
 
 

@@ -132,7 +132,7 @@ def test_the_keyboard_reaches_tables_and_switches(browser, several):
 
 def test_several_reports_stand_beside_each_other_by_what_all_have(browser, several):
     with browser.open(several) as opened:
-        assert opened.console == [] and opened.text("h1") == "3 reports of early exit"
+        assert opened.console == [] and opened.text("h1") == "3 early exits compared"
         assert opened.texts("fieldset.runs bdi") == [
             "tiny on held out (1)",
             "other on held out",

@@ -82,7 +82,7 @@ const PLOTS = {
     const scaled = (value) => (value === null || value === undefined ? null : choice.log ? Math.log10(value) : value);
     const high = choice.high ?? Math.max(...alike);
     const low = choice.low ?? Math.min(...alike, high - choice.least);
-    const print = (value) => (value === null ? "" : high <= 1 && low >= -1 ? value.toFixed(2).replace(/^(-?)0\./, "$1.") : digits(value, 3));
+    const print = (value) => (value === null ? "" : choice.unit === "%" ? value.toFixed(1) : high <= 1 && low >= -1 ? value.toFixed(2).replace(/^(-?)0\./, "$1.") : digits(value, 3));
     const printed = choice.shown ?? values.map((line) => line.map(print));
     const labels = rows.every((name) => name.length < 6) ? 0 : Math.max(...rows.map((name) => Math.min(roomFor(width), [...name].length)));
     const cell = (width - 100 - CHARACTER * labels) / columns.length;
@@ -169,7 +169,8 @@ function upright({ title, range, whole, log, scale = 1, least = 0 }, lines) {
   const values = lines.flatMap(({ series }) => series.y).filter((value) => value !== null).map((value) => value * scale);
   const [low, high] = [Math.min(...values), Math.max(...values)];
   if (log && low > 0) return { ...axis, type: "log", exponentformat: "power", minexponent: 3, ...decades(low, high) };
-  if (range) Object.assign(axis, { range });
+  if (low === 0 && high === 0) Object.assign(axis, { range: [-0.05, 1] });
+  else if (range) Object.assign(axis, { range });
   else if (high - low < least * scale) {
     const end = Math.min(least * scale / 2, scale === 100 && high <= 100 ? 100.5 - (low + high) / 2 : Infinity);
     axis.range = [(low + high) / 2 + end - least * scale, (low + high) / 2 + end];
