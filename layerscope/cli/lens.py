@@ -38,7 +38,7 @@ def lens(
     """Print the reading, and write its pages and figures."""
     from layerscope.show.written import PAGE_MARK, ending
 
-    file = None if page is None else ending(Path(page), "page", "page", PAGES, PAGE_MARK)
+    file = None if page is None else ending(Path(page), "page", "--page", PAGES, PAGE_MARK)
     reading, out = verb(**options), options.get("out")
     pages = [path for path in (file, None if out is None else Path(out).expanduser() / PAGE) if path is not None]
 

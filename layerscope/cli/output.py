@@ -111,7 +111,7 @@ def table_file(csv: str | None, header: str) -> Path | None:
     """Return the CSV file that is asked for, refused before the long job where it cannot be one of ours."""
     from layerscope.show.written import ending
 
-    return None if csv is None else ending(Path(csv), "table", "csv", (".csv",), header)
+    return None if csv is None else ending(Path(csv), "table", "--csv", (".csv",), header)
 
 
 def write_table(file: Path | None, text: Callable[[], str]) -> None:
@@ -119,7 +119,7 @@ def write_table(file: Path | None, text: Callable[[], str]) -> None:
     if file is not None:
         from layerscope.show.written import write
 
-        print(f"table: {write(file, text(), 'table', 'csv')}", file=sys.stderr)
+        print(f"table: {write(file, text(), 'table', '--csv')}", file=sys.stderr)
 
 
 @contextmanager

@@ -235,7 +235,7 @@ def _settling(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
             summary="Bars by layer: the share of predictions that settle there.",
             about=meaning("saturation_layer", run),
             name="saturation",
-            x=Axis("layer from which the prediction stays", (0.4, run.depth + 0.6), whole=True),
+            x=Axis("settles at layer", (0.4, run.depth + 0.6), whole=True),
             y=Axis(f"% of {curve.n:,} predictions", scale=100.0),
             series=(bars,),
             lines=((at, f"mean {number(at)}"),) if math.isfinite(at) else (),

@@ -27,14 +27,12 @@ def ending(path: Path, what: str, option: str, suffixes: tuple[str, ...], mark: 
         reason = getattr(error, "strerror", None) or error
         raise LayerscopeError(_refused(what, path, reason, option)) from error
     if target.suffix.lower() not in suffixes:
-        raise LayerscopeError(
-            f"`{option}` {str(target)!r} is not a valid name for a {what}: let it end in {suffixes[0]}"
-        )
+        raise LayerscopeError(f"{option} {str(target)!r} is not a valid name for a {what}: let it end in {suffixes[0]}")
     if folder:
         inside = target / f"report{suffixes[0]}"
-        raise LayerscopeError(f"`{option}` {str(target)!r} is a folder: name a file in it, such as {inside}")
+        raise LayerscopeError(f"{option} {str(target)!r} is a folder: name a file in it, such as {inside}")
     if foreign:
-        raise LayerscopeError(f"`{option}` {str(target)!r} exists and is not a {what} of layerscope's: name a new file")
+        raise LayerscopeError(f"{option} {str(target)!r} exists and is not a {what} of layerscope's: name a new file")
     return target
 
 
@@ -61,14 +59,14 @@ def write(path: Path, text: str, what: str, option: str) -> Path:
 
 def write_page(out: str | Path, text: Callable[[], str]) -> Path:
     """Write a page, rendered once it is known that the file can be one; a page of ours that is there is replaced."""
-    target = ending(Path(out), "page", "out", PAGES, PAGE_MARK)
+    target = ending(Path(out), "page", "`out`", PAGES, PAGE_MARK)
     try:
         rendered = text()
     except ImportError as error:
         package = str(error.name).partition(".")[0]
         raise LayerscopeError(f'the page needs {package}: pip install "layerscope[report]"') from error
-    return write(target, rendered, "page", "out")
+    return write(target, rendered, "page", "`out`")
 
 
 def _refused(what: str, path: Path, reason: object, option: str) -> str:
-    return f"{what} {str(path)!r} cannot be written ({reason}): choose another file with `{option}`"
+    return f"{what} {str(path)!r} cannot be written ({reason}): choose another file with {option}"

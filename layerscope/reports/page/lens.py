@@ -70,7 +70,7 @@ def write_page(reading: Reading, out: str | Path) -> Path:
             version=__version__,
         )
     )
-    return write(Path(out).expanduser(), text, "page", "page")
+    return write(Path(out).expanduser(), text, "page", "--page")
 
 
 def curve(reading: Reading) -> Curve:

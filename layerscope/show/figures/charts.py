@@ -174,8 +174,12 @@ def _line(axis: Any, value: float, name: str, chart: Chart) -> None:
     axis.set_ylim(0, 1.2 * max(0.01, highest) * chart.y.scale)
     axis.axvline(value, color=style.DARK, linestyle="--", linewidth=1)
     ends = [x for series in chart.series for x in series.x] or [value]
-    side = "right" if value > (min(ends) + max(ends)) / 2 else "left"
-    axis.annotate(f" {name} ", (value, 0.98), xycoords=("data", "axes fraction"), ha=side, va="top")
+    share = (value - min(ends)) / ((max(ends) - min(ends)) or 1.0)
+    side = "left" if share < 1 / 3 else "right" if share > 2 / 3 else "center"
+    axis.annotate(
+        f" {name} ", (value, 0.98), xycoords=("data", "axes fraction"), ha=side, va="top",
+        bbox={"facecolor": "white", "linewidth": 0, "pad": 0.5},
+    )  # fmt: skip
 
 
 def _handles(owned: Sequence[Owned], names: Sequence[str]) -> list[Any]:

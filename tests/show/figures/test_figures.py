@@ -96,8 +96,16 @@ def test_lines_are_the_runs_numbers(labelled):
     probe = axes["Linear probe"]
     np.testing.assert_allclose(probe.lines[0].get_ydata(), 100 * labelled.metric("linear_probe"))
     assert probe.get_ylabel() == "%"
-    ring = probe.lines[-1]
-    assert ring.get_xdata()[0] == next(c.stands_out for c in curves(labelled) if c.metric == "linear_probe")
+    curve = next(c for c in curves(labelled) if c.metric == "effective_rank")
+    assert axes["Effective rank"].lines[-1].get_xdata()[0] == curve.stands_out
+
+
+def test_a_ring_marks_only_what_differs_by_more_than_its_error(written, by_layer):
+    rows = by_layer("linear_probe", [0.5, 0.6, 0.52], [0.1] * 3, pooling="mean")
+    rows += by_layer("knn_probe", [0.5, 0.9, 0.52], [0.01] * 3, pooling="mean")
+    axes = panels_of(all_curves([written(rows, depth=2)]))
+    assert len(axes["Linear probe"].lines) == 1
+    assert axes["kNN probe"].lines[-1].get_xdata()[0] == 1
 
 
 def test_runs_lie_over_each_other_by_depth_and_each_has_a_look_of_its_own(labelled, written, by_layer):
