@@ -14,17 +14,10 @@ summed in float32 whatever the model's dtype, and all that is computed from the 
 entropy below 1, which weigh the smallest eigenvalues, take singular values of the states and never a Gram.
 """
 
-from importlib import import_module as _import_module
-from pkgutil import iter_modules as _iter_modules
-
+from layerscope.metrics.metric import public_names as _public_names
 from layerscope.metrics.pairs.cosines import cosine_pairs, cosine_to
 from layerscope.metrics.pairs.matrix import similarity_matrix
 
-__all__ = ["cosine_pairs", "cosine_to", "similarity_matrix"]
-for _found in _iter_modules(__path__):
-    # A metric's file hands on the function of its name, or all that it lists; only then the name is not the module's.
-    _module = _import_module(f"{__name__}.{_found.name}")
-    for _name in getattr(_module, "__all__", [_found.name]):
-        if hasattr(_module, _name):
-            globals()[_name] = getattr(_module, _name)
-            __all__ += [_name]
+_found = _public_names(__name__)
+globals().update(_found)  # only now: the name is that of the file as well
+__all__ = ["cosine_pairs", "cosine_to", "similarity_matrix", *_found]
