@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from layerscope.selection import Selection
 
 DATA = "stdlib-docs"
-TIMED_TEXTS, ROUNDS = 32, 5
 
 
 def demo(
@@ -37,38 +35,15 @@ def demo(
 
     """
     asked = checked(demo, locals())
-    from layerscope.core.stopwatch import Stopwatch
-    from layerscope.models import LoadOptions, Override, find_layers, load
-    from layerscope.models.capture import evaluating
     from layerscope.models.hub import EMBEDDED
     from layerscope.profiling import profile
     from layerscope.selection import select
 
     run = profile(EMBEDDED, DATA, out=asked.out, samples=asked.samples, command=command)
-    found = select(run, cost=False, progress=False)
-    model = find_layers(
-        load(EMBEDDED, LoadOptions()),
-        "text",
-        ["A probe of the model."] * 2,
-        Override(),
-        max_length=None,
-        prompt="",
-    )
-    batch = model.encoder.batch(_texts()).to(model.device)
-    forwards = [partial(model.run, batch, lambda *_: None, until=layer) for layer in (found.layer, run.depth)]
-    with evaluating(model.module):
-        here, whole = Stopwatch(model.device).medians(forwards, ROUNDS)
-    return _answer(found, float(whole / here)), run
+    return _answer(select(run, progress=False)), run
 
 
-def _texts() -> list[str]:
-    from layerscope.inputs import draw, open_corpus
-
-    texts = draw(open_corpus(DATA), TIMED_TEXTS, seed=0).samples
-    return [str(text) for text in texts]
-
-
-def _answer(found: Selection, faster: float) -> str:
+def _answer(found: Selection) -> str:
     """Return the choice in a line, its score that of docstrings which had no part in choosing."""
     shipped = _share(found.baseline.score, found.baseline.stderr)
     about = found.basis.replace("sample", "docstring", 1).replace("classes", "modules", 1)
@@ -79,7 +54,7 @@ def _answer(found: Selection, faster: float) -> str:
     apart = found.apart
     return (
         f"layer {found.layer}: {_share(apart.score, apart.stderr)} · the model as shipped: {shipped} · "
-        f"{faster:.1f}× faster · {about}"
+        f"{found.chosen.speedup:.1f}× faster · {about}"
     )
 
 

@@ -48,13 +48,13 @@ def command(verb: Callable[..., Any], examples: str, *, argument: str = "") -> C
             if positional:
                 named = {next(iter(options)): positional[0]} | named
             use_flags([_flag(name) for name in options])
-            read, rest = {}, {}
-            for name, value in named.items():
-                if name in options:
-                    read[name] = options[name].kind.read(name, value) if isinstance(value, str) else value
-                else:
-                    rest[name] = Folder().take(name, value) if isinstance(value, Path) else value
-            do(read, **rest)
+            given = {name: value for name, value in named.items() if name in options}
+            rest = {
+                name: Folder().take(name, value) if isinstance(value, Path) else value
+                for name, value in named.items()
+                if name not in options
+            }
+            do(given, **rest)
 
         leading = next(iter(inspect.signature(verb).parameters.values())).kind is Declared.POSITIONAL_OR_KEYWORD
         first, *others = options.values()

@@ -18,13 +18,9 @@ RANGE = re.compile(r"(\d{1,4}) *(?:-|\.\.) *(\d{1,4})")
 
 
 class Kind:
-    """What values an option takes, and how a command line writes them."""
+    """What values an option takes, in Python or as the text that was typed at a command line."""
 
     metavar: ClassVar[str] = "TEXT"
-
-    def read(self, name: str, text: str) -> Any:
-        """Return the value that a text stands for, or the text itself, which `take` then refuses."""
-        return text
 
     def take(self, name: str, value: Any) -> Any:
         """Return a value in its normal form; raise `LayerscopeError` for one out of range."""
@@ -45,18 +41,28 @@ class Number(Kind):
     metavar: ClassVar[str] = "NUMBER"
     title: ClassVar[str] = "a number"
 
-    def read(self, name: str, text: str) -> Any:
-        """Return the number in a text."""
-        try:
-            return text if text in self.words else float(Fraction(text) if SHARE.fullmatch(text) else text)
-        except (ValueError, ZeroDivisionError):
-            return text
-
     def take(self, name: str, value: Any) -> Any:
         """Return the number or word itself."""
-        if not (self.fits(value) or (isinstance(value, str) and value in self.words)):
-            raise LayerscopeError(f"{name} is {shown(value)}: give {self.title}{self.bounds}{self._others()}")
-        return value
+        if isinstance(value, str) and value in self.words:
+            return value
+        number = self.read(value)
+        if not self.fits(number):
+            words = "".join(f", or {word}" for word in self.words) + (
+                f", such as {self.such_as}" if self.such_as else ""
+            )
+            raise LayerscopeError(f"{name} is {shown(number)}: give {self.title}{self.bounds}{words}")
+        return number
+
+    def read(self, value: Any) -> Any:
+        """Return the number in a text; anything else as it is."""
+        try:
+            return self.number(value) if isinstance(value, str) else value
+        except (ValueError, ZeroDivisionError):
+            return value
+
+    def number(self, text: str) -> float:
+        """Return the number that a text stands for, a fraction too."""
+        return float(Fraction(text) if SHARE.fullmatch(text) else text)
 
     def fits(self, value: Any) -> bool:
         """Return whether a value is such a number."""
@@ -82,10 +88,6 @@ class Number(Kind):
         words = " and ".join(f"{word} {bound}" for word, bound in given if bound is not None)
         return words and f" {words}"
 
-    def _others(self) -> str:
-        words = "".join(f", or {word}" for word in self.words)
-        return words + (f", such as {self.such_as}" if self.such_as else "")
-
 
 @dataclass(frozen=True)
 class Whole(Number):
@@ -94,12 +96,9 @@ class Whole(Number):
     metavar: ClassVar[str] = "INTEGER"
     title: ClassVar[str] = "a whole number"
 
-    def read(self, name: str, text: str) -> Any:
-        """Return the whole number in a text."""
-        try:
-            return text if text in self.words else int(text)
-        except ValueError:
-            return text
+    def number(self, text: str) -> int:
+        """Return the whole number that a text stands for."""
+        return int(text)
 
     def fits(self, value: Any) -> bool:
         """Return whether a value is such a number."""
@@ -108,35 +107,19 @@ class Whole(Number):
 
 @dataclass(frozen=True)
 class Several(Kind):
-    """One number or several; a command line writes them with commas, and whole ones also as 3-6."""
+    """One number or several; a text has commas between them, and whole ones may be a range as 3-6."""
 
     each: Number
     words: tuple[str, ...] = ()
     such_as: str = ""
     metavar: ClassVar[str] = "NUMBERS"
 
-    def read(self, name: str, text: str) -> Any:
-        """Return the numbers in a text."""
-        if text in self.words:
-            return text
-        parts = [part.strip() for part in text.split(",")]
-        return [number for part in parts for number in self._range(name, part)]
-
-    def _range(self, name: str, text: str) -> Iterable[Any]:
-        ends = RANGE.fullmatch(text) if isinstance(self.each, Whole) else None
-        if ends is None:
-            return [self.each.read(name, text)]
-        first, last = map(int, ends.groups())
-        if last < first:
-            raise LayerscopeError(f"{name} is {text!r}, which ends before it begins: give {last}-{first}")
-        return range(first, last + 1)
-
     def take(self, name: str, value: Any) -> Any:
         """Return a list of numbers, or the word itself."""
         if isinstance(value, str):
-            value = self.read(name, value)
-        if isinstance(value, str):
-            return value
+            if value in self.words:
+                return value
+            value = [number for part in value.split(",") for number in self._range(name, part.strip())]
         numbers = list(value) if isinstance(value, Iterable) else [value]
         wrong = [number for number in numbers if not self.each.fits(number)]
         if wrong or not numbers:
@@ -146,6 +129,15 @@ class Several(Kind):
             words = "".join(f", or {word}" for word in self.words)
             raise LayerscopeError(f"{name} is {held}: give {title}{self.each.bounds}{example}{words}")
         return numbers
+
+    def _range(self, name: str, text: str) -> Iterable[Any]:
+        ends = RANGE.fullmatch(text) if isinstance(self.each, Whole) else None
+        if ends is None:
+            return [self.each.read(text)]
+        first, last = map(int, ends.groups())
+        if last < first:
+            raise LayerscopeError(f"{name} is {text!r}, which ends before it begins: give {last}-{first}")
+        return range(first, last + 1)
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ def test_wrong_options():
     for share in (0, -1, 1.5, float("nan")):
         with pytest.raises(LayerscopeError) as caught:
             check_views("text", None, share)
-        assert str(caught.value) == f"a share of {share} is not valid: give more than 0 and at most 1"
+        assert str(caught.value) == f"share is {share}: give more than 0 and at most 1"
     assert check_views("image", ["color", "crop"]) == ("crop", "color")
 
 
