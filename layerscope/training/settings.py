@@ -39,10 +39,10 @@ class Settings:
         task: what is learnt; auto is what the data and the model suggest.
         objective: loss over the exits, see `Objective`.
         schedule: alternate (odd steps train the last layer alone) or always; by default alternate for images.
-        weights: weights of the exits: linear, uniform, or one number per exit with commas.
+        weights: weights of the exits: linear, uniform, or one number per exit, separated by commas.
         layers: layers that are exits, such as 3,6 or 3-6; by default every layer.
         beta: weight of the cosine or CKA regulariser.
-        distillation: weight of distillation from the last exit, of the objective classifiers.
+        distillation: weight of distillation from the last exit; for the objective classifiers.
         temperature: temperature of the distillation.
         head: head to train: mean (a linear head over the mean of the tokens), own (the model's), new (the model's, from
             random weights); auto is mean for text encoders without a trained head.
