@@ -26,7 +26,7 @@ def demo(
 
     Return the answer, `layer k: x % · the model as shipped: y % · z× faster · N`, and the run behind it. The layer is
     the one that `select` takes. The shares are cross-validated linear-probe accuracies of the documentation's module,
-    ± one standard error; the speed is measured here, a forward up to layer k against one through all layers.
+    ± one standard error; the speed is measured here, of a model that ends at layer k against the whole one.
 
     Args:
         out: run folder.
@@ -51,11 +51,10 @@ def _answer(found: Selection) -> str:
         return f"no layer is recommended: {found.lacking}"
     if found.as_shipped or found.apart is None:
         return f"the model as shipped: {shipped} · no layer before the last comes near it · {about}"
-    apart = found.apart
-    return (
-        f"layer {found.layer}: {_share(apart.score, apart.stderr)} · the model as shipped: {shipped} · "
-        f"{found.chosen.speedup:.1f}× faster · {about}"
-    )
+    faster = found.chosen.speedup
+    best = f"layer {found.layer}: {_share(found.apart.score, found.apart.stderr)}"
+    speed = [] if faster is None else [f"{faster:.1f}× faster"]
+    return " · ".join([best, f"the model as shipped: {shipped}", *speed, about])
 
 
 def _share(value: float | None, error: float | None) -> str:
