@@ -32,7 +32,7 @@ Options = dict[str, Any]
 def command(verb: Callable[..., Any], examples: str, *, argument: str = "") -> Callable[[Callable[..., None]], App]:
     """Return a decorator that makes an app of a function, which is called with the verb's options and with its own.
 
-    `argument` is what the help calls the verb's first option, which stands on the command line without a name.
+    `argument` is what the help calls the verb's first option, which is given on the command line without a name.
     """
 
     def make(do: Callable[..., None]) -> App:
