@@ -48,7 +48,11 @@ def command(verb: Callable[..., Any], examples: str, *, argument: str = "") -> C
             if positional:
                 named = {next(iter(options)): positional[0]} | named
             use_flags([_flag(name) for name in options])
-            given = {name: value for name, value in named.items() if name in options}
+            given = {
+                name: options[name].kind.read(value) if isinstance(value, str) else value
+                for name, value in named.items()
+                if name in options
+            }
             rest = {
                 name: Folder().take(name, value) if isinstance(value, Path) else value
                 for name, value in named.items()

@@ -18,9 +18,13 @@ RANGE = re.compile(r"(\d{1,4}) *(?:-|\.\.) *(\d{1,4})")
 
 
 class Kind:
-    """What values an option takes, in Python or as the text that was typed at a command line."""
+    """What values an option takes, and how a command line writes them."""
 
     metavar: ClassVar[str] = "TEXT"
+
+    def read(self, text: str) -> Any:
+        """Return the value that a typed text stands for, or the text itself, which `take` then judges."""
+        return text
 
     def take(self, name: str, value: Any) -> Any:
         """Return a value in its normal form; raise `LayerscopeError` for one out of range."""
@@ -41,28 +45,20 @@ class Number(Kind):
     metavar: ClassVar[str] = "NUMBER"
     title: ClassVar[str] = "a number"
 
+    def read(self, text: str) -> Any:
+        """Return the number in a text, a fraction too."""
+        try:
+            return text if text in self.words else float(Fraction(text) if SHARE.fullmatch(text) else text)
+        except (ValueError, ZeroDivisionError):
+            return text
+
     def take(self, name: str, value: Any) -> Any:
         """Return the number or word itself."""
-        if isinstance(value, str) and value in self.words:
-            return value
-        number = self.read(value)
-        if not self.fits(number):
-            words = "".join(f", or {word}" for word in self.words) + (
-                f", such as {self.such_as}" if self.such_as else ""
-            )
-            raise LayerscopeError(f"{name} is {shown(number)}: give {self.title}{self.bounds}{words}")
-        return number
-
-    def read(self, value: Any) -> Any:
-        """Return the number in a text; anything else as it is."""
-        try:
-            return self.number(value) if isinstance(value, str) else value
-        except (ValueError, ZeroDivisionError):
-            return value
-
-    def number(self, text: str) -> float:
-        """Return the number that a text stands for, a fraction too."""
-        return float(Fraction(text) if SHARE.fullmatch(text) else text)
+        if not (self.fits(value) or (isinstance(value, str) and value in self.words)):
+            words = "".join(f", or {word}" for word in self.words)
+            example = f", such as {self.such_as}" if self.such_as else ""
+            raise LayerscopeError(f"{name} is {shown(value)}: give {self.title}{self.bounds}{words}{example}")
+        return value
 
     def fits(self, value: Any) -> bool:
         """Return whether a value is such a number."""
@@ -96,9 +92,12 @@ class Whole(Number):
     metavar: ClassVar[str] = "INTEGER"
     title: ClassVar[str] = "a whole number"
 
-    def number(self, text: str) -> int:
-        """Return the whole number that a text stands for."""
-        return int(text)
+    def read(self, text: str) -> Any:
+        """Return the whole number in a text."""
+        try:
+            return text if text in self.words else int(text)
+        except ValueError:
+            return text
 
     def fits(self, value: Any) -> bool:
         """Return whether a value is such a number."""
