@@ -1,8 +1,9 @@
 """Metrics of states: arrays or tensors in, floats out, or tensors with the leading dimensions of what went in.
 
 Every metric takes leading dimensions, so that all layers go through one call; logarithms are natural. Each raises
-`LayerscopeError` for input that is empty, not finite or of shapes that do not fit, and for an option out of its range.
-A metric is one file: its function, and beside it its record (`metric.Metric`), which the registry finds there.
+`LayerscopeError` for empty input, shapes that do not fit and options out of range; those of a data set also for values
+that are not finite, which those of a sample's tokens answer with NaN. A metric is one file: its function, and beside it
+its record (`metric.Metric`), which the registry finds there.
 
 Precision. States may be bfloat16 or float16, as models make them; nothing is computed in half precision, where the
 square of 15,000 is already infinite. Metrics of a data set (one value for many samples: spectra, similarities,
