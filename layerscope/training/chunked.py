@@ -55,7 +55,7 @@ class _Chunked(torch.autograd.Function):
                     total -= share * log_p.gather(1, truth).sum()
                     if not any(needs):
                         continue
-                    # d CE / d logits = softmax - onehot, in place of the log-probabilities
+                    # d CE / d logits = softmax - onehot, instead of the log-probabilities
                     slope = log_p.exp_().scatter_add_(1, truth, log_p.new_full(truth.shape, -1.0))
                     if of_bias is not None:
                         of_bias.add_(slope.sum(0), alpha=share)

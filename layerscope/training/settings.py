@@ -1,4 +1,4 @@
-"""How a training runs: every choice in one place, checked once."""
+"""How a training runs: its settings, checked where they are declared, and published presets."""
 
 from __future__ import annotations
 
