@@ -25,10 +25,12 @@ def page(written, by_layer, pairs, tmp_path):
 
 def test_an_axis_does_not_magnify_noise_and_a_ring_marks_only_a_difference(browser, page):
     with browser.open(page) as opened:
+        opened.ask("document.querySelectorAll('details.group').forEach(g => { g.open = true; })")
+        opened.tab.wait_for_function("cards.every(card => card.drawn)")
         for file, least in (("effective-rank", 1.0), ("prompt-entropy", 0.4)):
             low, high = opened.ask(f"({PLOT})('{file}').layout.yaxis.range")
             assert high - low == pytest.approx(least, rel=0.05)
-            assert opened.ask(f"({PLOT})('{file}').data.map(t => t.marker?.symbol)").count("circle-open") == 0
+            assert "circle-open" not in str(opened.ask(f"({PLOT})('{file}').data.map(t => t.marker?.symbol)"))
         assert "circle-open" in str(opened.ask(f"({PLOT})('dime').data.map(t => t.marker?.symbol)"))
         low, high = opened.ask(f"(m => [m.zmin, m.zmax])(({PLOT})('cka-of-every-two-layers').data[0])")
         assert (low, high) == (pytest.approx(0.9), 1.0)
