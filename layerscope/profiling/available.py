@@ -9,43 +9,34 @@ from layerscope.inputs import Corpus
 from layerscope.metrics.factors.readings import FromReadings
 from layerscope.metrics.registry import METRICS, SETS
 from layerscope.models import LayeredModel
-from layerscope.models.encode import TextEncoder
 from layerscope.profiling.options import Options
 from layerscope.profiling.tables.labels import can_be_probed
 
 
 def check_available(options: Options, model: LayeredModel, corpus: Corpus) -> list[str]:
-    """Return a line for each metric asked for by name that cannot be had here; none at all is an error.
+    """Return a line for each metric asked for by name that is not available here; raise where none is.
 
-    A set takes what applies, and nothing is said about the rest, but that labels are of no use.
+    Of a set of metrics those that apply are taken; the only line is on labels that cannot be probed.
     """
-    ids = corpus.modality == "tensor" and isinstance(model.encoder, TextEncoder)
-    for name in ("chunk", "prompt", "max_length"):
-        if getattr(options, name) and corpus.modality != "text" and not (ids and name == "max_length"):
-            option = "--" + name.replace("_", "-")
-            raise LayerscopeError(
-                f"{option} is of texts, and {corpus.name} holds {corpus.modality} samples: leave it out"
-            )
     missing = {name: reason for name in options.metrics if (reason := _lack(name, options, model, corpus))}
     lines = [f"{name} is not measured: {reason}" for name, reason in missing.items()]
     if len(missing) == len(options.metrics):
         raise LayerscopeError(f"nothing to measure: {'; '.join(lines)}")
-    by_name = options.metrics not in SETS.values()
-    if by_name:
+    if options.metrics not in SETS.values():
         return lines
     useless = corpus.labels is not None and "linear_probe" in missing
     return [f"the labels cannot be probed: {missing['linear_probe']}"] if useless else []
 
 
 def _lack(name: str, options: Options, model: LayeredModel, corpus: Corpus) -> str | None:
-    """Return what a metric lacks and the mend, or None."""
+    """Return why a metric is not available, and the mend; None where it is."""
     needs, how = METRICS[name].needs, METRICS[name].how
     if needs == "labels" and corpus.labels is None:
         return "the data have no labels (name their column with `label_column`)"
     if needs == "labels" and not can_be_probed(np.array(corpus.labels)[~corpus.copies]):
-        return "it needs two classes of five distinct samples or more (take more --samples)"
+        return "it needs two classes with five distinct samples each (take more `samples`)"
     if needs == "views" and options.views == 0:
-        return "it compares views of a sample (give --views 1 or more)"
+        return "it compares views of a sample (give `views=1` or more)"
     if needs == "tokens" and model.rank == 2:
         return "the states of this model have no tokens"
     if needs == "lens" and model.lens is None:

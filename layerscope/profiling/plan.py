@@ -6,6 +6,7 @@ import hashlib
 import math
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -14,12 +15,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.inputs import augment
+from layerscope.inputs import Corpus, augment
 from layerscope.inputs.samples import content
-from layerscope.models import LayeredModel
+from layerscope.models import LayeredModel, Vectors
 from layerscope.models.encode import TOKENISED_AT_ONCE, TextEncoder
 from layerscope.models.layered import class_numbers
-from layerscope.profiling.job import Job
+from layerscope.profiling.options import Options
 
 BATCHES_PER_SHARD = 4
 TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 32768}
@@ -31,12 +32,22 @@ LENS_WHOLE = 1 << 39  # products of a head that may read every token of all laye
 ENTROPY_SAMPLES = 256  # eigenvalues are what a pass spends its time on where the forward is fast
 
 
+@dataclass(frozen=True)
+class Job:
+    """A model ready for the pass, the samples drawn, the options checked, and the vectors kept of a sample."""
+
+    model: LayeredModel
+    corpus: Corpus
+    options: Options
+    vectors: Vectors
+
+
 def make_plan(job: Job) -> pd.DataFrame:
     """Return a row for every forward of a sample: the originals, then the views of some of them.
 
     Columns: sample (number in the corpus), name, view (0: the sample itself), length (tokens), label, position (of a
     causal language model's vector for similarities), lens (token positions read by the lens), batch, shard, offset
-    (place in the shard), copy (an exact one of an earlier sample; only where there are some). Rows are sorted by
+    (row in the shard), copy (an exact one of an earlier sample; only where there are some). Rows are sorted by
     length, longest first, so that a batch holds little padding and memory runs out early or never. `attrs["cut"]`
     is the number of samples cut at the maximal length, `attrs["empty"]` that of samples without a token, which have no
     row.
@@ -57,27 +68,26 @@ def make_plan(job: Job) -> pd.DataFrame:
     plan["offset"] = plan.groupby("shard").cumcount()
     plan["name"] = [corpus.names[i] for i in plan["sample"]]
     if corpus.labels is not None:
-        plan["label"] = _one_kind([corpus.labels[i] for i in plan["sample"]])
+        labels = [corpus.labels[i] for i in plan["sample"]]
+        plan["label"] = labels if len({*map(type, labels)}) == 1 else [*map(str, labels)]  # no column mixes the two
     if corpus.copies.any():
         plan["copy"] = corpus.copies[plan["sample"]]
     if options.entropy_samples is not None or model.device.type != "cpu":
         chosen = _seeded(kept, options.entropy_samples or ENTROPY_SAMPLES, options.seed)
         plan["entropy"] = plan["sample"].isin(chosen) & (plan["view"] == 0)
-    plan = _with_targets(_with_positions(plan, job), model)
+    plan = _with_positions(plan, job)
+    if model.lens is not None and model.lens.kind == "pooled" and "label" in plan:
+        targets = class_numbers(plan["label"], model)
+        plan = plan if None in targets else plan.assign(target=np.array(targets, dtype=np.int64))
     plan.attrs |= {"cut": cut, "empty": len(corpus) - len(kept)}
     return plan
 
 
 def _seeded(samples: Any, most: int, seed: int) -> Any:
-    """At most so many of the samples, drawn by the seed, in order."""
+    """Return up to `most` of the samples, drawn by the seed, in order."""
     if len(samples) <= most:
         return samples
     return np.sort(np.random.default_rng(seed).choice(samples, most, replace=False))
-
-
-def _one_kind(labels: list[str | int]) -> list[str] | list[str | int]:
-    """Labels as they are, or as text where numbers and text are mixed."""
-    return labels if len({type(label) for label in labels}) == 1 else [str(label) for label in labels]
 
 
 def view_of(job: Job, sample: int, view: int) -> Any:
@@ -120,7 +130,7 @@ def _batch_size(job: Job, length: int) -> int:
     if not model.batching:
         return 1
     if job.options.batch_size is not None:
-        return job.options.batch_size
+        return int(job.options.batch_size)
     tokens = length if model.encoder.modality == "text" else model.tokens
     return max(1, min(ROWS_PER_BATCH[kind], TOKENS_PER_BATCH[kind] // max(1, tokens)))
 
@@ -144,7 +154,7 @@ def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:
 
 
 def _shares(samples: Iterable[int], job: Job) -> npt.NDArray[np.float64]:
-    """Draw from [0, 1) for each sample, by its content and the seed: neither order nor other samples matter."""
+    """Draw from [0, 1) for each sample, by what the model reads of it and the seed, whatever else is drawn."""
     salt = f"position {job.options.seed} ".encode()
     digests = (hashlib.blake2b(salt + read, digest_size=8).digest() for read in _contents(samples, job))
     return (np.frombuffer(b"".join(digests), dtype="<u8") >> 11) / (1 << 53)
@@ -171,11 +181,3 @@ def _lens_positions(readable: Any, asked: int | str | None, seed: int) -> list[l
     ends = np.cumsum(readable)
     by_row = np.split(chosen, np.searchsorted(chosen, ends)[:-1])
     return [(positions - start).tolist() for positions, start in zip(by_row, ends - readable, strict=True)]
-
-
-def _with_targets(plan: pd.DataFrame, model: LayeredModel) -> pd.DataFrame:
-    """Add the class each label stands for at a classifier's head, where every label is one of its classes."""
-    if model.lens is None or model.lens.kind != "pooled" or "label" not in plan:
-        return plan
-    targets = class_numbers(plan["label"], model)
-    return plan if None in targets else plan.assign(target=np.array(targets, dtype=np.int64))

@@ -78,7 +78,7 @@ def test_a_sample_that_never_fits_is_one_line(tmp_path: Path) -> None:
         )
     assert str(error.value) == (
         "out of memory with a single sample of 60 tokens (20): "
-        "take a smaller --max-length or --dtype bfloat16; what is finished is kept"
+        "try a smaller `max_length` or `dtype='bfloat16'`; what is finished is kept"
     )
 
 

@@ -11,7 +11,7 @@ from tiny import one_thread
 from layerscope import metrics, profile
 from layerscope.inputs import open_corpus
 from layerscope.metrics.pairs.similarity import MOST
-from layerscope.metrics.registry import METRICS, choose_metrics
+from layerscope.metrics.registry import METRICS
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.profiling.available import check_available
 from layerscope.profiling.options import Options
@@ -59,7 +59,7 @@ def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_t
     for name in CANONICAL:
         assert getattr(metrics, name)(*noise[60]) > 0.75 and getattr(metrics, name)(*noise[480]) < 0.4
         assert METRICS[name].how.needed(48) == 97 and METRICS["cka"].how.needed(48) == 4
-    options = Options(choose_metrics(NAMES), samples=None)
+    options = Options(metrics=NAMES, samples=None)
     loaded = load(zoo.bert(), LoadOptions(), word_tokenizer())
     model = find_layers(loaded, "text", ["w5 w6"], Override(), max_length=None, prompt="")
     lines = check_available(options, model, open_corpus(["a text of words"] * N))

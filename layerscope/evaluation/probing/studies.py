@@ -26,9 +26,9 @@ from layerscope.probes.linear import linear_probe
 from layerscope.probes.scores import ProbeScore
 from layerscope.probes.tokens import token_probe
 from layerscope.profiling.identity import Origin, describe, revision_of, tokens_fingerprint, weights_fingerprint
-from layerscope.profiling.job import Job
 from layerscope.profiling.options import Options
 from layerscope.profiling.passing import run_pass
+from layerscope.profiling.plan import Job
 from layerscope.profiling.start import open_or_start, tell_broken
 from layerscope.profiling.tables.source import Source
 from layerscope.runs import Run

@@ -34,9 +34,9 @@ def label_rows(source: Source) -> Iterator[Row]:
         states = source.run.states(pooling, (column,), rows)[:][:, 0]
         for metric, how in source.wanted(FromLabels):
             name, score = metric.name, how.probe(states, labels, folds=FOLDS, seed=source.options.seed)
-            place = {"pooling": pooling, "layer": layer, "site": column.site}
+            known = {"metric": name, "pooling": pooling, "layer": layer, "site": column.site}
             right = np.asarray(score.right, dtype=np.float64)
-            parts.append((source.block, pd.DataFrame({"sample": judged, "metric": name, **place, "value": right})))
+            parts.append((source.block, pd.DataFrame({"sample": judged, **known, "value": right})))
             yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
             for more, beside in source.wanted(FromScore):
                 if name in more.beside:
