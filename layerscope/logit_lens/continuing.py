@@ -13,40 +13,31 @@ from layerscope.models.lens import logits_of
 
 @torch.inference_mode()
 def continued(model: LayeredModel, inputs: Inputs, tokens: int) -> list[int]:
-    """Return at most so many new tokens, fewer where the text ends: by the model's own `generate`, or one by one.
+    """Return up to this many new tokens, fewer where the text ends: by the model's own `generate`, or one by one.
 
     `inputs` is one prompt on the model's device; an encoder-decoder begins with its start token.
     """
     module: Any = model.module
     named = {name: inputs.named[name] for name in ("input_ids", "attention_mask")}
-    told = getattr(module, "generation_config", None)
-    if told is None or not hasattr(module, "generate"):
-        return _one_by_one(module, named["input_ids"], tokens)
-    module.generation_config = _greedy(told, tokens)  # an argument's gaps would be filled from the model's own
-    try:
-        out = module.generate(**named)
-    finally:
-        module.generation_config = told
-    read = 1 if "decoder_input_ids" in inputs.named else named["input_ids"].shape[1]
-    return [int(token) for token in out[0, read:]]
+    ids, own = named["input_ids"], getattr(module, "generation_config", None)
+    if own is not None and hasattr(module, "generate"):
+        from transformers import GenerationConfig
 
-
-def _greedy(told: Any, tokens: int) -> Any:
-    """Return the settings of a text of the likeliest tokens: the model's own may forbid, force or punish some."""
-    from transformers import GenerationConfig
-
-    return GenerationConfig(
-        do_sample=False,
-        num_beams=1,
-        max_new_tokens=tokens,
-        bos_token_id=told.bos_token_id,
-        eos_token_id=told.eos_token_id,
-        decoder_start_token_id=told.decoder_start_token_id,
-        pad_token_id=0 if told.pad_token_id is None else told.pad_token_id,  # one text: nothing is padded
-    )
-
-
-def _one_by_one(module: Any, ids: torch.Tensor, tokens: int) -> list[int]:
+        # the model's own settings may forbid, force or punish tokens; as an argument, gaps would be filled from them
+        module.generation_config = GenerationConfig(
+            do_sample=False,
+            num_beams=1,
+            max_new_tokens=tokens,
+            bos_token_id=own.bos_token_id,
+            eos_token_id=own.eos_token_id,
+            decoder_start_token_id=own.decoder_start_token_id,
+            pad_token_id=0 if own.pad_token_id is None else own.pad_token_id,  # one text: nothing is padded
+        )
+        try:
+            out = module.generate(**named)
+        finally:
+            module.generation_config = own
+        return [int(token) for token in out[0, 1 if "decoder_input_ids" in inputs.named else ids.shape[1] :]]
     end = getattr(getattr(module, "config", None), "eos_token_id", None)
     new: list[int] = []
     while len(new) < tokens and (not new or new[-1] != end):
