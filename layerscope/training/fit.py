@@ -134,7 +134,7 @@ def _trainer(job: Job, place: Place, steps: int, telling: Telling, *, fresh: boo
         from transformers import PrinterCallback, TrainingArguments
 
         chosen = job.settings
-        on_gpu = LoadOptions(device=chosen.device).place().type == "cuda"
+        on_gpu = LoadOptions(device=chosen.device).torch_device().type == "cuda"
         every, first = evaluations_of(job, steps)
         save = chosen.eval_every or math.ceil(steps / EVALUATIONS)
         args = TrainingArguments(

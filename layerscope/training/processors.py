@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.models.processor import load_processor
+from layerscope.models.load import load_processor
 
 
 def find_processor(source: str, module: Any) -> Any:

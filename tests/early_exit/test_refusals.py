@@ -127,7 +127,7 @@ class Mine(hf.BertModel):
                     hf.SwinConfig(image_size=32, patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 2])
                 )
             ),
-            "the layers of this model differ in width: choose one of its stages with --part, stage-1",
+            "the layers of this model differ in width: choose one of its stages with `part`, stage-1",
         ),
     ],
     ids=["plain", "own class", "hierarchical"],
