@@ -11,7 +11,7 @@ import numpy as np
 from layerscope.comparison.matching import Side, Sides
 from layerscope.comparison.measured import Key, Measured, PerSample, Values
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.metrics.registry import about, rank
+from layerscope.runs.registry import about, rank
 from layerscope.runs.states import Column
 
 Row = dict[str, Any]
@@ -81,12 +81,12 @@ def _other_blocks(
         for side, variants in zip(sides, own, strict=True)
     )
     what = "blocks of one size" if name in BLOCKED else "the same number of views"
-    how = "--view-samples" if name in BLOCKED else "--views"
+    how = "`view_samples`" if name in BLOCKED else "`views`"
     asked = {side.run.info["options"].get("view_samples") for side in sides}
     mend = f"profile with the same {how}"
     if name in BLOCKED and sides.left_out and len(asked) == 1:
         mend = "samples broke in some run, so profile both without them"
-    out = f", or leave it out with --metrics {','.join(others)}" if others else ""
+    out = f", or leave it out with `metrics='{','.join(others)}'`" if others else ""
     return LayerscopeError(f"{about(name).title} cannot be compared ({told}): it needs {what}; {mend}{out}")
 
 

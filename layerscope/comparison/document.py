@@ -28,7 +28,7 @@ from layerscope.comparison.findings import (
     signed,
     similarity_name,
 )
-from layerscope.metrics.registry import about
+from layerscope.runs.registry import about
 from layerscope.show.document import (
     EMPTY,
     Align,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from layerscope.metrics.registry import about, rank
 from layerscope.runs.curves import Values
+from layerscope.runs.registry import about, rank
 from layerscope.runs.titles import capital, titled, unit_apart
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import plain

@@ -136,22 +136,23 @@ def _refuse_other_samples(first: Run, other: Run) -> None:
     """Raise where two runs are not of the same samples, naming what differs."""
     a, b = first.info["data"], other.info["data"]
     names = f"{str(first.path)!r} and {str(other.path)!r}"
-    mend = "profile both with the same --data, --samples and --seed"
+    options = ["`data`", "`samples`", "`seed`"]
     if a["samples"] != b["samples"]:
         raise LayerscopeError(
             f"the samples of {names} do not match ({a['samples']:,} of {a['name']}, {b['samples']:,} of {b['name']}): "
-            f"{mend}"
+            f"{_alike(options)}"
         )
     if a["fingerprint"] != b["fingerprint"]:
-        labels = ", --label-column" if a.get("label_column") != b.get("label_column") else ""
-        packed = ", --chunk" if first.info["options"].get("chunk") != other.info["options"].get("chunk") else ""
-        options = first.info["options"], other.info["options"]
-        changed = [name for name in ("repeat_tokens", "random_tokens") if len({o.get(name) for o in options}) > 1]
-        told = "other contents" if a["name"] == b["name"] else f"{a['name']} and {b['name']}"
-        tokens = "".join(f", --{name.replace('_', '-')}" for name in changed)
-        more = f"{labels}{packed}{tokens}"
-        mend = mend.replace(" and --seed", f", --seed{more}") if more else mend
-        raise LayerscopeError(f"the samples of {names} do not match ({told}): {mend}")
+        own, others = first.info["options"], other.info["options"]
+        changed = [name for name in ("chunk", "repeat_tokens", "random_tokens") if own.get(name) != others.get(name)]
+        labels = ["label_column"] if a.get("label_column") != b.get("label_column") else []
+        options += [f"`{name}`" for name in (*labels, *changed)]
+        what = "other contents" if a["name"] == b["name"] else f"{a['name']} and {b['name']}"
+        raise LayerscopeError(f"the samples of {names} do not match ({what}): {_alike(options)}")
+
+
+def _alike(options: Sequence[str]) -> str:
+    return f"profile both with the same {', '.join(options[:-1])} and {options[-1]}"
 
 
 def _fine(run: Run) -> dict[int, int]:
@@ -180,7 +181,7 @@ def _known_pooling(run: Run, name: str) -> str:
     if name not in known:
         raise LayerscopeError(
             f"pooling {name!r} is not in run {str(run.path)!r}{choices(name, known, 'it has')}; "
-            f"profile it with --pooling {name}"
+            f"profile it with `pooling='{name}'`"
         )
     return name
 
@@ -204,7 +205,9 @@ def _notes(runs: Sequence[Run], poolings: list[str], left_out: int) -> Iterator[
         told = "sample is" if left_out == 1 else "samples are"
         yield f"{left_out:,} {told} broken or empty in some run, and left out of similarities and paired differences"
     if len(set(poolings)) > 1:
-        yield f"no pooling is in all runs: {', '.join(poolings)} are compared, each run's own (--pooling chooses)"
+        yield (
+            f"no pooling is in all runs: {', '.join(poolings)} are compared, each run's own; choose one with `pooling`"
+        )
     if any(sublayers_in(run.info) for run in runs):
         yield "metrics and states of sub-layers are not compared"
     names = [told for key, told in OPTIONS.items() if len({_shown(run, key) for run in runs}) > 1]

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from layerscope.comparison.matching import Side
-from layerscope.metrics.registry import about
 from layerscope.runs.keys import is_scalar, parse_key
+from layerscope.runs.registry import about
 from layerscope.runs.states import Column
 
 Key = tuple[str, str | None]

@@ -12,7 +12,7 @@ from torch import Tensor
 from layerscope.comparison.matching import Side, Sides
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.metrics.pairs.similarity import FromPairs
-from layerscope.metrics.registry import measured
+from layerscope.runs.registry import measured
 from layerscope.runs.states import Column, StoredStates
 
 Row = dict[str, Any]
@@ -29,7 +29,7 @@ def chosen_similarities(sides: Sides, asked: Sequence[str] | None) -> tuple[str,
         return ("cka", "cosine_similarity") if len(widths) == 1 else ("cka",)
     for name in asked:
         if name not in SIMILARITIES:
-            raise LayerscopeError(f"--similarity {name!r} does not exist{choices(name, tuple(SIMILARITIES))}")
+            raise LayerscopeError(f"similarity {name!r} does not exist{choices(name, tuple(SIMILARITIES))}")
         if SIMILARITIES[name].one_width and len(widths) > 1:
             listed = " and ".join(str(width) for width in sorted(widths))
             raise LayerscopeError(f"{name} needs states of one width, and these are {listed} wide: take cka")
@@ -43,7 +43,7 @@ def pair_rows(a: Side, b: Side, name: str) -> Iterator[Row]:
     if len(a.rows) < (needed := how.needed(max(a.width, b.width))):
         raise LayerscopeError(
             f"{name} is not defined for {len(a.rows):,} samples: at this width it needs {needed:,}; profile more, or "
-            "take another with --similarity"
+            "choose another with `similarity`"
         )
     found = how.measured(a.states, b.states)
     for i, own in enumerate(a.columns):

@@ -29,10 +29,9 @@ from layerscope.profiling.identity import revision_of
 from layerscope.profiling.reopening import check_unchanged, model_of, run_of
 from layerscope.runs.lock import locked
 from layerscope.scores.evaluation import Evaluation
-from layerscope.scores.mteb_results import refuse_other_data
 from layerscope.scores.opening import open_evaluation
 from layerscope.scores.origins import ModelOrigin, add_origin
-from layerscope.scores.probe_results import has_probes
+from layerscope.scores.probe_results import has_probes, refuse_other_data
 
 STATES = "states"
 PROBE = [

@@ -7,10 +7,10 @@ import numpy as np
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import Corpus
 from layerscope.metrics.factors.readings import FromReadings
-from layerscope.metrics.registry import METRICS, SETS
 from layerscope.models import LayeredModel
 from layerscope.profiling.options import Options
 from layerscope.profiling.tables.labels import can_be_probed
+from layerscope.runs.registry import METRICS, SETS
 
 
 def check_available(options: Options, model: LayeredModel, corpus: Corpus) -> list[str]:

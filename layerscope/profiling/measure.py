@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.factors.tokens import FromTokens, Tokens
-from layerscope.metrics.registry import measured
 from layerscope.models.forward import Inputs
 from layerscope.models.pooling import pool
 from layerscope.models.projection import Projection
 from layerscope.profiling.plan import Job
 from layerscope.runs.folder import packed
+from layerscope.runs.registry import measured
 from layerscope.runs.states import OWN, PROJECTED
 
 HELD = 1 << 24

@@ -6,9 +6,9 @@ from typing import Any
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked, declared
-from layerscope.metrics.registry import METRICS, Metric, choose_metrics
 from layerscope.models.pooling import parse as parse_pooling
 from layerscope.profiling.profiler import profile
+from layerscope.runs.registry import METRICS, Metric, choose_metrics
 
 ELSEWHERE = (
     "model", "data", "labels", "processor", "text_column", "label_column", "revision", "device", "trust_remote_code",

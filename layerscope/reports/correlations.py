@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.registry import about, rank
+from layerscope.runs.registry import about, rank
 from layerscope.runs.run import Run
 from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE, pairs
 from layerscope.scores.evaluation import Evaluation

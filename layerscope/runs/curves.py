@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.metrics.registry import COUNTS, KNOWN, about, rank
+from layerscope.runs.registry import COUNTS, KNOWN, about, rank
 from layerscope.show.numbers import NIL, error, number
 
 if TYPE_CHECKING:

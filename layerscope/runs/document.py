@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope.core.saved import jsonable
-from layerscope.metrics.registry import Needs, about
 from layerscope.runs.curves import SIMILAR, Curve, Group, curves
 from layerscope.runs.findings import answer, findings
+from layerscope.runs.registry import Needs, about
 from layerscope.runs.states import PROJECTED
 from layerscope.runs.sublayers import first_panel, site_name, told_steps
 from layerscope.show.document import EMPTY, MARK, Cell, Column, Document, Facts, Part, Row, Sentences, Table

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from layerscope.metrics.registry import about
 from layerscope.runs.curves import Curve, curves
 from layerscope.runs.document import cell
+from layerscope.runs.registry import about
 from layerscope.show.document import Cell, Column, Document, Facts, Part, Row, Table
 from layerscope.show.numbers import number
 

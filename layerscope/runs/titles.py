@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layerscope.metrics.registry import about
+from layerscope.runs.registry import about
 
 
 def titled(metric: str, variant: str | None = None) -> str:

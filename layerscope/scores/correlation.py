@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices, near
+from layerscope.core.option_kinds import SEED, Number, OneOf, Whole
+from layerscope.core.options import checked
 from layerscope.scores.metric_values import CURVE, curves
-from layerscope.scores.statistics import FEWEST, STATISTICS, Floats
+from layerscope.scores.statistics import FEWEST, STATISTICS, Floats, Statistic
 from layerscope.scores.summary import MIN_SHARE, Grid, groups
 
 if TYPE_CHECKING:
@@ -21,46 +22,29 @@ if TYPE_CHECKING:
 
 MEAN_SCORE = "mean score"
 MEAN_OF_TASKS = "mean of tasks"
-By = Literal["average", "task"]
+RESAMPLED = {"average": "tasks", "task": "layers"}
+NONE = np.empty(0)
 COLUMNS = (
     "model", "revision", "scored_site", "scored_pooling", "corpus", "metric", "variant", "site", "pooling", "target",
     "statistic", "estimate", "low", "high", "resampled", "layers", "tasks",
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Bootstrap:
-    """`resamples` draws with replacement from a generator seeded with `seed`; the interval holds `level` of them."""
-
-    resamples: int = 1000
-    seed: int = 0
-    level: float = 0.95
-
-    def draws(self, n: int) -> npt.NDArray[np.int64]:
-        """Return `[resamples, n]` indices below n; the same for every metric, so that metrics can be compared."""
-        return np.random.default_rng(self.seed).integers(0, n, (self.resamples, n))
-
-    def interval(self, values: Floats) -> tuple[float, float]:
-        """Return the percentile interval of resampled values, NaN among them left out."""
-        known = values[np.isfinite(values)]
-        if not len(known):
-            return np.nan, np.nan
-        tail = 50 * (1 - self.level)
-        low, high = np.percentile(known, [tail, 100 - tail])
-        return float(low), float(high)
+Draws = Callable[[int], npt.NDArray[np.int64]]
+"""Returns `[resamples, n]` indices below n."""
 
 
 def correlate(
     metrics: Metrics,
     evaluation: Evaluation,
     *,
-    by: By = "average",
+    by: Annotated[Literal["average", "task"], OneOf(("average", "task"))] = "average",
     statistics: Sequence[str] = tuple(STATISTICS),
-    first_layer: int = 1,
+    first_layer: Annotated[int, Whole(0)] = 1,
     min_share: float = MIN_SHARE,
-    bootstrap: int = 1000,
-    seed: int = 0,
-    level: float = 0.95,
+    bootstrap: Annotated[int, Whole(0)] = 1000,
+    seed: Annotated[int, SEED] = 0,
+    level: Annotated[float, Number(above=0, below=1, such_as="0.95")] = 0.95,
 ) -> pd.DataFrame:
     """Return the correlation of each metric by layer with the scores by layer.
 
@@ -84,15 +68,19 @@ def correlate(
     0  small  dataset_entropy      -1.0
     2  large  dataset_entropy      -1.0
     """
-    _check(statistics, by, level)
-    for name, value in (("first_layer", first_layer), ("bootstrap", bootstrap), ("seed", seed)):
-        whole(name, value)
-    drawn = Bootstrap(bootstrap, seed, level)
-    frame = curves(metrics)
+    checked(correlate, locals())
+    for name in statistics:
+        if name not in STATISTICS:
+            raise LayerscopeError(f"statistic {name!r} does not exist{choices(name, STATISTICS)}")
+
+    def draws(n: int) -> npt.NDArray[np.int64]:
+        return np.random.default_rng(seed).integers(0, n, (bootstrap, n))  # the same for every metric
+
+    frame, tail = curves(metrics), 50 * (1 - level)
     rows = [
-        {**about, **row}
+        {**about, "statistic": name, "resampled": RESAMPLED[by], **row, **_interval(resamples, tail)}
         for about, grid, curve in pairs(frame, evaluation.grids(min_share))
-        for row in _rows(grid, curve[curve.index >= first_layer], by, statistics, drawn)
+        for name, row, resamples in _rows(grid, curve[curve.index >= first_layer], by, statistics, draws)
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -124,47 +112,48 @@ def _series(rows: pd.DataFrame) -> pd.Series:
 
 
 def _rows(
-    grid: Grid, curve: pd.Series, by: By, statistics: Sequence[str], drawn: Bootstrap
-) -> Iterator[dict[str, Any]]:
+    grid: Grid, curve: pd.Series, by: str, statistics: Sequence[str], draws: Draws
+) -> Iterator[tuple[str, dict[str, Any], Floats]]:
+    """Yield the name of a statistic, its row without an interval, and its resampled values."""
     common = curve.index.intersection(grid.complete.index)
     if by == "average":
-        scores = grid.complete.loc[common]
-        x, y = curve[common].to_numpy(), scores.to_numpy(dtype=np.float64)
+        x, y = curve[common].to_numpy(), grid.complete.loc[common].to_numpy(dtype=np.float64)
         for name in statistics:
-            yield from _average(x, y, name, drawn)
+            yield from ((name, row, resamples) for row, resamples in _average(x, y, STATISTICS[name], draws))
         return
     for task in grid.scores.columns:
         scored = grid.scores.loc[grid.complete.index, task].dropna()
         layers = common.intersection(scored.index)
         x, y = curve[layers].to_numpy(), scored[layers].to_numpy(dtype=np.float64)
+        row = {"target": task, "layers": len(x), "tasks": 1}
         for name in statistics:
-            yield {"target": task, **_single(x, y, name, drawn)}
+            if len(x) < FEWEST:
+                yield name, row, NONE
+            else:
+                chosen = draws(len(x))
+                estimate = float(STATISTICS[name](x, y))
+                yield name, row | {"estimate": estimate}, STATISTICS[name](x[chosen], y[chosen])
 
 
-def _average(x: Floats, y: Floats, name: str, drawn: Bootstrap) -> Iterator[dict[str, Any]]:
+def _average(x: Floats, y: Floats, statistic: Statistic, draws: Draws) -> Iterator[tuple[dict[str, Any], Floats]]:
     """Yield the two averages over tasks of one statistic; `x` is `[layers]`, `y` `[layers, tasks]`."""
     layers, tasks = y.shape
-    shared = {"statistic": name, "resampled": "tasks", "layers": layers, "tasks": tasks}
+    shared = {"layers": layers, "tasks": tasks}
     if layers < FEWEST or not tasks:
-        yield from ({"target": target, **shared} for target in (MEAN_SCORE, MEAN_OF_TASKS))
+        yield from (({"target": target, **shared}, NONE) for target in (MEAN_SCORE, MEAN_OF_TASKS))
         return
-    statistic = STATISTICS[name]
-    chosen = drawn.draws(tasks)
-    of_mean = float(statistic(x, y.mean(1)))
-    low, high = drawn.interval(statistic(np.broadcast_to(x, (len(chosen), layers)), y.T[chosen].mean(1)))
-    yield {"target": MEAN_SCORE, "estimate": of_mean, "low": low, "high": high, **shared}
+    chosen = draws(tasks)
+    of_mean = statistic(np.broadcast_to(x, (len(chosen), layers)), y.T[chosen].mean(1))
+    yield {"target": MEAN_SCORE, "estimate": float(statistic(x, y.mean(1))), **shared}, of_mean
     each = statistic(np.broadcast_to(x, (tasks, layers)), y.T)
-    low, high = drawn.interval(_mean(each[chosen]))
-    yield {"target": MEAN_OF_TASKS, "estimate": float(_mean(each[None])[0]), "low": low, "high": high, **shared}
+    yield {"target": MEAN_OF_TASKS, "estimate": float(_mean(each[None])[0]), **shared}, _mean(each[chosen])
 
 
-def _single(x: Floats, y: Floats, name: str, drawn: Bootstrap) -> dict[str, Any]:
-    shared = {"statistic": name, "resampled": "layers", "layers": len(x), "tasks": 1}
-    if len(x) < FEWEST:
-        return shared
-    chosen = drawn.draws(len(x))
-    low, high = drawn.interval(STATISTICS[name](x[chosen], y[chosen]))
-    return {"estimate": float(STATISTICS[name](x, y)), "low": low, "high": high, **shared}
+def _interval(resamples: Floats, tail: float) -> dict[str, float]:
+    """Return the percentile interval of resampled values, NaN among them left out, with `tail` percent at each end."""
+    known = resamples[np.isfinite(resamples)]
+    low, high = np.percentile(known, [tail, 100 - tail]) if len(known) else (np.nan, np.nan)
+    return {"low": float(low), "high": float(high)}
 
 
 def _mean(rows: Floats) -> Floats:
@@ -172,22 +161,6 @@ def _mean(rows: Floats) -> Floats:
     known = np.isfinite(rows)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(known, rows, 0).sum(-1) / known.sum(-1), dtype=np.float64)
-
-
-def whole(name: str, value: Any) -> None:
-    """Refuse an option that is not a whole number of 0 or more."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-        raise LayerscopeError(f"{name} {value!r} is not a whole number of 0 or more: give one")
-
-
-def _check(statistics: Sequence[str], by: str, level: float) -> None:
-    for name in statistics:
-        if name not in STATISTICS:
-            raise LayerscopeError(f"statistic {name!r} does not exist{choices(name, STATISTICS)}")
-    if by not in ("average", "task"):
-        raise LayerscopeError(f"by={by!r} is unknown{choices(by, ('average', 'task'))}")
-    if not 0 < level < 1:
-        raise LayerscopeError(f"level {level!r} is not a share: give one between 0 and 1, as 0.95")
 
 
 def _no_common(frame: pd.DataFrame, grids: list[Grid]) -> str:

@@ -115,8 +115,6 @@ def _summary(
 ) -> Table:
     """Return a row a model, site and pooling; without its shapes where there is no room for them."""
     shown = [name for name in SHOWN if frame[name].notna().any()]
-    if (frame["best_layer"] == frame["best_block_layer"]).all():
-        shown = [name for name in shown if name != "best_block"]
     shapes &= any(len(entry.grid.complete) > 1 for entry in known)
     several, heading = len(frame) > 1, _heading(evaluation)
     rows = []
@@ -157,7 +155,7 @@ def _summary_legend(known: Sequence[Scored], frame: pd.DataFrame, evaluation: Ev
     embedded = any(0 in entry.grid.complete.index for entry in known)
     yield (
         "In parentheses the layer. Means run over the tasks present at every layer; the oracle takes each task's own "
-        f"best layer{'; layer 0, the embedding output, is one of the layers' if embedded else ''}."
+        f"best layer{'; layer 0, the embedding output, is no candidate for either' if embedded else ''}."
     )
     alike: dict[str, list[str]] = {}
     for found, entry in zip(frame.to_dict(orient="records"), known, strict=True):

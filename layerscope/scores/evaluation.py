@@ -27,8 +27,8 @@ COLUMNS = {
     "task": "object", "score": "float64", "stderr": "float64", "low": "float64", "high": "float64", "n": "Int64",
 }  # fmt: skip
 """The long frame: a row for each model, layer and task; `kind` is `layer`, or `baseline` for the model as shipped.
-`low` and `high` are a 95 % interval, `n` the number of items judged; they and `stderr` are empty where a judge, such as
-mteb, tells none."""
+`low` and `high` are a 95 % interval, `n` the number of items judged; they and `stderr` are empty where they are
+unknown, as for mteb's tasks."""
 NEEDED = ("model", "layer", "task", "score")
 STORE = Store("evaluation", "evaluation.json", "run layerscope evaluate again", {"scores": COLUMNS})
 
@@ -92,8 +92,8 @@ class Evaluation(Shown):
         rows = rows.assign(layer=rows["layer"].astype("int64"))
         if len(rows.drop_duplicates(list(VARIANT))) == 1:
             return wide(rows, ["layer"])
-        places = [column for column in ("site", "pooling") if rows[column].nunique(dropna=False) > 1]
-        return wide(rows, ["model", "revision", *places, "layer"])
+        several = [column for column in ("site", "pooling") if rows[column].nunique(dropna=False) > 1]
+        return wide(rows, ["model", "revision", *several, "layer"])
 
     def baseline(self) -> pd.DataFrame:
         """Return the scores of the models as shipped: (model, revision) × task, without rows where none were given."""
@@ -104,10 +104,10 @@ class Evaluation(Shown):
         """Return a row per model and revision (and site and pooling, where there are several).
 
         Columns, in the scores' own units: first, mean_over_layers, best, best_layer, last, oracle (the mean over tasks
-        of each task's best layer), best_block (the best without layer 0), baseline; first_layer and last_layer say
-        which layers these are; layers, tasks, missing are counts, left_out names layers. Averages run over the tasks
-        present at every layer that is not left out; a layer with less than `min_share` of the most tasks of a model is.
-        `last` is the model's last layer, NaN where that is left out or was not scored.
+        of each task's best layer), baseline; first_layer and last_layer say which layers these are; layers, tasks,
+        missing are counts, left_out names layers. Layer 0, the embedding output, is no candidate for the best layer.
+        Averages run over the tasks present at every layer that is not left out; a layer with less than `min_share` of
+        the most tasks of a model is. `last` is the model's last layer, NaN where that is left out or was not scored.
         """
         return summary(self.grids(min_share))
 

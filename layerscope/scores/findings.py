@@ -18,30 +18,29 @@ def score_findings(entry: Scored, unit: Unit) -> list[str]:
     last = entry.grid.depth
     if last not in average:
         found = [
-            f"Layer {best} scores highest {on}: {unit.told(average[best])}, of {len(average)} layers; the last one "
+            f"Layer {best} scores highest {on}: {unit.text(average[best])}, of {len(average)} layers; the last one "
             f"({last}) has no scores to compare it with."
         ]
     elif average[best] == average[last]:
-        found = [f"No layer scores higher than the last, layer {last}, {on}: {unit.told(average[last])}."]
+        found = [f"No layer scores higher than the last, layer {last}, {on}: {unit.text(average[last])}."]
     else:
         gain = unit.difference(average[best] - average[last])
         found = [
-            f"Layer {best} scores highest {on}: {unit.told(average[best])}, {gain} against the last layer ({last}). "
+            f"Layer {best} scores highest {on}: {unit.text(average[best])}, {gain} against the last layer ({last}). "
             "It was chosen on the same scores: on other tasks expect less."
         ]
     if average.get(0, -math.inf) > average[best]:
-        found.append(f"Layer 0, the embedding output, has {unit.told(average[0])} and is no candidate.")
+        found.append(f"Layer 0, the embedding output, has {unit.text(average[0])} and is no candidate.")
     if math.isfinite(entry.shipped):
         apart = average[best] - entry.shipped
-        same = unit.told(average[best]) == unit.told(entry.shipped)
+        same = unit.text(average[best]) == unit.text(entry.shipped)
         against = f"layer {best} scores the same" if same else f"layer {best} {unit.difference(apart)} against that"
-        found.append(f"The model as shipped: {unit.told(entry.shipped)}; {against}.")
+        found.append(f"The model as shipped: {unit.text(entry.shipped)}; {against}.")
     if tasks > 1 and last in average:
         other = sum(entry.best_on(str(task)) != last for task in entry.grid.complete)
-        oracle = float(entry.grid.complete.loc[1:].max().mean())
         found.append(
             f"On {other:,} of {tasks:,} tasks another layer than the last is best; with each task at its own best "
-            f"layer the average is {unit.told(oracle)}."
+            f"layer the average is {unit.text(entry.grid.oracle)}."
         )
     if entry.grid.left_out:
         layers = f"layer{'s' * (len(entry.grid.left_out) > 1)} {', '.join(map(str, entry.grid.left_out))}"
@@ -59,7 +58,7 @@ def best_layer(entry: Scored, unit: Unit, site: str = "") -> str:
     on = f"on the average of {len(tasks):,} tasks" if len(tasks) > 1 else f"on {tasks[0]}"
     each = " and on each of them" if tasks[1:] and own == [best] else ""
     by_task = "" if own == [best] else f"; best by task: {named_layers(own)}"
-    scores = unit.told(average[best], entry.error(best))
+    scores = unit.text(average[best], entry.error(best))
     shipped = math.isfinite(entry.shipped)
     rival = entry.shipped if shipped else average.get(last, math.nan)
     name = "the model as shipped" if shipped else "the last layer"
@@ -80,7 +79,7 @@ def best_layers(entries: Sequence[Scored], unit: Unit) -> str:
     if len(ahead) > FEW:
         most = max(gains, key=gains.__getitem__)
         mean = unit.difference(sum(gains.values()) / len(gains))
-        told = f"{mean} on average, most for {most}: {unit.difference(gains[most])}"
+        gained = f"{mean} on average, most for {most}: {unit.difference(gains[most])}"
     else:
-        told = ", ".join(f"{e.name} at layer {e.best}, {unit.difference(gains[e.name])}" for e in ahead)
-    return f"A layer before the last scores best on average in {len(ahead):,} of {len(known):,} models: {told}"
+        gained = ", ".join(f"{e.name} at layer {e.best}, {unit.difference(gains[e.name])}" for e in ahead)
+    return f"A layer before the last scores best on average in {len(ahead):,} of {len(known):,} models: {gained}"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.scores.correlation import pairs, whole
+from layerscope.core.option_kinds import Whole
+from layerscope.core.options import checked
+from layerscope.scores.correlation import pairs
 from layerscope.scores.metric_values import curves
 from layerscope.scores.rules import Choice, Direction, Rule, lowest_mean_rank
 from layerscope.scores.statistics import FEWEST, Floats, spearman
@@ -45,7 +47,7 @@ def fit_rules(
     metrics: Metrics,
     evaluation: Evaluation,
     *,
-    first_layer: int = 1,
+    first_layer: Annotated[int, Whole(0)] = 1,
     min_share: float = MIN_SHARE,
 ) -> list[Rule]:
     """Return a rule for each metric and a combined one for each corpus of two metrics or more, best mean gain first.
@@ -62,7 +64,7 @@ def fit_rules(
     >>> rule.name, rule.layers
     ('minimum dataset_entropy · wiki', {'small': 2, 'large': 2})
     """
-    whole("first_layer", first_layer)
+    checked(fit_rules, locals())
     cases = _cases(curves(metrics), evaluation, first_layer, min_share)
     models = list(dict.fromkeys(case.model for case in cases))
     if len(models) < 2:
@@ -76,17 +78,19 @@ def fit_rules(
     for corpus in dict.fromkeys(rule.corpus for rule in single):
         parts = tuple(rule for rule in single if rule.corpus == corpus)
         if len(parts) > 1:
-            combined.append(_combined(parts, cases, first_layer))
+            choices = _tried([tuple(getattr(part, name) for name in WHAT) for part in parts], cases, first_layer)
+            name = _name(f"{COMBINED} of {len(parts)}", corpus)
+            combined.append(Rule(name, COMBINED, None, math.nan, choices, corpus=corpus, parts=parts))
     return sorted(single + combined, key=lambda rule: -rule.mean_gain if rule.choices else math.inf)
 
 
 def _cases(frame: pd.DataFrame, evaluation: Evaluation, first_layer: int, min_share: float) -> list[_Case]:
     """Return the whole models with scores and metrics, metrics only at layers that have a score."""
-    found: dict[int, _Case] = {}
     known = list(pairs(frame, evaluation.grids(min_share)))
     depths: dict[int, int] = {}
     for _, grid, curve in known:
-        depths[id(grid)] = max(depths.get(id(grid), grid.depth), 0, *map(int, curve.index))
+        depths[id(grid)] = max(depths.get(id(grid), grid.depth), *map(int, curve.index), 0)
+    found: dict[int, _Case] = {}
     for about, grid, curve in known:
         if grid.is_partial or depths[id(grid)] not in grid.complete.index:
             continue
@@ -96,7 +100,9 @@ def _cases(frame: pd.DataFrame, evaluation: Evaluation, first_layer: int, min_sh
         if len(metric):
             key = tuple(about[name] for name in WHAT)
             case.metrics[key] = metric
-            case.correlations[key] = _correlation(metric, scores)
+            enough = len(metric) >= FEWEST
+            rho = spearman(metric.to_numpy(), scores[metric.index].to_numpy()) if enough else math.nan
+            case.correlations[key] = float(rho)
     return [case for case in found.values() if case.metrics]
 
 
@@ -113,21 +119,15 @@ def fixed_layers(scores: Sequence[tuple[str, pd.Series]]) -> list[int]:
         for _, by_layer in scores
     ]
     ranks: dict[str, list[Floats]] = {}
-    for (model, by_layer), places in zip(scores, near, strict=True):
-        ranks.setdefault(model, []).append((by_layer.rank().to_numpy()[places] - 0.5) / len(by_layer))
+    for (model, by_layer), nearest in zip(scores, near, strict=True):
+        ranks.setdefault(model, []).append((by_layer.rank().to_numpy()[nearest] - 0.5) / len(by_layer))
     means = {model: np.mean(own, axis=0) for model, own in ranks.items()}
     found = []
-    for (model, by_layer), places in zip(scores, near, strict=True):
+    for (model, by_layer), nearest in zip(scores, near, strict=True):
         others = np.mean([mean for name, mean in means.items() if name != model], axis=0)
         ties = np.flatnonzero(others >= others.max() - 1e-12)
-        found.append(int(by_layer.index[places[ties[len(ties) // 2]]]))
+        found.append(int(by_layer.index[nearest[ties[len(ties) // 2]]]))
     return found
-
-
-def _correlation(metric: pd.Series, scores: pd.Series) -> float:
-    if len(metric) < FEWEST:
-        return math.nan
-    return float(spearman(metric.to_numpy(), scores[metric.index].to_numpy()))
 
 
 def _fitted(key: Key, cases: Iterable[_Case]) -> tuple[Direction | None, float]:
@@ -148,46 +148,28 @@ def _rule(key: Key, cases: list[_Case], first_layer: int) -> Rule | None:
     if direction is None:
         return None
     about = dict(zip(WHAT, key, strict=True))
-    choices = []
-    for case in cases:
-        fitted, _ = _fitted(key, _others(case, cases))
-        if fitted is not None and key in case.metrics:
-            rule = Rule(about["metric"], about["metric"], fitted, math.nan, ())
-            choices.append(_choice(case, fitted, rule.choose(case.metrics[key], first_layer)))
-    name = _name([direction, about["metric"]], about["corpus"])
-    return Rule(name, direction=direction, correlation=correlation, choices=_compared(choices, cases), **about)
+    choices = _tried([key], cases, first_layer)
+    name = _name(f"{direction} {about['metric']}", about["corpus"])
+    return Rule(name, direction=direction, correlation=correlation, choices=choices, **about)
 
 
-def _combined(parts: tuple[Rule, ...], cases: list[_Case], first_layer: int) -> Rule:
-    """Return the rule of the lowest mean rank over metrics, each in the direction fitted on the other models."""
-    keys = [tuple(getattr(part, name) for name in WHAT) for part in parts]
-    choices = []
+def _tried(keys: Sequence[Key], cases: Sequence[_Case], first_layer: int) -> tuple[Choice, ...]:
+    """Return the layer of the lowest mean rank over metrics for each model, directions fitted on the other models.
+
+    Beside each choice stands what a fixed share of depth, chosen on the other models of these very trials, scores.
+    """
+    choices, tried = [], []
     for case in cases:
-        others = _others(case, cases)
-        fitted = {key: _fitted(key, others)[0] for key in keys if key in case.metrics}
-        fitted = {key: direction for key, direction in fitted.items() if direction is not None}
+        others = [other for other in cases if other.model != case.model]
+        fitted = {key: found for key in keys if key in case.metrics and (found := _fitted(key, others)[0])}
         layer = lowest_mean_rank([case.metrics[key] for key in fitted], list(fitted.values()), first_layer)
         if layer is not None:
-            choices.append(_choice(case, None, layer))
-    name = _name([COMBINED, "of", str(len(parts))], parts[0].corpus)
-    return Rule(name, COMBINED, None, math.nan, _compared(choices, cases), corpus=parts[0].corpus, parts=parts)
-
-
-def _compared(choices: Sequence[Choice], cases: Sequence[_Case]) -> tuple[Choice, ...]:
-    """Return choices with what a fixed share of depth, chosen on the other models of these very trials, scores."""
-    if len({choice.model for choice in choices}) < 2:
+            tried.append((case.model, case.scores))
+            choices.append(_choice(case, fitted[keys[0]] if len(keys) == 1 else None, layer))
+    if len({model for model, _ in tried}) < 2:
         return tuple(choices)
-    scores = {(case.model, case.revision): case.scores for case in cases}
-    tried = [scores[choice.model, choice.revision] for choice in choices]
-    fixed = fixed_layers([(choice.model, by_layer) for choice, by_layer in zip(choices, tried, strict=True)])
-    return tuple(
-        replace(choice, fixed=float(by_layer[layer]))
-        for choice, by_layer, layer in zip(choices, tried, fixed, strict=True)
-    )
-
-
-def _others(case: _Case, cases: list[_Case]) -> list[_Case]:
-    return [other for other in cases if other.model != case.model]
+    fixed = [float(scores[layer]) for layer, (_, scores) in zip(fixed_layers(tried), tried, strict=True)]
+    return tuple(replace(choice, fixed=score) for choice, score in zip(choices, fixed, strict=True))
 
 
 def _choice(case: _Case, direction: Direction | None, layer: int) -> Choice:
@@ -198,5 +180,5 @@ def _choice(case: _Case, direction: Direction | None, layer: int) -> Choice:
     )  # fmt: skip
 
 
-def _name(words: list[str], corpus: str | None) -> str:
-    return " ".join([*words, f"· {corpus}"] if corpus else words)
+def _name(what: str, corpus: str | None) -> str:
+    return f"{what} · {corpus}" if corpus else what

@@ -12,7 +12,7 @@ import pandas as pd
 from layerscope.inputs.corpus import count
 from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE
 from layerscope.scores.rules import Rule
-from layerscope.scores.scored import Unit, series_name, told
+from layerscope.scores.scored import Unit, decimal, series_name
 from layerscope.show.document import EMPTY, Cell, Column, Part, Row, Sentences, Table, columns, row
 
 LETTERS = {"spearman": "ρ", "kendall": "τ", "pearson": "r", "dcor": "dCor"}
@@ -70,7 +70,7 @@ def _measured(row: Any) -> str:
 
 
 def _signed(value: float) -> Cell:
-    return Cell(told(value, 2, sign=True), value=value)
+    return Cell(decimal(value, 2, sign=True), value=value)
 
 
 def _correlation_legend(rows: pd.DataFrame) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.scores.files import existing, is_csv, layers, named, numbers, optional, read_csv, refuse_duplicates
+from layerscope.scores.files import existing, is_csv, read_csv, refuse_duplicates
 
 if TYPE_CHECKING:
     from layerscope.runs import Run
@@ -22,6 +22,7 @@ CURVE = ("model", "revision", "corpus", "metric", "variant", "site", "pooling")
 """What one metric by layer is about."""
 PLAIN = "raw"
 """The variant of the authors' values that is not normalised."""
+COLUMNS = ("model", "revision", "dataset", "metric", "variant", "site", "pooling", "layer", "value")
 
 
 def open_metrics(path: str | Path | Run) -> pd.DataFrame:
@@ -41,27 +42,15 @@ def open_metrics(path: str | Path | Run) -> pd.DataFrame:
 
     if isinstance(path, Run):
         return _of_run(path)
-    place = existing(path, "metrics")
-    if place.is_dir():
-        return _of_run(open_run(place))
-    if not is_csv(place):
-        raise LayerscopeError(f"{place} holds no metrics: give a CSV ({', '.join(PUBLISHED)}) or a run folder")
-    rows = read_csv(place, PUBLISHED)
-    frame = pd.DataFrame(
-        {
-            "model": named(rows, "model", place),
-            "revision": optional(rows, "revision").fillna(""),
-            "dataset": named(rows, "dataset", place),
-            "metric": named(rows, "metric", place).replace(NAMES),
-            "variant": optional(rows, "normalization"),
-            "site": None,
-            "pooling": None,
-            "layer": layers(rows, place),
-            "value": numbers(rows, "value", place),
-        }
-    )
-    refuse_duplicates(frame, ("model", "revision", "dataset", "metric", "variant", "layer"), place)
-    return frame
+    found = existing(path, "metrics")
+    if found.is_dir():
+        return _of_run(open_run(found))
+    if not is_csv(found):
+        raise LayerscopeError(f"{found} holds no metrics: give a CSV ({', '.join(PUBLISHED)}) or a run folder")
+    frame = read_csv(found, PUBLISHED, ("revision", "normalization")).rename(columns={"normalization": "variant"})
+    refuse_duplicates(frame, ("model", "revision", "dataset", "metric", "variant", "layer"), found)
+    names = frame["metric"].replace(NAMES)
+    return frame.assign(revision=frame["revision"].fillna(""), metric=names, site=None, pooling=None)[list(COLUMNS)]
 
 
 def corpus_averages(metrics: pd.DataFrame) -> pd.DataFrame:
@@ -81,7 +70,7 @@ def corpus_averages(metrics: pd.DataFrame) -> pd.DataFrame:
     keyed = metrics.assign(corpus=metrics["dataset"].where(~task, "tasks"))
     found = keyed.groupby([*CURVE, "layer"], sort=False, dropna=False)["value"].agg(["mean", "count"])
     frame = found.reset_index().rename(columns={"mean": "value", "count": "datasets"})
-    return frame.assign(**{key: _filled(frame[key]) for key in CURVE})
+    return frame.assign(**{key: frame[key].astype(object).where(frame[key].notna(), None) for key in CURVE})
 
 
 def one_variant(metrics: pd.DataFrame, variant: str | None = None) -> pd.DataFrame:
@@ -119,14 +108,6 @@ def curves(metrics: Metrics) -> pd.DataFrame:
 def _of_run(run: Run) -> pd.DataFrame:
     table = run.at()
     rows = table[table["layer"].notna() & table["layer_b"].isna()]
-    about = {
-        "model": str(run.info["model"]["name"]),
-        "revision": str(run.info["model"].get("revision") or ""),
-        "dataset": str(run.info["data"]["name"]),
-    }
-    kept = ["model", "revision", "dataset", "metric", "variant", "site", "pooling", "layer", "value"]
-    return rows.assign(**about)[kept].reset_index(drop=True)
-
-
-def _filled(column: pd.Series) -> pd.Series:
-    return column.astype(object).where(column.notna(), None)
+    model, data = run.info["model"], str(run.info["data"]["name"])
+    about = {"model": str(model["name"]), "revision": str(model.get("revision") or ""), "dataset": data}
+    return rows.assign(**about)[list(COLUMNS)].reset_index(drop=True)

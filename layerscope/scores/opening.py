@@ -10,7 +10,7 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.scores.evaluation import STORE, Evaluation
-from layerscope.scores.files import existing, is_csv, layers, named, numbers, optional, read_csv, refuse_duplicates
+from layerscope.scores.files import existing, is_csv, read_csv
 from layerscope.scores.mteb_results import META, read_mteb
 from layerscope.scores.origins import from_json, read_origins
 from layerscope.scores.probe_results import has_probes, read_probes
@@ -19,11 +19,11 @@ PUBLISHED = ("model", "layer", "task", "main_score")
 GIVE = f"give a CSV ({', '.join(PUBLISHED)}), a folder of mteb results, or what Evaluation.save wrote"
 
 
-def holds_scores(place: Path) -> bool:
+def holds_scores(path: Path) -> bool:
     """Return whether a path is a CSV file, or a folder of scores that `open_evaluation` reads."""
-    if not place.is_dir():
-        return place.is_file() and is_csv(place)
-    return STORE.is_in(place) or has_probes(place) or next(place.rglob(META), None) is not None
+    if not path.is_dir():
+        return path.is_file() and is_csv(path)
+    return STORE.is_in(path) or has_probes(path) or next(path.rglob(META), None) is not None
 
 
 def open_evaluation(path: str | Path) -> Evaluation:
@@ -37,38 +37,21 @@ def open_evaluation(path: str | Path) -> Evaluation:
     >>> layerscope.open_evaluation("scores.csv")
     Evaluation('scores.csv': 2 models, 4 layers, 2 tasks, 0 missing)
     """
-    place = existing(path, "evaluation")
-    if not place.is_dir():
-        if not is_csv(place):
-            raise LayerscopeError(f"{place} is not an evaluation: {GIVE}")
-        return Evaluation(_published(place), str(place))
-    if STORE.is_in(place):
-        return STORE.open(place, _saved)
-    found = [read_mteb(place)] if next(place.rglob(META), None) is not None else []
-    found += [read_probes(place)] if has_probes(place) else []
-    if not found:
-        raise LayerscopeError(f"folder {str(place)!r} holds neither {STORE.manifest} nor any {META}: {GIVE}")
-    evaluation = Evaluation(pd.concat(found, ignore_index=True), str(place))
-    evaluation.origins = read_origins(place)
+    found = existing(path, "evaluation")
+    if STORE.is_in(found):
+        return STORE.open(found, _saved)
+    if not holds_scores(found):
+        if found.is_dir():
+            raise LayerscopeError(f"folder {str(found)!r} holds neither {STORE.manifest} nor any {META}: {GIVE}")
+        raise LayerscopeError(f"{found} is not an evaluation: {GIVE}")
+    if not found.is_dir():
+        rows = read_csv(found, PUBLISHED, ("revision", "site", "pooling")).rename(columns={"main_score": "score"})
+        return Evaluation(rows, str(found))
+    parts = [read_mteb(found)] if next(found.rglob(META), None) is not None else []
+    parts += [read_probes(found)] if has_probes(found) else []
+    evaluation = Evaluation(pd.concat(parts, ignore_index=True), str(found))
+    evaluation.origins = read_origins(found)
     return evaluation
-
-
-def _published(path: Path) -> pd.DataFrame:
-    rows = read_csv(path, PUBLISHED)
-    frame = pd.DataFrame(
-        {
-            "model": named(rows, "model", path),
-            "revision": optional(rows, "revision").fillna(""),
-            "kind": "layer",
-            "layer": layers(rows, path),
-            "site": optional(rows, "site"),
-            "pooling": optional(rows, "pooling"),
-            "task": named(rows, "task", path),
-            "score": numbers(rows, "main_score", path),
-        }
-    )
-    refuse_duplicates(frame, ("model", "revision", "site", "pooling", "layer", "task"), path)
-    return frame
 
 
 def _saved(facts: dict[str, Any], frames: dict[str, pd.DataFrame], _: Path) -> Evaluation:

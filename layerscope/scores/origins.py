@@ -1,4 +1,4 @@
-"""Where the models of an evaluation came from, and how deep they are: scores of layers tell neither."""
+"""Where the models of an evaluation came from, and how deep they are: scores of layers hold neither."""
 
 from __future__ import annotations
 
@@ -24,22 +24,18 @@ def add_origin(folder: Path, name: str, origin: ModelOrigin) -> None:
     """Write a model's origin into an evaluation's folder, beside those that are there."""
     from layerscope.core.files import aside  # runs import torch
 
-    text = json.dumps(as_json({**read_origins(folder), name: origin}), indent=2, ensure_ascii=False)
+    known = {**read_origins(folder), name: origin}
+    text = json.dumps({model: asdict(found) for model, found in known.items()}, indent=2, ensure_ascii=False)
     aside(folder / FILE, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def read_origins(folder: Path) -> dict[str, ModelOrigin]:
-    """Return origins by the model's name; a file that is absent or damaged tells none, for scores stand without it."""
+    """Return origins by the model's name; none where the file is absent or damaged, as scores stand without it."""
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         return from_json(json.loads((folder / FILE).read_text(encoding="utf-8")))
     return {}
 
 
-def as_json(origins: Mapping[str, ModelOrigin]) -> dict[str, Any]:
-    """Return origins as JSON can hold them."""
-    return {name: asdict(origin) for name, origin in origins.items()}
-
-
-def from_json(told: Mapping[str, Any]) -> dict[str, ModelOrigin]:
-    """Return origins from what `as_json` gave."""
-    return {str(name): ModelOrigin(entry["source"], int(entry["depth"])) for name, entry in told.items()}
+def from_json(facts: Mapping[str, Any]) -> dict[str, ModelOrigin]:
+    """Return origins from what JSON held."""
+    return {str(name): ModelOrigin(entry["source"], int(entry["depth"])) for name, entry in facts.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,10 @@ import pandas as pd
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.saved import read_facts, write_facts
 from layerscope.inputs.corpus import folder_name
-from layerscope.scores.files import refuse_duplicates
-from layerscope.scores.mteb_results import other_data
 
 FOLDER = "probes"
 KIND, AGAIN = "file of probe scores", "evaluate that task again"
-Place = tuple[int, str, str]
+Slot = tuple[int, str, str]
 """Layer, site and pooling of a score."""
 VALUES = ("score", "stderr", "low", "high", "n")
 
@@ -30,15 +29,17 @@ class ProbeScores:
         self.about = {"model": model, "revision": revision, "task": task, "data": data, "digest": digest}
         self.rows: list[dict[str, Any]] = self._there()
 
-    def find(self, place: Place, kind: str | None = None, any_pooling: bool = False) -> dict[str, Any] | None:
+    def find(self, slot: Slot, kind: str | None = None, any_pooling: bool = False) -> dict[str, Any] | None:
         """Return the score of a layer, site and pooling, of one kind of row or of either."""
-        of = place[:2] if any_pooling else place
-        rows = (row for row in self.rows if kind in (None, row["kind"]))
-        return next((row for row in rows if (row["layer"], row["site"], row["pooling"])[: len(of)] == of), None)
+        for row in self.rows:
+            same = (row["layer"], row["site"]) == slot[:2] and (any_pooling or row["pooling"] == slot[2])
+            if same and kind in (None, row["kind"]):
+                return row
+        return None
 
-    def add(self, kind: str, place: Place, values: dict[str, Any]) -> None:
+    def add(self, kind: str, slot: Slot, values: dict[str, Any]) -> None:
         """Take in a score of kind `layer` or `baseline`, and write the file."""
-        about = dict(zip(("layer", "site", "pooling"), place, strict=True))
+        about = dict(zip(("layer", "site", "pooling"), slot, strict=True))
         chosen = {"strengths": list(values["strengths"])} if values.get("strengths") else {}
         self.rows.append({"kind": kind, **about, **{name: values[name] for name in VALUES}, **chosen})
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,14 +57,19 @@ class ProbeScores:
 
 
 def refuse_other_data(folder: Path, task: str, data: str) -> None:
-    """Raise where a folder holds scores of a task on other data: one table would mix the two."""
-    for path in sorted((folder / FOLDER).glob(f"*/{folder_name(task)}.json")):
+    """Raise where a folder holds scores of a task, mteb's or a probe's, on other data: one table would mix the two."""
+    kept = [(path, "dataset_revision") for path in folder.glob(f"results/**/{task}.json")]
+    kept += [(path, "data") for path in folder.glob(f"{FOLDER}/*/{folder_name(task)}.json")]
+    for path, key in kept:
         try:
-            there = read_facts(path, KIND, AGAIN)["data"]
-        except LayerscopeError:  # not whole: it is judged again
-            continue
-        if there != data:
-            raise LayerscopeError(other_data(folder, task))
+            other = json.loads(path.read_text(encoding="utf-8")).get(key) != data
+        except (OSError, ValueError, AttributeError):  # not whole: it is judged again
+            other = False
+        if other:
+            raise LayerscopeError(
+                f"{str(folder)!r} holds scores of {task} on other data (another file, `samples` or `seed`): name "
+                "another `out`, so that one table does not mix them"
+            )
 
 
 def has_probes(folder: Path) -> bool:
@@ -73,9 +79,7 @@ def has_probes(folder: Path) -> bool:
 
 def read_probes(folder: Path) -> pd.DataFrame:
     """Return the scores of probes in a folder as a long frame; a file that is not whole is a `LayerscopeError`."""
-    frame = pd.DataFrame(list(_rows(folder)))
-    frame = frame.drop(columns="strengths", errors="ignore")  # each fold's C stands in the file alone
-    refuse_duplicates(frame, ("model", "revision", "kind", "layer", "site", "pooling", "task"), folder)
+    frame = pd.DataFrame(_rows(folder)).drop(columns="strengths", errors="ignore")  # C by fold stays in the file
     return frame.astype({"layer": "Int64", "n": "Int64"})
 
 

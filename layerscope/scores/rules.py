@@ -150,13 +150,13 @@ class Rule:
         this metric, or, for a rule with parts, all their columns. Layers below `first_layer` and without a value are no
         candidates. Raises `LayerscopeError` where a metric is not there or no candidate is left.
         """
-        if self.parts:
-            return self._by_rank(values, first_layer)
-        series = _column(values, self.metric)
-        known = series[series.index >= first_layer].dropna().sort_index()
-        if known.empty:
-            raise LayerscopeError(f"{self.metric} has no value at any layer from {first_layer} on: measure it first")
-        return int(known.idxmin() if self.direction == "minimum" else known.idxmax())
+        parts = self.parts or (self,)
+        columns = [_column(values, part.metric) for part in parts]
+        found = lowest_mean_rank(columns, [part.direction for part in parts], first_layer)
+        if found is None:
+            what = f"every metric of {self.name}" if self.parts else self.metric
+            raise LayerscopeError(f"no layer from {first_layer} on has a value of {what}: measure it first")
+        return found
 
     def _by_model(self, field: str) -> dict[str, float]:
         """Return the mean over each model's revisions: checkpoints of one model are no independent trials."""
@@ -167,13 +167,6 @@ class Rule:
 
     def _mean(self, field: str) -> float:
         return float(np.mean(list(self._by_model(field).values()))) if self.choices else math.nan
-
-    def _by_rank(self, values: pd.Series | pd.DataFrame, first_layer: int) -> int:
-        columns = [_column(values, part.metric) for part in self.parts]
-        found = lowest_mean_rank(columns, [part.direction for part in self.parts], first_layer)
-        if found is None:
-            raise LayerscopeError(f"no layer from {first_layer} on has a value of every metric of {self.name}")
-        return found
 
 
 def lowest_mean_rank(

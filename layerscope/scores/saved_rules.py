@@ -28,12 +28,12 @@ def as_record(rule: Rule) -> dict[str, Any]:
 
 def from_record(record: dict[str, Any]) -> Rule:
     """Return the rule that a record holds."""
-    told = {name: record.get(name) for name in _PLAIN} | {"source": record.get("source") or ""}
-    told["correlation"] = math.nan if record.get("correlation") is None else float(record["correlation"])
     known = {field.name for field in fields(Choice)}
     choices = [Choice(**{key: value for key, value in row.items() if key in known}) for row in record["choices"]]
-    parts = tuple(from_record(part) for part in record.get("parts", ()))
-    return Rule(**told, choices=tuple(choices), parts=parts)
+    about = {name: record.get(name) for name in _PLAIN}
+    about["correlation"] = math.nan if about["correlation"] is None else about["correlation"]
+    parts = tuple(map(from_record, record.get("parts", ())))
+    return Rule(**about | {"source": about["source"] or ""}, choices=tuple(choices), parts=parts)  # type: ignore[arg-type]
 
 
 def save_rules(rules: Sequence[Rule], path: str | Path, *, command: str = "") -> Path:
@@ -45,14 +45,14 @@ def save_rules(rules: Sequence[Rule], path: str | Path, *, command: str = "") ->
     >>> save_rules(shipped_rules(), "rules.json").name
     'rules.json'
     """
-    place = Path(path).expanduser()
-    if place.exists():
+    file = Path(path).expanduser()
+    if file.exists():
         try:
-            open_rules(place)
+            open_rules(file)
         except LayerscopeError as error:
-            raise LayerscopeError(f"--save-rules {str(place)!r} exists and holds no rules: name a new file") from error
-    write_facts(place, KIND, {"command": command, "rules": [as_record(rule) for rule in rules]})
-    return place
+            raise LayerscopeError(f"{str(file)!r} exists and holds no rules: name a new file") from error
+    write_facts(file, KIND, {"command": command, "rules": [as_record(rule) for rule in rules]})
+    return file
 
 
 def open_rules(path: str | Path) -> list[Rule]:
@@ -62,7 +62,8 @@ def open_rules(path: str | Path) -> list[Rule]:
     >>> open_rules(save_rules(shipped_rules(), "rules.json")) == shipped_rules()
     True
     """
-    return _read(existing(path, "rules file"))
+    facts = read_facts(existing(path, "rules file"), KIND, AGAIN)
+    return [from_record(record) for record in facts["rules"]]
 
 
 def shipped_rules() -> list[Rule]:
@@ -72,8 +73,4 @@ def shipped_rules() -> list[Rule]:
     >>> sorted({rule.metric for rule in shipped_rules()})[:3]
     ['curvature', 'dataset_entropy', 'dime']
     """
-    return _read(Path(__file__).with_name(SHIPPED))
-
-
-def _read(path: Path) -> list[Rule]:
-    return [from_record(record) for record in read_facts(path, KIND, AGAIN)["rules"]]
+    return open_rules(Path(__file__).with_name(SHIPPED))

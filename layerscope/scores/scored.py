@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layerscope.scores.summary import MIN_SHARE, VARIANT, Grid
+from layerscope.scores.summary import MIN_SHARE, VARIANT, Grid, best_layer
 from layerscope.show.numbers import INTERVAL
 from layerscope.show.plain import plain, pooling_name
 
@@ -28,8 +27,8 @@ FEW = 3
 HEADER = ",".join([*VARIANT, "layer"])
 """What every CSV of scores begins with."""
 SHOWN = {
-    "first": "first", "mean_over_layers": "mean", "best": "best", "best_block": "best block", "last": "last",
-    "oracle": "oracle", "baseline": SHIPPED,
+    "first": "first", "mean_over_layers": "mean", "best": "best", "last": "last", "oracle": "oracle",
+    "baseline": SHIPPED,
 }  # fmt: skip
 """Columns of a summary and their headings."""
 
@@ -55,8 +54,15 @@ class Scored:
 
     name: str
     grid: Grid
-    known: dict[tuple[int | None, str], Score] = field(repr=False)
-    """By layer (None: the model as shipped) and task."""
+
+    @cached_property
+    def known(self) -> dict[tuple[int | None, str], Score]:
+        """Every score by layer (None: the model as shipped) and task."""
+        columns = ("score", "stderr", "low", "high")
+        return {
+            (None if row["kind"] == "baseline" else int(row["layer"]), str(row["task"])): Score(*map(row.get, columns))
+            for row in self.grid.rows.to_dict(orient="records")
+        }
 
     @property
     def layers(self) -> list[int]:
@@ -75,14 +81,13 @@ class Scored:
 
     @property
     def best(self) -> int | None:
-        """The layer of the highest average; layer 0, before the first block, is no candidate."""
-        average = {layer: mean for layer, mean in self.average.items() if layer > 0}
-        return max(average, key=average.__getitem__) if average else None
+        """The layer of the highest average: see `best_layer`."""
+        return best_layer(self.grid.average)
 
     @property
     def shipped(self) -> float:
         """Mean score of the model as shipped over the same tasks, NaN where one is missing."""
-        return float(self.grid.baseline.reindex(self.grid.complete.columns).mean(skipna=False))
+        return self.grid.shipped
 
     def error(self, layer: int) -> float:
         """Return the standard error of a layer's average, its tasks drawn apart; NaN where one of theirs is unknown."""
@@ -94,10 +99,8 @@ class Scored:
         return self.known.get((layer, task), Score(math.nan))
 
     def best_on(self, task: str) -> int | None:
-        """Return the layer from 1 on with the highest score on a task."""
-        scores = self.grid.scores[task]
-        scores = scores[scores.index > 0]
-        return int(scores.idxmax()) if scores.notna().any() else None
+        """Return the layer of the highest score on a task: see `best_layer`."""
+        return best_layer(self.grid.scores[task])
 
     def reference(self, task: str) -> float:
         """Return what a task's scores are compared with: the model as shipped, else the deepest layer with a score."""
@@ -117,25 +120,7 @@ class Scored:
 
 def scored(evaluation: Evaluation, min_share: float = MIN_SHARE) -> list[Scored]:
     """Return the scores of each model, revision, site and pooling of an evaluation."""
-    return [
-        Scored(series_name(grid.about, evaluation.scores), grid, _known(grid, evaluation.scores))
-        for grid in evaluation.grids(min_share)
-    ]
-
-
-def _known(grid: Grid, scores: pd.DataFrame) -> dict[tuple[int | None, str], Score]:
-    own = (scores["model"] == grid.about["model"]) & (scores["revision"] == grid.about["revision"])
-    place = pd.Series(True, index=scores.index)
-    for key in PLACE:
-        value = grid.about[key]
-        place &= scores[key].isna() if value is None else scores[key] == value
-    rows = scores[own & ((scores["kind"] == "baseline") | place)]
-    return {
-        (None if row.kind == "baseline" else int(row.layer), str(row.task)): Score(
-            float(row.score), float(row.stderr), float(row.low), float(row.high)
-        )
-        for row in rows.itertuples()
-    }
+    return [Scored(series_name(grid.about, evaluation.scores), grid) for grid in evaluation.grids(min_share)]
 
 
 def summary(evaluation: Evaluation, min_share: float = MIN_SHARE) -> list[dict[str, Any]]:
@@ -153,22 +138,22 @@ def decimals(evaluation: Evaluation) -> int:
 
 @dataclass(frozen=True)
 class Unit:
-    """How scores are shown: with so many decimals in their own unit, or shares in percent."""
+    """How scores are shown: in their own unit, or shares in percent."""
 
     decimals: int
     percent: bool = False
 
     def number(self, value: float, sign: bool = False) -> str:
         """Return a score as it stands in a table."""
-        return told(100 * value if self.percent else value, self.decimals, sign)
+        return decimal(100 * value if self.percent else value, self.decimals, sign)
 
-    def told(self, value: float, error: float = math.nan) -> str:
-        """Return a score, and its standard error where it is known, as a sentence says it."""
+    def text(self, value: float, error: float = math.nan) -> str:
+        """Return a score, and its standard error where it is known, as a sentence has it."""
         shown = self.number(value) + (f" ±{self.number(error)}" if math.isfinite(error) else "")
         return f"{shown} %" if self.percent else shown
 
     def difference(self, value: float) -> str:
-        """Return a difference of two scores as a sentence says it: of two shares in points."""
+        """Return a difference of two scores as a sentence has it: of two shares in points."""
         return self.number(value, sign=True) + (" points" if self.percent else "")
 
 
@@ -177,8 +162,8 @@ def percents(evaluation: Evaluation) -> Unit:
     return Unit(2, percent=decimals(evaluation) == 4)
 
 
-def told(value: float, decimals: int, sign: bool = False) -> str:
-    """Return a number with so many decimals and a true minus, `–` where it is not finite; `sign` shows a plus too."""
+def decimal(value: float, decimals: int, sign: bool = False) -> str:
+    """Return a number with a true minus, `–` where it is not finite; `sign` shows a plus too."""
     if not math.isfinite(value):
         return "–"
     return f"{value:{'+' if sign else ''}.{decimals}f}".replace("-", "−")
@@ -234,33 +219,22 @@ def _part(key: str, value: Any) -> str:
 def wide_csv(evaluation: Evaluation, min_share: float = MIN_SHARE) -> str:
     """Return layer × task as a CSV of all models: model, revision, site, pooling, layer, a column a task, average.
 
-    The model as shipped has one row, `as shipped` in the place of a layer, after the last of its layers. An average
-    runs over the tasks that every layer has; that of the model as shipped is empty where its sites and poolings differ
-    in these tasks.
+    The model as shipped has one row, `as shipped` instead of a layer, after the last of its layers. An average runs
+    over the tasks that every layer has; that of the model as shipped is empty where its sites and poolings differ in
+    these tasks.
     """
     tasks = list(evaluation.scores.loc[evaluation.scores["kind"] == "layer", "task"].unique())
-    models: dict[tuple[Any, ...], list[Scored]] = {}
-    for entry in scored(evaluation, min_share):
-        models.setdefault((entry.grid.about["model"], entry.grid.about["revision"]), []).append(entry)
-    file = io.StringIO()
-    writer = csv.writer(file)
-    writer.writerow([*VARIANT, "layer", *tasks, AVERAGE])
-    for model, entries in models.items():
-        for entry in entries:
-            place, average = [entry.grid.about[key] for key in PLACE], entry.average
-            for layer in entry.layers:
-                writer.writerow(_cells(*model, *place, layer, *_line(entry, layer, tasks), average.get(layer)))
-        first = entries[0]
-        if len(first.grid.baseline):
-            averaged = {frozenset(entry.grid.complete.columns) for entry in entries}
-            mean = first.shipped if len(averaged) == 1 else None
-            writer.writerow(_cells(*model, None, None, SHIPPED, *_line(first, None, tasks), mean))
-    return file.getvalue()
-
-
-def _line(entry: Scored, layer: int | None, tasks: Sequence[str]) -> list[float]:
-    return [entry.at(layer, task).value for task in tasks]
-
-
-def _cells(*values: Any) -> list[Any]:
-    return ["" if value is None or value != value else value for value in values]
+    models: dict[tuple[Any, ...], list[Grid]] = {}
+    for grid in evaluation.grids(min_share):
+        models.setdefault((grid.about["model"], grid.about["revision"]), []).append(grid)
+    rows: list[list[Any]] = []
+    for model, grids in models.items():
+        for grid in grids:
+            scores, average = grid.scores.reindex(columns=tasks), grid.average
+            rows += [[*grid.about.values(), layer, *scores.loc[layer], average.get(layer)] for layer in scores.index]
+        if len(shipped := grids[0].baseline):
+            alike = len({frozenset(grid.complete.columns) for grid in grids}) == 1
+            mean = grids[0].shipped if alike else None
+            rows.append([*model, None, None, SHIPPED, *shipped.reindex(tasks), mean])
+    frame = pd.DataFrame(rows, columns=[*VARIANT, "layer", *tasks, AVERAGE])
+    return str(frame.to_csv(index=False, lineterminator="\r\n"))

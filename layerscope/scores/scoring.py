@@ -19,7 +19,7 @@ METRICS = "Metrics"
 
 
 @dataclass(frozen=True)
-class Scored:
+class Overview:
     """Scores, how metrics by layer go with them, and the rules that choose a layer by a metric."""
 
     evaluation: Evaluation
@@ -38,7 +38,7 @@ def read_scores(
     first_layer: Annotated[int, Whole(0), METRICS] = 1,
     bootstrap: Annotated[int, Whole(0), METRICS] = 1000,
     seed: Annotated[int, SEED, METRICS] = 0,
-) -> Scored:
+) -> Overview:
     """Show published scores by layer, and which metrics predict them.
 
     Args:
@@ -61,11 +61,11 @@ def read_scores(
     evaluation = open_evaluation(asked.results)
     evaluation.summary(asked.min_share)  # a share that leaves nothing is refused before the long part
     if asked.metrics is None:
-        return Scored(evaluation, asked.min_share)
+        return Overview(evaluation, asked.min_share)
     values = one_variant(corpus_averages(open_metrics(asked.metrics)), asked.variant)
     which = {"first_layer": asked.first_layer, "min_share": asked.min_share}
     correlations = evaluation.correlate(values, **which, bootstrap=asked.bootstrap, seed=asked.seed)
     try:
-        return Scored(evaluation, asked.min_share, correlations, fit_rules(values, evaluation, **which))
+        return Overview(evaluation, asked.min_share, correlations, fit_rules(values, evaluation, **which))
     except LayerscopeError as error:  # the rest stands without them
-        return Scored(evaluation, asked.min_share, correlations, notes=(f"no rules: {error}",))
+        return Overview(evaluation, asked.min_share, correlations, notes=(f"no rules: {error}",))

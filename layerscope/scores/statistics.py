@@ -75,7 +75,8 @@ def _centred_distances(rows: Floats) -> Floats:
     return centred
 
 
-STATISTICS: dict[str, Callable[[Any, Any], Floats]] = {
+Statistic = Callable[[Any, Any], Floats]
+STATISTICS: dict[str, Statistic] = {
     "spearman": spearman,
     "kendall": kendall,
     "pearson": pearson,

@@ -4,39 +4,53 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import Number
 
 MIN_SHARE = 25 / 32
 """A layer with scores on a smaller share of the tasks is left out of every average: 25 of 32 in Layer by Layer."""
+SHARE = Number(above=0, most=1)
 VARIANT = ("model", "revision", "site", "pooling")
 """What one set of scores by layer is about."""
 SUMMARY = (
-    *VARIANT, "first", "mean_over_layers", "best", "best_layer", "last", "oracle", "best_block", "best_block_layer",
-    "baseline", "first_layer", "last_layer", "layers", "tasks", "missing", "left_out",
+    *VARIANT, "first", "mean_over_layers", "best", "best_layer", "last", "oracle", "baseline", "first_layer",
+    "last_layer", "layers", "tasks", "missing", "left_out",
 )  # fmt: skip
+Scores = TypeVar("Scores", pd.Series, pd.DataFrame)
 
 
 @dataclass(frozen=True)
 class Grid:
     """Scores of one model, revision, site and pooling.
 
-    `scores` is layer × task, every layer and task there is; `complete` the layers with enough tasks × the tasks present
-    at each of these; `left_out` the other layers; `baseline` the shipped model's scores by task. `depth` is the number
-    of the model's last layer, as far as that is known; `needed` is the number of tasks that a layer must have.
+    `rows` are those of the long frame, with those of the model as shipped; `scores` is layer × task, every layer and
+    task there is; `complete` the layers with enough tasks × the tasks present at each of these; `left_out` the other
+    layers. `depth` is the number of the model's last layer, as far as that is known; `needed` is the number of tasks
+    that a layer must have.
     """
 
     about: dict[str, Any]
+    rows: pd.DataFrame = field(repr=False)
     scores: pd.DataFrame
     complete: pd.DataFrame
     left_out: tuple[int, ...]
-    baseline: pd.Series
     depth: int
     needed: int
+
+    @property
+    def baseline(self) -> pd.Series:
+        """Scores of the model as shipped by task."""
+        return self.rows[self.rows["kind"] == "baseline"].set_index("task")["score"]
+
+    @property
+    def shipped(self) -> float:
+        """Mean score of the model as shipped over the tasks of the averages, NaN where one is missing."""
+        return float(self.baseline.reindex(self.complete.columns).mean(skipna=False))
 
     @property
     def last(self) -> float:
@@ -58,6 +72,22 @@ class Grid:
         """Mean score by layer, over the tasks present at every layer that is not left out."""
         return self.complete.mean(axis=1)
 
+    @property
+    def oracle(self) -> float:
+        """Mean over tasks of the score of each one's best layer, NaN where only layer 0 is complete."""
+        return float(candidates(self.complete).max().mean())
+
+
+def candidates(scores: Scores) -> Scores:
+    """Return the layers that may be chosen: all but layer 0, what the first block reads."""
+    return scores[scores.index > 0]
+
+
+def best_layer(scores: pd.Series) -> int | None:
+    """Return the candidate of the highest score by layer, the shallowest of several; None where none has a score."""
+    known = candidates(scores).dropna()
+    return int(known.idxmax()) if len(known) else None
+
 
 def groups(frame: pd.DataFrame, keys: list[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
     """Yield what the rows of each group share, None where it is empty, and the rows, in order of appearance."""
@@ -72,38 +102,34 @@ def grids(scores: pd.DataFrame, min_share: float, depths: Mapping[str, int] | No
     `min_share` is of the most tasks that any of them has, so that averages over one task and over many do not stand
     beside each other. `depths` are last layers by model; one that is not there has the last layer it has a score of.
     """
-    if not (isinstance(min_share, (int, float)) and 0 < min_share <= 1):
-        raise LayerscopeError(f"min_share {min_share!r} is not a share of tasks: give above 0 and up to 1, as 25/32")
-    layers = scores[scores["kind"] == "layer"]
-    baselines = scores[scores["kind"] == "baseline"]
-    found = list(groups(layers, list(VARIANT)))
+    SHARE.take("min_share", min_share)
+    found = list(groups(scores[scores["kind"] == "layer"], list(VARIANT)))
     most = max((rows.loc[rows["score"].notna(), "task"].nunique() for _, rows in found), default=0)
-    needed = [math.ceil(min_share * max(most, rows["task"].nunique()) - 1e-9) for _, rows in found]
-    known = depths or {}
-    return [
-        _grid(about, rows, baselines, least, known.get(about["model"], 0))
-        for (about, rows), least in zip(found, needed, strict=True)
-    ]
+    baselines = scores[scores["kind"] == "baseline"]
+    made = []
+    for about, rows in found:
+        shipped = baselines[(baselines["model"] == about["model"]) & (baselines["revision"] == about["revision"])]
+        needed = math.ceil(min_share * max(most, rows["task"].nunique()) - 1e-9)
+        made.append(_grid(about, rows, shipped, needed, (depths or {}).get(about["model"], 0)))
+    return made
 
 
-def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Return scores with the tasks as columns, in order of appearance."""
+def wide(rows: pd.DataFrame, keys: list[str], values: str = "score") -> pd.DataFrame:
+    """Return scores, or another column, with the tasks as columns, in order of appearance."""
     tasks = list(rows["task"].unique())
-    found = rows.pivot(index=keys if len(keys) > 1 else keys[0], columns="task", values="score")
+    found = rows.pivot(index=keys if len(keys) > 1 else keys[0], columns="task", values=values)
     return found[tasks].sort_index()
 
 
-def _grid(about: dict[str, Any], rows: pd.DataFrame, baselines: pd.DataFrame, needed: int, depth: int) -> Grid:
-    scores = wide(rows.assign(layer=rows["layer"].astype("int64")), ["layer"])
+def _grid(about: dict[str, Any], rows: pd.DataFrame, shipped: pd.DataFrame, needed: int, depth: int) -> Grid:
+    scores = wide(rows.astype({"layer": "int64"}), ["layer"])
     enough = scores.notna().sum(axis=1) >= needed
     # a task whose only gap is at the embeddings, which may have no score, outweighs them
     blocks = scores[enough & (scores.index != 0)].dropna(axis=1)
     enough &= (scores.index != 0) | scores[blocks.columns].notna().all(axis=1)
-    complete = scores[enough].dropna(axis=1)
-    own = (baselines["model"] == about["model"]) & (baselines["revision"] == about["revision"])
-    baseline = baselines[own].set_index("task")["score"]
     left_out = tuple(int(layer) for layer in scores.index[~enough])
-    return Grid(about, scores, complete, left_out, baseline, max(depth, int(scores.index.max())), needed)
+    known, deepest = pd.concat([rows, shipped]), max(depth, int(scores.index.max()))
+    return Grid(about, known, scores, scores[enough].dropna(axis=1), left_out, deepest, needed)
 
 
 def summary(found: list[Grid]) -> pd.DataFrame:
@@ -116,36 +142,22 @@ def summary(found: list[Grid]) -> pd.DataFrame:
 
 
 def _row(grid: Grid) -> dict[str, Any]:
-    row = {
-        **grid.about,
-        "missing": grid.missing,
-        "left_out": list(grid.left_out),
-        "layers": len(grid.complete),
-        "tasks": grid.complete.shape[1],
-    }
+    counts = {"missing": grid.missing, "left_out": list(grid.left_out), "layers": len(grid.complete)}
+    row = {**grid.about, **counts, "tasks": grid.complete.shape[1]}
     if grid.complete.empty:
         return row
     average = grid.average
-    blocks = average[average.index > 0]
-    row |= {
-        "first": average.iloc[0],
-        "mean_over_layers": average.mean(),
-        "best": average.max(),
-        "best_layer": average.idxmax(),
-        "last": grid.last,
-        "oracle": grid.complete.max().mean(),
-        "baseline": grid.baseline.reindex(grid.complete.columns).mean(skipna=False),
-        "first_layer": average.index[0],
-        "last_layer": grid.depth,
-    }
-    if len(blocks):
-        row |= {"best_block": blocks.max(), "best_block_layer": blocks.idxmax()}
-    return row
+    best = best_layer(average)
+    return row | {
+        "first": average.iloc[0], "mean_over_layers": average.mean(), "last": grid.last, "oracle": grid.oracle,
+        "best": math.nan if best is None else average[best], "best_layer": best, "baseline": grid.shipped,
+        "first_layer": average.index[0], "last_layer": grid.depth,
+    }  # fmt: skip
 
 
 def _nothing_left(found: list[Grid]) -> str:
     if all(len(grid.left_out) == len(grid.scores) for grid in found):
         most = max(int(grid.scores.notna().sum(axis=1).max()) for grid in found)
         of = max(grid.scores.shape[1] for grid in found)
-        return f"no layer has scores on enough tasks (at most {most} of {of}): lower min_share (--min-share)"
-    return "no task has a score at every layer: raise min_share (--min-share), so that layers with gaps are left out"
+        return f"no layer has scores on enough tasks (at most {most} of {of}): lower `min_share`"
+    return "no task has a score at every layer: raise `min_share`, so that layers with gaps are left out"

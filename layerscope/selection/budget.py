@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from layerscope.core.errors import LayerscopeError
 
@@ -30,10 +30,10 @@ class Budget:
         return self.max_ms is not None or self.max_mb is not None
 
     @property
-    def told(self) -> str:
-        """What it allows, in words; empty where it allows everything."""
+    def within(self) -> str:
+        """The bounds on time and size, as they end a sentence; empty where there are none."""
         bounds = [f"{getattr(self, name):g} {SHORT[name]}" for name in UNITS if getattr(self, name) is not None]
-        return f"within {' and '.join(bounds)}" if bounds else ""
+        return f" within {' and '.join(bounds)}" if bounds else ""
 
     def allows(self, cost: Cost | None) -> bool:
         """Return whether a depth of this cost is within the bounds on time and size."""
@@ -43,18 +43,17 @@ class Budget:
             getattr(self, name) is None or getattr(cost, UNITS[name]) <= getattr(self, name) for name in UNITS
         )
 
-    def layers(self, layers: Iterable[int], costs: Mapping[int, Any]) -> tuple[int, ...]:
+    def layers(self, layers: Sequence[int], costs: Mapping[int, Cost]) -> tuple[int, ...]:
         """Return the layers within the bounds on time and size; raises with the least there is where none is."""
-        known = list(layers)
-        kept = tuple(layer for layer in known if self.allows(costs.get(layer)))
+        kept = tuple(layer for layer in layers if self.allows(costs.get(layer)))
         if kept:
             return kept
-        for name in UNITS:
-            asked, there = getattr(self, name), [costs[layer] for layer in known if layer in costs]
-            least = min((getattr(cost, UNITS[name]) for cost in there), default=math.inf)
-            if asked is not None and least > asked:
+        for name, unit in UNITS.items():
+            most = getattr(self, name)
+            least = min((getattr(costs[layer], unit) for layer in layers if layer in costs), default=math.inf)
+            if most is not None and least > most:
                 raise LayerscopeError(
-                    f"{name} {asked:g} is less than any layer that may be chosen takes: "
+                    f"{name} {most:g} is less than any layer that may be chosen takes: "
                     f"the least is {least:.4g} {SHORT[name]}"
                 )
-        raise LayerscopeError(f"no layer that may be chosen is {self.told}: allow more of one of them")
+        raise LayerscopeError(f"no layer that may be chosen is{self.within}: allow more of one of them")

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,15 +13,16 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.selection.budget import Budget
-from layerscope.selection.by_score import BY_SCORE, SURE, Scored, best_of, mean_of, within_loss
-from layerscope.selection.selection import SHIPPED, Apart, Candidate, OfTask, Refused, Selection
+from layerscope.selection.by_score import BY_SCORE, SHIPPED, SURE, Scored, best_of, mean_of, within_loss
+from layerscope.selection.selection import Apart, Candidate, OfTask, Refused, Selection
 
 if TYPE_CHECKING:
     from layerscope.selection.label_free import Followed
-    from layerscope.truncation.costs import Cost, Costs
+    from layerscope.truncation.costs import Costs
 
 DEFAULT = "one-standard-error"
 NONE_TRUSTED = "no label-free rule is trusted here"
+Choose = Callable[[Scored], int]
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,17 @@ class Case:
     """One model to choose a layer of: its scores and costs, as far as they are known, and the bounds."""
 
     model: str
+    source: str
     site: str | None
     pooling: str | None
+    pooled: bool
     budget: Budget
     first_layer: int
+    depth: int
     scored: Scored | None
     costs: Costs | None
-    depth: int = 0
     sites: tuple[str, ...] = ()
-    baseline: str = SHIPPED
-    of_tasks: tuple[Scored, ...] = ()
-    pooled: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -51,10 +51,6 @@ class Case:
     def last(self) -> int:
         """L where it is known, else the last layer there is."""
         return self.depth or self.layers[-1]
-
-    def cost(self, layer: int) -> Cost | None:
-        """Return what a depth costs, None where that is not known."""
-        return None if self.costs is None else self.costs.layers.get(layer)
 
     def candidates(self) -> tuple[int, ...]:
         """Return the layers that may be chosen; raises where none is left."""
@@ -68,129 +64,96 @@ class Case:
         return self.budget.allows(None if self.costs is None else self.costs.full)
 
 
-def by_scores(case: Case, rule: str | None, source: str, notes: Sequence[str] = ()) -> Selection:
+def by_scores(case: Case, scored: Scored, rule: str | None) -> Selection:
     """Return the choice by scores: the shallowest within a loss where one is allowed, else the rule's.
 
     Where too little was judged it is the model as shipped.
     """
-    scored = case.scored
-    assert scored is not None
-    baseline = len(scored.layers)
+    baseline, most = scored.baseline, case.budget.max_loss
     if scored.lacking:
-        return _selection(case, chosen=baseline, rule="none", why=scored.lacking, source=source, notes=tuple(notes))
+        return _selection(case, baseline, "none", scored.lacking)
     columns = [scored.layers.index(layer) for layer in case.candidates()]
-    if case.fits_as_shipped():
-        columns.append(baseline)
-    name = rule or (DEFAULT if case.budget.max_loss is None else "max-loss")
-    choose = partial(_column, case.budget, name, columns)
+    columns += [baseline] if case.fits_as_shipped() else []
+    name = rule or (DEFAULT if most is None else "max-loss")
+
+    def allowed(scores: Scored) -> Sequence[int]:
+        return columns if most is None else within_loss(scores, columns, most / scores.points)
+
+    def choose(scores: Scored) -> int:
+        return allowed(scores)[0] if name == "max-loss" else BY_SCORE[name](scores, allowed(scores))
+
     chosen = choose(scored)
-    allowed = columns if case.budget.max_loss is None else _within(case.budget, scored, columns)
+    apart = None if chosen == baseline else _by_block(scored, choose)
     return _selection(
-        case, chosen=chosen, rule=name, why=_why(case, scored, name, chosen, allowed), source=source,
-        notes=tuple(notes), apart=_held(scored, chosen) or (None if chosen == baseline else _apart(scored, choose)),
-        by_task=tuple(_of_task(task, choose, case) for task in case.of_tasks) if len(case.of_tasks) > 1 else (),
+        case, chosen, name, _why(case, scored, name, chosen, allowed(scored)),
+        apart=apart if scored.held is None else _held_out(scored.held, chosen),
+        by_task=tuple(_of_task(task, choose, case.last) for task in scored.by_task),
     )  # fmt: skip
 
 
-def _column(budget: Budget, name: str, columns: Sequence[int], scored: Scored) -> int:
-    """Return the column that these scores choose."""
-    kept = columns if budget.max_loss is None else _within(budget, scored, columns)
-    return kept[0] if name == "max-loss" else BY_SCORE[name](scored, kept)
+def _held_out(held: Scored, chosen: int) -> Apart:
+    """Return what the choice scores on samples that had no part in it."""
+    layer = None if chosen == held.baseline else held.layers[chosen]
+    score, error = float(held.means[chosen]), _known(held.errors[chosen])
+    return Apart(score, error, *held.difference(chosen, held.baseline), ((layer, len(held.values)),), "sample")
 
 
-def _within(budget: Budget, scored: Scored, columns: Sequence[int]) -> list[int]:
-    assert budget.max_loss is not None
-    return within_loss(scored, columns, budget.max_loss / (100 if scored.share else 1))
-
-
-def _held(scored: Scored, chosen: int) -> Apart | None:
-    """Return what the choice scores on samples that had no part in it, where some were held out."""
-    held, baseline = scored.held, len(scored.layers)
-    if held is None:
-        return None
-    difference, error = held.difference(chosen, baseline)
-    layer = None if chosen == baseline else scored.layers[chosen]
-    return Apart(
-        float(held.means[chosen]),
-        _known(held.errors[chosen]),
-        difference,
-        error,
-        ((layer, len(held.values)),),
-        "sample",
-    )
-
-
-def _apart(scored: Scored, choose: Callable[[Scored], int]) -> Apart | None:
+def _by_block(scored: Scored, choose: Choose) -> Apart | None:
     """Return what the choice scores where every block is judged at the layer that the others choose."""
     if scored.blocks is None:
         return None
-    baseline, chosen = len(scored.layers), np.empty(len(scored.values), dtype=np.int64)
-    for block in np.unique(scored.blocks):
-        try:
-            chosen[scored.blocks == block] = choose(scored.some(scored.blocks != block))
-        except LayerscopeError:  # without this block no layer is within the loss that is allowed
-            return None
-    values = np.take_along_axis(scored.values, chosen[:, None], 1)[:, 0]
+    blocks, block_of = np.unique(scored.blocks, return_inverse=True)
+    try:
+        led = np.array([choose(scored.without(block)) for block in blocks])
+    except LayerscopeError:  # without some block no layer is within the loss that is allowed
+        return None
+    values = np.take_along_axis(scored.values, led[block_of][:, None], 1)[:, 0]
     score, error = mean_of(values, scored.weights)
-    difference, difference_error = mean_of(values - scored.values[:, baseline], scored.weights)
-    firsts = chosen[np.unique(scored.blocks, return_index=True)[1]]
-    known = Counter(None if column == baseline else scored.layers[column] for column in firsts.tolist())
+    difference, difference_error = mean_of(values - scored.values[:, scored.baseline], scored.weights)
+    counts = Counter(None if column == scored.baseline else scored.layers[column] for column in led.tolist())
     is_sample = scored.unit == "sample"
     return Apart(
-        score, error if is_sample else None, difference, difference_error, tuple(known.most_common()),
+        score, error if is_sample else None, difference, difference_error, tuple(counts.most_common()),
         "fold" if is_sample else "task",
     )  # fmt: skip
 
 
-def _of_task(scored: Scored, choose: Callable[[Scored], int], case: Case) -> OfTask:
-    """Return what one task alone would choose, or the highest score where no layer is within the loss allowed."""
-    baseline = len(scored.layers)
+def _of_task(scored: Scored, choose: Choose, last: int) -> OfTask:
+    """Return what one task alone would choose, or the baseline where no layer is within the loss allowed."""
     try:
         column = choose(scored)
     except LayerscopeError:
-        column = baseline
-    difference, error = scored.difference(column, baseline)
-    layer = case.last if column == baseline else scored.layers[column]
-    return OfTask(scored.told, layer, column == baseline, float(scored.means[column]), difference, _known(error))
+        column = scored.baseline
+    difference, error = scored.difference(column, scored.baseline)
+    shipped = column == scored.baseline
+    layer = last if shipped else scored.layers[column]
+    return OfTask(scored.title, layer, shipped, float(scored.means[column]), difference, _known(error))
 
 
-def by_rule(
-    case: Case,
-    followed: Followed | None,
-    refused: Sequence[Refused],
-    source: str,
-    notes: Sequence[str] = (),
-    forced: bool = False,
-) -> Selection:
+def by_rule(case: Case, followed: Followed | None, refused: Sequence[Refused], forced: bool = False) -> Selection:
     """Return the choice of a rule without labels, or where none is trusted the model as shipped."""
-    layers = case.layers
-    more: dict[str, Any] = {"source": source, "refused": tuple(refused), "forced": forced}
+    layers, within = case.layers, case.budget.within
+    if followed is None and case.fits_as_shipped():
+        return _selection(case, len(layers), "baseline", NONE_TRUSTED, refused=tuple(refused))
     if followed is None:
-        if case.fits_as_shipped():
-            why = NONE_TRUSTED
-            return _selection(case, chosen=len(layers), rule="baseline", why=why, notes=tuple(notes), **more)
-        deepest = case.candidates()[-1]
-        why = f"{NONE_TRUSTED}: the deepest layer {case.budget.told}"
-        return _selection(case, chosen=layers.index(deepest), rule="deepest", why=why, notes=tuple(notes), **more)
+        why, deepest = f"{NONE_TRUSTED}: the deepest layer{within}", layers.index(case.candidates()[-1])
+        return _selection(case, deepest, "deepest", why, refused=tuple(refused))
     rule = followed.rule
     end = "the lowest mean rank over its metrics" if rule.parts else f"its {rule.direction} of {rule.metric}"
     if rule.metric == "half_text_reciprocal_rank":
         end = "where the halves of a text find each other best, if that is clear, else the deepest layer"
-    why = f"{end}{_bounded(case)}"
     return _selection(
-        case, chosen=layers.index(followed.layer), rule=rule.name, why=why, evidence=rule,
-        values=followed.values, notes=(*followed.notes, *notes), **more,
+        case, layers.index(followed.layer), rule.name, end + within, followed.values, evidence=rule,
+        notes=(*followed.notes, *case.notes), refused=tuple(refused), forced=forced,
     )  # fmt: skip
 
 
 def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[int]) -> str:
-    best = best_of(scored, columns)
-    at = case.baseline if best == len(scored.layers) else f"layer {scored.layers[best]}"
-    within = _bounded(case)
+    best, within = best_of(scored, columns), case.budget.within
+    at = scored.baseline_name if best == scored.baseline else f"layer {scored.layers[best]}"
     if name == "max-loss":
-        return (
-            f"the shallowest layer that loses at most {case.budget.max_loss:g} points{within}{_certain(case, chosen)}"
-        )
+        least = f"the shallowest layer that loses at most {case.budget.max_loss:g} points"
+        return least + within + _certain(scored, chosen, case.budget.max_loss or 0)
     if name == "best":
         return f"the best score{within}"
     if chosen == best:
@@ -201,68 +164,55 @@ def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[i
     return f"the shallowest layer within one standard error ({of}) of the best, {at}{within}"
 
 
-def _bounded(case: Case) -> str:
-    return f" {case.budget.told}" if case.budget.told else ""
-
-
-def _certain(case: Case, chosen: int) -> str:
+def _certain(scored: Scored, chosen: int, most: float) -> str:
     """Return whether the loss is sure to stay below its bound, where an error is known."""
-    scored, most = case.scored, case.budget.max_loss
-    assert scored is not None and most is not None
-    difference, error = scored.difference(chosen, len(scored.layers))
+    difference, error = scored.difference(chosen, scored.baseline)
     if not math.isfinite(error):
         return "; how sure that is, is not known"
-    scale = 100 if scored.share else 1
-    sure = (-difference + SURE * error) * scale <= most + 1e-9
+    sure = (-difference + SURE * error) * scored.points <= most + 1e-9
     return "" if error == 0 else f"; {'certain' if sure else 'not certain'} at {SURE:g} standard errors"
 
 
-def _selection(
-    case: Case, *, chosen: int, rule: str, why: str, values: pd.Series | None = None, **more: Any
-) -> Selection:
+def _selection(case: Case, chosen: int, rule: str, why: str, values: pd.Series | None = None, **more: Any) -> Selection:
     layers, scored = case.layers, case.scored
     baseline = len(layers)
-    shipped = chosen == baseline or (
-        layers[chosen] == case.last and (scored is None or _equal(scored, chosen, baseline))
-    )
     rows = tuple(_candidate(case, column, values) for column in range(baseline))
     shown = _candidate(case, baseline, None)
-    found = shown if chosen == baseline else rows[chosen]
-    known, apart = None, more.get("apart")
+    found = (*rows, shown)[chosen]
+    shipped = chosen == baseline or (found.layer == case.last and (scored is None or _is_baseline(scored, chosen)))
+    about: dict[str, Any] = {"notes": case.notes, "baseline_name": SHIPPED}
     if scored is not None:
-        known = layers[best_of(scored, [i for i, layer in enumerate(layers) if layer >= case.first_layer])]
+        best = best_of(scored, [i for i, layer in enumerate(layers) if layer >= case.first_layer])
+        about |= {"best": layers[best], "scored_on": scored.title, "share": scored.share, "basis": scored.basis}
+        about |= {"lacking": scored.lacking, "baseline_name": scored.baseline_name}
+    judged = more.get("apart") or found
     return Selection(
-        model=case.model, layer=case.last if chosen == baseline else layers[chosen], depth=case.last,
-        as_shipped=shipped, site=case.site, sites=case.sites, pooling=case.pooling, rule=rule, why=why,
-        gain=0.0 if shipped else found.difference if apart is None else apart.difference,
-        gain_error=0.0 if shipped else found.difference_error if apart is None else apart.difference_error,
-        baseline=shown, baseline_name=case.baseline, layers=rows, best=known,
-        scored_on=None if scored is None else scored.told, share=scored is not None and scored.share,
-        measured=None if case.costs is None else case.costs.measured, pooled=case.pooled,
-        basis="" if scored is None else scored.basis, lacking="" if scored is None else scored.lacking, **more,
+        model=case.model, layer=found.layer, depth=case.last, as_shipped=shipped, site=case.site, sites=case.sites,
+        pooling=case.pooling, pooled=case.pooled, rule=rule, why=why, source=case.source, baseline=shown, layers=rows,
+        gain=0.0 if shipped else judged.difference, gain_error=0.0 if shipped else judged.difference_error,
+        measured=None if case.costs is None else case.costs.measured, **about | more,
     )  # fmt: skip
 
 
 def _candidate(case: Case, column: int, values: pd.Series | None) -> Candidate:
     """Return what is known of one layer, or in the last column of the model as shipped."""
-    scored, layers = case.scored, case.layers
-    is_baseline = column == len(layers)
-    layer = case.last if is_baseline else layers[column]
-    cost = (case.costs.full if case.costs is not None else None) if is_baseline else case.cost(layer)
-    told: dict[str, Any] = {} if cost is None else vars(cost)
+    scored, costs, is_baseline = case.scored, case.costs, column == len(case.layers)
+    layer = case.last if is_baseline else case.layers[column]
+    known: dict[str, Any] = {}
+    if costs is not None and (cost := costs.full if is_baseline else costs.layers.get(layer)) is not None:
+        known |= vars(cost)
     if values is not None and layer in values.index:
-        told = told | {"value": _known(values[layer])}
-    if scored is None:
-        return Candidate(layer, **told)
-    difference, error = scored.difference(column, len(layers))
-    return Candidate(
-        layer, score=float(scored.means[column]), stderr=_known(scored.errors[column]), difference=difference,
-        difference_error=_known(error), **told,
-    )  # fmt: skip
+        known["value"] = _known(values[layer])
+    if scored is not None:
+        difference, error = scored.difference(column, scored.baseline)
+        known |= {"score": float(scored.means[column]), "stderr": _known(scored.errors[column])}
+        known |= {"difference": difference, "difference_error": _known(error)}
+    return Candidate(layer, **known)
 
 
-def _equal(scored: Scored, one: int, two: int) -> bool:
-    return bool(np.allclose(scored.values[:, one], scored.values[:, two], rtol=0, atol=1e-12))
+def _is_baseline(scored: Scored, column: int) -> bool:
+    """Return whether a layer scores what the baseline does on every unit."""
+    return bool(np.allclose(scored.values[:, column], scored.values[:, scored.baseline], rtol=0, atol=1e-12))
 
 
 def _known(value: Any) -> float | None:

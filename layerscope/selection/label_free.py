@@ -47,7 +47,7 @@ class Followed:
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads metrics of one run; half-text ranks are measured when asked for, with the model that `open` opens."""
+    """Reads metrics of one run; half-text ranks are measured with the model that `open` opens."""
 
     run: Run
     pooling: str
@@ -70,26 +70,23 @@ class Reader:
         return Followed(rule, rule.choose(frame, self.allowed[0]), None if rule.parts else frame.iloc[:, 0], notes)
 
     def _read(self, rule: Rule, alike: bool) -> tuple[pd.Series, str]:
-        table = self.run.table()
+        table, corpus = self.run.table(), str(self.run.info["data"]["name"])
         rows = table[(table["metric"] == rule.metric) & table["layer"].notna() & table["layer_b"].isna()]
         if rows.empty:
             raise LayerscopeError(f"the run has no {rule.metric}")
-        told = []
-        corpus = str(self.run.info["data"]["name"])
-        if rule.corpus not in (None, corpus):
-            told.append(f"on {rule.corpus}")
+        other = [] if rule.corpus in (None, corpus) else [f"on {rule.corpus}"]
         for name, default in (("variant", None), ("site", "raw"), ("pooling", self.pooling)):
             wanted = getattr(rule, name)
-            there = list(dict.fromkeys(_none(value) for value in rows[name]))
+            there = [None if pd.isna(value) else value for value in rows[name].unique()]
             chosen = next((value for value in (wanted, default) if value in there), there[0])
             if chosen != wanted:
-                told.append(f"{name} {wanted}" if wanted else f"{name} not told")
+                other.append(f"{name} {wanted}" if wanted else f"{name} unknown")
             rows = rows[rows[name].isna() if chosen is None else rows[name] == chosen]
-        if told and alike:
-            raise LayerscopeError(f"its {rule.metric} was measured otherwise than the run's ({', '.join(told)})")
-        index = pd.Index(rows["layer"].astype("int64"), name="layer")
-        values = pd.Series(rows["value"].to_numpy(dtype="float64"), index=index)
-        note = f"{rule.metric} of the rule's record was measured otherwise ({', '.join(told)})" if told else ""
+        differs = f"measured otherwise than the run's ({', '.join(other)})" if other else ""
+        if differs and alike:
+            raise LayerscopeError(f"its {rule.metric} was {differs}")
+        values = rows.set_index(rows["layer"].astype("int64"))["value"].astype("float64")
+        note = f"{rule.metric} of the rule's record was {differs}" if differs else ""
         return values[values.index.isin(self.allowed)], note
 
     def _half_text(self, rule: Rule) -> Followed:
@@ -102,23 +99,23 @@ class Reader:
         encoder = replace(model.encoder, max_length=length, prompt=options.get("prompt") or model.encoder.prompt)
         self.teller.say(f"half-text: the halves of {len(halves):,} texts through {model.loaded.name}")
         with tempfile.TemporaryDirectory() as folder:
-            places = [(layer, model.final, self.pooling) for layer in self.allowed]
-            states = TextStates(replace(model, encoder=encoder), places, Path(folder), self.teller)
+            columns = [(layer, model.final, self.pooling) for layer in self.allowed]
+            states = TextStates(replace(model, encoder=encoder), columns, Path(folder), self.teller)
             ranks = half_text_ranks(states, halves, model.final, self.pooling, self.allowed)
+        short = f" ({halves.short:,} were too short)" if halves.short else ""
+        note = f"value: mean of 1 / rank at which the halves of {len(halves):,} texts find each other{short}"
         values = pd.Series(ranks.mean(0), index=pd.Index(self.allowed, name="layer"))
-        told = f"value: mean of 1 / rank at which the halves of {len(halves):,} texts find each other"
-        told += f" ({halves.short:,} were too short)" if halves.short else ""
-        return Followed(rule, self.allowed[clear_maximum(ranks)], values, (told,))
+        return Followed(rule, self.allowed[clear_maximum(ranks)], values, (note,))
 
 
 def halves_for(run: Run, data: Any, seed: int) -> Halves:
     """Return the halves of the texts of a run, or of other data; raises where these are not there or have none."""
-    about = run.info["data"]
     if data is not None:
         return halves_of(open_corpus(data), seed=seed)
+    about = run.info["data"]
     source = about.get("source")
     if not source or not (source in BUILT_IN or source.startswith("hf:") or Path(source).expanduser().exists()):
-        raise LayerscopeError(f"the run's data ({source or about['name']}) are not there: name them with --data")
+        raise LayerscopeError(f"the run's data ({source or about['name']}) are not there: name them with `data`")
     columns = {name: about.get(name) for name in ("text_column", "label_column")}
     return halves_of(open_corpus(source, **columns), seed=seed)
 
@@ -128,18 +125,18 @@ def rules_from(evidence: Any) -> list[Rule]:
     if evidence is None:
         return shipped_rules()
     given: list[Any] = [evidence] if isinstance(evidence, (str, Path)) else list(evidence)
-    if given and all(isinstance(rule, Rule) for rule in given):
-        return given
-    if len(given) == 1:
-        if isinstance(given[0], (str, Path)) and (is_csv(Path(given[0])) or Path(given[0]).expanduser().is_dir()):
-            raise LayerscopeError(
-                f"evidence {str(given[0])!r} is not a file of rules: give one that scores --save-rules wrote, or a "
-                f"CSV of scores ({', '.join(SCORES)}), then metrics (run folders, or CSVs of {', '.join(METRICS)})"
-            )
-        return open_rules(given[0])
     if not given:
         raise LayerscopeError("evidence is empty: give a rules file, or scores and then metrics")
+    if all(isinstance(rule, Rule) for rule in given):
+        return given
     scores, *metrics = given
+    if not metrics:
+        if isinstance(scores, (str, Path)) and (is_csv(Path(scores)) or Path(scores).expanduser().is_dir()):
+            raise LayerscopeError(
+                f"evidence {str(scores)!r} is not a file of rules: give one that `save_rules` wrote, or a "
+                f"CSV of scores ({', '.join(SCORES)}), then metrics (run folders, or CSVs of {', '.join(METRICS)})"
+            )
+        return open_rules(scores)
     evaluation = scores if hasattr(scores, "grids") else open_evaluation(scores)
     frames = [metric if isinstance(metric, pd.DataFrame) else open_metrics(metric) for metric in metrics]
     return fit_rules(pd.concat(frames, ignore_index=True), evaluation)
@@ -169,7 +166,3 @@ def trusted(rules: Sequence[Rule], reader: Reader) -> tuple[Followed | None, tup
                 reason = str(error)
         refused.append(Refused(rule, reason))
     return None, tuple(refused)
-
-
-def _none(value: Any) -> Any:
-    return None if pd.isna(value) else value

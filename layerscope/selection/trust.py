@@ -18,20 +18,16 @@ FAILED = 1 / 4
 
 
 def kind_of(run: Run) -> str | None:
-    """Return what a run tells of its model: causal, bidirectional, another modality's name, or None."""
+    """Return what kind of model a run is of: causal, bidirectional, another modality's name, or None if unknown."""
     model = run.info["model"]
     if run.info["data"]["modality"] != "text":
         return str(run.info["data"]["modality"])
     pairs = run.info.get("pair_pooling") or (["position"] if run.info.get("position") else [])
     if model.get("language_model") or "position" in pairs:
         return "causal"
-    compared = "cosine_similarity" in run.info["options"]["metrics"]  # only then a causal model is told by its pairs
+    # only where layers were compared do its pairs show whether a model is causal
+    compared = "cosine_similarity" in run.info["options"]["metrics"]
     return "bidirectional" if compared and model.get("lens") != "pooled" else None
-
-
-def on_kind(rule: Rule, kind: str | None) -> Rule:
-    """Return the rule with its record on models of this kind, and on those of which no kind is told."""
-    return replace(rule, choices=tuple(c for c in rule.choices if c.kind is None or c.kind == kind))
 
 
 def distrust(rule: Rule, kind: str | None) -> str | None:
@@ -41,18 +37,15 @@ def distrust(rule: Rule, kind: str | None) -> str | None:
     and than a fixed share of depth chosen on the other models, fall behind the last layer in at most a quarter of its
     choices, and have had one direction in all of them. Every mean is over models, each that over its checkpoints.
     """
-    tried = on_kind(rule, kind)
+    tried = replace(rule, choices=tuple(choice for choice in rule.choices if choice.kind in (None, kind)))
     models = {choice.model for choice in tried.choices}
     checks = (
-        (len(models) < MODELS, f"tried on {len(models)} held-out {kind or 'such'} models, {MODELS} are needed"),
+        (len(models) < MODELS, f"tried on {len(models)} held-out {kind or 'comparable'} models, {MODELS} are needed"),
         (not tried.mean_gain > 0, "gains nothing over the last layer on average"),
         (not tried.mean_gain > tried.chance_gain, "gains no more than a layer drawn at random"),
         (math.isnan(tried.fixed_gain), "was never compared with a fixed share of depth"),
         (not tried.mean_gain > tried.fixed_gain, "gains no more than a fixed share of depth"),
         (tried.failure_share > FAILED, f"fell behind the last layer {tried.failures} of {len(tried.choices)} times"),
-        (
-            tried.direction is not None and tried.agreeing < len(tried.choices),
-            "its direction differs between the models",
-        ),
+        (tried.direction and tried.agreeing < len(tried.choices), "its direction differs between the models"),
     )
     return next((reason for wrong, reason in checks if wrong), None)

@@ -13,7 +13,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from layerscope.inputs import open_corpus
-from layerscope.metrics.registry import METRICS
+from layerscope.runs.registry import METRICS
 
 KEYS = ["metric", "variant", "layer", "site", "layer_b", "site_b", "pooling"]
 STAYS = 2e-5

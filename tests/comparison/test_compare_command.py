@@ -12,9 +12,9 @@ from rich.console import Console
 from typed import cli  # noqa: F401
 
 import layerscope
-from layerscope.metrics.registry import about
 from layerscope.reports.figures import draw
 from layerscope.reports.page import report
+from layerscope.runs.registry import about
 from layerscope.runs.titles import capital
 from layerscope.show.terminal import show
 
@@ -55,7 +55,7 @@ def test_json_has_every_row(cli, spoken):  # noqa: F811
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        (("--similarity", "nonsense"), "--similarity 'nonsense' does not exist: choose "),
+        (("--similarity", "nonsense"), "similarity 'nonsense' does not exist: choose "),
         (("--csv", "numbers.txt"), "--csv 'numbers.txt' is not a valid name for a table: let it end in .csv"),
     ],
 )

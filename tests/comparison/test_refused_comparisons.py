@@ -28,21 +28,21 @@ def test_other_samples(make, three, tmp_path):
     assert "do not match (60 of " in refused(three[0], fewer)
     other = make(tmp_path / "other", tiny.rows(60, seed=9))
     told = refused(three[0], other)
-    assert "do not match (other contents): profile both with the same --data, --samples and --seed" in told
+    assert "do not match (other contents): profile both with the same `data`, `samples` and `seed`" in told
 
 
 def test_infonce_of_other_blocks(make, three, tmp_path):
     blocks = make(tmp_path / "blocks", view_samples=20)
     told = refused(three[0], blocks)
     assert told.startswith("InfoNCE cannot be compared (N=60 in ") and "N=20 in " in told
-    assert "the same --view-samples, or leave it out with --metrics dataset_entropy,effective_rank," in told
-    names = told.rpartition("--metrics ")[2]
+    assert "the same `view_samples`, or leave it out with `metrics='dataset_entropy,effective_rank," in told
+    names = told.rpartition("`metrics='")[2].rstrip("'`")
     found = layerscope.compare([three[0], blocks], metrics=names, progress=False)
     assert set(found.table("difference")["metric"]) == set(names.split(","))
 
 
 def test_names_that_do_not_exist(three, deep, spoken):
-    assert "--similarity 'ckaa' does not exist, did you mean cka?" in refused(*three[:2], similarity="ckaa")
+    assert "similarity 'ckaa' does not exist, did you mean cka?" in refused(*three[:2], similarity="ckaa")
     told = refused(three[0], deep, similarity="cosine_similarity")
     assert told == "cosine_similarity needs states of one width, and these are 16 and 24 wide: take cka"
     assert "metric 'curvature' is not in all of these runs" in refused(*three[:2], metrics="curvature")

@@ -102,7 +102,7 @@ def test_the_only_table_of_a_folder_needs_no_name(tmp_path: Path):
 def test_other_data_under_the_same_name_are_refused_and_scores_stay(model, tasks, tmp_path: Path, kind: str):
     task = tasks[1] if kind == "sts" else tasks[0].replace("classification", kind)
     first = layerscope.evaluate(model, task, tmp_path / "out", layers=[1], progress=False)
-    with pytest.raises(LayerscopeError, match="holds scores of .* on other data .*: name another --out"):
+    with pytest.raises(LayerscopeError, match="holds scores of .* on other data .*: name another `out`"):
         layerscope.evaluate(model, task, tmp_path / "out", layers=[2], samples=30, progress=False)
     assert layerscope.open_evaluation(tmp_path / "out").table().equals(first.table())
 

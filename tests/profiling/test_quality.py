@@ -11,9 +11,9 @@ import torch
 from hooked import by_sample, profile, sinking, walk
 
 from layerscope import LayerscopeError, metrics
-from layerscope.metrics.registry import SETS
 from layerscope.runs import Run
 from layerscope.runs.findings import findings
+from layerscope.runs.registry import SETS
 
 POOLED = ("rankme", "anisotropy", "intrinsic_dimension", "alpha_req", "nesum")
 NORMS = {"norm_mean": "mean", "norm_median": "median", "norm_max": "maximum", "sink_share": "sink_share"}

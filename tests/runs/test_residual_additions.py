@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from layerscope.metrics.registry import about
 from layerscope.runs.curves import Curve
+from layerscope.runs.registry import about
 from layerscope.runs.sublayers import told_steps
 
 

@@ -49,7 +49,7 @@ def test_the_table_is_the_long_frame(run) -> None:
 
 
 def metrics_of_a_language_model() -> list[str]:
-    from layerscope.metrics.registry import SETS
+    from layerscope.runs.registry import SETS
 
     return list(SETS["default"])
 

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from layerscope.metrics.registry import METRICS
+from layerscope.runs.registry import METRICS
 from layerscope.show import terminal
 from layerscope.show.document import MARK
 

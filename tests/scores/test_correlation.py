@@ -125,12 +125,12 @@ def test_models_are_matched_by_name_and_revision():
     ("options", "line"),
     [
         ({"statistics": ["spearmann"]}, r"statistic 'spearmann' does not exist, did you mean spearman\?"),
-        ({"by": "layer"}, "by='layer' is unknown"),
-        ({"bootstrap": -1}, "bootstrap -1 is not a whole number of 0 or more"),
-        ({"bootstrap": "many"}, "bootstrap 'many' is not a whole number"),
-        ({"first_layer": 1.5}, "first_layer 1.5 is not a whole number"),
-        ({"seed": None}, "seed None is not a whole number"),
-        ({"level": 95}, "level 95 is not a share"),
+        ({"by": "layer"}, "by 'layer' does not exist: choose average, task"),
+        ({"bootstrap": -1}, "bootstrap is -1: give a whole number of at least 0"),
+        ({"bootstrap": "many"}, "bootstrap is 'many': give a whole number"),
+        ({"first_layer": 1.5}, "first_layer is 1.5: give a whole number"),
+        ({"seed": None}, "seed is None: give a whole number"),
+        ({"level": 95}, "level is 95: give a number between 0 and 1, such as 0.95"),
     ],
 )
 def test_wrong_options(noisy, options, line):

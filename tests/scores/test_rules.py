@@ -146,7 +146,7 @@ def test_errors_of_choose():
     rules = fitted()
     with pytest.raises(LayerscopeError, match=r"metric 'entropy' is not among these by layer, did you mean entropi\?"):
         rules["entropy"].choose(pd.DataFrame({"entropi": [1.0]}))
-    with pytest.raises(LayerscopeError, match="entropy has no value at any layer from 1 on"):
+    with pytest.raises(LayerscopeError, match="no layer from 1 on has a value of entropy: measure it first"):
         rules["entropy"].choose(pd.Series([1.0, math.nan]))
     with pytest.raises(LayerscopeError, match="no layer from 7 on has a value of every metric"):
         rules["mean rank"].choose(pd.DataFrame({"entropy": [1.0], "lidar": [2.0]}), first_layer=7)

@@ -36,17 +36,17 @@ def printed(evaluation: Evaluation, width: int = 120, **more: object) -> str:
     return console.file.getvalue()
 
 
-def test_scores_of_layer_0_alone_have_no_best_block():
+def test_scores_of_layer_0_alone_have_no_best_layer():
     text = printed(Evaluation(scored({"a": [0.5]})))
-    assert "50.00" in text and "best block" not in text
+    assert "50.00" in text and "no layer has scores on enough tasks" in text
 
 
 def test_a_row_a_model_with_what_was_left_out(evaluation):
     text = printed(evaluation)
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line[:2] in ("m ", "n ")}
-    # first, mean, best (layer), best block (layer), last, oracle
-    assert rows["m"][1:9] == ["10.00", "47.50", "80.00", "(2)", "80.00", "(2)", "40.00", "80.00"]
-    assert rows["n"][1:9] == ["90.00", "40.00", "90.00", "(0)", "20.00", "(2)", "–", "90.00"]
+    # first, mean, best (layer), last, oracle
+    assert rows["m"][1:7] == ["10.00", "47.50", "80.00", "(2)", "40.00", "80.00"]
+    assert rows["n"][1:7] == ["90.00", "40.00", "20.00", "(2)", "–", "20.00"]  # layer 0 is no candidate
     assert "m: layers 0 to 3 on 2 tasks." in text
     assert "n: layers 0 to 2 on 2 tasks; left out with scores on fewer than 2 of 2 tasks: layer 3; 1 of 8" in text
     assert "1 missing" in text

@@ -78,8 +78,8 @@ def test_a_metric_must_be_measured_alike(bare, change, reason):
     ],
 )
 def test_what_a_record_must_show(bare, gains, reason):
-    told = distrust(rule(bare, *gains), "causal")
-    assert told is None if reason is None else reason in told
+    found = distrust(rule(bare, *gains), "causal")
+    assert found is None if reason is None else reason in found
 
 
 def test_evidence_that_lacks_its_other_half_says_what_it_needs(bare, tmp_path):
@@ -151,9 +151,9 @@ def test_a_rule_without_a_record_has_no_gain(bare):
 
 
 def test_the_command_without_labels(bare, cli, tmp_path):
-    told = json.loads(cli("select", bare.path, "--rule", "half-text", "--no-cost", "--json").out)
-    assert told["forced"] and told["evidence"]["name"] == "half-text" and len(told["evidence"]["choices"]) == 8
-    assert told["layers"][1]["value"] > 0 and told["gain"] in (None, 0)
+    shown = json.loads(cli("select", bare.path, "--rule", "half-text", "--no-cost", "--json").out)
+    assert shown["forced"] and shown["evidence"]["name"] == "half-text" and len(shown["evidence"]["choices"]) == 8
+    assert shown["layers"][1]["value"] > 0 and shown["gain"] in (None, 0)
     shown = cli("select", bare.path, "--no-cost")
     assert "no label-free rule is trusted here" in shown.out and "Rules that were not followed" in shown.out
     assert shown.out.splitlines()[-1] == "nothing to truncate: the model as shipped is the choice"
@@ -162,6 +162,6 @@ def test_the_command_without_labels(bare, cli, tmp_path):
     assert wrong.status == 2 and "texts of 8 words or more" in wrong.line and "costs" not in wrong.err
 
 
-def test_evidence_that_is_a_folder_is_told_what_to_be(tmp_path: Path):
-    with pytest.raises(LayerscopeError, match=r"is not a file of rules: give one that scores --save-rules wrote"):
+def test_evidence_that_is_a_folder_is_refused(tmp_path: Path):
+    with pytest.raises(LayerscopeError, match=r"is not a file of rules: give one that `save_rules` wrote"):
         rules_from(str(tmp_path))

@@ -54,7 +54,7 @@ def test_labels_may_be_given(labelled, bare):
     assert quick(bare, labels=labels).layers == quick(labelled).layers
     with pytest.raises(LayerscopeError, match="one label for each of the 60 samples"):
         quick(bare, labels=labels[:7])
-    with pytest.raises(LayerscopeError, match="no two classes"):
+    with pytest.raises(LayerscopeError, match="two classes with 5 samples each: label more, or leave them out"):
         quick(bare, labels=["a"] * 60)
 
 
@@ -78,7 +78,7 @@ def test_the_model_as_shipped_wins_where_no_layer_comes_near():
     assert found.as_shipped and found.gain == 0 and found.layer == 2
 
 
-def test_loss_is_in_percent_points_of_shares_and_told_as_certain_or_not():
+def test_loss_is_in_percent_points_of_shares_and_called_certain_or_not():
     rows = [scored({"x": [0, 0.48, 0.489, 0.499, 0.5], "y": [0, 0.481, 0.493, 0.499, 0.5]})]
     evaluation = Evaluation(pd.concat(rows))
     assert quick(evaluation, max_loss=1.0).layer == 2  # 0.9 points on average
@@ -103,7 +103,7 @@ def test_published_scores_of_one_of_two_models(shared: Path):
     found = layerscope.select(scores, model="Pythia-410m", progress=False)
     assert (found.best, found.layer) == (17, 17) and found.gain == pytest.approx(0.0510, abs=5e-5)
     assert found.baseline_name == "the last layer" and any("no costs" in note for note in found.notes)
-    with pytest.raises(LayerscopeError, match=r"several models \(Pythia-160m, Pythia-410m\): name one, --model"):
+    with pytest.raises(LayerscopeError, match=r"\(Pythia-160m, Pythia-410m\): name one, `model='Pythia-160m'`"):
         layerscope.select(scores, progress=False)
     with pytest.raises(LayerscopeError, match="did you mean Pythia-410m"):
         layerscope.select(scores, model="Pythia-41m", progress=False)
@@ -275,11 +275,11 @@ def test_samples_held_out_judge_the_layer_and_have_no_part_in_choosing_it(many, 
 
 def test_what_a_holdout_needs(many, labelled, bare):
     found = quick(labelled, holdout=0.3)
-    assert found.as_shipped and found.lacking.startswith("--holdout 0.3 leaves only 18 samples, 2 classes: 50 judged")
+    assert found.as_shipped and found.lacking.startswith("`holdout=0.3` leaves only 18 samples, 2 classes: 50 judged")
     scores = Evaluation(scored({"x": [0.1, 0.4, 0.2]}))
     for given, options, line in (
         (many, {"holdout": 1}, "holdout is 1: give a number between 0 and 1, such as 0.3"),
-        (many, {"holdout": 0.99}, "no two classes of 5 samples to choose by: label more, or hold out less"),
+        (many, {"holdout": 0.99}, "two classes with 5 samples each: label more, or hold out less than `holdout=0.99`"),
         (many, {"holdout": 0.3, "rule": "half-text"}, "rule 'half-text' reads no labels: leave it out"),
         (bare, {"holdout": 0.3}, "this run has no labels: leave it out"),
         (scores, {"holdout": 0.3}, "an evaluation keeps one score a task: give a run with labels"),

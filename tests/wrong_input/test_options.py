@@ -9,8 +9,8 @@ import transformers as hf
 
 from layerscope.core.option_kinds import Whole
 from layerscope.core.options import declared
-from layerscope.metrics.registry import METRICS
 from layerscope.profiling.profiler import profile
+from layerscope.runs.registry import METRICS
 
 WHOLE = {
     "--max-length": "a whole number of at least 1",

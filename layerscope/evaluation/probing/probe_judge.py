@@ -17,7 +17,7 @@ from layerscope.models import LayeredModel, Loaded, Override
 from layerscope.probes.scores import ProbeScore
 from layerscope.profiling.identity import revision_of
 from layerscope.profiling.options import Options
-from layerscope.scores.probe_results import Place, ProbeScores, refuse_other_data
+from layerscope.scores.probe_results import ProbeScores, Slot, refuse_other_data
 
 STATES = "states"
 STUDIES: tuple[type[Study], ...] = (OfSamples, OfTokens, OfWords)
@@ -35,7 +35,7 @@ class ProbeJudge:
         loaded: Loaded,
         override: Override,
         tasks: Sequence[ProbeTask],
-        places: Callable[[LayeredModel], list[Place]],
+        places: Callable[[LayeredModel], list[Slot]],
         seed: int,
         keep_states: bool,
         teller: Teller,
@@ -114,7 +114,7 @@ def _studies(
     tasks: Sequence[ProbeTask],
     loaded: Loaded,
     override: Override,
-    places: Callable[[LayeredModel], list[Place]],
+    places: Callable[[LayeredModel], list[Slot]],
     options: Options,
 ) -> list[Study]:
     """Return a study for each data set and kind of states: linear and kNN probe of the same data share one."""
@@ -125,12 +125,12 @@ def _studies(
     return [kind(group, loaded, override, places, options) for (kind, _), group in groups.items()]
 
 
-def _wanted(study: Study) -> list[tuple[str, Place]]:
+def _wanted(study: Study) -> list[tuple[str, Slot]]:
     """Return kind and place of every row: the model as shipped, then the layers."""
     return [("baseline", study.last), *(("layer", place) for place in study.places)]
 
 
-def _missing(study: Study, scores: ProbeScores) -> list[tuple[str, Place]]:
+def _missing(study: Study, scores: ProbeScores) -> list[tuple[str, Slot]]:
     return [(kind, place) for kind, place in _wanted(study) if scores.find(place, kind) is None]
 
 

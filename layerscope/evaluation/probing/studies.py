@@ -34,7 +34,7 @@ from layerscope.profiling.tables.source import Source
 from layerscope.runs import Run
 from layerscope.runs.lock import locked
 from layerscope.runs.states import Column
-from layerscope.scores.probe_results import Place
+from layerscope.scores.probe_results import Slot
 
 FORMAT = 3
 """Raised when the same weights, data and options would give another score."""
@@ -57,7 +57,7 @@ class Study:
         tasks: Sequence[ProbeTask],
         loaded: Loaded,
         override: Override,
-        places: Callable[[LayeredModel], list[Place]],
+        places: Callable[[LayeredModel], list[Slot]],
         options: Options,
     ) -> None:
         self.tasks, self.loaded, self.options = tuple(tasks), loaded, options
@@ -67,7 +67,7 @@ class Study:
         self._check()
 
     @property
-    def last(self) -> Place:
+    def last(self) -> Slot:
         """Where the model as shipped takes its vector."""
         return self.model.stack.depth, self.model.final, self.model.pooling[0]
 
@@ -99,7 +99,7 @@ class Study:
         """Run the model over the data, or what is missing of it."""
         raise NotImplementedError
 
-    def score(self, kind: str, place: Place) -> ProbeScore:
+    def score(self, kind: str, place: Slot) -> ProbeScore:
         """Return the score of one layer; `compute` must have run."""
         raise NotImplementedError
 
@@ -140,7 +140,7 @@ class OfSamples(Study):
     pools = True
 
     @property
-    def last(self) -> Place:
+    def last(self) -> Slot:
         """Where the model as shipped takes its vector; it pools itself where we cannot."""
         layer, site, pooling = super().last
         return layer, site, SHIPPED if self._pools_itself() else pooling
@@ -156,14 +156,14 @@ class OfSamples(Study):
         self.rows = Source(self.run, self.options).distinct  # as a run of `profile` is probed
         self.finish = Serving(self.loaded).finish
 
-    def score(self, kind: str, place: Place) -> ProbeScore:
+    def score(self, kind: str, place: Slot) -> ProbeScore:
         """Return the score of one layer, with what the makers put after the pooling (Dense, Normalize)."""
         plan = self.run.folder.plan
         labels = plan["label"].to_numpy()[self.rows]
         probe = linear_probe if kind == "linear-probe" else knn_probe
         return probe(self._vectors(place), labels, seed=self.options.seed)
 
-    def _vectors(self, place: Place) -> Any:
+    def _vectors(self, place: Slot) -> Any:
         layer, site, pooling = place
         if pooling == SHIPPED:
             numbers = self.run.folder.plan["sample"].to_numpy()[self.rows]
@@ -190,7 +190,7 @@ class OfTokens(Study):
         job, manifest = self._job(Vectors(()))
         self.states = TokenStates.of(job, self.path(states), manifest, self._columns(), None, teller)
 
-    def score(self, kind: str, place: Place) -> ProbeScore:
+    def score(self, kind: str, place: Slot) -> ProbeScore:
         """Return the score of one layer."""
         tokens, lengths = self.states.layer(Column(place[1], place[0]))
         return attention_probe(tokens, lengths, self.states.labels, seed=self.options.seed)
@@ -216,7 +216,7 @@ class OfWords(Study):
         self.labels = np.array([label for i in samples for label in self._read[2][i]])
         self.sentences = np.repeat(samples, [len(self._read[2][i]) for i in samples])
 
-    def score(self, kind: str, place: Place) -> ProbeScore:
+    def score(self, kind: str, place: Slot) -> ProbeScore:
         """Return the score of one layer."""
         states, _ = self.states.layer(Column(place[1], place[0]))
         return token_probe(states.float(), self.labels, self.sentences, seed=self.options.seed)

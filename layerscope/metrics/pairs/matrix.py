@@ -9,6 +9,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError, near
 from layerscope.metrics.arrays import check_choice
+from layerscope.metrics.metric import records
 from layerscope.metrics.pairs.blocks import States
 from layerscope.metrics.pairs.similarity import FromPairs
 
@@ -16,16 +17,15 @@ from layerscope.metrics.pairs.similarity import FromPairs
 def similarity_matrix(states: States, metric: str = "cka", *, others: States | None = None, **options: Any) -> Tensor:
     """Return the similarity of every two layers, `[L, L']` in float64.
 
-    `states` is `[N, L, D]`, an array, a tensor, or an object with a shape and slices of rows; `others` is `[N, L',
-    D']` of the same samples, as of another model, or None for all pairs of `states`. `metric` is the name of a
-    similarity, `options` are those of its function, and [a, b] is its value for `states[:, a]` and layer b; of
-    per-sample ones (`cosine_similarity`, `angular_distance`, `pnka`) the mean over the samples that have a value. Rows
-    and columns of a layer that does not vary are NaN.
+    `states` is `[N, L, D]`, an array, a tensor, or an object with a shape and slices of rows; `others` is `[N, L', D']`
+    of the same samples, as of another model, or None for all pairs of `states`. `metric` is the name of a similarity,
+    `options` are those of its function, and [a, b] is its value for `states[:, a]` and layer b, for per-sample ones
+    (`cosine_similarity`, `angular_distance`, `pnka`) the mean over the samples that have a value. Rows and columns of a
+    layer that does not vary are NaN.
 
     Linear "cka", "cosine_similarity" and "angular_distance" read blocks of samples and take less than 1.5 GiB whatever
     N. The others prepare each layer as a whole and hold 1 GiB of prepared layers, or one if that is more: N x D
-    numbers, for rbf "cka" N x N, for "rsa" N (N - 1) / 2; what more layers need is prepared again. Raises
-    `LayerscopeError` for non-finite states, shapes and options.
+    numbers, for rbf "cka" N x N, for "rsa" N (N - 1) / 2; the rest is prepared again.
 
     Source: Tracing Representation Progression, section 2; Kornblith et al. 2019; else that of the function.
 
@@ -34,9 +34,7 @@ def similarity_matrix(states: States, metric: str = "cka", *, others: States | N
     >>> similarity_matrix(states).diagonal().round(decimals=3)
     tensor([1., 1., 1., 1.], dtype=torch.float64)
     """
-    from layerscope.metrics.registry import METRICS  # here: it reads the files of the probes, which import this room
-
-    known = {name: record.how for name, record in METRICS.items() if isinstance(record.how, FromPairs)}
+    known = {record.name: record.how for record in records("layerscope.metrics") if isinstance(record.how, FromPairs)}
     check_choice(metric, "metric", tuple(known))
     how = known[metric]
     takes = [name for name in signature(how.compute).parameters if name not in ("states", "others")]

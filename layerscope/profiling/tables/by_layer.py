@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from layerscope.metrics.factors.estimate import mean
+from layerscope.metrics.arrays import mean
 from layerscope.metrics.factors.readings import FromReadings, Readings
 from layerscope.metrics.factors.rows import FromRows, StoredRows
 from layerscope.metrics.factors.tokens import FromTokens
-from layerscope.metrics.registry import measured
 from layerscope.profiling.tables.source import Row, Source
 from layerscope.runs.keys import is_scalar, parse_key
+from layerscope.runs.registry import measured
 from layerscope.runs.states import Column
 
 

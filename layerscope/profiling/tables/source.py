@@ -11,9 +11,9 @@ import numpy as np
 
 from layerscope.core.processes import Team, alone
 from layerscope.metrics.metric import How, Metric
-from layerscope.metrics.registry import measured
 from layerscope.profiling.options import Options
 from layerscope.runs import Run, RunFolder
+from layerscope.runs.registry import measured
 from layerscope.runs.states import OWN, Column, StoredStates
 
 Row = dict[str, Any]

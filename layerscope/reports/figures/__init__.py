@@ -11,10 +11,10 @@ from typing import Any
 from layerscope.comparison.comparison import Comparison
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.exit_report import ExitReport
-from layerscope.metrics.registry import METRICS
 from layerscope.reports.figures.member import Key, Member, keys
 from layerscope.runs.curves import curves, panels
 from layerscope.runs.names import run_names
+from layerscope.runs.registry import METRICS
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.scored import scored

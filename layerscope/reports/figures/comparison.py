@@ -20,10 +20,10 @@ from layerscope.comparison.findings import (
     scale_of,
     similarity_name,
 )
-from layerscope.metrics.registry import about
 from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import BAND, layer_step, mark_layers
 from layerscope.reports.figures.pairs import HEAT, PRINTED, SMALLEST
+from layerscope.runs.registry import about
 from layerscope.runs.titles import titled, unit_apart
 from layerscope.show.plain import plain
 

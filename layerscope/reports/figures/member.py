@@ -8,9 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from layerscope.metrics.registry import rank
 from layerscope.reports.boxes import Box, boxes, boxes_pooling
 from layerscope.runs.curves import Curve, Values
+from layerscope.runs.registry import rank
 from layerscope.runs.run import Run
 
 Key = tuple[str, str | None]

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.metrics.registry import about
 from layerscope.reports.figures import style
 from layerscope.reports.figures.lines import layer_step
 from layerscope.reports.figures.member import Member, sheet_title
 from layerscope.runs.curves import Values
+from layerscope.runs.registry import about
 from layerscope.show.plain import plain, pooling_name
 
 HEAT = "cividis"

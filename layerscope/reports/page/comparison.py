@@ -28,8 +28,8 @@ from layerscope.comparison.findings import (
     similarity_name,
     told,
 )
-from layerscope.metrics.registry import Metric, about
 from layerscope.reports.page.content import SIDE_BY_SIDE, Figure, Json, Section, Table, beside
+from layerscope.runs.registry import Metric, about
 from layerscope.runs.titles import capital, titled, unit_apart
 from layerscope.show.plain import plain
 

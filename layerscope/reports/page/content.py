@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 
 from layerscope.inputs.corpus import folder_name
-from layerscope.metrics.registry import METRICS, Metric, about, rank
 from layerscope.reports.boxes import WHISKERS, Box, boxes, boxes_pooling
 from layerscope.runs.curves import Curve, curves, panels, told
 from layerscope.runs.finding import Finding
 from layerscope.runs.findings import findings
 from layerscope.runs.names import run_names
+from layerscope.runs.registry import METRICS, Metric, about, rank
 from layerscope.runs.run import Run
 from layerscope.runs.titles import capital, titled
 from layerscope.show.document import Meaning

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from layerscope.comparison.matching import OPTIONS
-from layerscope.metrics.registry import METRICS
+from layerscope.runs.registry import METRICS
 from layerscope.runs.run import Run
 from layerscope.show.plain import plain
 

@@ -11,7 +11,6 @@ from layerscope import __version__
 from layerscope.comparison.comparison import Comparison
 from layerscope.core.saved import jsonable
 from layerscope.early_exit.exit_report import ExitReport
-from layerscope.metrics.registry import KNOWN
 from layerscope.reports.page.comparison import (
     ShownComparison,
     comparison_members,
@@ -29,6 +28,7 @@ from layerscope.reports.page.tables import layers_table, long_table
 from layerscope.reports.page.template import environment, own, policy
 from layerscope.reports.page.training import training_sections
 from layerscope.runs.curves import SIMILAR
+from layerscope.runs.registry import KNOWN
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation
 from layerscope.show.plain import plain

@@ -22,8 +22,6 @@ def summary_table(shown: ShownScores) -> Iterator[Table]:
     if not rows:
         return
     names = [name for name in SHOWN if any(not _missing(row[name]) for row in rows)]
-    if all(row["best_layer"] == row["best_block_layer"] for row in rows if not _missing(row["best_layer"])):
-        names.remove("best_block")
     counts = ("layers", "tasks", "missing")
     cells = [
         [_summed(shown, row, name) for name in names]
@@ -32,7 +30,7 @@ def summary_table(shown: ShownScores) -> Iterator[Table]:
     ]
     lead = (
         "First, mean over layers, best (with its layer) and last of the average; the oracle takes each task's own best "
-        f"layer{'; best block leaves layer 0 out' if 'best_block' in names else ''}"
+        f"layer"
         f"{'; as shipped is the model as its makers serve it' if 'baseline' in names else ''}."
     )
     columns = [{"title": SHOWN.get(name, name), "detail": ""} for name in (*names, *counts)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from layerscope.metrics.registry import about
 from layerscope.reports.correlations import NAMES
 from layerscope.reports.page.content import SIDE_BY_SIDE, Figure, Json, Section
 from layerscope.reports.page.score_tables import correlation_table, summary_table, tasks_table
 from layerscope.reports.page.shown_scores import ShownScores, judged_on, resampled
+from layerscope.runs.registry import about
 from layerscope.scores.scored import Scored, shared_place
 from layerscope.show.plain import plain
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from layerscope.metrics.registry import about, rank
 from layerscope.reports.page.content import SECTIONS, Json, Shown, Table
 from layerscope.runs.curves import Curve, told
+from layerscope.runs.registry import about, rank
 from layerscope.runs.titles import titled
 from layerscope.show.plain import pooling_name
 

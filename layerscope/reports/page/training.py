@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from layerscope.metrics.registry import about
 from layerscope.reports.page.content import Figure, Json, Section, Shown, Table, beside
 from layerscope.runs.depths import depths
+from layerscope.runs.registry import about
 from layerscope.runs.titles import capital
 from layerscope.show.numbers import error, number
 from layerscope.show.plain import plain

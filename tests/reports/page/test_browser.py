@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from layerscope.metrics.registry import METRICS
 from layerscope.reports.page import report
 from layerscope.runs.curves import curves
+from layerscope.runs.registry import METRICS
 
 PLOTS = "[...document.querySelectorAll('.plot')]"
 SHOWN = "(name) => [...document.querySelectorAll(name + ' tbody tr')].map(r => [...r.cells].map(c => c.textContent))"

@@ -13,10 +13,10 @@ import pytest
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.registry import METRICS
 from layerscope.reports.boxes import boxes
 from layerscope.reports.page import report
 from layerscope.runs import open_run
+from layerscope.runs.registry import METRICS
 
 
 def test_a_run_writes_its_page_into_its_folder(labelled):

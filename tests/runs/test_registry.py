@@ -7,7 +7,7 @@ import pytest
 
 from layerscope import metrics
 from layerscope.metrics.metric import How, Metric
-from layerscope.metrics.registry import COUNTS, KNOWN, METRICS, TRAINED, about, measured, rank
+from layerscope.runs.registry import COUNTS, KNOWN, METRICS, TRAINED, about, measured, rank
 
 
 def test_every_record_says_how_it_is_read():
