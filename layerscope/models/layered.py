@@ -21,7 +21,7 @@ from layerscope.models.probe import PROBE_TOKENS, beginning, probe_sample, state
 from layerscope.models.projection import Projection, find_projection
 from layerscope.models.stack import Stack, check_norm, choose, find_stacks, is_decoder, module_at, tokens_read
 from layerscope.models.sublayers.find import find_sublayers
-from layerscope.models.sublayers.taps import Sublayers
+from layerscope.models.sublayers.watch import Sublayers
 from layerscope.models.weights import input_device, is_quantised
 
 ROUNDING = {2: 4e-3, 4: 1e-5, 8: 1e-5}

@@ -10,11 +10,10 @@ from torch import nn
 
 from layerscope.core.errors import LayerscopeError, choices, near
 from layerscope.inputs.corpus import count
-from layerscope.models.chains import candidates, has_every_token, is_turned
+from layerscope.models.chains import candidates, differ_in_width, has_every_token, is_turned
 from layerscope.models.forward import Inputs, forward, is_out_of_memory
 from layerscope.models.links import Chain
 from layerscope.models.siblings import LISTS
-from layerscope.models.stages import differ_in_width
 from layerscope.models.trace import Call, is_norm, same, trace
 
 STAGE = "stage-{}"
