@@ -26,7 +26,7 @@ from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_
 from layerscope.models.encode import TextEncoder
 from layerscope.models.inspection import made_up_samples
 from layerscope.profiling.identity import revision_of
-from layerscope.profiling.reopening import check_unchanged, model_of, run_of
+from layerscope.profiling.reopening import check_unchanged, model_of, reusable, run_of
 from layerscope.runs.lock import locked
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.opening import open_evaluation
@@ -56,7 +56,7 @@ def evaluate_layers(asked: Asked) -> Evaluation:
     where = partial(_places, sites=asked.sites, layers=asked.layers, pooling=pooling)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()) if out is None else out).expanduser()
-        probing = ProbeJudge(folder, loaded, override, probes, where, seed, asked.keep_states, teller)
+        probing = ProbeJudge(folder, loaded, override, probes, where, seed, asked.keep_states, teller, run)
         layered = _layered(loaded, override) if chosen else None
         places = where(layered) if layered is not None else []
         if run is not None and layered is not None:
@@ -72,7 +72,8 @@ def evaluate_layers(asked: Asked) -> Evaluation:
         probing.all()
         if layered is None:
             return _opened(folder, probing.failed, loaded.name if out is None else None)
-        states = TextStates(layered, [*places, _last(layered)], folder / STATES, teller)
+        wanted = [*places, _last(layered)]
+        states = TextStates(layered, wanted, folder / STATES, teller, reusable(run, layered, wanted))
         encoders = _encoders(layered, states, places)
         judge = Judge(folder, states, encoders, workers, asked.keep_states, teller)
         judge.all(chosen)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,35 +10,36 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
+from layerscope.inputs.samples import key_of
+from layerscope.runs import Run
+from layerscope.runs.states import Column
+
 Floats = npt.NDArray[np.float32]
 Place = tuple[int, str, str]
 """Layer, site and pooling of a vector."""
-KEY_BYTES = 16
 
 
 class MissingTexts(Exception):  # noqa: N818
     """Texts that the store does not hold, where no model is at hand to embed them."""
 
 
-def key_of(text: str) -> bytes:
-    """Return the key of a text, its prompt included."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:KEY_BYTES]
-
-
 class StoredTexts:
     """The parts in a folder: `keys` [n, 16] of texts with `states` [P, n, D], a row for each of `places`.
 
-    A pickle holds no states: it opens the folder again where it is unpickled, with the parts that are there by then.
+    The texts of a `run` of the same model are known too; their states stay in the run. A pickle holds no states: it
+    opens the folder again where it is unpickled, with the parts that are there by then.
     """
 
-    def __init__(self, folder: Path, places: Sequence[Place], width: int) -> None:
-        self.folder, self.places, self.width = folder, tuple(places), width
+    def __init__(self, folder: Path, places: Sequence[Place], width: int, run: Run | None = None) -> None:
+        self.folder, self.places, self.width, self.run = folder, tuple(places), width, run
         self._rows: dict[bytes, tuple[Path, int]] = {}
         for part in sorted(self.folder.glob("*.safetensors")):
             self._know(part)
+        if run is not None:
+            self._rows |= {key: (run.path, row) for key, row in run.keyed_rows().items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StoredTexts, (self.folder, self.places, self.width)
+        return StoredTexts, (self.folder, self.places, self.width, self.run)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -62,6 +62,9 @@ class StoredTexts:
             by_part.setdefault(part, []).append((i, row))
         for part, found in by_part.items():
             to, rows = np.array(found).T
+            if self.run is not None and part == self.run.path:
+                out[to] = self.run.states(pooling, (Column(site, layer),), rows)[:][:, 0].numpy()
+                continue
             with safe_open(part, framework="np") as file:
                 out[to] = file.get_slice("states")[place][rows]
         return out

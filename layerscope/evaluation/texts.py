@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,16 +17,18 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
 from layerscope.core.progress import Silent, Teller
-from layerscope.evaluation.stored_texts import KEY_BYTES, Place, StoredTexts, key_of
+from layerscope.evaluation.stored_texts import Place, StoredTexts
+from layerscope.inputs.samples import KEY_BYTES, key_of
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.pooling import pool
-from layerscope.profiling.identity import weights_fingerprint
-from layerscope.profiling.plan import RAGGED, ROWS_PER_BATCH, TOKENS_PER_BATCH, TOKENS_WORTH_A_BATCH
+from layerscope.profiling.identity import states_fingerprint
+from layerscope.profiling.plan import batches_of
+from layerscope.runs import Run
 from layerscope.runs.lock import need_room
 
 BATCHES_PER_PART = 4
-FORMAT = 2
+FORMAT = 3
 MEND = "take fewer --samples, --layers or poolings, or another --out"
 
 
@@ -36,7 +37,8 @@ class TextStates(StoredTexts):
 
     It has a folder of its own below `folder`, named after all that the states depend on (weights, dtype, tokenizer,
     maximal length, places). States are written in parts, each one safetensors file that is there whole or not at all,
-    so that a killed process loses at most the part it was working on. `forwards` and `embedded` count the batches and
+    so that a killed process loses at most the part it was working on. The states that a `run` of the same model has
+    are not computed again. `forwards` and `embedded` count the batches and
     texts that this process ran, `seconds` the time that took.
 
     >>> from pathlib import Path
@@ -49,14 +51,19 @@ class TextStates(StoredTexts):
     """
 
     def __init__(
-        self, model: LayeredModel, places: Sequence[Place], folder: Path, teller: Teller | None = None
+        self,
+        model: LayeredModel,
+        places: Sequence[Place],
+        folder: Path,
+        teller: Teller | None = None,
+        run: Run | None = None,
     ) -> None:
         places = sorted(set(places))
         self.model, self.teller = model, teller or Silent()
         self.forwards = self.embedded = 0
         self.seconds = 0.0
         self.threads = torch.get_num_threads()
-        super().__init__(folder / _identity(model, places), places, model.stack.width)
+        super().__init__(folder / _folder_name(model, places), places, model.stack.width, run)
 
     def keys(self, texts: Sequence[str]) -> list[bytes]:
         """Return the keys of texts (prompts included), after embedding those that are not there yet.
@@ -85,7 +92,7 @@ class TextStates(StoredTexts):
 
     def _embed(self, texts: list[str]) -> None:
         lengths = self.model.encoder.lengths(texts)
-        batches = list(batches_of(self.model, lengths))
+        batches = batches_of(self.model, lengths)
         self.folder.mkdir(parents=True, exist_ok=True)
         need_room(self.folder, self.size(len(texts)), MEND)
         with self.teller.bar("texts at all layers", len(texts), "texts") as advance, evaluating(self.model.module):
@@ -150,30 +157,7 @@ def _threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def batches_of(model: LayeredModel, lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the rows of each batch, longest first, with little padding, or none where padding changes states."""
-    kind = "cpu" if model.device.type == "cpu" else "cuda"
-    rows: list[int] = []
-    limit = longest = 0
-    for row in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
-        length = lengths[row]
-        ragged = length < RAGGED * longest and len(rows) * longest >= TOKENS_WORTH_A_BATCH[kind]
-        alone = not model.joins(length, longest) or (length == 0 and longest > 0)
-        if rows and (len(rows) >= limit or ragged or alone):
-            yield rows
-            rows = []
-        if not rows:
-            longest = length
-            limit = max(1, min(ROWS_PER_BATCH[kind], TOKENS_PER_BATCH[kind] // max(1, length))) if model.batching else 1
-        rows.append(row)
-    if rows:
-        yield rows
-
-
-def _identity(model: LayeredModel, places: Sequence[Place]) -> str:
-    """Return a name for all that a text's states depend on."""
-    encoder: Any = model.encoder
-    dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
-    probe = encoder.whole(["The quick brown fox, 0123456789: ÀÉ あ."])
-    about = (FORMAT, weights_fingerprint(model.module), str(dtype), model.max_length, places, model.stack, probe)
+def _folder_name(model: LayeredModel, places: Sequence[Place]) -> str:
+    """Return a name for all that the states of a text depend on."""
+    about = FORMAT, states_fingerprint(model), places
     return hashlib.sha256(repr(about).encode()).hexdigest()[:16]

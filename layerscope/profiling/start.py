@@ -13,7 +13,6 @@ from layerscope.core.progress import Teller
 from layerscope.inputs.corpus import count, listed
 from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.plan import Job, make_plan
-from layerscope.profiling.tables.source import broken_layers
 from layerscope.runs import Run, RunFolder
 from layerscope.runs.lock import need_room
 
@@ -99,7 +98,7 @@ def _bytes(plan: pd.DataFrame, job: Job) -> int:
 
 def tell_broken(run: Run, teller: Teller) -> None:
     """Name the samples that are left out for a NaN or an infinity, with their first layer."""
-    plan, layers = run.folder.plan, broken_layers(run.folder)
+    plan, layers = run.folder.plan, run.folder.broken()
     broken = np.flatnonzero(layers >= 0)
     if len(broken):
         teller.say(

@@ -215,6 +215,14 @@ class Run(Shown):
         """Rows of the plan that are samples themselves, in plan order."""
         return np.flatnonzero(self.folder.plan["view"].to_numpy() == 0)
 
+    def keyed_rows(self) -> dict[bytes, int]:
+        """Return the row of the plan of each text that has states at every layer, by its key; empty for other data."""
+        plan = self.folder.plan
+        if "key" not in plan:
+            return {}
+        kept = self.original_rows()[self.folder.finite()[self.original_rows()]]
+        return {bytes.fromhex(key): int(row) for key, row in zip(plan["key"].to_numpy()[kept], kept, strict=True)}
+
     def samples(self) -> pd.DataFrame:
         """Return the per-sample values.
 
@@ -259,7 +267,7 @@ def open_run(path: str | Path) -> Run:
 def _runs_in(folder: Path) -> list[Path]:
     """Return the run folders right below a folder."""
     try:
-        return sorted(place for place in folder.iterdir() if RunFolder.exists(place))
+        return sorted(inside for inside in folder.iterdir() if RunFolder.exists(inside))
     except OSError:
         return []
 

@@ -79,7 +79,7 @@ def test_from_data_to_a_model_that_leaves_early(
     report = layerscope.open_exit_report(out)
     told = json.loads(done.out)
     assert told["verdict"] == report.verdict and report.verdict.startswith("pays: ") and report.pays
-    assert told["page"] == str(out / "report.html") and (out / "report.html").stat().st_size > 1_000_000
+    assert told["pages"] == [str(out / "report.html")] and (out / "report.html").stat().st_size > 1_000_000
     frame = pd.read_csv(table)
     model = ExitModel.from_pretrained(out / "model")
     assert report.path == str(out / "model") and (model.exits, model.threshold) == (report.exits, report.threshold)

@@ -10,9 +10,11 @@ import torch
 from tiny import one_thread
 
 from layerscope.evaluation.all_layers import _layered
-from layerscope.evaluation.stored_texts import MissingTexts, StoredTexts, key_of
-from layerscope.evaluation.texts import TextStates, batches_of
+from layerscope.evaluation.stored_texts import MissingTexts, StoredTexts
+from layerscope.evaluation.texts import TextStates
+from layerscope.inputs.samples import key_of
 from layerscope.models import LayeredModel, LoadOptions, Override, load
+from layerscope.profiling.plan import batches_of
 
 __all__ = ["one_thread"]
 

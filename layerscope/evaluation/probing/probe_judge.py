@@ -17,6 +17,7 @@ from layerscope.models import LayeredModel, Loaded, Override
 from layerscope.probes.scores import ProbeScore
 from layerscope.profiling.identity import revision_of
 from layerscope.profiling.options import Options
+from layerscope.runs import Run
 from layerscope.scores.probe_results import ProbeScores, Slot, refuse_other_data
 
 STATES = "states"
@@ -25,6 +26,8 @@ STUDIES: tuple[type[Study], ...] = (OfSamples, OfTokens, OfWords)
 
 class ProbeJudge:
     """Judges probes at the places that `places` says of a model; `failed` names what could not be judged.
+
+    A `run` of the same model on the data of a probe has the states that it reads.
 
     What cannot be done with this model is a `LayerscopeError` of the constructor, before anything is computed.
     """
@@ -39,8 +42,9 @@ class ProbeJudge:
         seed: int,
         keep_states: bool,
         teller: Teller,
+        run: Run | None = None,
     ) -> None:
-        self.folder, self.loaded, self.keep_states, self.teller = folder, loaded, keep_states, teller
+        self.folder, self.loaded, self.keep_states, self.teller, self.run = folder, loaded, keep_states, teller, run
         self.failed: dict[str, str] = {}
         self.total = len(tasks)
         self.done = 0
@@ -62,7 +66,7 @@ class ProbeJudge:
             todo = [(task, scores) for task in study.tasks if (scores := self._open(study, task))]
             try:
                 if todo:
-                    study.compute(self.folder / STATES, self.teller)
+                    study.compute(self.folder / STATES, self.teller, self.run)
                 for task, scores in todo:
                     self._judge(study, task, scores)
             except LayerscopeError as error:

@@ -29,6 +29,7 @@ from layerscope.profiling.identity import Origin, describe, revision_of, tokens_
 from layerscope.profiling.options import Options
 from layerscope.profiling.passing import run_pass
 from layerscope.profiling.plan import Job
+from layerscope.profiling.reopening import reusable
 from layerscope.profiling.start import open_or_start, tell_broken
 from layerscope.profiling.tables.source import Source
 from layerscope.runs import Run
@@ -95,7 +96,7 @@ class Study:
         what = self.kinds, self.identity, self._kept()
         return states / f"probes-{hashlib.sha256(repr(what).encode()).hexdigest()[:16]}"
 
-    def compute(self, states: Path, teller: Teller) -> None:
+    def compute(self, states: Path, teller: Teller, run: Run | None = None) -> None:
         """Run the model over the data, or what is missing of it."""
         raise NotImplementedError
 
@@ -145,13 +146,9 @@ class OfSamples(Study):
         layer, site, pooling = super().last
         return layer, site, SHIPPED if self._pools_itself() else pooling
 
-    def compute(self, states: Path, teller: Teller) -> None:
-        """Run the model over the data; what is kept is a run folder without tables."""
-        path = self.path(states)
-        job, manifest = self._job(Vectors(self._kept()))
-        with locked(path):
-            run_pass(job, open_or_start(path, manifest, job, teller), teller)
-        self.run = Run(path)
+    def compute(self, states: Path, teller: Teller, run: Run | None = None) -> None:
+        """Run the model over the data where the run given is not of it; what is kept is a run folder without tables."""
+        self.run = self._known(run) or self._passed(self.path(states), teller)
         tell_broken(self.run, teller)
         self.rows = Source(self.run, self.options).distinct  # as a run of `profile` is probed
         self.finish = Serving(self.loaded).finish
@@ -162,6 +159,18 @@ class OfSamples(Study):
         labels = plan["label"].to_numpy()[self.rows]
         probe = linear_probe if kind == "linear-probe" else knn_probe
         return probe(self._vectors(place), labels, seed=self.options.seed)
+
+    def _known(self, run: Run | None) -> Run | None:
+        """Return a run of this model on these samples and labels."""
+        if run is None or run.info["data"]["fingerprint"] != self._fingerprint or run.info["options"]["prompt"]:
+            return None
+        return reusable(run, self.model, [place for place in (*self.places, self.last) if place[2] != SHIPPED])
+
+    def _passed(self, path: Path, teller: Teller) -> Run:
+        job, manifest = self._job(Vectors(self._kept()))
+        with locked(path):
+            run_pass(job, open_or_start(path, manifest, job, teller), teller)
+        return Run(path)
 
     def _vectors(self, place: Slot) -> Any:
         layer, site, pooling = place
@@ -185,7 +194,7 @@ class OfTokens(Study):
 
     kinds = ("attention-probe",)
 
-    def compute(self, states: Path, teller: Teller) -> None:
+    def compute(self, states: Path, teller: Teller, run: Run | None = None) -> None:
         """Run the model over the data and keep every token of the layers asked for."""
         job, manifest = self._job(Vectors(()))
         self.states = TokenStates.of(job, self.path(states), manifest, self._columns(), None, teller)
@@ -208,7 +217,7 @@ class OfWords(Study):
     kinds = ("token-probe",)
     items = "words"
 
-    def compute(self, states: Path, teller: Teller) -> None:
+    def compute(self, states: Path, teller: Teller, run: Run | None = None) -> None:
         """Run the model over the sentences and keep the first token of every word."""
         job, manifest = self._job(Vectors(()))
         self.states = TokenStates.of(job, self.path(states), manifest, self._columns(), self._read[1], teller)

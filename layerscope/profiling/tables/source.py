@@ -12,7 +12,7 @@ import numpy as np
 from layerscope.core.processes import Team, alone
 from layerscope.metrics.metric import How, Metric
 from layerscope.profiling.options import Options
-from layerscope.runs import Run, RunFolder
+from layerscope.runs import Run
 from layerscope.runs.registry import measured
 from layerscope.runs.states import OWN, Column, StoredStates
 
@@ -35,7 +35,7 @@ class Source:
         self.run, self.options, self.folder, self.team = run, options, run.folder, team or alone()
         self.block = 0
         self.sample, self.view = (run.folder.plan[name].to_numpy() for name in ("sample", "view"))
-        self.fine = broken_layers(run.folder) < 0
+        self.fine = self.folder.finite()
         self.rows = np.flatnonzero((self.view == 0) & self.fine)
         distinct = self.rows[~self.folder.copies[self.rows]]
         self.distinct = distinct[np.argsort(self.sample[distinct])]
@@ -82,12 +82,3 @@ class Source:
         total = more.pop("total", self.total)
         known = {"layer": column.layer, "site": column.site, "value": float(value), "stderr": stderr}
         return {"metric": name, "variant": None, "pooling": None, **known, "n": used, "n_skipped": total - used, **more}
-
-
-def broken_layers(folder: RunFolder) -> Numbers:
-    """Return for every row of the plan the first layer of it that is not finite, −1 where all are."""
-    found = np.full(len(folder.plan), -1)
-    for shard in folder.shards:
-        with folder.shard(shard) as file:
-            found[folder.rows(shard).index] = file.get_tensor("broken").numpy()
-    return found
