@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
@@ -35,17 +35,6 @@ COMPARED = (
 )  # fmt: skip
 """What must match for a run folder to be resumed, besides options and tokens: its name, and where a manifest has it."""
 PROBE = "The quick brown fox, 0123456789: ÀÉ あ."
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where model and data come from, as the user named them, and the command that asks for the run."""
-
-    model: str
-    data: str
-    text_column: str | None
-    label_column: str | None
-    command: str
 
 
 def weights_fingerprint(module: nn.Module, dtype: torch.dtype | None = None) -> str:
@@ -96,18 +85,21 @@ def examples(corpus: Corpus) -> list[str]:
     return [text.encode("utf-8", "replace").decode() for text in cut]  # half a surrogate pair cannot be written
 
 
-def describe(job: Job, origin: Origin) -> dict[str, Any]:
-    """Return the manifest of a run: everything to repeat it and to know it again."""
+def describe(job: Job, model_source: str, data_source: str, command: str, **columns: str | None) -> dict[str, Any]:
+    """Return the manifest of a run: everything to repeat it and to know it again.
+
+    Model and data are named as the user named them; `columns` are the text_column and label_column given.
+    """
     model, corpus, options, vectors = job.model, job.corpus, job.options, job.vectors
     return {
         **versions(),
-        "command": origin.command,
-        "model": about_model(model, origin.model),
+        "command": command,
+        "model": about_model(model, model_source),
         "data": {
             "name": corpus.name,
-            "source": origin.data,
-            "text_column": origin.text_column,
-            "label_column": origin.label_column,
+            "source": data_source,
+            "text_column": columns.get("text_column"),
+            "label_column": columns.get("label_column"),
             "examples": examples(corpus),
             "modality": corpus.modality,
             "samples": len(corpus),

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
@@ -15,17 +17,19 @@ from layerscope.core.progress import Console, Silent, Teller
 from layerscope.inputs import Corpus, draw, make_extreme, open_corpus, pack
 from layerscope.inputs.corpus import count, folder_name
 from layerscope.inputs.views import check_views
+from layerscope.metrics.factors.readings import FromReadings
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.encode import TextEncoder, modality_of
-from layerscope.profiling.available import check_available
-from layerscope.profiling.identity import Origin, describe, refuse_another
+from layerscope.profiling.identity import describe, refuse_another
 from layerscope.profiling.options import Options
 from layerscope.profiling.passing import run_pass
 from layerscope.profiling.plan import Job
 from layerscope.profiling.start import open_or_start, tell_broken
 from layerscope.profiling.tables import write_tables
+from layerscope.profiling.tables.labels import can_be_probed
 from layerscope.runs import Run
 from layerscope.runs.lock import locked
+from layerscope.runs.registry import METRICS, SETS
 
 WINDOW = 256
 """Running text is packed into windows of this many tokens for a language model."""
@@ -36,7 +40,8 @@ DEFAULT_DATA = {"text": "stdlib-docs", "image": "digits"}
 def run_profile(asked: Asked) -> Run:
     """Do what `profile` is asked for, and return the run."""
     options = Options(**vars(asked))
-    read = partial(open_corpus, labels=asked.labels, text_column=asked.text_column, label_column=asked.label_column)
+    columns: dict[str, Any] = {"text_column": asked.text_column, "label_column": asked.label_column}
+    read = partial(open_corpus, labels=asked.labels, **columns)
     team = processes.team()
     teller: Teller = Console() if asked.progress and team.leads else Silent()
     corpus = None if asked.data is None else read(asked.data)  # wrong data is reported before the model is loaded
@@ -61,8 +66,7 @@ def run_profile(asked: Asked) -> Run:
     job = Job(layered, corpus, options, vectors)
     for note in check_available(options, layered, corpus):
         teller.say(note)
-    origin = Origin(_named(asked.model), _named(data), asked.text_column, asked.label_column, asked.command)
-    manifest = describe(job, origin)
+    manifest = describe(job, _named(asked.model), _named(data), asked.command, **columns)
     # data in memory all have one name: their contents tell them apart
     own = "" if isinstance(data, (str, Path)) else f"-{manifest['data']['fingerprint'][:8]}"
     path = asked.out or Path("runs") / folder_name(f"{loaded.name}-{corpus.name}{own}")
@@ -120,3 +124,36 @@ def _as_read(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
         corpus, "repeat" if replaced == "repeat_tokens" else "random", getattr(options, replaced),
         tokenizer=tokenizer, tokenised=encoder.ids, rows=table.num_embeddings, seed=options.seed,
     )  # fmt: skip
+
+
+def check_available(options: Options, model: LayeredModel, corpus: Corpus) -> list[str]:
+    """Return a line for each metric asked for by name that is not available here; raise where none is.
+
+    Of a set of metrics those that apply are taken; the only line is on labels that cannot be probed.
+    """
+    missing = {name: reason for name in options.metrics if (reason := _lack(name, options, model, corpus))}
+    lines = [f"{name} is not measured: {reason}" for name, reason in missing.items()]
+    if len(missing) == len(options.metrics):
+        raise LayerscopeError(f"nothing to measure: {'; '.join(lines)}")
+    if options.metrics not in SETS.values():
+        return lines
+    useless = corpus.labels is not None and "linear_probe" in missing
+    return [f"the labels cannot be probed: {missing['linear_probe']}"] if useless else []
+
+
+def _lack(name: str, options: Options, model: LayeredModel, corpus: Corpus) -> str | None:
+    """Return why a metric is not available, and the mend; None where it is."""
+    needs, how = METRICS[name].needs, METRICS[name].how
+    if needs == "labels" and corpus.labels is None:
+        return "the data have no labels (name their column with `label_column`)"
+    if needs == "labels" and not can_be_probed(np.array(corpus.labels)[~corpus.copies]):
+        return "it needs two classes with five distinct samples each (take more `samples`)"
+    if needs == "views" and options.views == 0:
+        return "it compares views of a sample (give `views=1` or more)"
+    if needs == "tokens" and model.rank == 2:
+        return "the states of this model have no tokens"
+    if needs == "lens" and model.lens is None:
+        return f"{model.loaded.name} has no head over these layers"
+    if isinstance(how, FromReadings) and how.language_model and not model.is_language_model:
+        return f"{model.loaded.name} does not predict the next token"
+    return how.lack(len(corpus), model.stack.width)

@@ -12,8 +12,8 @@ from layerscope import metrics, profile
 from layerscope.inputs import open_corpus
 from layerscope.metrics.pairs.similarity import MOST
 from layerscope.models import LoadOptions, Override, find_layers, load
-from layerscope.profiling.available import check_available
 from layerscope.profiling.options import Options
+from layerscope.profiling.pipeline import check_available
 from layerscope.reports.page.content import sections, shown
 from layerscope.runs.curves import _stands_out, curves
 from layerscope.runs.registry import METRICS

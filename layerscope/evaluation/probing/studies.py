@@ -25,7 +25,7 @@ from layerscope.probes.knn import knn_probe
 from layerscope.probes.linear import linear_probe
 from layerscope.probes.scores import ProbeScore
 from layerscope.probes.tokens import token_probe
-from layerscope.profiling.identity import Origin, describe, revision_of, tokens_fingerprint, weights_fingerprint
+from layerscope.profiling.identity import describe, revision_of, tokens_fingerprint, weights_fingerprint
 from layerscope.profiling.options import Options
 from layerscope.profiling.passing import run_pass
 from layerscope.profiling.plan import Job
@@ -130,8 +130,8 @@ class Study:
 
     def _job(self, vectors: Vectors) -> tuple[Job, dict[str, Any]]:
         job = Job(self.model, self.corpus, self.options, vectors)
-        told = f"layerscope.evaluate({self.loaded.name!r}, {[task.name for task in self.tasks]!r})"
-        return job, describe(job, Origin(self.loaded.name, self.corpus.name, None, None, told))
+        command = f"layerscope.evaluate({self.loaded.name!r}, {[task.name for task in self.tasks]!r})"
+        return job, describe(job, self.loaded.name, self.corpus.name, command)
 
 
 class OfSamples(Study):
