@@ -85,10 +85,18 @@ def examples(corpus: Corpus) -> list[str]:
     return [text.encode("utf-8", "replace").decode() for text in cut]  # half a surrogate pair cannot be written
 
 
-def describe(job: Job, model_source: str, data_source: str, command: str, **columns: str | None) -> dict[str, Any]:
+def describe(
+    job: Job,
+    model_source: str,
+    data_source: str,
+    command: str,
+    *,
+    text_column: str | None = None,
+    label_column: str | None = None,
+) -> dict[str, Any]:
     """Return the manifest of a run: everything to repeat it and to know it again.
 
-    Model and data are named as the user named them; `columns` are the text_column and label_column given.
+    Model, data and columns are named as the user named them.
     """
     model, corpus, options, vectors = job.model, job.corpus, job.options, job.vectors
     return {
@@ -98,8 +106,8 @@ def describe(job: Job, model_source: str, data_source: str, command: str, **colu
         "data": {
             "name": corpus.name,
             "source": data_source,
-            "text_column": columns.get("text_column"),
-            "label_column": columns.get("label_column"),
+            "text_column": text_column,
+            "label_column": label_column,
             "examples": examples(corpus),
             "modality": corpus.modality,
             "samples": len(corpus),

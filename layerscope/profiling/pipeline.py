@@ -40,8 +40,7 @@ DEFAULT_DATA = {"text": "stdlib-docs", "image": "digits"}
 def run_profile(asked: Asked) -> Run:
     """Do what `profile` is asked for, and return the run."""
     options = Options(**vars(asked))
-    columns: dict[str, Any] = {"text_column": asked.text_column, "label_column": asked.label_column}
-    read = partial(open_corpus, labels=asked.labels, **columns)
+    read = partial(open_corpus, labels=asked.labels, text_column=asked.text_column, label_column=asked.label_column)
     team = processes.team()
     teller: Teller = Console() if asked.progress and team.leads else Silent()
     corpus = None if asked.data is None else read(asked.data)  # wrong data is reported before the model is loaded
@@ -66,7 +65,10 @@ def run_profile(asked: Asked) -> Run:
     job = Job(layered, corpus, options, vectors)
     for note in check_available(options, layered, corpus):
         teller.say(note)
-    manifest = describe(job, _named(asked.model), _named(data), asked.command, **columns)
+    manifest = describe(
+        job, _named(asked.model), _named(data), asked.command, text_column=asked.text_column,
+        label_column=asked.label_column,
+    )  # fmt: skip
     # data in memory all have one name: their contents tell them apart
     own = "" if isinstance(data, (str, Path)) else f"-{manifest['data']['fingerprint'][:8]}"
     path = asked.out or Path("runs") / folder_name(f"{loaded.name}-{corpus.name}{own}")
