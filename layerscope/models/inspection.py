@@ -98,7 +98,7 @@ def inspect_model(asked: Asked) -> list[Inspection]:
 
 def _look(loaded: Loaded, modality: str, samples: list[Any], override: Override) -> list[Inspection]:
     def inspected(asked: Override) -> Inspection:
-        model = find_layers(loaded, modality, samples, asked, max_length=None, prompt="")
+        model = find_layers(loaded, modality, samples, asked)
         with evaluating(model.module):
             return _inspection(model, modality, samples)
 

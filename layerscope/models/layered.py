@@ -107,10 +107,10 @@ def find_layers(
     loaded: Loaded,
     modality: str,
     samples: Sequence[Any],
-    override: Override,
+    override: Override = Override(),
     *,
-    max_length: int | None,
-    prompt: str,
+    max_length: int | None = None,
+    prompt: str = "",
     sublayers: bool = False,
 ) -> LayeredModel:
     """Find blocks, final norm and head of a model by a probe on a few samples, and test how it may be batched.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -183,10 +183,11 @@ def check_norm(module: nn.Module, stack: Stack, path: str) -> None:
         raise LayerscopeError(f"norm {path!r} does not take a state of {stack.width} numbers: name a norm, or none")
 
 
-def _entries(module: nn.Module, inputs: Inputs) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the model, or where it does not run on these inputs alone (CLIP), each of its towers that does."""
+def _entries(module: nn.Module, inputs: Inputs) -> list[tuple[str, nn.Module]]:
+    """Return the model, or where it does not run on these inputs alone (CLIP), each of its towers that does."""
     try:
         forward(module, inputs)
+        return [("", module)]
     except LayerscopeError:
         raise
     except Exception as error:
@@ -194,26 +195,17 @@ def _entries(module: nn.Module, inputs: Inputs) -> Iterator[tuple[str, nn.Module
             raise LayerscopeError(
                 "out of memory with one short sample: try `dtype='bfloat16'` or another `device`"
             ) from error
-        towers = [
-            (f"{name}.", child)
-            for name, child in module.named_modules()
-            if name and hasattr(child, "main_input_name") and _runs(child, inputs)
-        ]
-        outer = [t for t in towers if not any(t[0] != o[0] and t[0].startswith(o[0]) for o in towers)]
-        if not outer:
+        towers: list[tuple[str, nn.Module]] = []
+        for name, child in module.named_modules():
+            inside = any(name.startswith(outer) for outer, _ in towers)
+            if name and not inside and hasattr(child, "main_input_name"):
+                with suppress(Exception):
+                    forward(child, inputs)
+                    towers.append((f"{name}.", child))
+        if not towers:
             line = str(error).strip().splitlines() or [type(error).__name__]
             raise LayerscopeError(f"the model does not run on this data: {line[0][:200]}") from error
-        yield from outer
-    else:
-        yield "", module
-
-
-def _runs(module: nn.Module, inputs: Inputs) -> bool:
-    try:
-        forward(module, inputs)
-    except Exception:
-        return False
-    return True
+        return towers
 
 
 def _stack(chain: Chain, entry: str, how: str, inputs: Inputs) -> Stack:

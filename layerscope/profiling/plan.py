@@ -21,6 +21,7 @@ from layerscope.models import LayeredModel, Vectors
 from layerscope.models.encode import TOKENISED_AT_ONCE, TextEncoder
 from layerscope.models.layered import class_numbers
 from layerscope.profiling.options import Options
+from layerscope.profiling.tables.source import seeded
 
 BATCHES_PER_SHARD = 4
 TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 32768}
@@ -60,8 +61,12 @@ def make_plan(job: Job) -> pd.DataFrame:
         raise LayerscopeError(f"no sample of {corpus.name} has a token left: look at the data")
     parts = [_batched(pd.DataFrame({"sample": kept, "view": 0, "length": lengths[kept]}), job)]
     if options.wants("views") and options.views:
-        # views are measured differently from originals, so no batch holds both
-        parts.append(_batched(_view_rows(job, _seeded(kept, options.view_samples, options.seed)), job))
+        rows = []  # views are measured differently from originals, so no batch holds both
+        chosen = seeded(kept, options.view_samples, options.seed)
+        for view in range(1, options.views + 1):
+            own = model.encoder.lengths(view_of(job, int(i), view) for i in chosen)
+            rows.append(pd.DataFrame({"sample": chosen, "view": view, "length": np.maximum(own, 1)}))
+        parts.append(_batched(pd.concat(rows, ignore_index=True), job))
     plan = pd.concat(parts, ignore_index=True)
     for name in ("batch", "shard"):
         plan[name] = plan.pop(f"{name}_starts").cumsum() - 1
@@ -76,7 +81,7 @@ def make_plan(job: Job) -> pd.DataFrame:
     if corpus.copies.any():
         plan["copy"] = corpus.copies[plan["sample"]]
     if options.entropy_samples is not None or model.device.type != "cpu":
-        chosen = _seeded(kept, options.entropy_samples or ENTROPY_SAMPLES, options.seed)
+        chosen = seeded(kept, options.entropy_samples or ENTROPY_SAMPLES, options.seed)
         plan["entropy"] = plan["sample"].isin(chosen) & (plan["view"] == 0)
     plan = _with_positions(plan, job)
     if model.lens is not None and model.lens.kind == "pooled" and "label" in plan:
@@ -84,13 +89,6 @@ def make_plan(job: Job) -> pd.DataFrame:
         plan = plan if None in targets else plan.assign(target=np.array(targets, dtype=np.int64))
     plan.attrs |= {"cut": cut, "empty": len(corpus) - len(kept)}
     return plan
-
-
-def _seeded(samples: Any, most: int, seed: int) -> Any:
-    """Return up to `most` of the samples, drawn by the seed, in order."""
-    if len(samples) <= most:
-        return samples
-    return np.sort(np.random.default_rng(seed).choice(samples, most, replace=False))
 
 
 def view_of(job: Job, sample: int, view: int) -> Any:
@@ -101,14 +99,6 @@ def view_of(job: Job, sample: int, view: int) -> Any:
     kinds, share = options.view_kinds, options.view_share
     own = zlib.crc32(job.corpus.names[sample].encode())  # by its name: the same views whatever else is drawn
     return augment(given, job.corpus.modality, kinds=kinds, share=share, seed=options.seed, sample_id=own, view=view)
-
-
-def _view_rows(job: Job, chosen: Any) -> pd.DataFrame:
-    frames = []
-    for view in range(1, job.options.views + 1):
-        lengths = job.model.encoder.lengths(view_of(job, int(i), view) for i in chosen)
-        frames.append(pd.DataFrame({"sample": chosen, "view": view, "length": np.maximum(lengths, 1)}))
-    return pd.concat(frames, ignore_index=True)
 
 
 def _batched(frame: pd.DataFrame, job: Job) -> pd.DataFrame:
@@ -156,8 +146,13 @@ def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:
     if model.lens is not None and model.lens.kind == "tokens" and options.wants("lens"):
         readable = np.maximum(lengths - 1, 0) if model.causal else lengths  # the last token has no next one
         products = (model.stack.depth + 1) * model.stack.width * model.lens.classes * int(readable.sum())
-        asked = None if options.lens_tokens == "auto" and products <= LENS_WHOLE else options.lens_tokens
-        plan["lens"] = _lens_positions(readable, asked, options.seed)
+        total, most = int(readable.sum()), options.lens_tokens
+        if most == "auto":
+            most = None if products <= LENS_WHOLE else min(LENS_MOST, max(LENS_LEAST, int(total * LENS_SHARE)))
+        drawn = np.random.default_rng([options.seed, 4]).choice(total, min(most or total, total), replace=False)
+        ends = np.cumsum(readable)
+        by_row = np.split(np.sort(drawn), np.searchsorted(np.sort(drawn), ends)[:-1])
+        plan["lens"] = [(own - start).tolist() for own, start in zip(by_row, ends - readable, strict=True)]
     return plan
 
 
@@ -176,16 +171,3 @@ def _contents(samples: Iterable[int], job: Job) -> Iterator[bytes]:
         return
     while chunk := [job.corpus.samples[i] for i in islice(rows, TOKENISED_AT_ONCE)]:
         yield from (np.array(ids, dtype="<i8").tobytes() for ids in encoder.ids(chunk))
-
-
-def _lens_positions(readable: Any, asked: int | str | None, seed: int) -> list[list[int]]:
-    total = int(readable.sum())
-    most = total if asked is None else asked
-    if asked == "auto":
-        most = min(LENS_MOST, max(LENS_LEAST, int(total * LENS_SHARE)))
-    assert isinstance(most, int)
-    rng = np.random.default_rng([seed, 4])
-    chosen = np.sort(rng.choice(total, min(most, total), replace=False)) if total else np.empty(0, dtype=int)
-    ends = np.cumsum(readable)
-    by_row = np.split(chosen, np.searchsorted(chosen, ends)[:-1])
-    return [(positions - start).tolist() for positions, start in zip(by_row, ends - readable, strict=True)]

@@ -94,7 +94,7 @@ def test_wrong_kind_of_data_is_told():
     with pytest.raises(LayerscopeError, match="a text model as an object needs `processor`"):
         from layerscope.models import LoadOptions, Override, find_layers, load
 
-        find_layers(load(TEXT[0].make(), LoadOptions()), "text", ["w5 w6"], Override(), max_length=None, prompt="")
+        find_layers(load(TEXT[0].make(), LoadOptions()), "text", ["w5 w6"], Override())
     with pytest.raises(LayerscopeError, match="this model reads sounds and the data are texts"):
         layered(whisper(), part="encoder")
 

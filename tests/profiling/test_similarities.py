@@ -61,7 +61,7 @@ def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_t
         assert METRICS[name].how.needed(48) == 97 and METRICS["cka"].how.needed(48) == 4
     options = Options(metrics=NAMES, samples=None)
     loaded = load(zoo.bert(), LoadOptions(), word_tokenizer())
-    model = find_layers(loaded, "text", ["w5 w6"], Override(), max_length=None, prompt="")
+    model = find_layers(loaded, "text", ["w5 w6"], Override())
     lines = check_available(options, model, open_corpus(["a text of words"] * N))
     assert [line.split()[0] for line in lines] == list(CANONICAL)
     assert lines[1] == "svcca is not measured: at width 32 it needs 65 samples (raise `samples`)"

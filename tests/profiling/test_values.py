@@ -99,7 +99,7 @@ def test_a_sample_has_the_same_views_whatever_else_is_drawn(tmp_path) -> None:
 
     corpus = open_corpus(texts())
     loaded = load(zoo.bert(), LoadOptions(), word_tokenizer())
-    model = find_layers(loaded, "text", corpus.samples[:3], Override(), max_length=None, prompt="")
+    model = find_layers(loaded, "text", corpus.samples[:3], Override())
 
     def views(corpus, seed: int = 0) -> dict[str, str]:
         options = Options(samples=None, seed=seed)

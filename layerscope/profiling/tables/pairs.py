@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -13,8 +13,7 @@ from torch import Tensor
 
 from layerscope.metrics.pairs.cosines import cosine_to
 from layerscope.metrics.pairs.similarity import FromPairs
-from layerscope.profiling.tables.source import Numbers, Row, Source
-from layerscope.runs.states import Column
+from layerscope.profiling.tables.source import Row, Source
 
 PART = 2048
 """A frame of per-sample values holds this many samples: text columns take many times what the numbers do."""
@@ -42,21 +41,21 @@ def pair_rows(source: Source) -> Iterator[Row]:
 
 
 def _keep(source: Source, values: Tensor, pooling: str) -> None:
-    sample, parts = source.sample[source.rows], (slice(i, i + PART) for i in range(0, len(values), PART))
-    frames = (_cosines(source.run.columns, pooling, sample[part], values[part]) for part in parts)
-    source.folder.write_table("samples.cosine_to_last", frames)
+    """Keep each sample's cosine to the last layer, a part of the samples at a time."""
+    sample, columns = source.sample[source.rows], source.run.columns
 
+    def frame(start: int) -> pd.DataFrame:
+        some = sample[start : start + PART]
+        return pd.DataFrame(
+            {
+                "sample": np.repeat(some, len(columns)),
+                "metric": "cosine_to_last",
+                "variant": "centered",
+                "pooling": pooling,
+                "layer": np.tile([c.layer for c in columns], len(some)),
+                "site": np.tile([c.site for c in columns], len(some)),
+                "value": values[start : start + PART].reshape(-1).numpy(),
+            }
+        )
 
-def _cosines(columns: Sequence[Column], pooling: str, sample: Numbers, values: Tensor) -> pd.DataFrame:
-    n = len(sample)
-    return pd.DataFrame(
-        {
-            "sample": np.repeat(sample, len(columns)),
-            "metric": "cosine_to_last",
-            "variant": "centered",
-            "pooling": pooling,
-            "layer": np.tile([c.layer for c in columns], n),
-            "site": np.tile([c.site for c in columns], n),
-            "value": values.reshape(-1).numpy(),
-        }
-    )
+    source.folder.write_table("samples.cosine_to_last", map(frame, range(0, len(values), PART)))
