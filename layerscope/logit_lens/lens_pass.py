@@ -14,8 +14,6 @@ from layerscope.logit_lens.subjects import Subjects
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.capture import evaluating
 
-PROBE_SAMPLES = 8
-
 
 def run_lens(asked: Asked) -> Reading:
     """Do what `lens` is asked for."""
@@ -34,8 +32,7 @@ def run_lens(asked: Asked) -> Reading:
         else Corpus("prompt", "text", (prompt,), ("prompt",))
     )
     shown = corpus.take(range(min(asked.samples, len(corpus))))
-    probed = [shown.samples[i] for i in range(min(PROBE_SAMPLES, len(shown)))]
-    layered = find_layers(loaded, corpus.modality, probed, asked.of(Override), max_length=asked.max_length, prompt="")
+    layered = find_layers(loaded, corpus.modality, shown.samples, asked.of(Override), max_length=asked.max_length)
     if layered.lens is None:
         raise LayerscopeError(_headless(layered))
     if layered.lens.kind == "pooled" and corpus.modality == "text":

@@ -9,7 +9,7 @@ from itertools import chain
 from torch import Tensor, nn
 
 from layerscope.models.forward import Inputs
-from layerscope.models.links import Broken, Chain, follows, linked
+from layerscope.models.links import Broken, Chain, end_of, linked
 from layerscope.models.siblings import LISTS, are_apart, check_siblings, check_whole, members
 from layerscope.models.trace import Call, Calls, is_norm, same
 
@@ -195,7 +195,7 @@ def _chains(selected: Calls, calls: Calls, *, same_class: bool = False, same_par
             if same_parent and last.path.rpartition(".")[0] != call.path.rpartition(".")[0]:
                 continue
             exact = same(last.returned, call.given) and not call.path.startswith(last.path + ".")
-            if exact or (not same_class and not same_parent and follows(last, call, calls)):
+            if exact or (not same_class and not same_parent and end_of(last, call, calls) is not None):
                 joined.append(call)
                 break
         else:

@@ -220,9 +220,9 @@ def encoder_for(
     modality: str, processor: Any, module: nn.Module, *, max_length: int | None, prompt: str, lack: str = ""
 ) -> Encoder:
     """Return the encoder for a corpus of this modality ("ids": of token ids), or say what is missing."""
-    kind, is_ids = modality_of(module), modality == "ids"
+    kind, as_ids = modality_of(module), modality == "ids"
     a_plain_module_with_a_processor = kind == "tensor" and processor is not None
-    if not is_ids and modality not in modalities_of(module) and not a_plain_module_with_a_processor:
+    if not as_ids and modality not in modalities_of(module) and not a_plain_module_with_a_processor:
         reads, given = PLURAL.get(kind, kind), PLURAL.get(modality, modality)
         raise LayerscopeError(f"this model reads {reads} and the data are {given}: give {reads}, or a model of {given}")
     if modality == "tensor":
@@ -239,7 +239,7 @@ def encoder_for(
                 f"sounds are read through a feature extractor: give one as `processor`, not a {given}"
             )
         return AudioEncoder(processor, module)
-    return _text_encoder(processor, module, max_length, "" if is_ids else prompt, lack, room=not is_ids)
+    return _text_encoder(processor, module, max_length, "" if as_ids else prompt, lack, room=not as_ids)
 
 
 def _text_encoder(

@@ -24,6 +24,8 @@ from layerscope.models.sublayers.find import find_sublayers
 from layerscope.models.sublayers.watch import Sublayers
 from layerscope.models.weights import input_device, is_quantised
 
+PROBED = 8
+"""A model is probed with this many of the samples."""
 ROUNDING = {2: 4e-3, 4: 1e-5, 8: 1e-5}
 """Bytes of a number to the share of a state that rounding may change: some of its last places."""
 
@@ -118,6 +120,7 @@ def find_layers(
     With `sublayers` the model's runs visit what comes inside its blocks too; one in which nothing is found is refused.
     """
     module = loaded.module
+    samples = [samples[i] for i in range(min(PROBED, len(samples)))]
     modality = read_as(modality, samples[0], module)
     encoder = encoder_for(
         modality,

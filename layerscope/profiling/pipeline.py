@@ -33,7 +33,6 @@ from layerscope.runs.registry import METRICS, SETS
 
 WINDOW = 256
 """Running text is packed into windows of this many tokens for a language model."""
-PROBE_SAMPLES = 8
 DEFAULT_DATA = {"text": "stdlib-docs", "image": "digits"}
 
 
@@ -54,7 +53,7 @@ def run_profile(asked: Asked) -> Run:
     layered = find_layers(
         loaded,
         corpus.modality,
-        [corpus.samples[i] for i in range(min(PROBE_SAMPLES, len(corpus)))],
+        corpus.samples,
         asked.of(Override),
         max_length=options.max_length,
         prompt=options.prompt,

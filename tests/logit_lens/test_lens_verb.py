@@ -162,7 +162,7 @@ def test_a_wrong_input_is_one_line(make, how, line):
     assert "\n" not in str(told.value)
 
 
-def test_a_head_that_breaks_is_told_with_its_layer():
+def test_a_head_that_breaks_is_reported_with_its_layer():
     model = tiny.llama()
     with torch.no_grad():
         model.model.layers[1].mlp.down_proj.weight.fill_(torch.nan)

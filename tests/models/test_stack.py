@@ -79,7 +79,7 @@ def test_overrides():
         layered(model, "tensor", rows, norm="nope")
 
 
-def test_a_model_without_a_stack_is_told():
+def test_a_model_without_a_stack_is_reported():
     class Lonely(nn.Module):
         def forward(self, x):
             return x.sum(-1, keepdim=True)
@@ -88,7 +88,7 @@ def test_a_model_without_a_stack_is_told():
         layered(Lonely(), "tensor", list(torch.randn(2, 8)))
 
 
-def test_wrong_kind_of_data_is_told():
+def test_wrong_kind_of_data_is_reported():
     with pytest.raises(LayerscopeError, match="this model reads images and the data are texts"):
         layered(vit())
     with pytest.raises(LayerscopeError, match="a text model as an object needs `processor`"):

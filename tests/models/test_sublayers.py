@@ -263,7 +263,7 @@ class Plain(nn.Module):
         return x + self.inner(self.norm(x))
 
 
-def test_a_block_that_cannot_be_told_is_named_and_the_others_are_kept() -> None:
+def test_a_block_that_cannot_be_reported_is_named_and_the_others_are_kept() -> None:
     scope = opened(Stacked(Plain(), Odd(), Plain()).eval(), "tensor", list(torch.randn(3, 9, D)), blocks="blocks")
     assert scope.sublayers.sites == {"mlp_norm": (1, 3), "mlp": (1, 3)}
     note = "sub-layers of block 2: no chain of residual additions leads to the block's output"

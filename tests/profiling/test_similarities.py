@@ -53,7 +53,7 @@ def test_the_table_tells_variants_and_numbers(run) -> None:
     assert set(table["n"]) == {N}
 
 
-def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_told() -> None:
+def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_reported() -> None:
     rng = np.random.default_rng(0)
     noise = {n: (rng.standard_normal((n, 48)), rng.standard_normal((n, 48))) for n in (60, 480)}
     for name in CANONICAL:

@@ -140,7 +140,7 @@ def test_a_whisper_encoder_pools_real_frames_only(tmp_path) -> None:
         torch.testing.assert_close(mine, states.mean(0), rtol=1e-4, atol=1e-5)
 
 
-def test_a_sound_beyond_the_window_is_told(tmp_path) -> None:
+def test_a_sound_beyond_the_window_is_reported(tmp_path) -> None:
     from transformers import WhisperFeatureExtractor
 
     from layerscope.inputs import Waveform

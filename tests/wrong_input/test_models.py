@@ -256,7 +256,7 @@ def test_a_model_that_is_no_folder(refused, bert: Path, reviews: Path, tmp_path,
     assert refused(verb, name, *options) == NAMES[name]
 
 
-def test_a_hub_that_cannot_be_reached_is_told_without_retries(tmp_path: Path) -> None:
+def test_a_hub_that_cannot_be_reached_is_reported_without_retries(tmp_path: Path) -> None:
     variables = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
     environment = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
     printed = process("inspect", "nobody/none", **environment, **dict.fromkeys(variables, ""))  # ends within a minute
