@@ -4,7 +4,8 @@ from layerscope.cli import output
 from layerscope.cli.making import Options, command
 from layerscope.cli.output import Json
 from layerscope.core.errors import LayerscopeError
-from layerscope.truncation.truncator import truncate as verb, truncated
+from layerscope.core.options import checked
+from layerscope.truncation.truncator import truncate as verb
 
 EXAMPLES = """
 The first four layers of a sentence encoder, with its pooling, for `SentenceTransformer("small")`:
@@ -25,8 +26,9 @@ def truncate(options: Options, *, json: Json = False) -> None:
         raise LayerscopeError(
             "truncate needs a layer: give --layer K, or several with --layers, such as --layers 3,6,9"
         )
-    out, made = truncated(options)
     from layerscope.core.saved import jsonable
+    from layerscope.truncation.cutting import cut
     from layerscope.truncation.document import document
 
-    output.finish(json, lambda: jsonable(made), lambda: document(made), f"\nwritten: {out}")
+    made = cut(checked(verb, options))
+    output.finish(json, lambda: jsonable(made), lambda: document(made), f"\nwritten: {options['out']}")

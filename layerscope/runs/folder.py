@@ -60,7 +60,7 @@ class RunFolder:
             raise LayerscopeError(
                 f"run folder {str(path)!r} was written by a newer layerscope (format {written}): upgrade"
             )
-        self.plan: pd.DataFrame = read_parquet(path / "plan.parquet", PLANNED)
+        self.plan: pd.DataFrame = read_parquet(path / "plan.parquet", PLANNED).drop(columns="key", errors="ignore")
         if self.manifest.get("plan") not in (None, digest(path / "plan.parquet")):
             raise foreign(path / "plan.parquet")
 
@@ -124,6 +124,11 @@ class RunFolder:
         """Return the labels of the samples that probes may judge, each distinct one once; None where there are none."""
         kept = (self.plan["view"] == 0) & ~self.copies
         return self.plan.loc[kept, "label"] if "label" in self.plan else None
+
+    def keys(self) -> list[str | None]:
+        """Return the key of each row's text, which are read when wanted; none for views and other data."""
+        plan = read_parquet(self.path / "plan.parquet", PLANNED)
+        return list(plan["key"]) if "key" in plan else [None] * len(plan)
 
     def broken(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Return for every row of the plan the first layer with a NaN or an infinity, −1 where all are finite."""

@@ -217,11 +217,8 @@ class Run(Shown):
 
     def keyed_rows(self) -> dict[bytes, int]:
         """Return the row of the plan of each text that has states at every layer, by its key; empty for other data."""
-        plan = self.folder.plan
-        if "key" not in plan:
-            return {}
-        kept = self.original_rows()[self.folder.finite()[self.original_rows()]]
-        return {bytes.fromhex(key): int(row) for key, row in zip(plan["key"].to_numpy()[kept], kept, strict=True)}
+        fine = zip(self.folder.keys(), self.folder.finite(), strict=True)
+        return {bytes.fromhex(key): row for row, (key, is_finite) in enumerate(fine) if key and is_finite}
 
     def samples(self) -> pd.DataFrame:
         """Return the per-sample values.

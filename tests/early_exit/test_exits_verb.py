@@ -202,8 +202,8 @@ def test_calibrate_gives_what_a_model_takes(folder: Path) -> None:
     [
         (texts(298), {}, "max_disagreement 0.01 with 95 % confidence needs 299 samples at least, and there are 298: "
                          "give more"),
-        (texts(320), {"min_accuracy": 0.9}, "texts has no labels, which min_accuracy needs: name them, or give "
-                                            "max_disagreement"),
+        (texts(320), {"min_accuracy": 0.9}, "texts has no labels, which `min_accuracy` needs: name them, or give "
+                                            "`max_disagreement`"),
         ((texts(320), ["good"] * 320), {"min_accuracy": 0.9},
          "label 'good' of texts is not a class of the model: choose LABEL_0, LABEL_1, LABEL_2"),
         (texts(320), {"max_disagreement": 0.1, "min_accuracy": 0.9},
