@@ -49,7 +49,7 @@ def capture(
 
 
 class _Visitor:
-    """Follows one forward; `layer` is the last one that was given, `visiting` is true while the model may run anew."""
+    """Follows one forward; `layer` is the last one given, `entered` that of the block which runs."""
 
     def __init__(
         self, module: nn.Module, stack: Stack, visit: Visit, length: int | None, last: int, taps: Sequence[Tap]
@@ -57,7 +57,7 @@ class _Visitor:
         self.stack, self.visit, self.length, self.last = stack, visit, length, last
         self.norm = module.get_submodule(stack.norm) if stack.norm else None
         self.taps = {(tap.layer, tap.spot): tap.site for tap in taps}
-        self.layer, self.shape, self.visiting = 0, torch.Size(), False
+        self.layer, self.entered, self.shape, self.visiting = 0, 0, torch.Size(), False
         self.calls: dict[str, int] = defaultdict(int)
 
     def hooks(self, module: nn.Module) -> Iterator[RemovableHandle]:
@@ -80,7 +80,7 @@ class _Visitor:
         state = _state((*args, *kwargs.values()))
         if self.layer == 0:
             self._show(0, state)
-        self.shape = state.shape
+        self.entered, self.shape = self.layer + 1, state.shape
         self.calls.clear()  # a shared block runs several times
 
     def _leave(self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
@@ -109,13 +109,13 @@ class _Visitor:
         self._show_inside(Spot(path, self.calls[path] - 1, False), output)
 
     def _show_inside(self, spot: Spot, value: object) -> None:
-        site = self.taps.get((self.layer + 1, spot))
+        site = self.taps.get((self.entered, spot))
         if site is None:
             return
         state = as_state(_state(value), self.shape)
         if state is None:
             raise RuntimeError(f"{spot.path} gave no state where its probe gave one")
-        self.visit(self.layer + 1, site, self._own(state))
+        self.visit(self.entered, site, self._own(state))
 
     def _own(self, state: Tensor) -> Tensor:
         """Return a text's own tokens: a model may fill it up to whole windows."""

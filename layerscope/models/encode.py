@@ -217,7 +217,7 @@ def modalities_of(module: nn.Module) -> list[str]:
 
 
 def encoder_for(
-    modality: str, processor: Any, module: nn.Module, *, max_length: int | None, prompt: str, lack: str = ""
+    modality: str, processor: Any, module: nn.Module, *, max_length: int | None = None, prompt: str = "", lack: str = ""
 ) -> Encoder:
     """Return the encoder for a corpus of this modality ("ids": of token ids), or say what is missing."""
     kind, as_ids = modality_of(module), modality == "ids"
