@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from inspect import getdoc
 from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any, ClassVar, Literal
 
 Needs = Literal["tokens", "pooled", "views", "pairs", "lens", "labels"]
@@ -27,8 +28,8 @@ class How:
 class Metric:
     """What a metric is called, how it is computed, and how to read it.
 
-    The record of a metric stands in the file of its `function`, whose name and source it takes over where it gives none
-    of its own; the registry finds it there.
+    The registry finds the record in the file of the metric's `function`, whose name and source it takes over unless it
+    gives its own.
     """
 
     function: Callable[..., Any] | None = None
@@ -49,7 +50,7 @@ class Metric:
     log: bool = False
     """Only a logarithmic axis shows its shape."""
     curve: bool = True
-    """Drawn by layer; else it stands in the table alone: one number for all layers, a count, a setting."""
+    """Drawn by layer; else it is in the table alone: one number for all layers, a count, a setting."""
     seven: bool = False
     """One of the seven quality measures of Layer by Layer."""
     default: bool = True
@@ -57,7 +58,7 @@ class Metric:
     beside: tuple[str, ...] = ()
     """The metrics and options that bring it along: it cannot be chosen by itself."""
     order: int = 99
-    """Its rank among the metrics of its kind; equal ones stand in the order of their files."""
+    """Its rank among the metrics of its kind; equal ones follow the order of their files."""
 
     def __post_init__(self) -> None:
         if self.function is not None:
@@ -73,5 +74,18 @@ class Metric:
 
 def records(package: str) -> Iterator[Metric]:
     """Yield the records in the files of a package."""
-    for found in iter_modules(import_module(package).__path__, f"{package}."):
-        yield from (value for value in vars(import_module(found.name)).values() if isinstance(value, Metric))
+    for module in _files(package):
+        yield from (value for value in vars(module).values() if isinstance(value, Metric))
+
+
+def public_names(package: str) -> dict[str, Any]:
+    """Return what a package hands on of its files: of each the function that has its name, or all in its `__all__`."""
+    found: dict[str, Any] = {}
+    for module in _files(package):
+        names = getattr(module, "__all__", [module.__name__.rpartition(".")[2]])
+        found |= {name: vars(module)[name] for name in names if name in vars(module)}
+    return found
+
+
+def _files(package: str) -> Iterator[ModuleType]:
+    return (import_module(file.name) for file in iter_modules(import_module(package).__path__, f"{package}."))

@@ -10,7 +10,6 @@ from typing import Any
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.folders import folder_aside, own_folder
-from layerscope.core.option_kinds import Whole
 from layerscope.core.options import Asked, checked
 from layerscope.core.progress import Console, Silent, Teller
 from layerscope.models import LoadOptions, Override
@@ -110,7 +109,7 @@ def _format(asked: Asked, source: Source) -> str:
 
 def checked_layers(layers: Iterable[int], depth: int) -> list[int]:
     """Return layers in order, each once; raises `LayerscopeError` for what is none of 1 … L."""
-    found = sorted({Whole().take("layer", layer) for layer in layers})
+    found = sorted(set(layers))
     if not found:
         raise LayerscopeError(f"no layer is named: give one or several of 1..{depth}")
     for layer in found:
