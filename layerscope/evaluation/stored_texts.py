@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
+from layerscope.scores.probe_results import Slot
+
 Floats = npt.NDArray[np.float32]
-Place = tuple[int, str, str]
-"""Layer, site and pooling of a vector."""
 KEY_BYTES = 16
 
 
@@ -27,19 +27,19 @@ def key_of(text: str) -> bytes:
 
 
 class StoredTexts:
-    """The parts in a folder: `keys` [n, 16] of texts with `states` [P, n, D], a row for each of `places`.
+    """The parts in a folder: `keys` [n, 16] of texts with `states` [P, n, D], a row for each of `slots`.
 
     A pickle holds no states: it opens the folder again where it is unpickled, with the parts that are there by then.
     """
 
-    def __init__(self, folder: Path, places: Sequence[Place], width: int) -> None:
-        self.folder, self.places, self.width = folder, tuple(places), width
+    def __init__(self, folder: Path, slots: Sequence[Slot], width: int) -> None:
+        self.folder, self.slots, self.width = folder, tuple(slots), width
         self._rows: dict[bytes, tuple[Path, int]] = {}
         for part in sorted(self.folder.glob("*.safetensors")):
             self._know(part)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StoredTexts, (self.folder, self.places, self.width)
+        return StoredTexts, (self.folder, self.slots, self.width)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -54,16 +54,15 @@ class StoredTexts:
 
     def vectors(self, keys: Sequence[bytes], layer: int, site: str, pooling: str) -> Floats:
         """Return the states of one layer, [n, D] float32, in the order of `keys`."""
-        place = self.places.index((layer, site, pooling))
+        column = self.slots.index((layer, site, pooling))
         out = np.empty((len(keys), self.width), dtype=np.float32)
         by_part: dict[Path, list[tuple[int, int]]] = {}
-        for i, key in enumerate(keys):
-            part, row = self._rows[key]
+        for i, (part, row) in enumerate(map(self._rows.__getitem__, keys)):
             by_part.setdefault(part, []).append((i, row))
         for part, found in by_part.items():
             to, rows = np.array(found).T
             with safe_open(part, framework="np") as file:
-                out[to] = file.get_slice("states")[place][rows]
+                out[to] = file.get_slice("states")[column][rows]
         return out
 
     def _know(self, part: Path) -> bool:

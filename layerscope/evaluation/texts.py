@@ -18,24 +18,25 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
 from layerscope.core.progress import Silent, Teller
-from layerscope.evaluation.stored_texts import KEY_BYTES, Place, StoredTexts, key_of
+from layerscope.evaluation.stored_texts import KEY_BYTES, StoredTexts, key_of
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.pooling import pool
 from layerscope.profiling.identity import weights_fingerprint
 from layerscope.profiling.plan import RAGGED, ROWS_PER_BATCH, TOKENS_PER_BATCH, TOKENS_WORTH_A_BATCH
 from layerscope.runs.lock import need_room
+from layerscope.scores.probe_results import Slot
 
 BATCHES_PER_PART = 4
 FORMAT = 2
-MEND = "take fewer --samples, --layers or poolings, or another --out"
+MEND = "take fewer `samples`, `layers` or poolings, or another `out`"
 
 
 class TextStates(StoredTexts):
-    """A store of pooled states: one forward of a text gives its states at all `places` (layer, site, pooling).
+    """A store of pooled states: one forward of a text gives its states at all `slots` (layer, site, pooling).
 
     It has a folder of its own below `folder`, named after all that the states depend on (weights, dtype, tokenizer,
-    maximal length, places). States are written in parts, each one safetensors file that is there whole or not at all,
+    maximal length, slots). States are written in parts, each one safetensors file that is there whole or not at all,
     so that a killed process loses at most the part it was working on. `forwards` and `embedded` count the batches and
     texts that this process ran, `seconds` the time that took.
 
@@ -48,15 +49,13 @@ class TextStates(StoredTexts):
     (2, 16)
     """
 
-    def __init__(
-        self, model: LayeredModel, places: Sequence[Place], folder: Path, teller: Teller | None = None
-    ) -> None:
-        places = sorted(set(places))
+    def __init__(self, model: LayeredModel, slots: Sequence[Slot], folder: Path, teller: Teller | None = None) -> None:
+        slots = sorted(set(slots))
         self.model, self.teller = model, teller or Silent()
         self.forwards = self.embedded = 0
         self.seconds = 0.0
         self.threads = torch.get_num_threads()
-        super().__init__(folder / _identity(model, places), places, model.stack.width)
+        super().__init__(folder / _identity(model, slots), slots, model.stack.width)
 
     def keys(self, texts: Sequence[str]) -> list[bytes]:
         """Return the keys of texts (prompts included), after embedding those that are not there yet.
@@ -74,7 +73,7 @@ class TextStates(StoredTexts):
 
     def size(self, texts: int) -> int:
         """Return the bytes that the states of this many texts take on disk."""
-        return texts * (len(self.places) * self.width * 4 + KEY_BYTES)
+        return texts * (len(self.slots) * self.width * 4 + KEY_BYTES)
 
     def drop(self) -> None:
         """Forget all texts and delete their states."""
@@ -98,30 +97,27 @@ class TextStates(StoredTexts):
     def _batch(self, texts: list[str], longest: int) -> Tensor:
         """Return the states [P, B, D] of one forward; texts without a single token are zero vectors."""
         if longest == 0:
-            return torch.zeros(len(self.places), len(texts), self.width)
+            return torch.zeros(len(self.slots), len(texts), self.width)
         inputs = self.model.encoder.batch(texts).to(self.model.device)
-        pooled: dict[Place, Tensor] = {}
+        pooled: dict[Slot, Tensor] = {}
 
         def visit(layer: int, site: str, tokens: Tensor) -> None:
-            for place in self.places:
-                if place[:2] == (layer, site):
-                    pooled[place] = pool(tokens, self.model.mask(inputs, tokens), place[2])
+            for slot in self.slots:
+                if slot[:2] == (layer, site):
+                    pooled[slot] = pool(tokens, self.model.mask(inputs, tokens), slot[2])
 
         self.model.run(inputs, visit)
         self.forwards += 1
         self.embedded += len(texts)
-        states = torch.stack([pooled[place] for place in self.places]).cpu()
-        self._check(states, texts)
-        return states
-
-    def _check(self, states: Tensor, texts: list[str]) -> None:
+        states = torch.stack([pooled[slot] for slot in self.slots]).cpu()
         broken = (~torch.isfinite(states).all(-1)).nonzero()
         if len(broken):
-            place, row = broken[0].tolist()
+            column, row = broken[0].tolist()
             raise LayerscopeError(
-                f"{self.model.loaded.name} gives NaN or infinity at layer {self.places[place][0]} for the text "
-                f"{texts[row][:60]!r}: try --dtype float32, or leave that text out"
+                f"{self.model.loaded.name} gives NaN or infinity at layer {self.slots[column][0]} for the text "
+                f"{texts[row][:60]!r}: try `dtype='float32'`, or leave that text out"
             )
+        return states
 
     def _write(self, texts: list[str], batches: list[Tensor]) -> None:
         keys = np.frombuffer(b"".join(map(key_of, texts)), dtype=np.uint8).reshape(-1, KEY_BYTES)
@@ -170,10 +166,10 @@ def batches_of(model: LayeredModel, lengths: Sequence[int]) -> Iterator[list[int
         yield rows
 
 
-def _identity(model: LayeredModel, places: Sequence[Place]) -> str:
+def _identity(model: LayeredModel, slots: Sequence[Slot]) -> str:
     """Return a name for all that a text's states depend on."""
     encoder: Any = model.encoder
     dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
     probe = encoder.whole(["The quick brown fox, 0123456789: ÀÉ あ."])
-    about = (FORMAT, weights_fingerprint(model.module), str(dtype), model.max_length, places, model.stack, probe)
+    about = (FORMAT, weights_fingerprint(model.module), str(dtype), model.max_length, slots, model.stack, probe)
     return hashlib.sha256(repr(about).encode()).hexdigest()[:16]
