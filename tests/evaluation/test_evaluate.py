@@ -152,7 +152,7 @@ def written(folder: Path, **columns: list[object]) -> str:
         (
             "pair-classification",
             {"text_a": list("abc"), "text_b": list("abc"), "label": [0, 2, 2]},
-            "row 2 has the label '2': give 1",
+            "has the label '2': give",
         ),
         ("clusters", {"text": ["a"]}, "task kind 'clusters' does not exist, did you mean clustering"),
     ],
