@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation.stored_texts import MissingTexts
+from layerscope.evaluation.texts import MissingTexts
 
 BATCH = 256
 """Texts that mteb hands over at once; how they are batched for the model is the store's."""

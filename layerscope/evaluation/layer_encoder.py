@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation.stored_texts import Floats, StoredTexts
+from layerscope.evaluation.texts import Floats, StoredTexts
 from layerscope.models import Loaded
 from layerscope.scores.mteb_results import LOCAL
 from layerscope.scores.probe_results import Slot

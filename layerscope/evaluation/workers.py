@@ -19,7 +19,7 @@ import torch
 
 from layerscope.evaluation.judging import Undefined, judge, quiet
 from layerscope.evaluation.layer_encoder import LayerEncoder
-from layerscope.evaluation.stored_texts import MissingTexts
+from layerscope.evaluation.texts import MissingTexts, torch_threads
 
 WORTH = 20.0
 """Seconds of judging from which on it pays to start processes, each of which imports mteb."""
@@ -102,13 +102,8 @@ def one_thread() -> Iterator[None]:
     """Judge as a worker does: what probes and clusters compute is small, and more threads wait for each other."""
     from threadpoolctl import threadpool_limits
 
-    before = torch.get_num_threads()
-    with threadpool_limits(1):
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
+    with threadpool_limits(1), torch_threads(1):
+        yield
 
 
 @contextmanager

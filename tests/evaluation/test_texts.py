@@ -10,8 +10,7 @@ import torch
 from tiny import one_thread
 
 from layerscope.evaluation.all_layers import _layered
-from layerscope.evaluation.stored_texts import MissingTexts, StoredTexts, key_of
-from layerscope.evaluation.texts import TextStates, batches_of
+from layerscope.evaluation.texts import MissingTexts, StoredTexts, TextStates, batches_of, key_of
 from layerscope.models import LayeredModel, LoadOptions, Override, load
 
 __all__ = ["one_thread"]

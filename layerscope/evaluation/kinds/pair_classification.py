@@ -1,4 +1,4 @@
-"""Pairs of texts that belong together or not, told apart by a threshold of similarity."""
+"""Pairs of texts that belong together or not, separated by a threshold of similarity."""
 
 from __future__ import annotations
 

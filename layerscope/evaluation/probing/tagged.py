@@ -53,7 +53,12 @@ def read_tagged(data: Any, samples: int | None, seed: int) -> Tagged:
     if samples is not None and samples < len(found.sentences):
         chosen = np.sort(np.random.default_rng(seed).choice(len(found.sentences), samples, replace=False))
         found = Tagged(found.name, tuple(found.sentences[i] for i in chosen), tuple(found.labels[i] for i in chosen))
-    _check(found, "the data frame" if is_frame(data) else str(data))
+    path = "the data frame" if is_frame(data) else str(data)
+    sentences = Counter(label for labels in found.labels for label in set(labels))
+    if len(sentences) < 2:
+        raise LayerscopeError(f"{path}: every token has the label {next(iter(sentences))!r}: give two or more")
+    if sum(count >= FEWEST for count in sentences.values()) < 2:
+        raise LayerscopeError(f"{path}: fewer than 2 labels stand in {FEWEST} sentences: give more sentences")
     return found
 
 
@@ -100,14 +105,6 @@ def _listed(cell: Any, what: str, where: str) -> tuple[str, ...]:
         if isinstance(item, bool) or not isinstance(item, (str, int)) or (what == "labels" and item == ""):
             raise LayerscopeError(f"{where}: number {i} of its {what} is {item!r:.40}: give a text or a whole number")
     return tuple(map(str, cells))
-
-
-def _check(tagged: Tagged, path: str) -> None:
-    sentences = Counter(label for labels in tagged.labels for label in set(labels))
-    if len(sentences) < 2:
-        raise LayerscopeError(f"{path}: every token has the label {next(iter(sentences))!r}: give two or more")
-    if sum(count >= FEWEST for count in sentences.values()) < 2:
-        raise LayerscopeError(f"{path}: fewer than 2 labels stand in {FEWEST} sentences: give more sentences")
 
 
 def first_tokens(encoder: Any, sentences: Sequence[Sequence[str]], name: str) -> list[tuple[Window, list[int]]]:
