@@ -46,10 +46,11 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 def model_time(texts: list[str]) -> bool:
     """Measure both sides, and one run per layer beside them; return whether the bar is met."""
-    from layerscope.evaluation.texts import TextStates, batches_of
+    from layerscope.evaluation.texts import TextStates
     from layerscope.models import LoadOptions, Override, find_layers, load
     from layerscope.models.inspection import made_up_samples
     from layerscope.models.pooling import pool
+    from layerscope.profiling.plan import batches_of
 
     loaded = load("minilm", LoadOptions(device="cpu"), None)
     model = find_layers(loaded, "text", made_up_samples(loaded)[1], Override(), max_length=None, prompt="")

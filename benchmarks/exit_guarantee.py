@@ -37,7 +37,7 @@ def main() -> None:
     from layerscope.core.progress import Console
     from layerscope.early_exit import ExitModel
     from layerscope.early_exit.cost_model import Simulation
-    from layerscope.early_exit.exit_options import ExitOptions
+    from layerscope.early_exit.guarantee import Goal
     from layerscope.early_exit.recorded import record
     from layerscope.early_exit.thresholds import certify
     from layerscope.early_exit.timing import measure_times
@@ -52,15 +52,15 @@ def main() -> None:
     read = read_validation(model, (pool["text"].tolist(), pool["label"].tolist()))
     console = Console()
     with console.bar("every layer", len(read), "samples") as advance:
-        recorded = record(model, read.batches(read.plan(32)), read.labels.tolist(), advance)
-    options = ExitOptions(max_disagreement=given.max_disagreement, criterion=given.criterion)
-    times = measure_times(model, read.samples, recorded.lengths, read.plan(32), teller=console)
+        recorded = record(model, map(read.batch, read.plan(32)), read.labels, advance)
+    goal = Goal(given.max_disagreement)
+    times = measure_times(model, read, recorded.lengths, read.plan(32), teller=console)
     violations, layers, clock, never = 0, [], [], 0
     with console.bar("draws", given.draws, "draws") as advance:
         for draw in range(given.draws):
             order = np.random.default_rng(draw).permutation(len(recorded))
             known, others = np.sort(order[: given.rows]), np.sort(order[given.rows :])
-            calibration = certify(model, recorded.take(known), times, options)
+            calibration = certify(model, recorded.take(known), times, goal)
             truth = recorded.take(others)
             leaving = truth.leaves(calibration.exits, calibration.threshold)
             violations += bool(truth.disagrees(leaving).mean() > given.max_disagreement)

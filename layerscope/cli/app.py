@@ -47,8 +47,8 @@ app = App(
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
-for _place, (_title, _summaries) in enumerate(COMMANDS.items()):
-    _group = Group(_title, sort_key=_place)
+for _rank, (_title, _summaries) in enumerate(COMMANDS.items()):
+    _group = Group(_title, sort_key=_rank)
     for _row, (_name, _summary) in enumerate(_summaries.items()):
         app.command(f"layerscope.cli.{_name}:{_name}", name=_name, help=_summary, group=_group, sort_key=_row)
 app.register_install_completion_command(help="Install completion for your shell.")

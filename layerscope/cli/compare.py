@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from layerscope.cli import output
-from layerscope.cli.making import Figures, Json, Options, command
+from layerscope.cli.making import Options, command
+from layerscope.cli.output import Figures, Json
 from layerscope.comparison.comparer import compare as verb
 from layerscope.core.shared_options import OUTPUT
 
@@ -31,10 +31,8 @@ def compare(
 ) -> None:
     """Print the comparison, and write its table, page and figures."""
     from layerscope.comparison.comparison import COLUMNS
-    from layerscope.reports.written import ending, write
 
-    file = None if csv is None else ending(Path(csv), "table", "--csv", (".csv",), ",".join(COLUMNS))
+    file, out = output.table_file(csv, ",".join(COLUMNS)), options.get("out")
     found = verb(**options)
-    if file is not None:
-        write(file, found.table().to_csv(index=False), "table", "--csv")
-    output.finish_report(found, options.get("out"), figures, json)
+    output.write_table(file, lambda: found.table().to_csv(index=False))
+    output.finish_report(json, found, out, lambda: output.page_and_figures(found, out, figures, comparisons=[found]))

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 from layerscope.cli import output
-from layerscope.cli.making import Json, Options, command, command_line
+from layerscope.cli.making import Options, command, command_line
+from layerscope.cli.output import Json
 from layerscope.demo import demo as verb
 
 EXAMPLES = """
@@ -19,4 +21,11 @@ def demo(options: Options, *, json: Json = False) -> None:
     page = run.report()
     if json:
         print(answer, file=sys.stderr)
-    output.finish(run, None, json, page, answer)
+    lines = f"\nrun folder: {run.path}\npage: {page}"
+    output.finish(
+        json,
+        lambda: run.as_dict() | {"page": str(page)},
+        lambda: replace(run.document(), answer=answer),
+        lines,
+        saved=run.path,
+    )

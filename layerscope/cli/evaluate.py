@@ -2,18 +2,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from layerscope.cli import output, usage
-from layerscope.cli.making import Json, Options, command
+from layerscope.cli.making import Options, command
+from layerscope.cli.output import Csv, Json
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.shared_options import OUTPUT
 from layerscope.evaluation.evaluator import evaluate as verb
-
-if TYPE_CHECKING:
-    from layerscope.scores import Evaluation
 
 FILES = Parameter(
     help="File of your own as KIND:PATH, repeatable; KIND is classification, clustering, sts, pair-classification or "
@@ -34,7 +31,6 @@ Probes, with 95 % intervals, of whatever profile reads with labels, and of words
   layerscope evaluate ./my-vit --task-file linear-probe:photos/ --task-file attention-probe:photos/
   layerscope evaluate minilm --task-file token-probe:pos.jsonl
 """
-Csv = Annotated[str | None, Parameter(help="CSV file for the scores, layer × task.", group=OUTPUT, metavar="FILE")]
 
 
 @command(verb, EXAMPLES, argument="MODEL_OR_RUN")
@@ -46,40 +42,24 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Print the scores; a task that could not be scored makes the status 1."""
-    from layerscope.reports.written import ending
-    from layerscope.scores.scored import HEADER
+    from layerscope.scores.scored import HEADER, wide_csv
 
-    table = None if csv is None else ending(Path(csv), "table", "--csv", (".csv",), HEADER)
+    table = output.table_file(csv, HEADER)
     names = [name.strip() for name in options.get("tasks", "").split(",") if name.strip()]
     options |= {"tasks": [*names, *map(_own, task_file or [])]}
     options["out"] = options.get("out") or str(Path("scores") / Path(options["model_or_run"]).name)
     found = verb(**options)
     print(f"results: {options['out']}", file=sys.stderr)
-    write_table(found, table)
-    if json:
-        output.as_json(found.as_dict())
-    else:
-        from layerscope.core.progress import paper
-        from layerscope.show.terminal import show
-
-        show(found.document(), paper())
+    output.write_table(table, lambda: wide_csv(found))
+    output.finish(json, found.as_dict, found.document)
     if found.failed:
-        print(f"not scored: {usage.printable(', '.join(found.failed))}", file=sys.stderr)  # why, was said before
+        print(f"not scored: {usage.printable(', '.join(found.failed))}", file=sys.stderr)  # why, was printed before
         sys.exit(1)
 
 
-def write_table(found: Evaluation, table: Path | None, **options: float) -> None:
-    """Write scores as CSV where a file is named."""
-    if table is not None:
-        from layerscope.reports.written import write
-        from layerscope.scores.scored import wide_csv
-
-        print(f"table: {write(table, wide_csv(found, **options), 'table', '--csv')}", file=sys.stderr)
-
-
 def _own(text: str) -> str:
-    """Return KIND:PATH, which a text without a colon is not."""
-    kind, colon, path = text.partition(":")
-    if not (kind and colon and path):
-        raise LayerscopeError(f"--task-file {text!r} is not KIND:PATH: give such as classification:tickets.csv")
-    return text.lower().partition(":")[0] + colon + path
+    """Return KIND:PATH, the kind in lower case."""
+    kind, _, path = text.partition(":")
+    if not (kind and path):
+        raise LayerscopeError(f"--task-file {text!r} is not KIND:PATH: write it as in classification:tickets.csv")
+    return f"{kind.lower()}:{path}"

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from layerscope.cli import output
-from layerscope.cli.making import Figures, Json, Options, command
+from layerscope.cli.making import Options, command
+from layerscope.cli.output import Figures, Json
 from layerscope.early_exit.study import exits as verb
 
 EXAMPLES = """
@@ -19,4 +20,5 @@ Exits of your own choice, by the margin between the two likeliest classes:
 @command(verb, EXAMPLES)
 def exits(options: Options, *, figures: Figures = None, json: Json = False) -> None:
     """Print the report, and write its page and figures."""
-    output.finish_report(verb(**options), options.get("out"), figures, json)
+    found, out = verb(**options), options.get("out")
+    output.finish_report(json, found, out, lambda: output.page_and_figures(found, out, figures, exits=[found]))

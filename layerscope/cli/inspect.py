@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from layerscope.cli import output
-from layerscope.cli.making import Json, Options, command
+from layerscope.cli.making import Options, command
+from layerscope.cli.output import Json
 from layerscope.models.inspector import inspect as verb
 
 EXAMPLES = """
@@ -15,11 +18,7 @@ def inspect(options: Options, *, json: Json = False) -> None:
     """Print what is found."""
     found = verb(**options)
     if json:
-        from dataclasses import asdict
-
         output.as_json([asdict(entry) for entry in found])
         return
-    from layerscope.show.terminal import show
-
     for entry in found:
-        show(entry.document())
+        output.show(entry.document())

@@ -1,18 +1,15 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from layerscope.cli import output
-from layerscope.cli.making import Figures, Json, Options, command
+from layerscope.cli.making import Options, command
+from layerscope.cli.output import Figures, Json
 from layerscope.core.shared_options import OUTPUT
 from layerscope.logit_lens.lens_reader import lens as verb
-
-if TYPE_CHECKING:
-    from layerscope.logit_lens import Reading
 
 PAGES = (".html", ".htm")
 PAGE = "lens.html"
@@ -44,31 +41,13 @@ def lens(
     file = None if page is None else ending(Path(page), "page", "--page", PAGES, PAGE_MARK)
     reading, out = verb(**options), options.get("out")
     pages = [path for path in (file, None if out is None else Path(out).expanduser() / PAGE) if path is not None]
-    _finish(reading, out, pages, figures, json)
 
-
-def _finish(reading: Reading, out: str | None, pages: list[Path], figures: Path | None, json_wanted: bool) -> None:
-    """Print a reading, and write its pages and figures where they are asked for."""
-    if not json_wanted:
-        from layerscope.core.progress import paper
-        from layerscope.show.terminal import show
-
-        with output.whoever_reads():
-            show(reading.document(), paper())
-    if pages:
+    def write() -> list[Path]:
+        from layerscope.reports.figures.lens import draw_reading
         from layerscope.reports.page.lens import write_page
 
-        for path in pages:
-            write_page(reading, path)
-    if figures is not None:
-        from layerscope.reports.figures.lens import draw_reading
+        if figures is not None:
+            output.say_drawn(draw_reading(reading, figures), figures)
+        return [write_page(reading, path) for path in pages]
 
-        drawn = draw_reading(reading, figures)
-        print(f"figures: {len(drawn)} files in {figures}", file=sys.stderr)
-    if json_wanted:
-        output.as_json(reading.as_dict() | {"pages": [str(path) for path in pages]})
-        return
-    if out is not None:
-        print(f"\nwritten: {out}")
-    for path in pages:
-        print(f"page: {path}")
+    output.finish_report(json, reading, out, write)

@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from inspect import Parameter as Place
+from inspect import Parameter as Declared
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,14 +25,6 @@ SHARED = ("profile", "train")
 OPTIONS = "Options"
 HINTS = {Folder: Path, Repeated: list[str]}
 """The types that completion knows more of than of a text."""
-Json = Annotated[
-    bool, Parameter(help="Print the result as JSON on standard output.", group=OUTPUT, show_default=False, negative=())
-]
-Figures = Annotated[
-    Path | None,
-    Parameter(help="Folder for paper figures, as PNG and PDF.", group=OUTPUT, metavar="FOLDER", negative=()),
-]
-
 Options = dict[str, Any]
 """What the command line says of a verb's options: those that are given, by name."""
 
@@ -46,26 +38,29 @@ def command(verb: Callable[..., Any], examples: str, *, argument: str = "") -> C
     def make(do: Callable[..., None]) -> App:
         options = {name: option for name, option in declared(verb).items() if not isinstance(option.kind, InCode)}
         own = list(inspect.signature(do, eval_str=True).parameters.values())[1:]
-        titles = [
-            *dict.fromkeys(option.group or OPTIONS for option in options.values() if option.group != OUTPUT),
-            OUTPUT,
-        ]
-        groups = {title: Group(title, sort_key=place) for place, title in enumerate(titles)}
+        titles = [*dict.fromkeys(option.group or OPTIONS for option in options.values()), OUTPUT]
+        groups = {
+            title: Group(title, sort_key=len(titles) if title == OUTPUT else titles.index(title)) for title in titles
+        }
 
         def run(*positional: Any, **named: Any) -> None:
             _refuse_many(do.__name__)
             if positional:
                 named = {next(iter(options)): positional[0]} | named
             use_flags([_flag(name) for name in options])
-            read = {name: _read(options[name], value) for name, value in named.items() if name in options}
-            rest = {name: _folder(name, value) for name, value in named.items() if name not in options}
+            read, rest = {}, {}
+            for name, value in named.items():
+                if name in options:
+                    read[name] = options[name].kind.read(name, value) if isinstance(value, str) else value
+                else:
+                    rest[name] = Folder().take(name, value) if isinstance(value, Path) else value
             do(read, **rest)
 
-        leading = next(iter(inspect.signature(verb).parameters.values())).kind is Place.POSITIONAL_OR_KEYWORD
+        leading = next(iter(inspect.signature(verb).parameters.values())).kind is Declared.POSITIONAL_OR_KEYWORD
         first, *others = options.values()
         start = _positional(first, argument) if leading else _named(first, groups)
-        places = [start, *(_named(option, groups) for option in others), *own]
-        run.__signature__ = inspect.Signature(places)  # type: ignore[attr-defined]
+        parameters = [start, *(_named(option, groups) for option in others), *own]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {}  # cyclopts would take these for those of the signature
         summary = str(inspect.getdoc(verb)).partition("\n\n")[0].replace("\n", " ")
         return App(name=do.__name__, default_command=run, help=summary, help_epilogue=examples.strip("\n"))
@@ -91,27 +86,21 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _read(option: Option, value: Any) -> Any:
-    return option.kind.read(option.name, value) if isinstance(value, str) else value
-
-
-def _folder(name: str, value: Any) -> Any:
-    return Folder().take(name, value) if isinstance(value, Path) else value
-
-
-def _positional(option: Option, argument: str) -> Place:
+def _positional(option: Option, argument: str) -> Declared:
     hint: Any = list[str] if isinstance(option.kind, Repeated) else str
     about = Parameter(name=argument or None, help=_sentence(option.help), converter=_typed)
-    return Place(option.name, Place.POSITIONAL_ONLY, default=option.default, annotation=Annotated[hint, about])
+    return Declared(option.name, Declared.POSITIONAL_ONLY, default=option.default, annotation=Annotated[hint, about])
 
 
-def _named(option: Option, groups: dict[str, Group]) -> Place:
+def _named(option: Option, groups: dict[str, Group]) -> Declared:
     """Return a verb's option as a parameter that cyclopts reads; a value stays the text that was typed."""
     group = groups[option.group or OPTIONS]
     if option.type in (bool, bool | None):
         off = _flag(f"no_{option.name}") if option.type == bool | None or option.default is True else ()
         about = Parameter(help=_sentence(option.help), group=group, show_default=False, negative=off)
-        return Place(option.name, Place.KEYWORD_ONLY, default=option.default, annotation=Annotated[option.type, about])
+        return Declared(
+            option.name, Declared.KEYWORD_ONLY, default=option.default, annotation=Annotated[option.type, about]
+        )
     hint: Any = next((hint for kind, hint in HINTS.items() if isinstance(option.kind, kind)), str)
     # not a Literal, of which cyclopts refuses other names in words of its own where pydantic happens to be loaded
     names = option.kind.names if isinstance(option.kind, OneOf) else ()
@@ -122,10 +111,9 @@ def _named(option: Option, groups: dict[str, Group]) -> Place:
         negative=(), show_default=False if option.default in (None, "", ()) else str(option.default),
         allow_leading_hyphen=True, allow_repeating=True,
     )  # fmt: skip
-    default = (
-        Place.empty if option.default is Place.empty else None
-    )  # the verb has its own: only what is typed is given
-    return Place(option.name, Place.KEYWORD_ONLY, default=default, annotation=Annotated[hint | None, about])
+    # The verb has its own defaults: only what is typed is given.
+    default = Declared.empty if option.default is Declared.empty else None
+    return Declared(option.name, Declared.KEYWORD_ONLY, default=default, annotation=Annotated[hint | None, about])
 
 
 def _sentence(text: str) -> str:

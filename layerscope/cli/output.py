@@ -4,87 +4,87 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from layerscope.cli import usage
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.shared_options import OUTPUT
 
 if TYPE_CHECKING:
-    from layerscope.comparison import Comparison
-    from layerscope.early_exit.exit_report import ExitReport
     from layerscope.runs import Run
-    from layerscope.scores import Evaluation
+    from layerscope.show.document import Document
+
+Json = Annotated[
+    bool, Parameter(help="Print the result as JSON on standard output.", group=OUTPUT, show_default=False, negative=())
+]
+Figures = Annotated[
+    Path | None,
+    Parameter(help="Folder for paper figures, as PNG and PDF.", group=OUTPUT, metavar="FOLDER", negative=()),
+]
+Csv = Annotated[str | None, Parameter(help="CSV file for the scores, layer × task.", group=OUTPUT, metavar="FILE")]
 
 
-@contextmanager
-def whoever_reads() -> Iterator[None]:
-    """Within, standard output may be closed by its reader (| head): what is still to be written to files is written."""
+def finish(
+    json_wanted: bool,
+    as_dict: Callable[[], Any],
+    document: Callable[[], Document],
+    *lines: str,
+    saved: Path | None = None,
+) -> None:
+    """Print a result as JSON, or as its document and the lines that follow; `saved` is the folder that holds it."""
     try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        usage.drop_output()
-
-
-def finish(run: Run, figures: Path | None, json_wanted: bool, page: Path | None = None, answer: str = "") -> None:
-    """Print a run, and draw its figures where a folder is named; an output that breaks loses nothing of the run.
-
-    An `answer` that is more than the run's own takes its place.
-    """
-    from layerscope.core.errors import LayerscopeError
-
-    draw([run], figures)
-    try:
-        _print(run, json_wanted, page, answer)
+        if json_wanted:
+            as_json(as_dict())
+        else:
+            show(document())
+            for line in lines:
+                print(line)
         sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
+        if saved is None:
+            raise
         usage.drop_output()
-        reason = error.strerror or error
         raise LayerscopeError(
-            f"standard output cannot be written ({reason}): the run is whole in {str(run.path)!r}"
+            f"standard output cannot be written ({error.strerror or error}): the run is whole in {str(saved)!r}"
         ) from error
 
 
-def finish_report(found: ExitReport | Comparison, out: str | None, figures: Path | None, json_wanted: bool) -> None:
-    """Print a report of exits or a comparison, and write its page and figures where folders are named."""
-    from layerscope.core.progress import paper
-    from layerscope.early_exit.exit_report import ExitReport
-    from layerscope.reports.page import report
-    from layerscope.show.terminal import show
-
+def finish_report(json_wanted: bool, found: Any, out: str | None, write: Callable[[], Sequence[Path]]) -> None:
+    """Print a result, then have its pages and figures written: should that fail, the result has been seen."""
     if not json_wanted:
-        with whoever_reads():
-            show(found.document(), paper())
-    if isinstance(found, ExitReport):
-        draw([], figures, exits=[found])
-    else:
-        draw([], figures, comparisons=[found])
-    page = None if out is None else report(found, Path(out).expanduser() / "report.html")
+        with _whoever_reads():
+            show(found.document())
+    pages = write()
     if json_wanted:
-        as_json(found.as_dict() | ({} if page is None else {"page": str(page)}))
-    elif page is not None:
-        print(f"\nwritten: {out}\npage: {page}")
-
-
-def _print(run: Run, json_wanted: bool, page: Path | None, answer: str) -> None:
-    from layerscope.core.progress import paper
-    from layerscope.show.terminal import show
-
-    if json_wanted:
-        as_json(run.as_dict() | ({} if page is None else {"page": str(page)}))
+        as_json(found.as_dict() | {"pages": [str(page) for page in pages]})
         return
-    document = run.document()
-    if answer:
-        print(answer)
-    show(replace(document, answer="") if answer else document, paper())
-    print(f"\nrun folder: {run.path}")
-    if page is not None:
+    if out is not None:
+        print(f"\nwritten: {out}")
+    for page in pages:
         print(f"page: {page}")
+
+
+def page_and_figures(found: Any, out: str | None, figures: Path | None, **drawn: Any) -> list[Path]:
+    """Write the page of a result into its folder and draw its figures, where folders are named; return the pages."""
+    from layerscope.reports.page import report
+
+    draw([], figures, **drawn)
+    return [] if out is None else [report(found, Path(out).expanduser() / "report.html")]
+
+
+def show(document: Document) -> None:
+    """Print a document."""
+    from layerscope.core.progress import paper
+    from layerscope.show.terminal import show as verb
+
+    verb(document, paper())
 
 
 def as_json(result: Any) -> None:
@@ -92,18 +92,41 @@ def as_json(result: Any) -> None:
     print(json.dumps(result, indent=2, allow_nan=False))
 
 
-def draw(
-    runs: Sequence[Run],
-    folder: Path | None,
-    evaluation: Evaluation | None = None,
-    exits: Sequence[ExitReport] = (),
-    comparisons: Sequence[Comparison] = (),
-) -> list[str]:
+def draw(runs: Sequence[Run], folder: Path | None, **others: Any) -> list[str]:
     """Draw the figures of runs, scores, exits and comparisons where a folder is named; return their paths."""
     if folder is None:
         return []
     from layerscope.reports.figures import draw as verb
 
-    drawn = [str(path) for path in verb(runs, folder, evaluation=evaluation, exits=exits, comparisons=comparisons)]
+    return say_drawn(verb(runs, folder, **others), folder)
+
+
+def say_drawn(drawn: Sequence[Path], folder: Path) -> list[str]:
+    """Print how many figures were drawn, and return their paths."""
     print(f"figures: {len(drawn)} files in {folder}", file=sys.stderr)
-    return drawn
+    return [str(path) for path in drawn]
+
+
+def table_file(csv: str | None, header: str) -> Path | None:
+    """Return the CSV file that is asked for, refused before the long job where it cannot be one of ours."""
+    from layerscope.reports.written import ending
+
+    return None if csv is None else ending(Path(csv), "table", "--csv", (".csv",), header)
+
+
+def write_table(file: Path | None, text: Callable[[], str]) -> None:
+    """Write a table as CSV where a file is named."""
+    if file is not None:
+        from layerscope.reports.written import write
+
+        print(f"table: {write(file, text(), 'table', '--csv')}", file=sys.stderr)
+
+
+@contextmanager
+def _whoever_reads() -> Iterator[None]:
+    """Within, standard output may be closed by its reader (| head): what is still to be written to files is written."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        usage.drop_output()

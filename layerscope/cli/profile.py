@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from layerscope.cli import output
-from layerscope.cli.making import Figures, Json, Options, command, command_line
+from layerscope.cli.making import Options, command, command_line
+from layerscope.cli.output import Figures, Json
 from layerscope.core import processes
 from layerscope.profiling.profiler import profile as verb
 
@@ -26,4 +27,5 @@ def profile(options: Options, *, figures: Figures = None, json: Json = False) ->
     """Print the run, and draw its figures."""
     run = verb(**options, command=command_line())
     if processes.team().leads:
-        output.finish(run, figures, json)
+        output.draw([run], figures)
+        output.finish(json, run.as_dict, run.document, f"\nrun folder: {run.path}", saved=run.path)

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from layerscope.cli import output
-from layerscope.cli.making import Figures, Json, Options, command
+from layerscope.cli.making import Options, command
+from layerscope.cli.output import Figures, Json
 from layerscope.reports.page.reporter import report as verb
 
 EXAMPLES = """
@@ -17,7 +18,7 @@ def report(options: Options, *, figures: Figures = None, json: Json = False) -> 
 
     chosen, evaluation, exits, compared = opened(options.pop("shown"))
     page = verb([*chosen, *([] if evaluation is None else [evaluation]), *exits, *compared], **options)
-    drawn = output.draw(chosen, figures, evaluation, exits, compared)
+    drawn = output.draw(chosen, figures, evaluation=evaluation, exits=exits, comparisons=compared)
     if json:
         output.as_json({"page": str(page), "figures": drawn})
         return

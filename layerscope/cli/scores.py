@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from layerscope.cli import output
-from layerscope.cli.evaluate import Csv, write_table
-from layerscope.cli.making import Json, Options, command, command_line
+from layerscope.cli.making import Options, command, command_line
+from layerscope.cli.output import Csv, Json
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.shared_options import OUTPUT
 from layerscope.scores.scoring import read_scores as verb
@@ -48,28 +48,21 @@ def scores(
     json: Json = False,
 ) -> None:
     """Print the scores, and what metrics say of them."""
-    from layerscope.reports.written import ending
-    from layerscope.scores.scored import HEADER
+    from layerscope.scores.scored import HEADER, wide_csv
 
-    table = None if csv is None else ending(Path(csv), "table", "--csv", (".csv",), HEADER)
+    table = output.table_file(csv, HEADER)
     found = verb(**options)
     for note in found.notes:
         print(note, file=sys.stderr)
-    shown: dict[str, Any] = {"min_share": found.min_share}
-    if found.correlations is not None:
-        shown |= {"correlations": found.correlations, "rules": found.rules}
     if save_rules is not None:
         _save_rules(found.rules, Path(save_rules), kind, str(options["results"]))
     if save is not None:
         print(f"saved: {found.evaluation.save(save)}", file=sys.stderr)
-    write_table(found.evaluation, table, min_share=found.min_share)
-    if json:
-        output.as_json(found.evaluation.as_dict(**shown))
-        return
-    from layerscope.core.progress import paper
-    from layerscope.show.terminal import show
-
-    show(found.evaluation.document(**shown), paper())
+    output.write_table(table, lambda: wide_csv(found.evaluation, min_share=found.min_share))
+    shown: dict[str, Any] = {"min_share": found.min_share}
+    if found.correlations is not None:
+        shown |= {"correlations": found.correlations, "rules": found.rules}
+    output.finish(json, lambda: found.evaluation.as_dict(**shown), lambda: found.evaluation.document(**shown))
 
 
 def _save_rules(rules: Sequence[Rule], path: Path, kind: str | None, scores: str) -> None:
@@ -79,9 +72,6 @@ def _save_rules(rules: Sequence[Rule], path: Path, kind: str | None, scores: str
     if not rules:
         raise LayerscopeError("there is no rule to write: rules need metrics, and scores of at least two models")
     source = f"fitted on {Path(scores).name}"
-    named = [
-        replace(rule, source=source, choices=tuple(replace(choice, kind=kind) for choice in rule.choices))
-        for rule in rules
-    ]
-    written = save_rules(named, path, command=command_line())
-    print(f"rules: {written}", file=sys.stderr)
+    kinds = [tuple(replace(choice, kind=kind) for choice in rule.choices) for rule in rules]
+    named = [replace(rule, source=source, choices=choices) for rule, choices in zip(rules, kinds, strict=True)]
+    print(f"rules: {save_rules(named, path, command=command_line())}", file=sys.stderr)

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from layerscope.cli import output
-from layerscope.cli.making import Json, Options, command
+from layerscope.cli.making import Options, command
+from layerscope.cli.output import Json
 from layerscope.selection.selector import select as verb
 
 EXAMPLES = """
@@ -22,10 +23,4 @@ A run without labels, by rules tried on models of your own; then by one rule, wh
 def select(options: Options, *, json: Json = False) -> None:
     """Print the choice."""
     found = verb(**options)
-    if json:
-        output.as_json(found.as_dict())
-        return
-    from layerscope.core.progress import paper
-    from layerscope.show.terminal import show
-
-    show(found.document(), paper())
+    output.finish(json, found.as_dict, found.document)

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from layerscope.cli import output
-from layerscope.cli.making import Json, Options, command
+from layerscope.cli.making import Options, command
+from layerscope.cli.output import Json
 from layerscope.training.training import train as verb, trained
 
 EXAMPLES = """
@@ -23,13 +24,5 @@ A language model on running text:
 def train(options: Options, *, json: Json = False) -> None:
     """Print what each depth scores and costs."""
     done = trained(options)
-    if not done.lines:  # one of several processes, of which the first one prints
-        return
-    if json:
-        output.as_json(done.as_dict())
-        return
-    from layerscope.core.progress import paper
-    from layerscope.show.terminal import show
-
-    show(done.document(), paper())
-    print(f"written: {done.path}")
+    if done.lines:  # of several processes, only the first one has some
+        output.finish(json, done.as_dict, done.document, f"written: {done.path}")

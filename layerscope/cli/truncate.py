@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from layerscope.cli import output
-from layerscope.cli.making import Json, Options, command
+from layerscope.cli.making import Options, command
+from layerscope.cli.output import Json
 from layerscope.core.errors import LayerscopeError
-from layerscope.truncation.truncator import truncate as verb, truncated
+from layerscope.core.options import checked
+from layerscope.truncation.truncator import truncate as verb
 
 EXAMPLES = """
 The first four layers of a sentence encoder, with its pooling, for `SentenceTransformer("small")`:
@@ -24,15 +26,9 @@ def truncate(options: Options, *, json: Json = False) -> None:
         raise LayerscopeError(
             "truncate needs a layer: give --layer K, or several with --layers, such as --layers 3,6,9"
         )
-    out, made = truncated(options)
-    if json:
-        from dataclasses import asdict
-
-        output.as_json([asdict(entry) for entry in made])
-        return
-    from layerscope.core.progress import paper
-    from layerscope.show.terminal import show
+    from layerscope.core.saved import jsonable
+    from layerscope.truncation.cutting import cut
     from layerscope.truncation.document import document
 
-    show(document(made), paper())
-    print(f"\nwritten: {out}")
+    made = cut(checked(verb, options))
+    output.finish(json, lambda: jsonable(made), lambda: document(made), f"\nwritten: {options['out']}")

@@ -28,68 +28,62 @@ OF_RUST = re.compile(r"\(os error (\d+)\)")
 def explained(error: CycloptsError) -> str:
     """Return the line on an error of the parser, with the near name and the mend."""
     chain = error.command_chain or ()
-    command = " ".join(("layerscope", *chain))
-    options = _options(chain)
-    where = f"{command} --help lists them"
-    word = (error.unused_tokens or [""])[0]
+    command, options = " ".join(("layerscope", *chain)), _options(chain)
+    word = next(iter(error.unused_tokens or []), "")
     if isinstance(error, UnknownOptionError):
         word = str(error.token.keyword or error.token.value)
-    if isinstance(error, UnknownOptionError) and error.token.source not in ("", "cli"):
-        return f"{error.token.source} has {word.strip('-[]')!r}, which is no option of {command}: {where}"
+        if error.token.source not in ("", "cli"):
+            name = word.strip("-[]")
+            return f"{error.token.source} has {name!r}, which is no option of {command}: {command} --help lists them"
     if isinstance(error, (UnknownOptionError, UnknownCommandError)):
-        kind, known = ("option", options) if word.startswith("-") else ("command", _commands())
+        commands = [name for names in COMMANDS.values() for name in names]
+        what, known = (f"option {word}", options) if word.startswith("-") else (f"command {word!r}", commands)
         hint = near(word, known)
-        name = word if kind == "option" else repr(word)
-        return f"{kind} {name} does not exist{f'{hint} ({where})' if hint else f': {where}'}"
+        return f"{what} does not exist" + (
+            f"{hint} ({command} --help lists them)" if hint else f": {command} --help lists them"
+        )
     if isinstance(error, MissingArgumentError) and error.argument is not None:
-        name = error.argument.name
-        if name in sys.argv or not name.startswith("-"):
-            return _needed(name, command)
-        extra = next(iter(sys.argv[3:4]), "")  # data without the option's name, as in `train MODEL FILE`
-        if extra.startswith("-") or not (hint := _meant(extra, options)):
-            return f"{command} needs {name}: {command} --help shows an example"
-        return f"{extra!r} is one word too many for {command}{hint}"
+        return _missing(error.argument.name, command, options)
     if isinstance(error, UnusedCliTokensError):
-        hint = _meant(word, options) or ": put texts with spaces in quotes"
-        return f"{word!r} is one word too many for {command}{hint}"
+        return (
+            f"{word!r} is one word too many for {command}{_meant(word, options) or ': put texts with spaces in quotes'}"
+        )
     if isinstance(error, CoercionError) and error.token is not None and error.token.keyword:
         return f"option {error.token.keyword} takes no value: {command} --help shows how"
+    reason = str(error).strip().rstrip(".")
     if type(error) is CycloptsError:  # of the file of defaults
-        return f"{SETTINGS} cannot be used ({str(error).strip().rstrip('.')}): mend it, or delete it"
-    return f"{str(error).strip().rstrip('.')}: {command} --help shows how"
+        return f"{SETTINGS} cannot be used ({reason}): mend it, or delete it"
+    return f"{reason}: {command} --help shows how"
 
 
-def _needed(name: str, command: str) -> str:
-    """Return the line on an option without a value, or on an argument that is not there."""
-    if name.startswith("-"):
+def _missing(name: str, command: str, options: list[str]) -> str:
+    """Return the line on an option without a value, or on an option or argument that is needed."""
+    if not name.startswith("-"):
+        noun = name.lower().partition("_or_")[0].removesuffix("s")
+        example = {"model": "minilm", "run": "runs/demo", "score": "scores.csv"}.get(noun, name)
+        what = "scores" if noun == "score" else f"a {noun}"
+        return f"{command} needs {what}, such as {command} {example}"
+    if name in sys.argv:
         return f"option {name} needs a value: {command} --help shows which"
-    noun = name.lower().partition("_or_")[0].removesuffix("s")
-    example = {"model": "minilm", "run": "runs/demo", "score": "scores.csv"}.get(noun, name)
-    what = "scores" if noun == "score" else f"a {noun}"
-    return f"{command} needs {what}, such as {command} {example}"
-
-
-def _commands() -> list[str]:
-    return [name for names in COMMANDS.values() for name in names]
+    word = next(iter(sys.argv[3:4]), "-")  # data without the option's name, as in `train MODEL FILE`
+    if not word.startswith("-") and (hint := _meant(word, options)):
+        return f"{word!r} is one word too many for {command}{hint}"
+    return f"{command} needs {name}: {command} --help shows an example"
 
 
 def _options(chain: Sequence[str]) -> list[str]:
     """Return the options of a command, or those of layerscope itself."""
-    own = app if not chain else app[chain[0]]
-    flags = [*own.help_flags, *own.version_flags]
-    if not chain:
-        return flags
-    return [*(name for argument in own.assemble_argument_collection() for name in argument.names), *flags]
+    own = app[chain[0]] if chain else app
+    arguments = own.assemble_argument_collection() if chain else ()
+    return [*(name for argument in arguments for name in argument.names), *own.help_flags, *own.version_flags]
 
 
 def _meant(word: str, options: list[str]) -> str:
-    """Return the option that a word too many goes with, where it is a file or a number; empty where it may be any."""
-    if word.isdecimal():
-        option = next((name for name in ("--layer",) if name in options), None)
-    else:
-        is_data = "/" in word or "." in word or word.startswith("hf:") or word in ("stdlib-docs", "digits")
-        option = next((name for name in ("--data", "--train") if name in options and is_data), None)
-    return f", did you mean {option} {word}?" if option and option not in sys.argv else ""
+    """Return the option that a file, a data set or a number was meant for; empty where it may be any."""
+    is_data = "/" in word or "." in word or word.startswith("hf:") or word in ("stdlib-docs", "digits")
+    meant = ("--layer",) if word.isdecimal() else ("--data", "--train") if is_data else ()
+    option = next((name for name in meant if name in options and name not in sys.argv), None)
+    return f", did you mean {option} {word}?" if option else ""
 
 
 def machine(error: Exception) -> str | None:

@@ -2,108 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import pandas as pd
 
 from layerscope.comparison.comparison import STORE, Comparison, Member
 from layerscope.comparison.differences import chosen_metrics, difference_rows
-from layerscope.comparison.matching import Sides, opened, sides_of
-from layerscope.comparison.measured import Key, Measured, PerSample, kept_pooling, measured
-from layerscope.comparison.series import steps
-from layerscope.comparison.similarities import chosen_similarities, layer_rows, pair_rows
+from layerscope.comparison.matching import Side, is_series, opened, sides_of, steps
+from layerscope.comparison.measured import Key, Measured, measured
+from layerscope.comparison.similarities import chosen_similarities, similarity_rows
 from layerscope.core.options import Asked
-from layerscope.core.progress import Console, Silent, Teller
-from layerscope.runs.names import run_names
-
-Row = dict[str, Any]
+from layerscope.core.progress import Console, Silent
 
 
 def compare_runs(asked: Asked) -> Comparison:
     """Do what `compare` is asked for."""
-    place = None if asked.out is None else STORE.folder(asked.out)
-    ready = opened(asked.runs)
-    order = steps(ready)
-    sides = sides_of(ready, asked.pooling, asked.site)
-    notes = list(sides.notes)
-    if sides.is_series and order is not None:
-        ranked = sorted(range(len(ready)), key=order.__getitem__)
-        if ranked != list(range(len(ready))):
-            ready, order = [ready[i] for i in ranked], [order[i] for i in ranked]
-            sides = sides_of(ready, asked.pooling, asked.site)
-            notes = [*sides.notes, "the checkpoints are in the order of their steps"]
-    names = run_names(ready)
-    kept = kept_pooling(sides) if asked.pooling is None else None
-    known = [measured(side, kept) for side in sides]
+    folder = None if asked.out is None else STORE.folder(asked.out)
+    runs = opened(asked.runs)
+    series = is_series(runs)
+    order = steps(runs) if series else None
+    ordered = [] if order is None or order == sorted(order) else ["the checkpoints are in the order of their steps"]
+    if order is not None:
+        order, runs = map(list, zip(*sorted(zip(order, runs, strict=True), key=itemgetter(0)), strict=True))
+    sides, notes = sides_of(runs, asked.pooling, asked.site)
+    known = measured(sides, asked.pooling)
     keys, left = chosen_metrics(sides, known, asked.metrics)
     chosen = chosen_similarities(sides, asked.similarity)
-    teller: Teller = Console() if asked.progress else Silent()
     rows = [
-        *_similarities(sides, names, chosen, teller),
-        *_differences(sides, names, known, keys),
-        *_values(sides, names, known, keys),
+        *similarity_rows(sides, chosen, series, Console() if asked.progress else Silent()),
+        *difference_rows(sides, known, keys),
+        *_values(sides, known, keys),
     ]
+    members = tuple(_member(side, order[i] if order else None) for i, side in enumerate(sides))
     found = Comparison(
-        tuple(_member(names[i], sides, i, order if sides.is_series else None) for i in range(len(sides))),
-        str(ready[0].info["data"]["name"]), sides.n, sides.left_out, sides.is_series, (*notes, *left),
-        pd.DataFrame(rows),
+        members, str(runs[0].info["data"]["name"]), len(sides[0].rows), sides[0].left_out, series,
+        (*notes, *ordered, *left), pd.DataFrame(rows),
     )  # fmt: skip
-    if place is not None:
-        found.save(place)
+    if folder is not None:
+        found.save(folder)
     return found
 
 
-def _similarities(sides: Sides, names: list[str], chosen: tuple[str, ...], teller: Teller) -> Iterator[Row]:
-    """Yield the rows of every run against the first, and in a series those of each layer through the checkpoints."""
-    layers = sides[0].columns if sides.is_series else ()
-    total = sides.n + sides.left_out
-    with teller.bar("similarity", len(chosen) * (len(sides) - 1 + len(layers))) as advance:
-        for name in chosen:
-            for i in range(1, len(sides)):
-                for row in pair_rows(sides[0], sides[i], name):
-                    yield {
-                        "kind": "similarity",
-                        "run": names[0],
-                        "run_b": names[i],
-                        **row,
-                        "n_skipped": total - row["n"],
-                    }
-                advance(1)
-            for column in layers:
-                for i, j, row in layer_rows(sides, name, column):
-                    yield {
-                        "kind": "counterpart",
-                        "run": names[i],
-                        "run_b": names[j],
-                        **row,
-                        "n_skipped": total - row["n"],
-                    }
-                advance(1)
-
-
-def _differences(sides: Sides, names: list[str], known: list[dict[Key, Measured]], keys: list[Key]) -> Iterator[Row]:
-    first = PerSample(sides[0])
-    for i in range(1, len(sides)):
-        samples = first, PerSample(sides[i])
-        for row in difference_rows(sides[0], sides[i], (known[0], known[i]), samples, keys):
-            yield {"kind": "difference", "run": names[0], "run_b": names[i], **row}
-
-
-def _values(sides: Sides, names: list[str], known: list[dict[Key, Measured]], keys: list[Key]) -> Iterator[Row]:
+def _values(sides: Sequence[Side], known: Sequence[dict[Key, Measured]], keys: list[Key]) -> Iterator[dict[str, Any]]:
     """Yield the rows of the runs' own tables that are compared."""
     taken = ("layer", "site", "value", "stderr", "n", "n_skipped")
-    for name, found in zip(names, known, strict=True):
+    for side, found in zip(sides, known, strict=True):
         for metric, variant in keys:
             entry = found[metric, variant]
             for row in entry.rows.values():
                 own = {"metric": metric, "variant": variant, "pooling": entry.pooling}
-                yield {"kind": "value", "run": name, **own, **{key: row[key] for key in taken}}
+                yield {"kind": "value", "run": side.name, **own, **{key: row[key] for key in taken}}
 
 
-def _member(name: str, sides: Sides, place: int, order: list[int] | None) -> Member:
-    side, model = sides[place], sides[place].run.info["model"]
+def _member(side: Side, step: int | None) -> Member:
+    run, model = side.run, side.run.info["model"]
     return Member(
-        name, str(side.run.path), str(model["name"]), model.get("revision"), side.depth, side.width, side.pooling,
-        side.run.final, None if order is None else order[place],
+        side.name, str(run.path), str(model["name"]), model.get("revision"), side.depth, side.width, side.pooling,
+        run.final, step,
     )  # fmt: skip

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
 
 import numpy as np
 import numpy.typing as npt
 
 from layerscope.core.errors import LayerscopeError, choices
+from layerscope.runs.names import run_names
 from layerscope.runs.run import Run, open_run
 from layerscope.runs.states import Column, StoredStates, sublayers_in
 
@@ -25,22 +26,23 @@ OPTIONS = {
     "view_kinds": "the kinds of views",
     "view_share": "the share of words a view changes",
     "alpha": "the order of the entropies",
-    "exclude_sinks": "what is done with sinks",
+    "exclude_sinks": "the treatment of sinks",
     "seed": "the seed",
 }
 """Options of a run that move a metric without the model."""
-
 Rows = npt.NDArray[np.int64]
+STEP = re.compile(r"(?:step|checkpoint|ckpt|iter|epoch)[-_=]?(\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the runs that are compared: which pooling and layers of it, and its rows of the common samples.
+    """One of the runs that are compared: its name, which pooling and layers of it, its rows of the common samples.
 
     `columns` are the layers of one site, and behind them the model's last layer after its norm, where it has one.
     """
 
     run: Run
+    name: str
     pooling: str
     columns: tuple[Column, ...]
     rows: Rows
@@ -55,6 +57,16 @@ class Side:
         """D, the size of a state."""
         return int(self.run.info["model"]["width"])
 
+    @property
+    def total(self) -> int:
+        """The number of samples, common or not."""
+        return int(self.run.info["data"]["samples"])
+
+    @property
+    def left_out(self) -> int:
+        """The number of samples that some run lacks."""
+        return self.total - len(self.rows)
+
     @cached_property
     def states(self) -> StoredStates:
         """The states [N, layers, D] of the common samples, read in blocks."""
@@ -65,71 +77,58 @@ class Side:
         return self.run.states(self.pooling, (column,), self.rows)
 
 
-@dataclass(frozen=True)
-class Sides:
-    """All runs that are compared, the number of their common samples, and of those that some run lacks."""
-
-    sides: tuple[Side, ...]
-    n: int
-    left_out: int
-    notes: tuple[str, ...]
-
-    def __iter__(self) -> Iterator[Side]:
-        return iter(self.sides)
-
-    def __len__(self) -> int:
-        return len(self.sides)
-
-    def __getitem__(self, place: int) -> Side:
-        return self.sides[place]
-
-    @property
-    def is_series(self) -> bool:
-        """Whether these are three or more checkpoints of one architecture."""
-        shapes = {(side.run.info["model"]["class"], side.depth, side.width, side.run.final) for side in self}
-        return len(self) >= 3 and len(shapes) == 1
-
-
 def opened(given: Sequence[Run | str | Path]) -> list[Run]:
-    """Return the runs of such things, all of them of the same samples.
-
-    Raises `LayerscopeError` for fewer than two, the same one twice, too many, the history of a training, and samples
-    that do not match.
-    """
+    """Return the runs to compare, all of the same samples; anything else is an error."""
     if isinstance(given, (Run, str, Path)) or len(given) < 2:
         raise LayerscopeError("compare needs two runs or more: layerscope compare RUN_A RUN_B")
     if len(given) > MOST_RUNS:
         raise LayerscopeError(f"{len(given)} runs are too many to compare at once: give {MOST_RUNS} at most")
     runs = [entry if isinstance(entry, Run) else open_run(Path(entry).expanduser()) for entry in given]
-    places: set[Path] = set()
-    for run in runs:
+    paths = [run.path.resolve() for run in runs]
+    for run, path in zip(runs, paths, strict=True):
         run.need_states()
-        if run.path.resolve() in places:
+        if paths.count(path) > 1:
             raise LayerscopeError(f"run {str(run.path)!r} is given twice: compare needs runs that differ")
-        places.add(run.path.resolve())
     for run in runs[1:]:
         _refuse_other_samples(runs[0], run)
     return runs
 
 
-def sides_of(runs: Sequence[Run], pooling: str | None = None, site: str | None = None) -> Sides:
-    """Return runs with their pooling, their layers and the rows of the samples that are whole in all of them.
+def is_series(runs: Sequence[Run]) -> bool:
+    """Return whether these are three or more checkpoints of one architecture."""
+    shapes = {(run.info["model"]["class"], run.depth, run.info["model"]["width"], run.final) for run in runs}
+    return len(runs) >= 3 and len(shapes) == 1
 
-    Without `pooling` it is the first that all have, else the first of each, which is told.
+
+def steps(runs: Sequence[Run]) -> list[int] | None:
+    """Return the step of each checkpoint where all revisions, models or run folders name different ones; else None."""
+    revisions = [run.info["options"].get("revision") or run.info["model"].get("revision") or "" for run in runs]
+    sources = [PurePath(str(run.info["model"].get("source") or "")).name for run in runs]
+    for texts in (revisions, sources, [run.path.name for run in runs]):
+        found = [int(match[-1]) for text in texts if (match := STEP.findall(str(text)))]
+        if len(found) == len(set(found)) == len(runs):
+            return found
+    return None
+
+
+def sides_of(runs: Sequence[Run], pooling: str | None = None, site: str | None = None) -> tuple[list[Side], list[str]]:
+    """Return runs with their pooling, layers and rows of the samples that are whole in all of them, and notes.
+
+    Without `pooling` it is the first that all have, else the first of each, with a note.
     """
-    poolings = [pooling or shared for shared in _poolings(runs)]
+    shared = [name for name in runs[0].info["pooling"] if all(name in run.info["pooling"] for run in runs)]
+    poolings = [pooling or (shared or run.info["pooling"])[0] for run in runs]
     fine = [_fine(run) for run in runs]
     common = set.intersection(*(set(samples) for samples in fine))
     if not common:
         raise LayerscopeError("no sample is whole in all of these runs: look at the notes of their reports")
     # the first run's order: its blocks lie in neighbouring shards, and those of a like model with them
     order = [sample for sample in fine[0] if sample in common]
-    sides = tuple(
-        Side(run, _known_pooling(run, chosen), _columns(run, site), np.array([own[s] for s in order], dtype=np.int64))
-        for run, chosen, own in zip(runs, poolings, fine, strict=True)
-    )
-    total = int(runs[0].info["data"]["samples"])
-    return Sides(sides, len(order), total - len(order), tuple(_notes(runs, poolings, total - len(order))))
+    sides = [
+        Side(run, name, _known_pooling(run, chosen), _columns(run, site), np.array([own[s] for s in order]))
+        for run, name, chosen, own in zip(runs, run_names(runs), poolings, fine, strict=True)
+    ]
+    return sides, list(_notes(runs, poolings, sides[0].left_out))
 
 
 def _refuse_other_samples(first: Run, other: Run) -> None:
@@ -170,12 +169,6 @@ def _fine(run: Run) -> dict[int, int]:
     return found
 
 
-def _poolings(runs: Sequence[Run]) -> list[str]:
-    """Return the first pooling that all runs have, for each of them; where there is none the first of each."""
-    shared = [name for name in runs[0].info["pooling"] if all(name in run.info["pooling"] for run in runs)]
-    return [shared[0] if shared else run.info["pooling"][0] for run in runs]
-
-
 def _known_pooling(run: Run, name: str) -> str:
     known = list(dict.fromkeys([*run.info["pooling"], *run.info["pair_pooling"]]))
     if name not in known:
@@ -202,19 +195,19 @@ def _columns(run: Run, site: str | None) -> tuple[Column, ...]:
 
 def _notes(runs: Sequence[Run], poolings: list[str], left_out: int) -> Iterator[str]:
     if left_out:
-        told = "sample is" if left_out == 1 else "samples are"
-        yield f"{left_out:,} {told} broken or empty in some run, and left out of similarities and paired differences"
+        samples = "sample is" if left_out == 1 else "samples are"
+        yield f"{left_out:,} {samples} broken or empty in some run, and left out of similarities and paired differences"
     if len(set(poolings)) > 1:
         yield (
             f"no pooling is in all runs: {', '.join(poolings)} are compared, each run's own; choose one with `pooling`"
         )
     if any(sublayers_in(run.info) for run in runs):
         yield "metrics and states of sub-layers are not compared"
-    names = [told for key, told in OPTIONS.items() if len({_shown(run, key) for run in runs}) > 1]
+    names = [text for key, text in OPTIONS.items() if len({_shown(run, key) for run in runs}) > 1]
     if names:
         yield f"the runs differ in {', '.join(names)}: these move a metric without the model"
 
 
 def _shown(run: Run, option: str) -> str:
-    value: Any = run.info["options"].get(option)
+    value = run.info["options"].get(option)
     return repr(list(value)) if isinstance(value, (list, tuple)) else repr(value)

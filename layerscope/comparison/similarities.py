@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layerscope.comparison.matching import Side, Sides
+from layerscope.comparison.matching import Side
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.metrics.pairs.similarity import FromPairs
+from layerscope.core.progress import Teller
+from layerscope.metrics.pairs.similarity import Found, FromPairs
 from layerscope.runs.registry import measured
 from layerscope.runs.states import Column, StoredStates
 
@@ -19,8 +20,8 @@ Row = dict[str, Any]
 SIMILARITIES = {metric.name: how for metric, how in measured(FromPairs)}
 
 
-def chosen_similarities(sides: Sides, asked: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the similarities that are computed: those asked for, else CKA, and cosine where the widths are equal.
+def chosen_similarities(sides: Sequence[Side], asked: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the similarities to compute: those asked for, else CKA, and cosine where all widths are equal.
 
     Raises `LayerscopeError` for an unknown name, and for cosine where widths differ.
     """
@@ -36,10 +37,26 @@ def chosen_similarities(sides: Sides, asked: Sequence[str] | None) -> tuple[str,
     return tuple(dict.fromkeys(asked))
 
 
-def pair_rows(a: Side, b: Side, name: str) -> Iterator[Row]:
-    """Yield the similarity of every layer of one run with every layer of the other."""
+def similarity_rows(sides: Sequence[Side], chosen: Sequence[str], series: bool, teller: Teller) -> Iterator[Row]:
+    """Yield the rows of every run against the first, and in a series those of each layer through the checkpoints."""
+    columns, last = sides[0].columns if series else (), len(sides) - 1
+    with teller.bar("similarity", len(chosen) * (last + len(columns))) as advance:
+        for name in chosen:
+            how = SIMILARITIES[name]
+            taken = [replace(side, rows=how.rows(side.rows)) for side in sides]
+            for other in taken[1:]:
+                yield from _of_two(name, taken[0], other)
+                advance(1)
+            for column in columns:
+                found = how.measured(Checkpoints(tuple(side.layer(column) for side in taken)))
+                for i, side in enumerate(taken):
+                    for j in dict.fromkeys((last, max(0, i - 1))):
+                        yield _row("counterpart", name, (side, taken[j]), (column, column), found, i, j)
+                advance(1)
+
+
+def _of_two(name: str, a: Side, b: Side) -> Iterator[Row]:
     how = SIMILARITIES[name]
-    a, b = (replace(side, rows=how.rows(side.rows)) for side in (a, b))
     if len(a.rows) < (needed := how.needed(max(a.width, b.width))):
         raise LayerscopeError(
             f"{name} is not defined for {len(a.rows):,} samples: at this width it needs {needed:,}; profile more, or "
@@ -48,32 +65,19 @@ def pair_rows(a: Side, b: Side, name: str) -> Iterator[Row]:
     found = how.measured(a.states, b.states)
     for i, own in enumerate(a.columns):
         for j, other in enumerate(b.columns):
-            yield {
-                "metric": name, "variant": how.variant, "layer": own.layer, "site": own.site,
-                "layer_b": other.layer, "site_b": other.site, "pooling": a.pooling, "pooling_b": b.pooling,
-                **_numbers(found, i, j),
-            }  # fmt: skip
+            yield _row("similarity", name, (a, b), (own, other), found, i, j)
 
 
-def layer_rows(sides: Sides, name: str, column: Column) -> Iterator[tuple[int, int, Row]]:
-    """Yield the similarity of one layer of every checkpoint with itself in the last one, and in the one before."""
-    how = SIMILARITIES[name]
-    taken = [replace(side, rows=how.rows(side.rows)) for side in sides]
-    states = Checkpoints(tuple(side.layer(column) for side in taken))
-    found = how.measured(states)
-    last = len(sides) - 1
-    for place, side in enumerate(taken):
-        for other in dict.fromkeys((last, max(0, place - 1))):
-            yield place, other, {
-                "metric": name, "variant": how.variant, "layer": column.layer, "site": column.site,
-                "layer_b": column.layer, "site_b": column.site, "pooling": side.pooling,
-                "pooling_b": sides[other].pooling, **_numbers(found, place, other),
-            }  # fmt: skip
-
-
-def _numbers(found: tuple[Tensor, Tensor, Tensor], i: int, j: int) -> Row:
-    value, error, count = (float(part[i, j]) for part in found)
-    return {"value": value, "stderr": error, "n": int(count)}
+def _row(
+    kind: str, name: str, sides: tuple[Side, Side], columns: tuple[Column, Column], found: Found, i: int, j: int
+) -> Row:
+    (a, b), (own, other) = sides, columns
+    value, stderr, n = (float(part[i, j]) for part in found)
+    return {
+        "kind": kind, "run": a.name, "run_b": b.name, "metric": name, "variant": SIMILARITIES[name].variant,
+        "layer": own.layer, "site": own.site, "layer_b": other.layer, "site_b": other.site, "pooling": a.pooling,
+        "pooling_b": b.pooling, "value": value, "stderr": stderr, "n": int(n), "n_skipped": a.total - int(n),
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -71,21 +71,30 @@ def _checksum(facts: Mapping[str, Any]) -> str:
 
 
 def unchanged(facts: dict[str, Any]) -> bool:
-    """Take the checksum out of an object that was read, and return whether it is that of the rest; none is right."""
+    """Take the checksum out of an object that was read, and return whether it fits the rest; without one, it does."""
     return facts.pop(CHECKSUM, None) in (None, _checksum(facts))
+
+
+def json_object(path: Path) -> dict[str, Any] | None:
+    """Return the object in a JSON file, its checksum among the members; None where there is no whole object."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a file of a run folder, which must fit its checksum where it has one."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json_object(path)
     except FileNotFoundError:
         raise LayerscopeError(f"{str(path.parent)!r} is not a run folder: it has no {path.name}") from None
-    except OSError as error:
-        raise unreadable(path, error) from error
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not unchanged(found):
+    if found is None or not unchanged(found):
         raise foreign(path)
     return found
 
@@ -122,15 +131,13 @@ def read_parquet(path: Path, columns: set[str], kinds: Mapping[str, str] | None 
 
 def _fits(frame: pd.DataFrame, kinds: Mapping[str, str]) -> bool:
     """Return whether columns hold numbers, or where the dtype is object texts."""
+    known = {name: kind for name, kind in kinds.items() if name in frame}
     try:
-        for name in frame.columns.intersection(list(kinds)):
-            if kinds[name] != "object":
-                frame[name].astype(kinds[name])
-            elif pd.api.types.infer_dtype(frame[name], skipna=True) not in ("string", "empty"):
-                return False
+        frame.astype(known)
     except (TypeError, ValueError, AttributeError):
         return False
-    return True
+    texts = [frame[name] for name, kind in known.items() if kind == "object"]
+    return all(pd.api.types.infer_dtype(column, skipna=True) in ("string", "empty") for column in texts)
 
 
 def _give_back() -> None:

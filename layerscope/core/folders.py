@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
@@ -22,66 +22,81 @@ def own_folder(out: str | Path, what: str = "", mark: str = "") -> Path:
 
     Raises `LayerscopeError` for a file, and for a folder that holds anything else.
     """
-    place = Path(out).expanduser()
+    folder = Path(out).expanduser()
+    fault = ""
     try:
-        if place.exists() and not place.is_dir():
-            raise LayerscopeError(f"--out {str(place)!r} is a file: name a new folder")
-        held = place.is_dir() and any(place.iterdir())
-        if held and not (mark and ((place / mark).is_file() or (place / HELD).is_file())):
-            why = f"holds no {what}" if what else "is not empty"
-            raise LayerscopeError(f"--out {str(place)!r} exists and {why}: name a new folder")
+        if folder.exists() and not folder.is_dir():
+            fault = "is a file"
+        elif folder.is_dir() and any(folder.iterdir()):
+            ours = mark and any((folder / name).is_file() for name in (mark, HELD))
+            fault = "" if ours else f"exists and {f'holds no {what}' if what else 'is not empty'}"
     except OSError as error:
-        raise LayerscopeError(f"--out {str(place)!r} cannot be read ({error.strerror}): name a new folder") from error
-    return place
+        fault = f"cannot be read ({error.strerror})"
+    if fault:
+        raise LayerscopeError(f"`out={str(folder)!r}` {fault}: name a new folder")
+    return folder
 
 
 @contextmanager
-def writing(place: Path) -> Iterator[None]:
+def writing(folder: Path) -> Iterator[None]:
     """Within, files are written into a folder of `own_folder`'s, which is known as ours after a kill too."""
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        (place / HELD).touch()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / HELD).touch()
     except OSError as error:
-        raise LayerscopeError(f"{str(place)!r} cannot be made ({error.strerror}): name another folder") from error
+        raise LayerscopeError(f"{str(folder)!r} cannot be made ({error.strerror}): name another folder") from error
     yield
-    (place / HELD).unlink(missing_ok=True)
+    (folder / HELD).unlink(missing_ok=True)
 
 
 @contextmanager
-def folder_aside(place: Path) -> Iterator[Path]:
-    """Yield a hidden folder beside a place, which gets its name where all goes well and is gone where not.
+def folder_aside(folder: Path) -> Iterator[Path]:
+    """Yield a hidden folder beside another, whose name it gets where all goes well; else it is gone.
 
-    Folders that killed processes left beside the same place are taken away first.
+    Folders that killed processes left beside the same one are taken away first.
     """
-    made = [above for above in place.absolute().parents if not above.exists()]
+    made = absent(folder.absolute().parent)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        _drop_abandoned(place)
-        aside = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent))
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _drop_abandoned(folder)
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
         lock = FileLock(aside / HELD, timeout=0)
         lock.acquire()
     except OSError as error:
-        raise LayerscopeError(
-            f"--out {str(place)!r} cannot be written ({error.strerror}): name another folder"
-        ) from error
+        raise _unwritable(folder, error, "name another folder") from error
     try:
         yield aside
         _release(lock)
         aside.chmod(0o755)  # a temporary folder is its maker's alone
-        if place.is_dir():
-            place.rmdir()  # it was empty before the long job; what came into it since is not ours to delete
-        aside.rename(place)
+        if folder.is_dir():
+            folder.rmdir()  # it was empty before the long job; what came into it since is not ours to delete
+        aside.rename(folder)
     except OSError as error:
-        raise LayerscopeError(
-            f"--out {str(place)!r} cannot be written ({error.strerror or error}): make room or name another folder"
-        ) from error
+        raise _unwritable(folder, error, "make room or name another folder") from error
     finally:
         _release(lock)
         if aside.exists():
             shutil.rmtree(aside, ignore_errors=True)
-            for above in made:
-                if above.is_dir() and not any(above.iterdir()):
-                    above.rmdir()
+            drop_empty(made)
+
+
+def absent(folder: Path) -> list[Path]:
+    """Return the folders that making one would make; none where that cannot be looked up."""
+    try:
+        return [above for above in (folder, *folder.parents) if not above.exists()]
+    except OSError:
+        return []
+
+
+def drop_empty(folders: Iterable[Path]) -> None:
+    """Take folders away, as far as nothing lies in them."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _unwritable(folder: Path, error: OSError, mend: str) -> LayerscopeError:
+    return LayerscopeError(f"`out={str(folder)!r}` cannot be written ({error.strerror or error}): {mend}")
 
 
 def _release(lock: BaseFileLock) -> None:
@@ -94,9 +109,9 @@ def _release(lock: BaseFileLock) -> None:
     Path(lock.lock_file).unlink(missing_ok=True)
 
 
-def _drop_abandoned(place: Path) -> None:
-    """Delete the hidden folders beside a place whose process was killed: nobody holds their lock any more."""
-    for aside in place.parent.glob(f".{escape(place.name)}.*.part"):
+def _drop_abandoned(folder: Path) -> None:
+    """Delete the hidden folders beside another whose process was killed: nobody holds their lock any more."""
+    for aside in folder.parent.glob(f".{escape(folder.name)}.*.part"):
         if not (aside / HELD).is_file():  # not ours
             continue
         with suppress(OSError, Timeout), FileLock(aside / HELD, timeout=0):  # Timeout: still being written
@@ -105,5 +120,4 @@ def _drop_abandoned(place: Path) -> None:
                     shutil.rmtree(inside) if inside.is_dir() else inside.unlink()
             with suppress(OSError):  # Windows deletes no open file
                 (aside / HELD).unlink()
-        with suppress(OSError):
-            aside.rmdir()
+        drop_empty([aside])

@@ -23,7 +23,7 @@ class Kind:
     metavar: ClassVar[str] = "TEXT"
 
     def read(self, name: str, text: str) -> Any:
-        """Return the value that a text says, or the text itself, which `take` then refuses."""
+        """Return the value that a text stands for, or the text itself, which `take` then refuses."""
         return text
 
     def take(self, name: str, value: Any) -> Any:
@@ -79,7 +79,8 @@ class Number(Kind):
         if self.above is not None and self.below is not None:
             return f" between {self.above} and {self.below}"
         given = (("of at least", self.least), ("above", self.above), ("at most", self.most), ("below", self.below))
-        return "".join([" " + " and ".join(f"{word} {bound}" for word, bound in given if bound is not None)]).rstrip()
+        words = " and ".join(f"{word} {bound}" for word, bound in given if bound is not None)
+        return words and f" {words}"
 
     def _others(self) -> str:
         words = "".join(f", or {word}" for word in self.words)

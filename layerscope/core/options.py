@@ -47,11 +47,11 @@ class Asked(SimpleNamespace):
 def declared(verb: Callable[..., Any]) -> Mapping[str, Option]:
     """Return the options of a verb by name, in order; those of `**shared: Unpack[…]` among them."""
     found: dict[str, Option] = {}
-    said = _said(verb)
+    lines = _lines(verb)
     for name, parameter in inspect.signature(verb).parameters.items():
         annotation = _evaluated(parameter.annotation, verb)
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-            found[name] = _option(name, annotation, parameter.default, said.get(name, ""))
+            found[name] = _option(name, annotation, parameter.default, lines.get(name, ""))
             continue
         for shared in get_args(annotation):
             found |= _shared(shared)
@@ -75,9 +75,8 @@ def checked(verb: Callable[..., Any], given: Mapping[str, Any]) -> Asked:
 def every(verb: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the value of every option of a verb; one that is not given has its default."""
     options = declared(verb)
-    rest = next(
-        (name for name, place in inspect.signature(verb).parameters.items() if place.kind is place.VAR_KEYWORD), ""
-    )
+    parameters = inspect.signature(verb).parameters.values()
+    rest = next((parameter.name for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD), "")
     flat = {name: value for name, value in given.items() if name != rest} | given.get(rest, {})
     for name in flat:
         if name not in options:
@@ -90,9 +89,9 @@ def _shared(shared: Any) -> dict[str, Option]:
     if shared is Any:
         return {}
     defaults = {field.name: field.default for field in fields(shared)} if is_dataclass(shared) else {}
-    said, found = _said(shared), {}
+    lines, found = _lines(shared), {}
     for name, annotation in get_type_hints(shared, include_extras=True).items():
-        line = next((entry for entry in get_args(annotation) if isinstance(entry, Line)), Line(said.get(name, "")))
+        line = next((entry for entry in get_args(annotation) if isinstance(entry, Line)), Line(lines.get(name, "")))
         found[name] = _option(name, annotation, defaults.get(name, line.default), line.text)
     return found
 
@@ -119,17 +118,16 @@ class _Names(dict[str, Any]):
         return Any
 
 
-def _said(where: Any) -> dict[str, str]:
+def _lines(where: Any) -> dict[str, str]:
     """Return the line on each option in a docstring's Args or Attributes."""
-    said: dict[str, str] = {}
+    lines: dict[str, str] = {}
     name = ""
     for line in inspect.cleandoc(where.__doc__ or "").splitlines():
-        start = re.match(r"    (\w+): (.*)", line)
-        if start is not None:
+        if start := re.match(r"    (\w+): (.*)", line):
             name = start[1]
-            said[name] = start[2]
+            lines[name] = start[2]
         elif name and line.startswith("        "):
-            said[name] += f" {line.strip()}"
+            lines[name] += f" {line.strip()}"
         else:
             name = ""
-    return said
+    return lines

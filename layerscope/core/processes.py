@@ -1,4 +1,4 @@
-"""The processes that torchrun or accelerate started together: they share the work, and tell an error once."""
+"""The processes that torchrun or accelerate started together: they share the work, and report an error once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from layerscope.core.errors import LayerscopeError
 ARRIVAL = timedelta(minutes=10)
 """All processes must have come to the verb they share within this time of the first."""
 PATIENCE = timedelta(days=14)
-"""So long may one wait for the work of another: one that died is noticed by its closed connection, not by a clock."""
+"""How long one waits for the work of another: one that died is noticed by its closed connection, not by a clock."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass
 class Team:
-    """Processes 0 … size − 1 of one job; they exchange objects only where they `meet`, all at the same places."""
+    """Processes 0 … size − 1 of one job; they exchange objects only where they `meet`, all at the same points."""
 
     rank: int
     size: int
@@ -34,7 +34,7 @@ class Team:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that plans, writes the tables and speaks."""
+        """Whether this is the process that plans, writes the tables and prints."""
         return self.rank == 0
 
     def meet(self, value: Any = None) -> list[Any]:
@@ -55,9 +55,9 @@ class Team:
         if not self.together:
             return
         self.together = False
-        told = error if isinstance(error, LayerscopeError) else RuntimeError(f"{type(error).__name__}: {error}")
+        ours = error if isinstance(error, LayerscopeError) else RuntimeError(f"{type(error).__name__}: {error}")
         with suppress(RuntimeError):  # the others may have ended
-            self.exchange((told, None))
+            self.exchange((ours, None))
 
 
 def alone() -> Team:
@@ -95,7 +95,9 @@ def _join() -> Team | LayerscopeError:
             dist.init_process_group("gloo", timeout=ARRIVAL)
         group = dist.new_group(backend="gloo", timeout=PATIENCE)
     except RuntimeError:
-        return LayerscopeError(f"{launched()} processes were started and some did not come: each must ask for the same")
+        return LayerscopeError(
+            f"{launched()} processes were started and some did not join: start the same command in each"
+        )
 
     def exchange(value: Any) -> list[Any]:
         found = [None] * dist.get_world_size(group)
@@ -123,9 +125,9 @@ def as_one(verb: Callable[P, T]) -> Callable[P, T]:
 
 @contextmanager
 def one_voice(line: str) -> Iterator[bool]:
-    """Yield whether this process is to tell of an error: the first, or each where one is gone; all go on once it has.
+    """Yield whether this process is to report an error: the first, or each where one is gone; all go on once it has.
 
-    A launcher ends all processes when the first has failed, so that none may end before it is told.
+    A launcher ends all processes when the first has failed, so that none may end before the error is reported.
     """
     if launched() == 1:
         yield True

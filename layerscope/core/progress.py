@@ -1,4 +1,4 @@
-"""What a long job tells while it runs: lines and bars on standard error, or nothing."""
+"""What a long job reports while it runs: lines and bars on standard error, or nothing."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Teller(Protocol):
     """Where a job's lines and bars go."""
 
     def say(self, line: str) -> None:
-        """Tell one line."""
+        """Show one line."""
 
     def bar(self, title: str, total: int, unit: str = "") -> AbstractContextManager[Advance]:
         """Return a context that yields a function to call with the number of steps done."""
 
 
 class Silent:
-    """Tells nothing."""
+    """Shows nothing."""
 
     def say(self, line: str) -> None:
         """Drop the line."""
@@ -40,7 +40,7 @@ class Silent:
 
 
 class Console:
-    """Tells through rich on standard error, where a person reads and no pipe."""
+    """Shows lines through rich on standard error, and bars where that is a terminal."""
 
     def __init__(self) -> None:
         from rich.console import Console as Rich
@@ -96,7 +96,7 @@ class Console:
 
 
 def paper() -> Any:
-    """Return a rich console on standard output that lets a broken pipe be told by its own error."""
+    """Return a rich console on standard output on which a broken pipe raises its own error."""
     from rich.console import Console as Rich
 
     class Paper(Rich):

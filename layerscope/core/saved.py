@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -12,7 +11,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, unreadable
-from layerscope.core.files import aside, digest, read_parquet, unchanged, write_json, write_parquet
+from layerscope.core.files import aside, digest, json_object, read_parquet, unchanged, write_json, write_parquet
 from layerscope.core.folders import own_folder, writing
 
 FORMAT = 3
@@ -48,9 +47,9 @@ class Store:
 
         Raises `LayerscopeError` where the folder holds something else, or cannot be written.
         """
-        place = self.folder(out)
-        files = {name: place / f"{name}.{self.suffix}" for name in frames}
-        with writing(place):
+        folder = self.folder(out)
+        files = {name: folder / f"{name}.{self.suffix}" for name in frames}
+        with writing(folder):
             for name, frame in frames.items():
                 aside(_beside(files[name], "new"), lambda part, frame=frame: self._write(part, frame))
             sums = {name: digest(_beside(path, "new")) for name, path in files.items()}
@@ -58,10 +57,10 @@ class Store:
                 if path.is_file():
                     path.replace(_beside(path, "old"))
                 _beside(path, "new").replace(path)
-            write_facts(place / self.manifest, self.what, {**facts, "sha256": sums})  # from here on the new one counts
+            write_facts(folder / self.manifest, self.what, {**facts, "sha256": sums})  # from here on the new one counts
             for path in files.values():
                 _beside(path, "old").unlink(missing_ok=True)
-        return place
+        return folder
 
     def open(self, folder: str | Path, make: Callable[[dict[str, Any], dict[str, pd.DataFrame], Path], T]) -> T:
         """Return what `make` makes of the facts, frames and folder of a saved result.
@@ -69,18 +68,18 @@ class Store:
         Raises `LayerscopeError` for a folder without one, for files that are damaged or were changed, and for a result
         of another version.
         """
-        place = Path(folder).expanduser()
-        if not self.is_in(place):
-            raise LayerscopeError(f"{str(place)!r} holds no {self.what} ({self.manifest}): give the folder of one")
-        facts = read_facts(place / self.manifest, self.what, self.again)
+        path = Path(folder).expanduser()
+        if not self.is_in(path):
+            raise LayerscopeError(f"{str(path)!r} holds no {self.what} ({self.manifest}): give the folder of one")
+        facts = read_facts(path / self.manifest, self.what, self.again)
         try:
             sums = facts.pop("sha256")
-            frames = {name: self._read(place / f"{name}.{self.suffix}", sums[name]) for name in self.frames}
-            return make(facts, {name: typed(frames[name], columns) for name, columns in self.frames.items()}, place)
+            frames = {name: self._read(path / f"{name}.{self.suffix}", sums[name]) for name in self.frames}
+            return make(facts, {name: typed(frames[name], columns) for name, columns in self.frames.items()}, path)
         except LayerscopeError:
             raise
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise _damaged(place / self.manifest, self.what, self.again) from error
+            raise _damaged(path / self.manifest, self.what, self.again) from error
 
     def _write(self, path: Path, frame: pd.DataFrame) -> None:
         if self.suffix == "csv":
@@ -109,12 +108,10 @@ def write_facts(path: Path, what: str, facts: Mapping[str, Any]) -> None:
 def read_facts(path: Path, what: str, again: str) -> dict[str, Any]:
     """Return the facts in a file that `write_facts` wrote, lists as tuples; any other is refused in one line."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
+        found = json_object(path)
+    except FileNotFoundError as error:
         raise unreadable(path, error) from error
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not isinstance(written := found.get("format"), int):
+    if found is None or not isinstance(written := found.get("format"), int):
         raise _damaged(path, what, again)
     if written != FORMAT:
         other, mend = ("an older", again) if written < FORMAT else ("a newer", f"upgrade it, or {again}")

@@ -30,8 +30,8 @@ class Stopwatch:
     def turn(self, runs: Sequence[Callable[[], Any]], first: int = 0) -> NDArray[np.float64]:
         """Return the seconds of each call, one after the other, beginning with number `first`."""
         times = np.zeros(len(runs))
-        for place in range(len(runs)):
-            number = (first + place) % len(runs)
+        for step in range(len(runs)):
+            number = (first + step) % len(runs)
             times[number] = self.seconds(runs[number])
         return times
 

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import Number, OneOf, Whole
 from layerscope.early_exit.study import CRITERIA
 
 NEVER = math.inf
@@ -21,37 +22,33 @@ NEVER = math.inf
 
 def check_criterion(criterion: str) -> str:
     """Return a criterion that exists; raises `LayerscopeError` with those that do."""
-    if criterion not in CRITERIA:
-        raise LayerscopeError(f"criterion {criterion!r} does not exist{choices(str(criterion), CRITERIA)}")
-    return criterion
+    return str(OneOf(CRITERIA).take("criterion", criterion))
 
 
 def check_threshold(value: Any, criterion: str) -> float:
-    """Return a threshold that makes sense for a criterion; raises `LayerscopeError` for another."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
-    if criterion == "patience":
-        if not number or (value != NEVER and (value < 1 or value != int(value))):
-            raise LayerscopeError(f"threshold {value!r} of patience: give a whole number of exits from 1 on")
-    elif not number or not (0 <= value <= 1 or value == NEVER):
-        raise LayerscopeError(f"threshold {value!r} of {criterion}: give 0 to 1, or infinity for never")
+    """Return a threshold that a criterion can reach, or `NEVER`; raises `LayerscopeError` for another."""
+    kind = Whole(1) if criterion == "patience" else Number(0, 1)
+    number = int(value) if isinstance(value, float) and value.is_integer() else value
+    if number != NEVER and not kind.fits(number):
+        raise LayerscopeError(
+            f"threshold of {criterion} is {value!r}: give {kind.title}{kind.bounds}, or infinity for never"
+        )
     return float(value)
 
 
-def sureness(logits: Tensor, criterion: str, told: str = "an exit") -> Tensor:
+def sureness(logits: Tensor, criterion: str, source: str = "an exit") -> Tensor:
     """Return how sure logits `[..., K]` are by a criterion of one exit, float64 `[...]` in 0 … 1.
 
     In float64, because a float32 softmax is 1 for everything beyond 1 − 6e-8. "patience" asks several exits (see
     `unchanged`); what it says of one is its maximal probability.
 
     Raises:
-        LayerscopeError: for logits that are NaN, which `told` gave.
+        LayerscopeError: for logits that are NaN, which `source` gave.
 
     """
     log_p = logits.detach().to("cpu", torch.float64).log_softmax(-1)
     if bool(log_p.isnan().any()):
-        raise LayerscopeError(
-            f"{told} gives logits that are NaN: nothing can be said of these rows, look at weights and inputs"
-        )
+        raise LayerscopeError(f"{source} gives logits that are NaN: look at its weights and inputs")
     if criterion == "margin":
         return -log_p.exp().topk(2, dim=-1).values.diff(dim=-1)[..., 0]
     if criterion == "entropy":
@@ -63,9 +60,9 @@ def sureness(logits: Tensor, criterion: str, told: str = "an exit") -> Tensor:
 def unchanged(predictions: Tensor) -> Tensor:
     """Return for how many exits in a row each prediction has not changed, int64 `[..., E]`; 0 at the first exit."""
     counts = torch.zeros_like(predictions)
-    for place in range(1, predictions.shape[-1]):
-        same = predictions[..., place] == predictions[..., place - 1]
-        counts[..., place] = torch.where(same, counts[..., place - 1] + 1, 0)
+    for exit in range(1, predictions.shape[-1]):  # noqa: A001
+        same = predictions[..., exit] == predictions[..., exit - 1]
+        counts[..., exit] = torch.where(same, counts[..., exit - 1] + 1, 0)
     return counts
 
 
@@ -73,7 +70,7 @@ class Rule:
     """The rule of one forward: a row leaves where its exit is sure enough."""
 
     def __init__(self, criterion: str, threshold: float) -> None:
-        """Take a criterion, and from where on a row leaves."""
+        """Take a criterion, and the score from which on a row leaves."""
         self.criterion, self.threshold = criterion, threshold
         self.last: Tensor | None = None
 
@@ -85,7 +82,7 @@ class Rule:
         predicted, here = logits.argmax(-1).cpu(), rows.cpu()
         if self.last is None:
             self.last, self.counts = predicted, torch.zeros_like(predicted)
-            return self.counts >= self.threshold
-        counts = torch.where(predicted == self.last[here], self.counts[here] + 1, 0)
-        self.last[here], self.counts[here] = predicted, counts
-        return counts >= self.threshold
+        else:
+            counts = torch.where(predicted == self.last[here], self.counts[here] + 1, 0)
+            self.last[here], self.counts[here] = predicted, counts
+        return self.counts[here] >= self.threshold

@@ -5,21 +5,23 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.options import checked
+from layerscope.core.shared_options import Loading
 from layerscope.early_exit.calibration import Calibration, check_exits
 from layerscope.early_exit.criteria import NEVER, Rule, check_criterion, check_threshold, sureness
 from layerscope.early_exit.leaving import Decide, Outcome, Watch, run
-from layerscope.early_exit.likeness import class_like, empty_like, lock_of, told_as
-from layerscope.early_exit.reading import find_tail
+from layerscope.early_exit.likeness import class_like, empty_like, lock_of, name_in_pipelines
 from layerscope.early_exit.saving import check_made_for, fingerprint, load_exits, precision, save
+from layerscope.early_exit.tail import find_tail
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.capture import evaluating
 from layerscope.models.exit_heads import ExitHeads, exit_heads, heads_of
@@ -86,14 +88,7 @@ class ExitModel(nn.Module):
         threshold: float = NEVER,
         criterion: str = "confidence",
         processor: Any = None,
-        part: str | None = None,
-        blocks: str | None = None,
-        norm: str | None = None,
-        revision: str | None = None,
-        device: str = "auto",
-        dtype: str = "auto",
-        trust_remote_code: bool = False,
-        allow_pickle: bool = False,
+        **loading: Unpack[Loading],
     ) -> None:
         """Wrap a classifier; until a threshold is given no row leaves it early.
 
@@ -104,14 +99,7 @@ class ExitModel(nn.Module):
             threshold: from which a row leaves: 0 … 1, of "patience" a whole number of exits; infinite is never.
             criterion: how sure an exit is.
             processor: tokenizer, image processor or feature extractor of a model given as an object.
-            part: which stack of blocks, where a model has several.
-            blocks: path of the module that holds the blocks, where the probe is not to decide.
-            norm: path of the final norm, or "none".
-            revision: of a hub model.
-            device: where the model is run.
-            dtype: of the weights.
-            trust_remote_code: let the checkpoint's own code run.
-            allow_pickle: load pickled weights.
+            **loading: how the model is loaded, and where its layers are: `Loading`.
 
         Raises:
             LayerscopeError: for a model without a head of classes, or whose blocks do not hold one entry a sample, for
@@ -119,20 +107,25 @@ class ExitModel(nn.Module):
 
         """
         super().__init__()
-        given = model
+        dtype = str(loading.get("dtype", "auto")).removeprefix("torch.")
+        asked = checked(_loading, {"loading": {**loading, "dtype": dtype}})
+        override: Override = asked.of(Override)
+        heads = None
         if isinstance(model, ExitModel):
-            own = model.override
-            part, blocks, norm = part or own.part, blocks or own.blocks, norm or own.norm
-            model, processor = model.model, processor or model.processor
-        dtype = str(dtype).removeprefix("torch.")
-        options = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)
-        override = Override(part, blocks, norm)
-        self._layered = _opened(model, processor, override, options)
+            given = zip(astuple(override), astuple(model.override), strict=True)
+            override = Override(*(new or own for new, own in given))
+            heads, processor, model = model.own_heads(), processor or model.processor, model.model
+        loaded = load(model, asked.of(LoadOptions), processor)
+        modality, samples = made_up_samples(loaded)
+        self._layered = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
+        self._layered.stack.check_plain("exits")
+        if isinstance(model, (str, Path)):  # the weights of an object may differ by now from those in its folder
+            beside = whereabouts(str(model), loaded.revision)[1]
+            heads = None if beside is None else exit_heads(beside, loaded.module)
         self.model: Any = self._layered.module
         self.override: Override = override
         kind: Any = type(self.model)
-        self.__class__ = class_like(ExitModel, kind, told_as(self.model))
-        heads = _heads_of(given, self._layered)
+        self.__class__ = class_like(ExitModel, kind, name_in_pipelines(self.model))
         self.exit_heads = nn.ModuleDict() if heads is None else heads.modules(self.model)
         self._tail = replace(find_tail(self._layered), heads=self.exit_heads, head="" if heads is None else heads.path)
         self.leave(exits, threshold, criterion)
@@ -155,9 +148,7 @@ class ExitModel(nn.Module):
     @property
     def classes(self) -> int:
         """K."""
-        lens = self._layered.lens
-        assert lens is not None
-        return lens.classes
+        return self._tail.lens.classes
 
     @property
     def trims(self) -> bool:
@@ -204,20 +195,18 @@ class ExitModel(nn.Module):
     def from_pretrained(cls, source: str | Path, *, revision: str | None = None, **options: Any) -> ExitModel:
         """Return an exit model as it was saved, from a folder or the hub; `options` are those of the class.
 
-        Raises `LayerscopeError` where nothing says where rows leave, and where it was said of other weights.
+        Raises `LayerscopeError` where nothing says where rows leave, and where that was saved with other weights.
         """
-        told = load_exits(source, revision)
-        override = told["override"]
-        given = {"part": override.part, "blocks": override.blocks, "norm": override.norm} | options
-        model = cls(source, revision=revision, **given)
-        if told["fingerprint"] != fingerprint(model):
+        saved = load_exits(source, revision)
+        model = cls(source, **{"revision": revision, **saved["override"], **options})
+        if saved["fingerprint"] != fingerprint(model):
             raise LayerscopeError(
                 f"the exits in {str(source)!r} are of other weights than lie there: calibrate this model and save it"
             )
-        calibration = told["calibration"]
+        calibration = saved["calibration"]
         if calibration is not None and calibration.dtype == precision(model.model):
             return model.use(calibration)
-        return model.leave(told["exits"], told["threshold"], told["criterion"])
+        return model.leave(saved["exits"], saved["threshold"], saved["criterion"])
 
     def forward(self, *args: Any, **named: Any) -> Any:
         """Return an `ExitOutput`; the call is that of the wrapped model."""
@@ -250,7 +239,7 @@ class ExitModel(nn.Module):
             inputs: the batch, as the model's encoder makes it.
             exits: layers, ascending; with none the model runs as it is, without hooks.
             decide: called with layer, logits [b, K] and rows [b] after each exit; returns which leave.
-            watch: is told the end of each stage (see `layerscope.early_exit.leaving`).
+            watch: is called at the end of each stage (see `layerscope.early_exit.leaving`).
             named: what the model is called with besides, or instead where it is the same batch.
 
         """
@@ -284,20 +273,11 @@ class ExitModel(nn.Module):
             return getattr(self.model, name)
 
 
-def _opened(given: Any, processor: Any, override: Override, options: LoadOptions) -> LayeredModel:
-    loaded = load(given, options, processor)
-    modality, samples = made_up_samples(loaded)
-    layered = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
-    layered.stack.check_plain("exits")
-    return layered
+def _loading(**loading: Unpack[Loading]) -> None:
+    """Declare how a model is loaded."""
 
 
-def _heads_of(given: Any, model: LayeredModel) -> ExitHeads | None:
-    """Return the heads beside a model's files, or of an exit model; the weights of another object may differ by now."""
-    if isinstance(given, ExitModel):
-        return given.own_heads()
-    beside = whereabouts(str(given), model.loaded.revision)[1] if isinstance(given, (str, Path)) else None
-    return None if beside is None else exit_heads(beside, model.module)
+_loading.__name__ = "ExitModel"  # as errors call it
 
 
 def _inputs(named: dict[str, Any], module: nn.Module) -> Inputs:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,8 +15,8 @@ from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, forward, hidden_of
 
-Place = tuple[str | int, ...]
-"""Where a tensor stands: what it is handed to or comes from, then its place in there."""
+Path = tuple[str | int, ...]
+"""What a tensor is handed to or comes from, then the keys that lead to it in there."""
 
 
 @dataclass(frozen=True)
@@ -47,32 +47,30 @@ class Layout:
     `front` names the modules that run before the first block and not after the last, each outside the others.
     """
 
-    axes: Mapping[Place, Axes]
+    axes: Mapping[Path, Axes]
     trims: bool
     front: tuple[str, ...]
 
-    def cut(self, path: Place, tensor: Tensor, left: Left) -> Tensor:
+    def cut(self, path: Path, tensor: Tensor, left: Left) -> Tensor:
         """Return what is left of a tensor; of one that is cut already, or the same for all samples, the tensor."""
         axes = self.axes.get(path)
         if not tensor.ndim:
             return tensor
         if axes is None:
-            raise LayerscopeError(
-                f"{told(path)} is a tensor {tuple(tensor.shape)} that the probe did not see: leave that argument out"
-            )
+            raise LayerscopeError(f"{_words(path)} was not there in the probe of the model: leave that argument out")
         for dim, each in axes.rows:
             size = tensor.shape[dim]
             if size == left.total * each and len(left) < left.total:
                 tensor = tensor.index_select(dim, _spread(left.rows, each))
             elif size not in (left.total * each, len(left) * each, 1):  # 1: the same for all samples of this batch
-                raise LayerscopeError(f"{told(path)} has {size} entries for {left.total} samples: none can leave")
+                raise LayerscopeError(f"{_words(path)} has {size} entries for {left.total} samples: none can leave")
         for dim in axes.positions:
             if tensor.shape[dim] == left.widest and left.width < left.widest:
                 tensor = tensor.narrow(dim, 0, left.width)
         return tensor
 
     def cut_input(self, name: str, value: Tensor, left: Left) -> Tensor:
-        """Return what is left of one of the model's inputs: a row a sample, and where it has one a token, so many."""
+        """Return what is left of one of the model's inputs: a row a sample, and where it has them, its positions."""
         if len(value) == left.total and len(left) < left.total:
             value = value[left.rows]
         tokens = self.trims and (value.ndim == 2 or name == "inputs_embeds")
@@ -83,35 +81,27 @@ class Layout:
         named = {name: self.cut_input(name, value, left) for name, value in inputs.named.items()}
         return replace(inputs, named=named, mask=named.get("attention_mask"))
 
-    def shape(self, path: Place, shape: torch.Size, left: Left) -> tuple[int, ...] | None:
-        """Return what is left of a shape, None where it is the same for all samples."""
-        axes = self.axes.get(path)
-        if axes is None or not axes.rows:
-            return None
-        rows = dict(axes.rows)
-        cut = {dim: len(left) * each for dim, each in rows.items() if shape[dim] == left.total * each}
-        cut |= {dim: left.width for dim in axes.positions if shape[dim] == left.widest}
-        return tuple(cut.get(dim, size) for dim, size in enumerate(shape))
+    def hollow(self, name: str, output: Any) -> Any:
+        """Return what a module of the front gave, without the numbers of what is each sample's own."""
+        return changed(
+            output, lambda path, t: t.new_zeros(()).expand(t.shape) if self._own(path) else t, ("front", name)
+        )
+
+    def stand_in(self, name: str, hollow: Any, left: Left) -> Any:
+        """Return zeros in the shapes of what a module of the front gave, for the rows that are left."""
+
+        def blank(path: Path, tensor: Tensor) -> Tensor:
+            tensor = self.cut(path, tensor, left) if path in self.axes else tensor
+            # of its own, never the states: some models write into what comes before their blocks
+            return torch.zeros_like(tensor, memory_format=torch.contiguous_format) if self._own(path) else tensor
+
+        return changed(hollow, blank, ("front", name))
+
+    def _own(self, path: Path) -> bool:
+        return path in self.axes and bool(self.axes[path].rows)
 
 
-def told(path: Place) -> str:
-    """Return where a tensor stands, in words."""
-    return " ".join(map(str, path))
-
-
-def tensors(tree: Any, path: Place = ()) -> Iterator[tuple[Place, Tensor]]:
-    """Yield every tensor in tuples, lists and mappings, with its place."""
-    if isinstance(tree, Tensor):
-        yield path, tree
-    elif isinstance(tree, Mapping):
-        for key, value in tree.items():
-            yield from tensors(value, (*path, key))
-    elif isinstance(tree, (tuple, list)):
-        for i, value in enumerate(tree):
-            yield from tensors(value, (*path, i))
-
-
-def changed(tree: Any, change: Callable[[Place, Tensor], Any], path: Place = ()) -> Any:
+def changed(tree: Any, change: Callable[[Path, Tensor], Any], path: Path = ()) -> Any:
     """Return the same tuples, lists and mappings with every tensor changed; other objects as they are."""
     if isinstance(tree, Tensor):
         return change(path, tree)
@@ -133,20 +123,6 @@ def front_of(module: nn.Module, blocks: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-@dataclass
-class Seen:
-    """The shapes of one probe, and the number of positions of its states."""
-
-    shapes: dict[Place, torch.Size] = field(default_factory=dict)
-    before: list[str] = field(default_factory=list)
-    after: set[str] = field(default_factory=set)
-    width: int = 0
-
-    def add(self, tree: Any, *path: str | int) -> None:
-        """Keep the shape of every tensor."""
-        self.shapes |= {found: tensor.shape for found, tensor in tensors(tree, path)}
-
-
 def find_layout(model: LayeredModel, batch: Inputs, one_more: Inputs, shorter: Inputs) -> Layout:
     """Return the layout of a model.
 
@@ -160,81 +136,88 @@ def find_layout(model: LayeredModel, batch: Inputs, one_more: Inputs, shorter: I
         LayerscopeError: where a block's states do not hold one entry a sample.
 
     """
+    name, axes = model.loaded.name, {}
     with evaluating(model.module):
         two, three, short = (_seen(model, inputs) for inputs in (batch, one_more, shorter))
-    axes, trims = {}, model.padding and model.rank == 3 and two.width != short.width
+    trims = model.padding and model.rank == 3 and two.width != short.width
     for path in two.shapes.keys() & three.shapes.keys():
         shapes = two.shapes[path], three.shapes[path], short.shapes.get(path, two.shapes[path])
-        trims = trims and path in short.shapes
         if len({len(shape) for shape in shapes}) > 1:
-            raise LayerscopeError(f"{told(path)} has another rank in each batch: no sample can leave it")
-        positions = [d for d, (a, _, c) in enumerate(zip(*shapes, strict=True)) if a != c]
-        measured = [d for d in positions if (shapes[0][d], shapes[2][d]) == (two.width, short.width)]
-        rows = [(d, a // 2) for d, (a, b, _) in enumerate(zip(*shapes, strict=True)) if a != b]
-        if any((shapes[0][d], shapes[1][d]) != (2 * each, 3 * each) for d, each in rows):
-            raise LayerscopeError(
-                f"{told(path)} of {model.loaded.name} does not hold one entry a sample: none can leave"
-            )
-        trims = trims and measured == positions
-        axes[path] = Axes(tuple(rows), tuple(measured))
+            raise LayerscopeError(f"{_words(path)} of {name} has another rank in each batch: no sample can leave it")
+        sizes = list(enumerate(zip(*shapes, strict=True)))
+        rows = tuple((dim, a // 2) for dim, (a, b, _) in sizes if a != b)
+        if any(sizes[dim][1][:2] != (2 * each, 3 * each) for dim, each in rows):
+            raise LayerscopeError(f"{_words(path)} of {name} does not hold one entry a sample: none can leave")
+        longer = [dim for dim, (a, _, c) in sizes if a != c]
+        positions = [dim for dim in longer if sizes[dim][1][::2] == (two.width, short.width)]
+        trims = trims and path in short.shapes and positions == longer
+        axes[path] = Axes(rows, tuple(positions))
     states = [axes.get(("block", i, "state")) for i in range(model.stack.depth)]
     if any(found is None or found.rows != ((0, 1),) for found in states):
-        raise LayerscopeError(
-            f"the states of {model.loaded.name} do not hold one entry a sample: none can leave a batch"
-        )
-    return Layout(axes, trims, tuple(name for name in two.before if name not in two.after))
+        raise LayerscopeError(f"the states of {name} do not hold one entry a sample: none can leave a batch")
+    return Layout(axes, trims, tuple(front for front in two.before if front not in two.after))
 
 
-@contextmanager
-def hooked(module: nn.Module, hooks: Sequence[tuple[str, str, Any]]) -> Iterator[None]:
-    """Within, hooks ("before" or "after", a module's path, the function with keyword arguments) stand on modules."""
-    handles = []
-    try:
-        for when, path, hook in hooks:
-            child = module.get_submodule(path)
-            add = child.register_forward_pre_hook if when == "before" else child.register_forward_hook
-            handles.append(add(hook, with_kwargs=True))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+@dataclass
+class _Seen:
+    """The shapes of one probe, the number of positions of its states, and what ran before and after the blocks."""
+
+    shapes: dict[Path, torch.Size] = field(default_factory=dict)
+    before: dict[str, None] = field(default_factory=dict)
+    after: set[str] = field(default_factory=set)
+    width: int = 0
+    started: int = 0
+    ended: int = 0
+
+    def add(self, tree: Any, *path: str | int) -> None:
+        """Keep the shape of every tensor."""
+        if isinstance(tree, Tensor):
+            self.shapes[path] = tree.shape
+        elif isinstance(tree, (Mapping, tuple, list)):
+            for key, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
+                self.add(value, *path, key)
 
 
-def _seen(model: LayeredModel, inputs: Inputs) -> Seen:
-    seen, started, ended = Seen(), 0, 0
+def _seen(model: LayeredModel, inputs: Inputs) -> _Seen:
+    seen = _Seen()
 
     def before(_: nn.Module, args: Any, kwargs: Any) -> None:
-        nonlocal started
-        seen.add((args, kwargs), "block", started)
-        started += 1
+        seen.add((args, kwargs), "block", seen.started)
+        seen.started += 1
 
-    def after(_: nn.Module, __: Any, ___: Any, output: Any) -> None:
-        nonlocal ended
+    def after(_: nn.Module, __: Any, output: Any) -> None:
         state = hidden_of(output)
         assert state is not None
         seen.width = state.shape[1] if state.ndim == 3 else 1
-        seen.add(output, "output", ended)
-        seen.add({"state": state}, "block", ended)
-        ended += 1
+        seen.add(output, "output", seen.ended)
+        seen.add({"state": state}, "block", seen.ended)
+        seen.ended += 1
 
-    def front(name: str) -> Any:
-        def keep(_: nn.Module, __: Any, ___: Any, output: Any) -> None:
-            if not started:
-                seen.before += [name] if name not in seen.before else []
+    def beside(name: str) -> Any:
+        def keep(_: nn.Module, __: Any, output: Any) -> None:
+            if not seen.started:
+                seen.before[name] = None
                 seen.add(output, "front", name)
-            elif ended == model.stack.depth:
+            elif seen.ended == model.stack.depth:
                 seen.after.add(name)
 
         return keep
 
-    blocks = list(dict.fromkeys(model.stack.blocks))
-    hooks = [(when, path, hook) for path in blocks for when, hook in (("before", before), ("after", after))]
-    hooks += [("after", name, front(name)) for name in front_of(model.module, blocks)]
-    with hooked(model.module, hooks):
-        forward(model.module, inputs)
+    blocks, module = list(dict.fromkeys(model.stack.blocks)), model.module
+    with ExitStack() as hooks:
+        for path in blocks:
+            hooks.enter_context(module.get_submodule(path).register_forward_pre_hook(before, with_kwargs=True))
+            hooks.enter_context(module.get_submodule(path).register_forward_hook(after))
+        for name in front_of(module, blocks):
+            hooks.enter_context(module.get_submodule(name).register_forward_hook(beside(name)))
+        forward(module, inputs)
     return seen
 
 
+def _words(path: Path) -> str:
+    return " ".join(map(str, path))
+
+
 def _spread(rows: Tensor, each: int) -> Tensor:
-    """Return the places of samples where each has several entries."""
+    """Return the entries of samples where each has several."""
     return rows if each == 1 else (rows[:, None] * each + torch.arange(each, device=rows.device)).flatten()

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from layerscope.early_exit.layout import Left, Place, changed, hooked
-from layerscope.early_exit.tail import FrontShapes, Tail
+from layerscope.early_exit.layout import Left, Path, changed
+from layerscope.early_exit.recorded import last_real
 from layerscope.models import LayeredModel
 from layerscope.models.forward import Inputs, hidden_of
 from layerscope.models.lens import logits_of
 
+if TYPE_CHECKING:
+    from layerscope.early_exit.tail import Tail
+
 Decide = Callable[[int, Tensor, Tensor], Tensor]
 """Called as decide(layer, logits [b, K], rows [b]) after each exit; returns which of these rows leave, bool [b]."""
-Watch = Callable[[str, int, int], None]
+Watch = Callable[[str, int, int], object]
 """Called as watch(event, rows, positions) after each stage: "front", "block", "check", "leave", "head"."""
 
 
@@ -50,53 +54,54 @@ def run(
         call: runs the model on the batch.
         inputs: the same batch.
         exits: the layers to be checked, 1 … L − 1, ascending.
-        decide: tells which rows leave.
-        watch: is told the end of each stage.
+        decide: says which rows leave.
+        watch: is called at the end of each stage.
 
     Hooks are removed whatever happens. The rows that are left after the last block are read by the model's own code
     where no row has left, else by the tail.
 
     """
-    forward = _Forward(model, tail, inputs, frozenset(exits), decide, watch or _unwatched)
-    blocks = list(dict.fromkeys(model.stack.blocks))
-    hooks = [
-        (when, path, hook) for path in blocks for when, hook in (("before", forward.before), ("after", forward.after))
-    ]
-    if tail.skips:
-        hooks += [("after", name, forward.front_of(name)) for name in tail.layout.front]
-    try:
-        with hooked(model.module, hooks):
+    forward = _Forward(model, tail, inputs, frozenset(exits), decide, watch or (lambda *_: None))
+    module = model.module
+    with ExitStack() as hooks:
+        for block in map(module.get_submodule, dict.fromkeys(model.stack.blocks)):
+            hooks.enter_context(block.register_forward_pre_hook(forward.before, with_kwargs=True))
+            hooks.enter_context(block.register_forward_hook(forward.after))
+        for name in tail.layout.front if tail.skips else ():
+            hooks.enter_context(module.get_submodule(name).register_forward_hook(forward.front_hook(name)))
+        try:
             output = call()
-    except _Done:
-        return forward.outcome()
+        except _Done:
+            return forward.outcome()
     logits = logits_of(output)
     if logits is None:
         raise RuntimeError("the head gave no logits")
     forward.watch("head", len(logits), 0)
-    return forward.outcome(logits.float())
+    return Outcome(logits.float(), torch.full((len(logits),), model.stack.depth))
 
 
 class _Forward:
     """The state of one forward: which layer it is at, who is left, and what those who left took along."""
+
+    left: Left
 
     def __init__(
         self, model: LayeredModel, tail: Tail, inputs: Inputs, exits: frozenset[int], decide: Decide, watch: Watch
     ) -> None:
         self.model, self.tail, self.inputs, self.exits = model, tail, inputs, exits
         self.decide, self.watch = decide, watch
-        self.layer, self.reading = 0, False
-        self.left: Left | None = None
+        self.layer, self.started, self.reading = 0, False, False
         self.lengths: Tensor | None = None
-        self.front = FrontShapes(tail.layout)
+        self.front: dict[str, Any] = {}
         self.cuts: dict[int, tuple[Tensor, Tensor]] = {}
         self.parts: list[tuple[int, Tensor, Tensor]] = []
 
-    def front_of(self, name: str) -> Any:
+    def front_hook(self, name: str) -> Any:
         """Return the hook that keeps what a module gives before the first block."""
 
-        def keep(_: nn.Module, __: Any, ___: Any, output: Any) -> None:
-            if self.left is None:
-                self.front.keep(name, output)
+        def keep(_: nn.Module, __: Any, output: Any) -> None:
+            if not self.started:
+                self.front[name] = self.tail.layout.hollow(name, output)
 
         return keep
 
@@ -104,28 +109,30 @@ class _Forward:
         """Give a block what is left of its arguments."""
         if self.reading:
             return None
-        if self.left is None:
+        if not self.started:
             self._begin(hidden_of((*args, *kwargs.values())))
             return None
         if len(self.left) == self.left.total:
             return None
         return changed((args, kwargs), self._cut, ("block", self.layer))
 
-    def after(self, _: nn.Module, __: Any, ___: Any, output: Any) -> Any:
+    def after(self, _: nn.Module, __: Any, output: Any) -> Any:
         """Read the layer where it is an exit, and let rows leave."""
         if self.reading:
             return None
-        assert self.left is not None
         self.layer += 1
-        self.watch("block", len(self.left), self.left.width)
-        last = self.layer == self.model.stack.depth
-        if last and len(self.left) < self.left.total:
-            self._end(output)
-        if last or self.layer not in self.exits:
+        self._stage("block")
+        if self.layer == self.model.stack.depth:
+            if len(self.left) < self.left.total:  # the model's own code expects the whole batch
+                self._take(self._read(output), torch.ones_like(self.left.rows, dtype=torch.bool))
+                self._stage("head")
+                raise _Done
+            return None
+        if self.layer not in self.exits:
             return None
         logits = self._read(output)
         leaves = self.decide(self.layer, logits, self.left.rows)
-        self.watch("check", len(self.left), self.left.width)
+        self._stage("check")
         if not bool(leaves.any()):
             return None
         self._take(logits, leaves.to(logits.device))
@@ -133,74 +140,58 @@ class _Forward:
             raise _Done
         return self._compacted(output, ~leaves)
 
-    def outcome(self, logits: Tensor | None = None) -> Outcome:
+    def outcome(self) -> Outcome:
         """Return what all rows took along, in the order of the batch."""
-        if logits is not None:
-            return Outcome(logits, torch.full((len(logits),), self.model.stack.depth))
-        rows = torch.cat([rows for _, rows, _ in self.parts])
-        order = rows.argsort()
+        order = torch.cat([rows for _, rows, _ in self.parts]).argsort()
         layers = torch.cat([torch.full((len(rows),), layer) for layer, rows, _ in self.parts])
-        return Outcome(torch.cat([part for _, _, part in self.parts])[order], layers[order.cpu()])
+        return Outcome(torch.cat([logits for _, _, logits in self.parts])[order], layers[order.cpu()])
+
+    def _stage(self, name: str) -> None:
+        self.watch(name, len(self.left), self.left.width)
 
     def _begin(self, state: Tensor | None) -> None:
         assert state is not None
         width = state.shape[1] if state.ndim == 3 else 1
-        self.left = Left(len(state), width, torch.arange(len(state), device=state.device), width)
+        self.left, self.started = Left(len(state), width, torch.arange(len(state), device=state.device), width), True
         # of embeddings a decoder's head reads the last position there is, for want of ids
         trims = self.tail.layout.trims and "inputs_embeds" not in self.inputs.named
         mask = self.model.mask(self.inputs, state) if trims else None
         if mask is not None and mask.shape[1] == width:
-            places = torch.arange(1, width + 1, device=mask.device)
-            self.lengths = (mask.to(torch.bool) * places).amax(1)
-        self.watch("front", len(state), width)
+            self.lengths = last_real(mask)
+        self._stage("front")
 
     def _read(self, output: Any) -> Tensor:
         state = hidden_of(output)
         assert state is not None
-        assert self.left is not None
         self.reading = True  # the tail runs the model again, with blocks that hand on their input
         logits = self.tail(state, self.inputs, self.left, self.front, self.layer)
         self.reading = False
         return logits
 
     def _take(self, logits: Tensor, leaves: Tensor) -> None:
-        assert self.left is not None
         self.parts.append((self.layer, self.left.rows[leaves], logits[leaves]))
         self.left.rows = self.left.rows[~leaves]
 
     def _compacted(self, output: Any, stays: Tensor) -> Any:
         """Return a block's output without the rows that left, and without the positions that only they had."""
-        assert self.left is not None
-        before = Left(len(stays), self.left.width, stays.nonzero()[:, 0].to(self.left.rows.device), self.left.width)
+        left = self.left
+        before = Left(len(stays), left.width, stays.nonzero()[:, 0].to(left.rows.device), left.width)
         if self.lengths is not None:
-            before.width = min(self.left.width, int(self.lengths[self.left.rows].max()))
-        place = self.layer - 1
-        output = changed(output, lambda path, t: self.tail.layout.cut(path, t, before), ("output", place))
-        self.left.width = before.width
+            before.width = min(left.width, int(self.lengths[left.rows].max()))
+        output = changed(output, lambda path, t: self.tail.layout.cut(path, t, before), ("output", self.layer - 1))
+        left.width = before.width
         self.cuts.clear()
-        self.watch("leave", len(self.left), self.left.width)
+        self._stage("leave")
         return output
 
-    def _cut(self, path: Place, tensor: Tensor) -> Tensor:
+    def _cut(self, path: Path, tensor: Tensor) -> Tensor:
         """Cut an argument once for all the blocks that are handed the same one."""
-        assert self.left is not None
         known = self.cuts.get(id(tensor))
         if known is not None:
             return known[1]
-        layout, inputs = self.tail.layout, self.inputs.named
-        own = next((name for name, value in inputs.items() if value is tensor), None)
+        layout = self.tail.layout
+        own = next((name for name, value in self.inputs.named.items() if value is tensor), None)
         cut = layout.cut_input(own, tensor, self.left) if own else layout.cut(path, tensor, self.left)
         if cut is not tensor:
             self.cuts[id(tensor)] = (tensor, cut)  # kept alive, so that no other tensor gets its id
         return cut
-
-    def _end(self, output: Any) -> None:
-        """Read the rows that went all the way, by the tail: the model's own code expects the whole batch."""
-        assert self.left is not None
-        self._take(self._read(output), torch.ones(len(self.left), dtype=torch.bool, device=self.left.rows.device))
-        self.watch("head", len(self.left), self.left.width)
-        raise _Done
-
-
-def _unwatched(event: str, rows: int, positions: int) -> None:
-    """Watch nothing."""

@@ -31,7 +31,7 @@ def class_like(base: Any, kind: Any, name: str) -> Any:
     return type(name, (base,), {"__module__": base.__module__, "forward": forward})
 
 
-def told_as(module: Any) -> str:
+def name_in_pipelines(module: Any) -> str:
     """Return the name that a `pipeline` knows a classifier by."""
     name = type(module).__name__
     if not is_mean_head(module.config):

@@ -4,40 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Teller
 from layerscope.core.stopwatch import Stopwatch, rounds_in
+from layerscope.early_exit.cost_model import Plan
 from layerscope.early_exit.exit_model import ExitModel
-from layerscope.early_exit.validation import Rows, Validation, in_order
+from layerscope.early_exit.validation import Validation, in_order
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, forward
 from layerscope.models.inspection import made_up_samples
-from layerscope.truncation.agreement import expected_at
-from layerscope.truncation.depth import find_depth
+from layerscope.truncation.depth import depth_of
 
 SECONDS, ALONE = 60.0, 10.0
 """About how long a race takes, of batches and of single samples; fewer are run where all would take longer."""
 ROUNDS = 3
 PLAIN = ("plain", 0.0)
-Way = Callable[[Inputs], Any]
+Runner = Callable[[Inputs], Any]
 Name = tuple[str, float]
 
 
 @dataclass(frozen=True)
 class Raced:
-    """The seconds of every way to run the batches of `plan`; `notes` tell what was left out."""
+    """The seconds that every runner takes for the batches of `plan`; `notes` say what was left out."""
 
-    plan: Sequence[Rows]
+    plan: Plan
     seconds: Mapping[Name, float]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def plain_milliseconds(self) -> float:
@@ -54,84 +53,64 @@ class Raced:
 
 
 def race_exits(
-    model: ExitModel,
-    read: Validation,
-    plan: Sequence[Rows],
-    exits: Sequence[int],
-    thresholds: Sequence[float],
-    teller: Teller,
+    model: ExitModel, read: Validation, plan: Plan, exits: Sequence[int], thresholds: Sequence[float], teller: Teller
 ) -> Raced:
     """Run batches of a plan by the plain model, with exits at each threshold, and by the model cut at each depth.
 
     The order turns with every batch, so that a busy machine slows all alike; the median over rounds counts.
     """
     cut, notes = _truncated(model)
-    raced = _raced(model, read, plan, _ways(model, exits, thresholds) | cut, SECONDS, teller)
+    raced = _raced(model, read, plan, _with_exits(model, exits, thresholds) | cut, SECONDS, teller)
     if len(raced.plan) < len(plan):
         notes = (*notes, f"times are of {len(raced.plan)} of {len(plan)} batches, spread over the data")
-    return Raced(raced.plan, {**raced.seconds, ("layer", model.depth): raced.seconds[PLAIN]}, notes)
+    return replace(raced, seconds={**raced.seconds, ("layer", model.depth): raced.seconds[PLAIN]}, notes=notes)
 
 
 def race_alone(model: ExitModel, read: Validation, exits: Sequence[int], threshold: float, teller: Teller) -> float:
     """Return how many times faster than the plain model exits are where every sample comes alone."""
-    raced = _raced(model, read, in_order(len(read), 1), _ways(model, exits, [threshold]), ALONE, teller)
-    return raced.speedup(threshold)
+    runners = _with_exits(model, exits, [threshold])
+    return _raced(model, read, in_order(len(read), 1), runners, ALONE, teller).speedup(threshold)
 
 
-def _ways(model: ExitModel, exits: Sequence[int], thresholds: Sequence[float]) -> dict[Name, Way]:
+def _with_exits(model: ExitModel, exits: Sequence[int], thresholds: Sequence[float]) -> dict[Name, Runner]:
     """Return the plain model, and exits at each threshold."""
-    plain: dict[Name, Way] = {PLAIN: partial(forward, model.model)}
-    return plain | {("threshold", threshold): _leaving(model, exits, threshold) for threshold in thresholds}
 
-
-def _raced(
-    model: ExitModel, read: Validation, plan: Sequence[Rows], ways: dict[Name, Way], seconds: float, teller: Teller
-) -> Raced:
-    """Run batches of a plan, spread over it, in all these ways for about so many seconds."""
-    with evaluating(model.model):
-        first = [read.batch(plan[0])]
-        _seconds(ways, first, model.device)  # warms up
-        once = float(_seconds(ways, first, model.device).sum())
-        fits = rounds_in(seconds, ROUNDS * once, 1, len(plan))
-        raced = [plan[i] for i in np.unique(np.linspace(0, len(plan) - 1, fits).astype(int))]
-        batches = [read.batch(rows) for rows in raced]
-        with teller.bar("exits and depths in turns", ROUNDS * len(batches), "batches") as advance:
-            rounds = [_seconds(ways, batches, model.device, advance) for _ in range(ROUNDS)]
-    medians = dict(zip(ways, np.median(np.stack(rounds), axis=0).sum(axis=1).tolist(), strict=True))
-    return Raced(raced, medians, ())
-
-
-def _leaving(model: ExitModel, exits: Sequence[int], threshold: float) -> Way:
-    def run(inputs: Inputs) -> Any:
+    def run(threshold: float, inputs: Inputs) -> Any:
         return model.leave(exits, threshold, model.criterion)(**inputs.named)
 
-    return run
+    return {PLAIN: partial(forward, model.model)} | {("threshold", t): partial(run, t) for t in thresholds}
 
 
-def _truncated(model: ExitModel) -> tuple[dict[Name, Way], tuple[str, ...]]:
-    """Return a way for each depth, with the weights in the same memory; none where no checkpoint can be that deep."""
-    layered = model.layered
+def _truncated(model: ExitModel) -> tuple[dict[Name, Runner], tuple[str, ...]]:
+    """Return the model cut at each depth, its weights in the same memory; none where no checkpoint can be that deep."""
     if model.depth == 1:
         return {}, ()
     try:
-        expected = expected_at(layered, model.depth // 2, made_up_samples(layered.loaded)[1])
-        depth = find_depth(model.model, layered.stack, expected)
+        depth = depth_of(model.layered, made_up_samples(model.layered.loaded)[1])
         models = {layer: depth.build(model.model, layer) for layer in range(1, model.depth)}
     except LayerscopeError as error:
         return {}, (f"truncation is not measured: {error}",)
     return {("layer", layer): partial(forward, cut) for layer, cut in models.items()}, ()
 
 
-def _seconds(
-    ways: Mapping[Name, Way],
-    batches: Sequence[Inputs],
-    device: torch.device,
-    advance: Callable[[int], None] = lambda batches: None,
-) -> NDArray[np.float64]:
-    """Return the seconds of each way for each batch, [W, batches]."""
-    times = np.zeros((len(ways), len(batches)))
-    for column, inputs in enumerate(batches):
-        batch = inputs.to(device)
-        times[:, column] = Stopwatch(device).turn([partial(way, batch) for way in ways.values()], column)
-        advance(1)
-    return times
+def _raced(
+    model: ExitModel, read: Validation, plan: Plan, runners: dict[Name, Runner], seconds: float, teller: Teller
+) -> Raced:
+    """Run batches of a plan, spread over it, by all these runners for about this many seconds."""
+
+    def timed(inputs: Inputs, first: int = 0) -> NDArray[np.float64]:
+        batch = inputs.to(model.device)
+        return Stopwatch(model.device).turn([partial(run, batch) for run in runners.values()], first)
+
+    with evaluating(model.model):
+        first = read.batch(plan[0])
+        timed(first)  # warms up
+        fits = rounds_in(seconds, ROUNDS * float(timed(first).sum()), 1, len(plan))
+        raced = [plan[i] for i in np.unique(np.linspace(0, len(plan) - 1, fits).astype(int))]
+        batches = [read.batch(rows) for rows in raced]
+        times = np.zeros((ROUNDS, len(batches), len(runners)))
+        with teller.bar("exits and depths in turns", ROUNDS * len(batches), "batches") as advance:
+            for turn, number in np.ndindex(*times.shape[:2]):
+                times[turn, number] = timed(batches[number], number)
+                advance(1)
+    return Raced(raced, dict(zip(runners, np.median(times, axis=0).sum(axis=0).tolist(), strict=True)))

@@ -66,11 +66,10 @@ class Recorded:
 
     def leaves(self, exits: Sequence[int], threshold: float) -> Layers:
         """Return the layer at which each sample leaves: the first exit whose score reaches the threshold, else L."""
-        layers = np.asarray([*exits, self.depth], dtype=np.int64)
         sure = self.scores_at(exits) >= threshold
-        return (
-            layers[np.where(sure.any(1), sure.argmax(1), len(exits))] if len(exits) else np.full(len(self), layers[0])
-        )
+        sure = np.column_stack([sure, np.ones(len(self), dtype=bool)])  # the last layer keeps nobody
+        layers: Layers = np.asarray([*exits, self.depth], dtype=np.int64)[sure.argmax(1)]
+        return layers
 
     def predicted(self, layers: Layers) -> NDArray[np.int64]:
         """Return what is predicted of each sample where it leaves at its layer, [N]."""
@@ -88,7 +87,7 @@ class Recorded:
 def record(
     model: ExitModel,
     batches: Iterable[Inputs],
-    labels: Sequence[int] | None = None,
+    labels: NDArray[np.int64] | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Recorded:
     """Return what every layer of a model says of each sample, by the model's criterion.
@@ -105,15 +104,14 @@ def record(
     """
     parts = []
     for inputs in batches:
-        batch = inputs.to(model.device)
-        parts.append(_batch(model, batch))
+        parts.append(_batch(model, inputs.to(model.device)))
         advance(len(parts[-1][2]))
     scores, predictions, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
-    known = None if labels is None else np.asarray(labels, dtype=np.int64)
-    return Recorded(model.criterion, model.classes, scores, predictions, lengths, known)
+    return Recorded(model.criterion, model.classes, scores, predictions, lengths, labels)
 
 
 def _batch(model: ExitModel, inputs: Inputs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the scores [B, L], the predictions [B, L] and the real positions [B] of a batch."""
     scores: list[Tensor] = []
     predictions: list[Tensor] = []
     width = 1
@@ -129,13 +127,12 @@ def _batch(model: ExitModel, inputs: Inputs) -> tuple[np.ndarray, np.ndarray, np
 
     outcome = model.run(inputs, range(1, model.depth), keep, watch)
     keep(model.depth, outcome.logits, outcome.layers)
-    return torch.stack(scores, 1).numpy(), torch.stack(predictions, 1).numpy(), _lengths(model, inputs, width)
-
-
-def _lengths(model: ExitModel, inputs: Inputs, width: int) -> np.ndarray:
-    """Return the real positions of each sample; padding between them counts, as it stays."""
-    rows = len(next(iter(inputs.named.values())))
+    rows = len(outcome.logits)
     mask = model.layered.mask(inputs, torch.empty(rows, width, 0)) if width > 1 else None
-    if mask is None:
-        return np.full(rows, width)
-    return (mask.bool() * torch.arange(1, width + 1, device=mask.device)).amax(1).cpu().numpy()
+    lengths = np.full(rows, width) if mask is None else last_real(mask).cpu().numpy()
+    return torch.stack(scores, 1).numpy(), torch.stack(predictions, 1).numpy(), lengths
+
+
+def last_real(mask: Tensor) -> Tensor:
+    """Return the positions of each row of a mask [B, T] up to its last real one, [B]: padding between them stays."""
+    return (mask.bool() * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,9 @@ import torch
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import aside
+from layerscope.core.saved import Store, write_facts
 from layerscope.early_exit.calibration import Calibration
-from layerscope.early_exit.criteria import NEVER
-from layerscope.models import Override
+from layerscope.early_exit.guarantee import Goal
 from layerscope.models.load import without_bars
 from layerscope.models.weights import numbers_of
 
@@ -24,26 +24,25 @@ if TYPE_CHECKING:
     from layerscope.early_exit.exit_model import ExitModel
 
 FILE = "early_exit.json"
+STORE = Store("exit model", FILE, "wrap the classifier with ExitModel(...), calibrate it and save it", {})
 SAMPLED = 1024
 """Numbers of each weight that its fingerprint reads."""
-OTHER = "thresholds are a model's own, calibrate this one"
 
 
 def fingerprint(model: ExitModel) -> str:
     """Return a sha256 (hex) of the weights of a model and of the heads of its layers.
 
-    Taken of names, shapes, and up to 1,024 numbers of each, spread over it.
-
-    Read in bfloat16, so that the precision in which a checkpoint is loaded makes no other model of it.
+    Taken of names, shapes, and up to 1,024 numbers of each, spread over it, read in bfloat16: the precision in which a
+    checkpoint is loaded makes no other model of it.
     """
-    told = hashlib.sha256()
+    found = hashlib.sha256()
     own = ((f"exit_heads.{name}", tensor) for name, tensor in numbers_of(model.exit_heads))
     for name, tensor in sorted((*numbers_of(model.model), *own), key=itemgetter(0)):
         flat = tensor.detach().reshape(-1)
         some = flat[:: max(1, math.ceil(len(flat) / SAMPLED))].to("cpu", torch.bfloat16)
-        told.update(f"{name}{tuple(tensor.shape)}".encode())
-        told.update(some.contiguous().view(torch.int16).numpy().tobytes())
-    return told.hexdigest()
+        found.update(f"{name}{tuple(tensor.shape)}".encode())
+        found.update(some.contiguous().view(torch.int16).numpy().tobytes())
+    return found.hexdigest()
 
 
 def precision(module: nn.Module) -> str:
@@ -52,63 +51,51 @@ def precision(module: nn.Module) -> str:
 
 
 def check_made_for(model: ExitModel, calibration: Calibration) -> None:
-    """Raise `LayerscopeError` where a calibration was made for another model."""
-    name = model.layered.loaded.name
-    for what, theirs, own in (
-        ("layers", calibration.depth, model.depth),
-        ("classes", calibration.classes, model.classes),
+    """Raise `LayerscopeError` where a calibration was made for another model, or for it in another precision."""
+    name, runs_in = model.layered.loaded.name, precision(model.model)
+    for theirs, own, unit in (
+        (calibration.depth, model.depth, "layers"),
+        (calibration.classes, model.classes, "classes"),
+        (calibration.fingerprint, fingerprint(model), ""),
     ):
         if theirs != own:
-            raise LayerscopeError(f"this calibration is of a model of {theirs} {what}, and {name} has {own}: {OTHER}")
-    if calibration.fingerprint != fingerprint(model):
-        raise LayerscopeError(f"this calibration is of other weights than those of {name}: {OTHER}")
-    if calibration.dtype != precision(model.model):
+            other = (
+                f"of a model of {theirs} {unit}, and {name} has {own}" if unit else f"of other weights than {name}'s"
+            )
+            raise LayerscopeError(f"this calibration is {other}: calibrate this model")
+    if calibration.dtype != runs_in:
         raise LayerscopeError(
-            f"this calibration was made in {calibration.dtype}, and {name} runs in {precision(model.model)}: "
-            "calibrate it as it runs"
+            f"this calibration was made in {calibration.dtype}, and {name} runs in {runs_in}: calibrate it as it runs"
         )
 
 
 def save(model: ExitModel, folder: str | Path) -> Path:
     """Write the model, its processor, its layers' heads and `early_exit.json`; transformers loads the plain model."""
-    place = Path(folder).expanduser()
-    if place.is_file():
-        raise LayerscopeError(f"{str(place)!r} is a file: name a folder")
-    before = _files(place)
+    out = Path(folder).expanduser()
+    if out.is_file():
+        raise LayerscopeError(f"{str(out)!r} is a file: name a folder")
+    before = _files(out)
     try:
         with without_bars():
-            model.model.save_pretrained(place)
+            model.model.save_pretrained(out)
             if model.processor is not None:
-                model.processor.save_pretrained(place)
+                model.processor.save_pretrained(out)
             if (heads := model.own_heads()) is not None:
-                heads.save(place)
+                heads.save(out)
     except OSError as error:
-        raise LayerscopeError(f"{str(place)!r} cannot be written ({error.strerror}): name another folder") from error
-    override = model.override
-    told = {
-        "exits": list(model.exits),
-        "criterion": model.criterion,
-        "threshold": None if model.threshold == NEVER else model.threshold,
-        "fingerprint": fingerprint(model),
-        "part": override.part,
-        "blocks": override.blocks,
-        "norm": override.norm,
-        "calibration": None if model.calibration is None else json.loads(model.calibration.to_json()),
-        "files": sorted(_files(place) - before),
-    }
-    text = json.dumps(told, indent=2, allow_nan=False)
-    aside(place / FILE, lambda part: part.write_text(text, encoding="utf-8"))
-    return place
+        raise LayerscopeError(f"{str(out)!r} cannot be written ({error.strerror}): name another folder") from error
+    names = ("exits", "criterion", "threshold", "override", "calibration")
+    facts = {"fingerprint": fingerprint(model), "files": sorted(_files(out) - before), "sha256": {}}
+    write_facts(out / FILE, STORE.what, {name: getattr(model, name) for name in names} | facts)
+    return out
 
 
 def strangers(folder: Path) -> list[str]:
     """Return the files in the folder of an exit model that were not saved with it; none where there is no folder."""
-    there = _files(folder) - {FILE}
-    try:
+    own: list[str] = []
+    with suppress(OSError, ValueError, KeyError, TypeError):  # written by no save of ours: nothing in there is
         own = json.loads((folder / FILE).read_text(encoding="utf-8"))["files"]
-    except (OSError, ValueError, KeyError, TypeError):  # written by no save of ours: nothing of it is
-        own = []
-    return sorted(there.difference(own))
+    return sorted(_files(folder) - {FILE, *own})
 
 
 def _files(folder: Path) -> set[str]:
@@ -117,31 +104,21 @@ def _files(folder: Path) -> set[str]:
 
 def load_exits(source: str | Path, revision: str | None) -> dict[str, Any]:
     """Return what `early_exit.json` of a folder or a hub model says."""
-    path = _file(source, revision)
-    try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        calibration = told["calibration"]
-        found = {name: told[name] for name in ("exits", "criterion", "fingerprint")}
-        found["threshold"] = NEVER if told["threshold"] is None else told["threshold"]
-        found["override"] = Override(told["part"], told["blocks"], told["norm"])
-        found["calibration"] = None if calibration is None else Calibration.from_json(json.dumps(calibration))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise LayerscopeError(f"{str(path)!r} is not what an exit model was saved with: save it again") from error
-    return found
+
+    def made(facts: dict[str, Any], *_: object) -> dict[str, Any]:
+        if facts["calibration"] is not None:
+            goal = Goal(**facts["calibration"]["goal"])
+            facts["calibration"] = Calibration(**{**facts["calibration"], "goal": goal})
+        return facts
+
+    return STORE.open(_folder(source, revision), made)
 
 
-def _file(source: str | Path, revision: str | None) -> Path:
-    place = Path(source).expanduser() / FILE
-    if place.is_file():
-        return place
-    if not Path(source).expanduser().exists():
+def _folder(source: str | Path, revision: str | None) -> Path:
+    folder = Path(source).expanduser()
+    if not folder.exists():
         from transformers.utils import cached_file
 
-        try:
-            return Path(cached_file(str(source), FILE, revision=revision))
-        except Exception:  # no hub, no such model, or a model without exits: all are told alike
-            pass
-    raise LayerscopeError(
-        f"{str(source)!r} holds no {FILE}: give a folder that an exit model was saved into, or wrap the classifier "
-        "with ExitModel(...) and calibrate it"
-    )
+        with suppress(Exception):  # no hub, no such model, or a model without exits
+            return Path(cached_file(str(source), FILE, revision=revision)).parent
+    return folder

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 GOAL = "Guarantee"
 LEAVING = "Leaving"
 CRITERIA = ("confidence", "margin", "entropy", "patience")
+Disagreement = Annotated[float | None, Number(above=0, below=1, such_as="0.01"), GOAL]
+Accuracy = Annotated[float | None, Number(above=0, below=1, such_as="0.9"), GOAL]
+Confidence = Annotated[float, Number(above=0, below=1, such_as="0.95"), GOAL]
 
 
 def exits(
@@ -22,9 +25,9 @@ def exits(
     *,
     samples: Annotated[int, Whole(2), DATA] = 5000,
     seed: Annotated[int, SEED, DATA] = 0,
-    max_disagreement: Annotated[float | None, Number(above=0, below=1, such_as="0.01"), GOAL] = None,
-    min_accuracy: Annotated[float | None, Number(above=0, below=1, such_as="0.9"), GOAL] = None,
-    confidence: Annotated[float, Number(above=0, below=1, such_as="0.95"), GOAL] = 0.95,
+    max_disagreement: Disagreement = None,
+    min_accuracy: Accuracy = None,
+    confidence: Confidence = 0.95,
     batch_size: Annotated[int, Whole(1), LEAVING] = 32,
     criterion: Annotated[str, OneOf(CRITERIA), LEAVING] = "confidence",
     exits: Annotated[Sequence[int] | None, Several(Whole(1), such_as="3,6 or 3-6"), LEAVING] = None,

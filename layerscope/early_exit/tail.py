@@ -1,37 +1,27 @@
-"""The head of a classifier on states of any layer, with as little of the model run for it as it takes."""
+"""The head of a classifier on states of any layer, proved on a batch whose rows leave at every turn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from layerscope.early_exit.layout import Layout, Left, Place, changed, front_of
-from layerscope.models.forward import Inputs, forward
+from layerscope.core.errors import LayerscopeError
+from layerscope.early_exit.layout import Layout, Left, find_layout, front_of
+from layerscope.early_exit.leaving import run
+from layerscope.models import LayeredModel
+from layerscope.models.capture import evaluating
+from layerscope.models.forward import FAILURES, Inputs, accepts, forward
+from layerscope.models.inspection import made_up_samples
 from layerscope.models.lens import Lens, logits_of, replaced
+from layerscope.models.probe import beginning, probe_sample
 from layerscope.models.stack import Stack
 from layerscope.models.trace import same, trace
-
-
-@dataclass
-class FrontShapes:
-    """What the modules before the first block gave in one forward: shapes, and tensors that are no sample's own."""
-
-    layout: Layout
-    given: dict[str, Any] = field(default_factory=dict)
-
-    def keep(self, name: str, output: Any) -> None:
-        """Keep of a module's output what it takes to stand in for it."""
-
-        def light(path: Place, tensor: Tensor) -> Any:
-            axes = self.layout.axes.get(path)
-            return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta") if axes and axes.rows else tensor
-
-        self.given[name] = changed(output, light, ("front", name))
+from layerscope.truncation.agreement import states_at
 
 
 @dataclass(frozen=True)
@@ -49,7 +39,7 @@ class Tail:
     Where that is one module after another on one tensor (a norm, a pooler, a head), these `steps` are called. Else it
     is the model's own code, the blocks bypassed; with `skips` the modules before the first block do not run for it (a
     convolution over sound costs as much as blocks), but hand on something of the shape they gave. Layers that have a
-    head of their own, in `heads` under their number, are read by that in the place of the one whose path is `head`.
+    head of their own, in `heads` under their number, are read by that instead of the one whose path is `head`.
     """
 
     lens: Lens
@@ -59,29 +49,82 @@ class Tail:
     heads: nn.ModuleDict = field(default_factory=nn.ModuleDict)
     head: str = ""
 
-    def __call__(self, states: Tensor, inputs: Inputs, left: Left, front: FrontShapes, layer: int) -> Tensor:
+    def __call__(self, states: Tensor, inputs: Inputs, left: Left, front: Mapping[str, Any], layer: int) -> Tensor:
         """Return the float32 logits [b, K] of states [b, T, D] of a layer.
 
-        `inputs` is the whole batch, of which `left` says what is left, `front` what `FrontShapes` kept of it.
+        `inputs` is the whole batch, of which `left` says what is left, `front` the shapes before the first block.
         """
-        if str(layer) not in self.heads:
-            return self._logits(states, inputs, left, front)
-        with replaced({self.lens.module.get_submodule(self.head): self.heads[str(layer)].forward}):
-            return self._logits(states, inputs, left, front)
-
-    def _logits(self, states: Tensor, inputs: Inputs, left: Left, front: FrontShapes) -> Tensor:
-        if self.steps:
+        module = self.lens.module
+        own = str(layer) in self.heads
+        with replaced({module.get_submodule(self.head): self.heads[str(layer)].forward} if own else {}):
+            if not self.steps:
+                return self._by_the_model(states, inputs, left, front)
             for step in self.steps:
-                states = self.lens.module.get_submodule(step.path)(states[:, 0] if step.first else states)
+                states = module.get_submodule(step.path)(states[:, 0] if step.first else states)
             return states.float()
-        with skipped(self.lens.module, front, left, states) if self.skips else nullcontext():
+
+    def _by_the_model(self, states: Tensor, inputs: Inputs, left: Left, front: Mapping[str, Any]) -> Tensor:
+        def stand_in(name: str) -> Any:
+            return lambda *_, **__: self.layout.stand_in(name, front[name], left)
+
+        skipped = {self.lens.module.get_submodule(name): stand_in(name) for name in front} if self.skips else {}
+        with replaced(skipped):
             return self.lens.sample_logits(states, self.layout.inputs(inputs, left))
+
+
+@torch.inference_mode()
+def find_tail(model: LayeredModel) -> Tail:
+    """Return what reads the rows of a batch at every exit.
+
+    Of four samples each leaves at another layer, the longest first; each must have the logits it has alone, with the
+    whole of the model's code before and after its blocks. Where that fails with the shortcuts (sequences trimmed, the
+    modules after the blocks called one by one, those before them skipped), it is tried without.
+
+    Raises:
+        LayerscopeError: for a model without a head of classes, and where rows cannot leave its batches.
+
+    """
+    lens, name, module, stack = _head(model), model.loaded.name, model.module, model.stack
+
+    def batch(samples: Sequence[Any]) -> Inputs:
+        return model.encoder.batch(samples).to(model.device)
+
+    long = probe_sample(model.encoder, made_up_samples(model.loaded)[1])
+    short, shorter = beginning(long, 0.5), beginning(long, 0.25)
+    samples = [long, short, shorter]
+    probes = (_with_positions(module, batch(some)) for some in ([long, short], samples, [short, shorter]))
+    try:
+        layout = find_layout(model, *probes)
+    except LayerscopeError:
+        raise
+    except FAILURES as error:
+        raise LayerscopeError(f"{name} does not run on samples of several lengths ({_line(error)})") from error
+    samples = [*samples, short] if model.padding else [long] * 4
+    layers = [1, max(1, stack.depth - 1), stack.depth, max(1, stack.depth // 2)]
+    inputs, why = batch(samples), "their logits change"
+    with evaluating(module):
+        wanted = []
+        for sample, layer in zip(samples, layers, strict=True):
+            alone = batch([sample])
+            state = states_at(module, stack, alone, layer)["raw"]
+            wanted.append(lens.sample_logits(state, alone)[0].to(state.dtype))
+        for tail in _tails(lens, layout, find_steps(module, stack, inputs)):
+            try:
+                found = _leaving(model, tail, inputs, layers)
+            except LayerscopeError:
+                raise
+            except Exception as error:  # code that looks at the batch again fails in its own way
+                why = f"{type(error).__name__}: {_line(error)}"
+                continue
+            if all(map(_same, found, wanted)):
+                return tail
+    raise LayerscopeError(f"rows cannot leave the batches of {name} ({why})")
 
 
 def find_steps(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[Step, ...]:
     """Return the modules by which a model comes from its last block's states to its logits; none where it does more.
 
-    Told by one forward: the first reads those states, each what the one before it gives, and the last gives the logits.
+    Seen in one forward: the first reads those states, each what the one before it gives, and the last gives the logits.
     """
     beside = set(front_of(module, stack.blocks))
     calls = trace(module, "", inputs)
@@ -99,19 +142,58 @@ def find_steps(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[Step, .
     return tuple(steps) if logits is not None and same(value, logits) else ()
 
 
-@contextmanager
-def skipped(module: nn.Module, front: FrontShapes, left: Left, states: Tensor) -> Iterator[None]:
-    """Within, the modules before the first block give what has the shape of what they gave, for the rows left."""
+def _tails(lens: Lens, layout: Layout, steps: tuple[Step, ...]) -> Iterator[Tail]:
+    """Yield the ways to read an exit, the quickest first."""
+    ways = [(False, steps)] * bool(steps) + [(True, ()), (False, ())]
+    for trims, (skips, some) in product([True, False] if layout.trims else [False], ways):
+        yield Tail(lens, replace(layout, trims=trims), skips, some)
 
-    def blank(path: Place, tensor: Tensor) -> Tensor:
-        shape = front.layout.shape(path, tensor.shape, left)
-        if shape is None:  # the same for all samples
-            return front.layout.cut(path, tensor, left) if path in front.layout.axes else tensor
-        # zeros of its own, never the states: some models write into what comes before their blocks
-        return torch.zeros(shape, dtype=tensor.dtype, device=states.device)
 
-    def stand_in(name: str) -> Callable[..., Any]:
-        return lambda *_, **__: changed(front.given[name], blank, ("front", name))
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Return whether a row's logits are the same, as far as the precision of the weights can say."""
+    half = other.dtype.itemsize < 4
+    return bool((one - other).norm() <= (5e-2 if half else 1e-4) * other.float().norm().clamp_min(1e-3))
 
-    with replaced({module.get_submodule(name): stand_in(name) for name in front.given}):
-        yield
+
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:150]
+
+
+def _head(model: LayeredModel) -> Lens:
+    """Return the lens of a classifier that runs in batches; raises `LayerscopeError` for any other model."""
+    name, lens = model.loaded.name, model.lens
+    problem = getattr(getattr(model.module, "config", None), "problem_type", None)
+    broken = next((note for note in model.notes if "NaN" in note), None)
+    if lens is None and broken is not None:
+        raise LayerscopeError(f"{name} cannot leave early: {broken.removesuffix(': no lens')}; look at its weights")
+    if lens is None:
+        raise LayerscopeError(f"{name} has no head of classes over its {model.stack.part}: give a classifier")
+    if lens.kind == "tokens":
+        raise LayerscopeError(f"{name} predicts tokens: give a model with one row of classes for each sample")
+    if problem in ("regression", "multi_label_classification"):
+        raise LayerscopeError(f"{name} is made for {problem}: exits need classes of which one is right")
+    if not model.batching:
+        raise LayerscopeError(f"batch-mates change the states of {name}: no row can leave its batches")
+    if lens.alone:
+        raise LayerscopeError(f"{name} takes one sample at a time: set config.pad_token_id for batches")
+    return lens
+
+
+def _with_positions(module: nn.Module, inputs: Inputs) -> Inputs:
+    """Return a batch with its positions, as a caller may give them: what follows is then each row's own."""
+    ids = inputs.named.get("input_ids")
+    if ids is None or not accepts(module, "position_ids"):
+        return inputs
+    positions = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
+    return replace(inputs, named={**inputs.named, "position_ids": positions})
+
+
+def _leaving(model: LayeredModel, tail: Tail, inputs: Inputs, layers: Sequence[int]) -> Tensor:
+    """Return the logits of a batch whose rows leave at these layers."""
+    wanted = torch.tensor(layers)
+    exits = sorted(set(layers) - {model.stack.depth})
+
+    def decide(layer: int, _: Tensor, rows: Tensor) -> Tensor:
+        return wanted[rows.cpu()] == layer
+
+    return run(model, tail, lambda: forward(model.module, inputs), inputs, exits, decide).logits.float()

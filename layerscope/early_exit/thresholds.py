@@ -1,39 +1,43 @@
-"""Thresholds with a guarantee, from a model and data."""
+"""Thresholds with a guarantee, from a model and data; and which exits are worth their cost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from typing import Annotated, Any, Unpack
 
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import Whole
+from layerscope.core.options import checked
 from layerscope.core.progress import Console, Silent, Teller
-from layerscope.early_exit.calibration import Calibration, along, calibrate_recorded, path
-from layerscope.early_exit.choosing import choose_exits
-from layerscope.early_exit.cost_model import Times
+from layerscope.core.shared_options import Reading
+from layerscope.early_exit.calibration import Calibration, calibrate_recorded, greediest
+from layerscope.early_exit.cost_model import Plan, Prediction, Rows, Simulation, Times
 from layerscope.early_exit.criteria import NEVER
 from layerscope.early_exit.exit_model import ExitModel
-from layerscope.early_exit.exit_options import ExitOptions
-from layerscope.early_exit.guarantee import Goal, check_enough, p_value, split
+from layerscope.early_exit.guarantee import Goal, check_enough, split
 from layerscope.early_exit.recorded import Recorded, record
 from layerscope.early_exit.saving import fingerprint, precision
-from layerscope.early_exit.validation import Rows, in_order, read_validation
+from layerscope.early_exit.study import Accuracy, Confidence, Disagreement
+from layerscope.early_exit.validation import in_order, read_validation
+
+Exits = tuple[int, ...]
 
 
 def calibrate(
     model: ExitModel,
     data: Any,
-    max_disagreement: float | None = None,
-    min_accuracy: float | None = None,
-    confidence: float = 0.95,
+    max_disagreement: Disagreement = None,
+    min_accuracy: Accuracy = None,
+    confidence: Confidence = 0.95,
     *,
-    batch_size: int = 32,
-    text_column: str | None = None,
-    label_column: str | None = None,
-    max_length: int | None = None,
+    batch_size: Annotated[int, Whole(1)] = 32,
     progress: bool = True,
+    **reading: Unpack[Reading],
 ) -> Calibration:
     """Return the greediest threshold for a model's exits and criterion that is certified to meet a goal.
 
@@ -48,10 +52,8 @@ def calibrate(
         min_accuracy: smallest accuracy, 0 … 1; needs labels.
         confidence: confidence level of the guarantee, 1 − δ.
         batch_size: samples per forward.
-        text_column: column of the texts; by default it is guessed.
-        label_column: column of the labels; by default it is guessed.
-        max_length: longest text, in tokens.
         progress: show a bar on standard error.
+        **reading: how a table of samples is read: `Reading`.
 
     Raises:
         LayerscopeError: for too few samples for the goal (the error says how many are needed), for missing labels,
@@ -67,61 +69,94 @@ def calibrate(
         ('confidence', True)
 
     """
+    asked = checked(calibrate, locals())
     if not isinstance(model, ExitModel):
         raise LayerscopeError(f"calibrate takes an ExitModel, not a {type(model).__name__}: wrap it, ExitModel(model)")
-    goal = ExitOptions(max_disagreement, min_accuracy, confidence, batch_size).goal
-    needed = min_accuracy is not None
-    read = read_validation(
-        model, data, text_column=text_column, label_column=label_column, max_length=max_length, needs_labels=needed
-    )
-    check_enough(len(read), goal)
+    goal = asked.of(Goal)
     teller: Teller = Console() if progress else Silent()
+    read = read_validation(model, data, needs_labels=min_accuracy is not None, **reading)
+    check_enough(len(read), goal)
     for note in read.notes:
         teller.say(note)
     with teller.bar("calibration", len(read), "samples") as advance:
-        labels = None if read.labels is None else read.labels.tolist()
-        recorded = record(model, read.batches(read.plan(batch_size)), labels, advance)
-    return _named(calibrate_recorded(recorded, model.exits, goal), model)
+        recorded = record(model, map(read.batch, read.plan(batch_size)), read.labels, advance)
+    return _certified(model, recorded, model.exits, goal)
 
 
-def certify(model: ExitModel, recorded: Recorded, times: Times, options: ExitOptions) -> Calibration:
+def certify(
+    model: ExitModel, recorded: Recorded, times: Times, goal: Goal, *, batch_size: int = 32, seed: int | None = 0
+) -> Calibration:
     """Return the exits that are worth their cost, chosen on some samples, with the threshold that the others certify.
 
-    Where the options name exits, those are taken and all samples certify.
+    Without a seed the model's own exits are taken, and all samples certify.
     """
-    design, tested = parts(len(recorded), options)
-    exits = model.exits
-    if options.exits is None:
+    exits, (design, tested) = model.exits, parts(len(recorded), goal, seed)
+    if seed is not None:
         part = recorded.take(design)
-        plan = in_order(len(part), options.batch_size)
-        exits = choose_exits(part, plan, times, _allowed(part, options.goal, len(tested)), trims=model.trims).exits
-    return _named(calibrate_recorded(recorded.take(tested), exits, options.goal), model)
+        plan = in_order(len(part), batch_size)
+        exits = choose_exits(part, plan, times, greediest(part, goal, len(tested)), trims=model.trims).exits
+    return _certified(model, recorded.take(tested), exits, goal)
 
 
-def _named(calibration: Calibration, model: ExitModel) -> Calibration:
-    """Return a calibration that says which weights it is of, in which precision."""
-    return replace(calibration, fingerprint=fingerprint(model), dtype=precision(model.model))
-
-
-def parts(n: int, options: ExitOptions) -> tuple[Rows, Rows]:
-    """Return the samples that choose the exits, none where they are given, and those that certify the threshold."""
-    if options.exits is None:
-        return split(n, options.goal, seed=options.seed)
-    check_enough(n, options.goal)
+def parts(n: int, goal: Goal, seed: int | None) -> tuple[Rows, Rows]:
+    """Return the samples that choose the exits, none without a seed, and those that certify the threshold."""
+    if seed is not None:
+        return split(n, goal, seed)
+    check_enough(n, goal)
     return np.arange(0), np.arange(n)
 
 
-def _allowed(design: Recorded, goal: Goal, tested: int) -> Callable[[Sequence[int]], float]:
-    """Return what gives exits their greediest threshold with the share of errors that `tested` samples may have."""
-    errors = np.arange(tested + 1)
-    most = np.flatnonzero(p_value(errors, tested, goal.risk) <= goal.delta).max() / tested
-    wanted = design.full if design.labels is None or goal.max_disagreement is not None else design.labels
+def _certified(model: ExitModel, recorded: Recorded, exits: Exits, goal: Goal) -> Calibration:
+    return calibrate_recorded(recorded, exits, goal, fingerprint=fingerprint(model), dtype=precision(model.model))
 
-    def threshold(exits: Sequence[int]) -> float:
-        thresholds = (NEVER, *path(design.criterion, design.classes, exits))
-        at = np.asarray([*exits, design.depth]) - 1
-        found = along(design, exits, thresholds, design.predictions[:, at] != wanted[:, None])
-        over = np.flatnonzero(found > most * len(design))
-        return thresholds[max(0, over[0] - 1)] if len(over) else thresholds[-1]
 
-    return threshold
+@dataclass(frozen=True)
+class Choice:
+    """The exits to check, ascending, the threshold that goes with them, and what they are expected to win.
+
+    No exits, with the threshold inf, are the plain model.
+    """
+
+    exits: Exits
+    threshold: float
+    prediction: Prediction
+
+
+def choose_exits(
+    recorded: Recorded, plan: Plan, times: Times, allowed: Callable[[Exits], float], *, trims: bool = True
+) -> Choice:
+    """Return the exits that are expected to be fastest, never slower than none.
+
+    `allowed(exits)` is the threshold these exits may have. Of all exits 1 … L − 1 the one is dropped without which the
+    rest is fastest, until none is left: about L² / 2 predictions. The fastest set on that way, or the fastest single
+    exit, is then bettered by adding, dropping or exchanging one exit as long as that helps.
+    """
+    simulation = Simulation(recorded, plan, times, trims=trims)
+
+    @cache
+    def priced(exits: Exits) -> Choice:
+        threshold = allowed(exits) if exits else NEVER
+        return Choice(exits, threshold, simulation.run(exits, threshold))
+
+    every = tuple(range(1, recorded.depth))
+    best = _fastest(map(priced, ((), every, *combinations(every, 1))))
+    current = priced(every)
+    while len(current.exits) > 1:
+        current = _fastest(map(priced, combinations(current.exits, len(current.exits) - 1)))
+        best = _fastest((best, current))
+    while (better := _fastest(map(priced, _near(best.exits, every)))) is not best:
+        best = better
+    return best
+
+
+def _fastest(choices: Iterable[Choice]) -> Choice:
+    return min(choices, key=lambda choice: (choice.prediction.seconds, len(choice.exits)))
+
+
+def _near(exits: Exits, every: Exits) -> Iterator[Exits]:
+    """Yield these exits, and those with one more, one less, or one exchanged for another."""
+    others = set(every).difference(exits)
+    fewer = tuple(combinations(exits, len(exits) - 1)) if exits else ()
+    yield from (exits, *fewer)
+    for kept in (exits, *fewer):
+        yield from (tuple(sorted((*kept, layer))) for layer in others)

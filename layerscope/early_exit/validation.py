@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.shared_options import Reading
+from layerscope.early_exit.cost_model import Rows
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.corpus import count
@@ -22,11 +23,10 @@ from layerscope.models.encode import Encoder, encoder_for, read_as
 from layerscope.models.forward import Inputs
 from layerscope.models.layered import class_numbers
 
-Rows = NDArray[np.int64]
 ABOUT = "training.json"
 """What `train` leaves beside a checkpoint, with a digest of each of its data sets."""
 MANY, SHARE = 20, 0.5
-"""Labels look like ids from so many different ones on, where they are this share of the samples."""
+"""Labels look like ids from this many different ones on, where they are this share of the samples."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,6 @@ class Validation:
         """Return these samples as one batch."""
         return self.encoder.batch(pick(self.samples, rows.tolist()))
 
-    def batches(self, plan: Sequence[Rows]) -> Iterator[Inputs]:
-        """Yield every batch of a plan."""
-        return map(self.batch, plan)
-
 
 def in_order(n: int, batch_size: int) -> list[Rows]:
     """Return the numbers of `n` samples in batches, as they came in."""
@@ -68,40 +64,43 @@ def read_validation(
     model: ExitModel,
     data: Any,
     *,
-    text_column: str | None = None,
-    label_column: str | None = None,
-    max_length: int | None = None,
     samples: int | None = None,
-    needs_labels: bool = False,
     seed: int = 0,
+    needs_labels: bool = False,
+    **reading: Unpack[Reading],
 ) -> Validation:
     """Return data as a classifier reads them: `samples` seeded ones at most, none of them empty.
 
     Raises `LayerscopeError` for what is not there or of another kind, and for labels that are no classes of the model
     where labels are needed.
     """
-    corpus = open_corpus(data, text_column=text_column, label_column=label_column)
-    corpus = paired(corpus, data, text_column)
+    column = reading.get("text_column")
+    corpus = paired(open_corpus(data, text_column=column, label_column=reading.get("label_column")), data, column)
     loaded, notes = model.layered.loaded, [*corpus.notes, *_ids(corpus)]
-    length = max_length or loaded.max_length
-    modality = read_as(corpus.modality, corpus.samples[0], model.model)
     encoder = encoder_for(
-        modality, loaded.processor, model.model, max_length=length, prompt=loaded.prompt, lack=loaded.lack
-    )
+        read_as(corpus.modality, corpus.samples[0], model.model), loaded.processor, model.model,
+        max_length=reading.get("max_length") or loaded.max_length, prompt=loaded.prompt, lack=loaded.lack,
+    )  # fmt: skip
     if samples is not None and samples < len(corpus):
         drawn = np.sort(np.random.default_rng(seed).choice(len(corpus), samples, replace=False))
         corpus = corpus.take(drawn.tolist())
         notes.append(f"{count(samples, 'sample')} of the data are taken, by seed {seed}")
     notes += _seen_in_training(model, corpus)
     read = encoded(corpus.samples, encoder) if encoder.modality == "text" else corpus.samples
-    lengths = _lengths(encoder, read)
+    tokens = hasattr(read[0], "ids")
+    lengths = [len(sample.ids) for sample in read] if tokens else encoder.lengths(read)
     real = [i for i, length in enumerate(lengths) if length]
     if not real:
         raise LayerscopeError(f"{corpus.name}: every sample is empty to this model: give others")
     if len(real) < len(corpus):
         notes.append(f"{count(len(corpus) - len(real), 'sample')} left out: nothing of them is left to this model")
         corpus, read = corpus.take(real), pick(read, real)
-    labels = _labels(corpus.labels, model, corpus.name, notes, needs_labels)
+    labels, note = _labels(corpus, model)
+    if labels is None and needs_labels:
+        missing = f"{corpus.name} has no labels, which `min_accuracy` needs: name them, or give `max_disagreement`"
+        raise LayerscopeError(note or missing)
+    if note:
+        notes.append(f"{note}; accuracy is not known")
     longest = max(lengths)
     together = all(model.layered.joins(lengths[i], longest) for i in real)
     if not together:
@@ -110,7 +109,7 @@ def read_validation(
 
 
 def _seen_in_training(model: ExitModel, corpus: Corpus) -> list[str]:
-    """Tell where what lies beside a trained checkpoint says that it learnt some of these samples."""
+    """Warn where what lies beside a trained checkpoint says that it learnt some of these samples."""
     folder = Path(str(getattr(model.model.config, "_name_or_path", "")))
     name, notes = model.layered.loaded.name, []
     try:
@@ -133,37 +132,23 @@ def _seen_in_training(model: ExitModel, corpus: Corpus) -> list[str]:
 
 
 def _ids(corpus: Corpus) -> list[str]:
-    """Tell of labels that are nearly all different: those name samples, not classes."""
-    labels = [] if corpus.labels is None else list(corpus.labels)
-    different = len(set(map(str, labels)))
-    if different < MANY or different < SHARE * len(labels):
+    """Warn of labels that are nearly all different: those name samples, not classes."""
+    different = len(set(map(str, [] if corpus.labels is None else corpus.labels)))
+    if different < MANY or different < SHARE * len(corpus):
         return []
     return [
-        f"the labels of {corpus.name} look like ids: {different:,} different ones in {len(labels):,} samples; name the "
-        "column of the classes with --label-column"
+        f"the labels of {corpus.name} look like ids: {different:,} different ones in {len(corpus):,} samples; name "
+        "the column of the classes with `label_column`"
     ]
 
 
-def _lengths(encoder: Encoder, samples: Sequence[Any]) -> list[int]:
-    if hasattr(samples[0], "ids"):
-        return [len(sample.ids) for sample in samples]
-    return encoder.lengths(samples)
-
-
-def _labels(found: Any, model: ExitModel, name: str, notes: list[str], needed: bool) -> Rows | None:
-    if found is None:
-        if needed:
-            raise LayerscopeError(
-                f"{name} has no labels, which min_accuracy needs: name them, or give max_disagreement"
-            )
-        return None
-    numbers = class_numbers(found, model.layered)
+def _labels(corpus: Corpus, model: ExitModel) -> tuple[Rows | None, str]:
+    """Return the class number of each sample, None where a label is no class of the model, with the line on that."""
+    if corpus.labels is None:
+        return None, ""
+    numbers = class_numbers(corpus.labels, model.layered)
     if None not in numbers:
-        return np.asarray(numbers, dtype=np.int64)
-    other = next(label for label, number in zip(found, numbers, strict=True) if number is None)
+        return np.asarray(numbers, dtype=np.int64), ""
+    other = str(corpus.labels[numbers.index(None)])
     classes = [str(one) for one in (getattr(model.model.config, "id2label", None) or {}).values()]
-    told = f"label {str(other)!r} of {name} is not a class of the model{choices(str(other), classes[:12])}"
-    if needed:
-        raise LayerscopeError(told)
-    notes.append(f"{told}; accuracy is not told")
-    return None
+    return None, f"label {other!r} of {corpus.name} is not a class of the model{choices(other, classes[:12])}"

@@ -24,7 +24,7 @@ from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_
 from layerscope.models.encode import TextEncoder
 from layerscope.models.inspection import made_up_samples
 from layerscope.profiling.identity import revision_of
-from layerscope.profiling.reopening import check_unchanged, model_of, run_of
+from layerscope.profiling.reopening import check_unchanged, model_of, reusable, run_of
 from layerscope.runs.lock import locked
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.mteb_results import META
@@ -52,7 +52,7 @@ def evaluate_layers(asked: Asked) -> Evaluation:
     slots_of = partial(_slots, sites=asked.sites, layers=asked.layers, pooling=pooling)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()) if asked.out is None else asked.out)
-        probing = ProbeJudge(folder, loaded, override, probes, slots_of, asked.seed, asked.keep_states, teller)
+        probing = ProbeJudge(folder, loaded, override, probes, slots_of, asked.seed, asked.keep_states, teller, run)
         depth, failed = probing.depth, probing.failed
         if tasks:
             model = _layered(loaded, override)
@@ -68,7 +68,8 @@ def evaluate_layers(asked: Asked) -> Evaluation:
             add_origin(folder, loaded.name, ModelOrigin(_source(given), depth))
         probing.all()
         if tasks:
-            states = TextStates(model, [*slots, _last(model)], folder / STATES, teller)
+            wanted = [*slots, _last(model)]
+            states = TextStates(model, wanted, folder / STATES, teller, reusable(run, model, wanted))
             judge = Judge(folder, states, _encoders(model, states, slots), workers, asked.keep_states, teller)
             judge.all(tasks)
             failed = failed | judge.failed

@@ -20,18 +20,20 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
 from layerscope.core.progress import Silent, Teller
+from layerscope.inputs.samples import KEY_BYTES, key_of
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.pooling import pool
-from layerscope.profiling.identity import weights_fingerprint
-from layerscope.profiling.plan import RAGGED, ROWS_PER_BATCH, TOKENS_PER_BATCH, TOKENS_WORTH_A_BATCH
+from layerscope.profiling.identity import states_fingerprint
+from layerscope.profiling.plan import batches_of
+from layerscope.runs import Run
 from layerscope.runs.lock import need_room
+from layerscope.runs.states import Column
 from layerscope.scores.probe_results import Slot
 
 Floats = npt.NDArray[np.float32]
-KEY_BYTES = 16
 BATCHES_PER_PART = 4
-FORMAT = 2
+FORMAT = 3
 MEND = "take fewer `samples`, `layers` or poolings, or another `out`"
 
 
@@ -39,27 +41,25 @@ class MissingTexts(Exception):  # noqa: N818
     """Texts that the store does not hold, where no model is at hand to embed them."""
 
 
-def key_of(text: str) -> bytes:
-    """Return the key of a text, its prompt included."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:KEY_BYTES]
-
-
 class StoredTexts:
     """Pooled states as they lie on disk, read by any process without the model.
 
     The parts in a folder have `keys` [n, 16] of texts with `states` [P, n, D], a row for each of `slots`.
 
-    A pickle holds no states: it opens the folder again where it is unpickled, with the parts that are there by then.
+    The texts of a `run` of the same model are known too; their states stay in the run. A pickle holds no states: it
+    opens the folder again where it is unpickled, with the parts that are there by then.
     """
 
-    def __init__(self, folder: Path, slots: Sequence[Slot], width: int) -> None:
-        self.folder, self.slots, self.width = folder, tuple(slots), width
+    def __init__(self, folder: Path, slots: Sequence[Slot], width: int, run: Run | None = None) -> None:
+        self.folder, self.slots, self.width, self.run = folder, tuple(slots), width, run
         self._rows: dict[bytes, tuple[Path, int]] = {}
         for part in sorted(self.folder.glob("*.safetensors")):
             self._know(part)
+        if run is not None:
+            self._rows |= {key: (run.path, row) for key, row in run.keyed_rows().items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StoredTexts, (self.folder, self.slots, self.width)
+        return StoredTexts, (self.folder, self.slots, self.width, self.run)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -81,6 +81,9 @@ class StoredTexts:
             by_part.setdefault(part, []).append((i, row))
         for part, found in by_part.items():
             to, rows = np.array(found).T
+            if self.run is not None and part == self.run.path:
+                out[to] = self.run.states(pooling, (Column(site, layer),), rows)[:][:, 0].numpy()
+                continue
             with safe_open(part, framework="np") as file:
                 out[to] = file.get_slice("states")[column][rows]
         return out
@@ -101,8 +104,9 @@ class TextStates(StoredTexts):
 
     It has a folder of its own below `folder`, named after all that the states depend on (weights, dtype, tokenizer,
     maximal length, slots). States are written in parts, each one safetensors file that is there whole or not at all,
-    so that a killed process loses at most the part it was working on. `forwards` and `embedded` count the batches and
-    texts that this process ran, `seconds` the time that took.
+    so that a killed process loses at most the part it was working on. States that a `run` of the same model has are not
+    computed again. `forwards` and `embedded` count the batches and texts that this process ran, `seconds` the time that
+    took.
 
     >>> from pathlib import Path
     >>> from layerscope.models import LoadOptions, Override, find_layers, load
@@ -113,13 +117,20 @@ class TextStates(StoredTexts):
     (2, 16)
     """
 
-    def __init__(self, model: LayeredModel, slots: Sequence[Slot], folder: Path, teller: Teller | None = None) -> None:
+    def __init__(
+        self,
+        model: LayeredModel,
+        slots: Sequence[Slot],
+        folder: Path,
+        teller: Teller | None = None,
+        run: Run | None = None,
+    ) -> None:
         slots = sorted(set(slots))
         self.model, self.teller = model, teller or Silent()
         self.forwards = self.embedded = 0
         self.seconds = 0.0
         self.threads = torch.get_num_threads()
-        super().__init__(folder / _identity(model, slots), slots, model.stack.width)
+        super().__init__(folder / _folder_name(model, slots), slots, model.stack.width, run)
 
     def keys(self, texts: Sequence[str]) -> list[bytes]:
         """Return the keys of texts (prompts included), after embedding those that are not there yet.
@@ -148,7 +159,7 @@ class TextStates(StoredTexts):
 
     def _embed(self, texts: list[str]) -> None:
         lengths = self.model.encoder.lengths(texts)
-        batches = list(batches_of(self.model, lengths))
+        batches = batches_of(self.model, lengths)
         self.folder.mkdir(parents=True, exist_ok=True)
         need_room(self.folder, self.size(len(texts)), MEND)
         with self.teller.bar("texts at all layers", len(texts), "texts") as advance, evaluating(self.model.module):
@@ -210,30 +221,7 @@ def torch_threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def batches_of(model: LayeredModel, lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the rows of each batch, longest first, with little padding, or none where padding changes states."""
-    kind = "cpu" if model.device.type == "cpu" else "cuda"
-    rows: list[int] = []
-    limit = longest = 0
-    for row in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
-        length = lengths[row]
-        ragged = length < RAGGED * longest and len(rows) * longest >= TOKENS_WORTH_A_BATCH[kind]
-        alone = not model.joins(length, longest) or (length == 0 and longest > 0)
-        if rows and (len(rows) >= limit or ragged or alone):
-            yield rows
-            rows = []
-        if not rows:
-            longest = length
-            limit = max(1, min(ROWS_PER_BATCH[kind], TOKENS_PER_BATCH[kind] // max(1, length))) if model.batching else 1
-        rows.append(row)
-    if rows:
-        yield rows
-
-
-def _identity(model: LayeredModel, slots: Sequence[Slot]) -> str:
-    """Return a name for all that a text's states depend on."""
-    encoder: Any = model.encoder
-    dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
-    probe = encoder.whole(["The quick brown fox, 0123456789: ÀÉ あ."])
-    about = (FORMAT, weights_fingerprint(model.module), str(dtype), model.max_length, slots, model.stack, probe)
+def _folder_name(model: LayeredModel, slots: Sequence[Slot]) -> str:
+    """Return a name for all that the states of a text depend on."""
+    about = FORMAT, states_fingerprint(model), slots
     return hashlib.sha256(repr(about).encode()).hexdigest()[:16]

@@ -14,12 +14,12 @@ from torch.nn.functional import cross_entropy
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Console, Silent, Teller
-from layerscope.evaluation.texts import batches_of
 from layerscope.generation.decoder import open_language_model, read
 from layerscope.inputs.pairs import Ids
 from layerscope.metrics import perplexity
 from layerscope.models import LayeredModel, LoadOptions, Override
 from layerscope.models.capture import evaluating
+from layerscope.profiling.plan import batches_of
 from layerscope.truncation.cutting import checked_layers
 
 

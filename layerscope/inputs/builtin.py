@@ -30,7 +30,7 @@ def stdlib_docs() -> Corpus:
             if len(text) >= _SHORTEST:
                 found.setdefault(text, (name, parts[0]))
     if not found:
-        raise LayerscopeError("stdlib-docs: this Python has no library source beside it: give --data")
+        raise LayerscopeError("stdlib-docs: this Python has no library source beside it: give other data")
     return Corpus(
         "stdlib-docs",
         "text",

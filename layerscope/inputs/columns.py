@@ -4,6 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from layerscope.core.errors import LayerscopeError, near
 from layerscope.inputs.corpus import Corpus, Labels, count, folder_name, listed
 from layerscope.inputs.tables import without_surrogates
@@ -15,7 +18,8 @@ LABEL_COLUMNS = (
     "coarse_label",
 )  # fmt: skip
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
-_LOOKED_AT = 1000  # cells, to tell what a column holds
+_WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})(\.0+)?")
+_LOOKED_AT = 1000  # cells, to see what a column holds
 
 
 @dataclass(frozen=True)
@@ -27,67 +31,61 @@ class Columns:
 
     def refuse(self, where: str) -> None:
         """Raise where a column is named and the data have none."""
-        for option, name in (("--text-column", self.text), ("--label-column", self.label)):
+        for option, name in (("text_column", self.text), ("label_column", self.label)):
             if name is not None:
-                raise LayerscopeError(f"{option} {name!r}: {where} has no columns, leave it out")
+                raise LayerscopeError(f"`{option}={name!r}`: {where} has no columns, leave it out")
 
 
-def is_missing(cell: Any) -> bool:
-    """Tell whether a cell holds nothing: None, NaN, NaT, or blank text."""
-    if isinstance(cell, str):
-        return not cell.strip()
-    # Only the not-a-number values differ from themselves; arrays and lists are no scalars at all.
-    return cell is None or type(cell).__name__ == "NAType" or (_is_scalar(cell) and bool(cell != cell))
+def missing(cells: Sequence[Any]) -> NDArray[np.bool_]:
+    """Return which cells hold nothing: None, NaN, NaT, or blank text."""
+    import pandas as pd
+
+    series = pd.Series(cells, dtype=object)
+    blank = np.array([isinstance(cell, str) and not cell.strip() for cell in cells], dtype=bool)
+    found: NDArray[np.bool_] = series.isna().to_numpy() | blank
+    return found
 
 
-def _is_scalar(cell: Any) -> bool:
-    return getattr(cell, "ndim", 0) == 0 and not isinstance(cell, (list, tuple, dict, set))
-
-
-def column_kind(cells: Iterable[Any]) -> str:
+def column_kind(cells: Sequence[Any]) -> str:
     """Return what cells hold: `text`, `numbers`, `texts and other values`, `other values` or `nothing`."""
-    found = [cell for cell in cells if not is_missing(cell)][:_LOOKED_AT]
+    found = [cell for cell, empty in zip(cells, missing(cells), strict=True) if not empty]
+    strings = [cell for cell in found if isinstance(cell, str)]
     if not found:
         return "nothing"
-    strings = [cell for cell in found if isinstance(cell, str)]
     if len(strings) == len(found):
-        return "numbers" if all(_NUMBER.fullmatch(cell) for cell in strings) else "text"
+        return "numbers" if all(map(_NUMBER.fullmatch, strings)) else "text"
     if strings:
         return "texts and other values"
-    numbers = all(isinstance(c, (int, float)) or (hasattr(c, "dtype") and _is_scalar(c)) for c in found)
-    return "numbers" if numbers else "other values"
+    return "numbers" if all(isinstance(cell, (int, float, np.number, np.bool_)) for cell in found) else "other values"
 
 
 def choose_columns(frame: Any, columns: Columns, where: str) -> tuple[str, str | None, list[str]]:
-    """Return a frame's text column, its label column or None, and notes that tell what was guessed."""
-    notes: list[str] = []
+    """Return a frame's text column, its label column or None, and a note on each that was guessed."""
     known = list(frame.columns)
-    if len(set(known)) < len(known):
-        twice = next(name for name in known if known.count(name) > 1)
-        raise LayerscopeError(f"{where} has two columns named {twice!r}: rename one")
-    if columns.text is not None:
-        _check_column(columns.text, known, where)
+    twice = [name for name in known if known.count(name) > 1]
+    if twice:
+        raise LayerscopeError(f"{where} has two columns named {twice[0]!r}: rename one")
     by_label = choose_label(known, columns.label, where)
-    text = columns.text or _guess_text(frame, known, by_label, where, notes)
+    text, note = _named(columns.text, known, where), ""
+    if text is None:
+        text, note = _guess_text(frame, known, by_label, where)
     if columns.label == text:
         raise LayerscopeError(f"{where}: column {text!r} cannot be the texts and the labels: name another for one")
     label = None if by_label == text else by_label
-    if label is not None and columns.label is None:
-        notes.append(f"label column: {label!r} (guessed)")
-    return text, label, notes
+    guessed = f"label column: {label!r} (guessed)" if label is not None and columns.label is None else ""
+    return text, label, [line for line in (note, guessed) if line]
 
 
 def choose_label(known: Sequence[str], named: str | None, where: str) -> str | None:
     """Return the label column: the named one, else the first with a usual name, else None."""
-    if named is not None:
-        _check_column(named, known, where)
-    return named or _first(known, LABEL_COLUMNS)
+    return _named(named, known, where) or _first(known, LABEL_COLUMNS)
 
 
-def _check_column(name: str, known: Sequence[str], where: str) -> None:
-    if name not in known:
+def _named(name: str | None, known: Sequence[str], where: str) -> str | None:
+    if name is not None and name not in known:
         columns = ", ".join(known)
         raise LayerscopeError(f"{where} has no column {name!r}{near(name, known)} (its columns: {columns})")
+    return name
 
 
 def _first(known: Sequence[str], wanted: Sequence[str]) -> str | None:
@@ -95,26 +93,24 @@ def _first(known: Sequence[str], wanted: Sequence[str]) -> str | None:
     return next((lowered[name] for name in wanted if name in lowered), None)
 
 
-def _guess_text(frame: Any, known: Sequence[str], label: str | None, where: str, notes: list[str]) -> str:
+def _guess_text(frame: Any, known: Sequence[str], label: str | None, where: str) -> tuple[str, str]:
+    """Return the column of texts and the note on it: by its name, else the longest texts on average."""
     name = _first(known, TEXT_COLUMNS)
-    if name is None and (name := _first(known, PAIR_COLUMNS)) is not None:
-        notes.append(f"pairs: {name} is used")
-        return name
+    if name is None and (pair := _first(known, PAIR_COLUMNS)) is not None:
+        return pair, f"pairs: {pair} is used"
     if name is None:
-        kinds = {column: column_kind(frame[column].head(_LOOKED_AT)) for column in known}
-        texts = [column for column in known if kinds[column] == "text" and column != label]
-        texts = texts or [column for column in known if kinds[column] == "text"]
-        if not texts:
+        heads = {column: frame[column].head(_LOOKED_AT).tolist() for column in known}
+        kinds = {column: column_kind(cells) for column, cells in heads.items()}
+        lengths = {
+            column: np.mean([len(cell) for cell in heads[column] if isinstance(cell, str)])
+            for column in known
+            if kinds[column] == "text"
+        }
+        if not lengths:
             held = ", ".join(f"{column} ({kind})" for column, kind in kinds.items())
-            raise LayerscopeError(f"{where} has no column of texts; it has {held}: name one with --text-column")
-        name = max(texts, key=lambda column: _mean_length(frame[column].head(_LOOKED_AT)))
-    notes.append(f"text column: {name!r} (guessed)")
-    return name
-
-
-def _mean_length(cells: Iterable[Any]) -> float:
-    lengths = [len(cell) for cell in cells if isinstance(cell, str)]
-    return sum(lengths) / max(len(lengths), 1)
+            raise LayerscopeError(f"{where} has no column of texts; it has {held}: name one with `text_column`")
+        name = max(lengths, key=lambda column: (column != label, lengths[column]))
+    return name, f"text column: {name!r} (guessed)"
 
 
 def frame_corpus(frame: Any, name: str, columns: Columns, where: str, notes: Sequence[str] = ()) -> Corpus:
@@ -126,90 +122,90 @@ def frame_corpus(frame: Any, name: str, columns: Columns, where: str, notes: Seq
     if len(frame) == 0:
         raise LayerscopeError(f"{where} has no rows: give at least one text")
     frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
-    text, label, told = choose_columns(frame, columns, where)
-    return text_corpus(
-        frame[text].tolist(),
-        name=name,
-        where=where,
-        column=f"column {text!r}",
-        labels=None if label is None else frame[label].tolist(),
-        label_source=f"column {label!r}",
-        label_named=columns.label is not None,
-        notes=(*notes, *told),
-    )
+    text, label, guessed = choose_columns(frame, columns, where)
+    labels = None if label is None else frame[label].tolist()
+    source, named = f"{where}: column {label!r}", columns.label is not None
+    return text_corpus(frame[text].tolist(), name, where, f"column {text!r}", labels, source, named, [*notes, *guessed])
 
 
 def text_corpus(
-    texts: Sequence[Any],
-    *,
+    cells: Sequence[Any],
     name: str,
     where: str,
-    column: str = "the list",
+    column: str = "",
     labels: Sequence[Any] | None = None,
-    label_source: str = "the labels",
+    label_source: str = "the list of labels",
     label_named: bool = True,
     notes: Sequence[str] = (),
 ) -> Corpus:
-    """Return texts as a corpus; rows without text or label are left out and told."""
-    told = list(notes)
-    _check_texts(texts, where, column)
-    rows = [i for i, text in enumerate(texts) if not is_missing(text)]
+    """Return texts as a corpus; rows without text or label are left out, and a note says so.
+
+    Labels that are no classes are refused where they were named, else left out.
+    """
+    found, empty = list(notes), missing(cells)
+    texts = f"{where}: {column}" if column else where
+    _check_texts(cells, empty, texts, bool(column))
+    rows, left_out = _parted(range(len(cells)), empty)
     if not rows:
-        raise LayerscopeError(f"{where}: {column} holds no text: every row is empty")
-    _tell_left_out(told, "empty text", len(texts), rows)
-    final: Labels | None = None
+        raise LayerscopeError(f"{texts} holds no text: every row is empty")
+    if left_out:
+        found.append(f"{count(len(left_out), 'empty text')} left out: rows {_shown(left_out)}")
+    classes = None
     if labels is not None:
-        rows, final = _labelled(labels, rows, where, label_source, label_named, told)
-    cleaned = [without_surrogates(texts[i]) for i in rows]
-    mended = [str(i) for i, text in zip(rows, cleaned, strict=True) if text != texts[i]]
-    if mended:
-        told.append(f"{count(len(mended), 'text')} held half characters, now U+FFFD: rows {listed(mended)}")
-    return Corpus(folder_name(name), "text", cleaned, tuple(map(str, rows)), final, tuple(told))
+        blank = missing(labels) | np.array([str(label).strip().lower() == "nan" for label in labels])
+        labelled, left_out = _parted(rows, blank)
+        classes, fault = _classes([labels[i] for i in labelled])
+        if fault and label_named:
+            raise LayerscopeError(f"{label_source} {fault}: leave it out")
+        if fault:
+            found.append(f"no labels: {label_source.removeprefix(f'{where}: ')} {fault}")
+        else:
+            rows = labelled
+            if left_out:
+                found.append(f"{count(len(left_out), 'row')} without a label left out: rows {_shown(left_out)}")
+    mended = [without_surrogates(cells[i]) for i in rows]
+    if halves := [i for i, text in zip(rows, mended, strict=True) if text != cells[i]]:
+        found.append(f"{count(len(halves), 'text')} held half characters, now U+FFFD: rows {_shown(halves)}")
+    return Corpus(folder_name(name), "text", mended, tuple(map(str, rows)), classes, tuple(found))
 
 
-def _check_texts(texts: Sequence[Any], where: str, column: str) -> None:
-    found = [text for text in texts if not is_missing(text)]
-    row = next((i for i, t in enumerate(texts) if not isinstance(t, str) and not is_missing(t)), None)
-    if row is None:
-        # In a file all cells are strings; in a list the user wrote them as texts.
-        if found and column != "the list" and all(_NUMBER.fullmatch(text) for text in found):
-            raise LayerscopeError(f"{where}: {column} holds numbers (such as {found[0]}), not texts: name another")
+def _parted(rows: Iterable[int], gone: NDArray[np.bool_]) -> tuple[list[int], list[int]]:
+    """Return the rows that stay, and those that are gone."""
+    rows = list(rows)
+    return [i for i in rows if not gone[i]], [i for i in rows if gone[i]]
+
+
+def _shown(rows: Sequence[int]) -> str:
+    return listed(list(map(str, rows)))
+
+
+def _check_texts(cells: Sequence[Any], empty: NDArray[np.bool_], texts: str, in_column: bool) -> None:
+    filled = [(row, cell) for row, cell in enumerate(cells) if not empty[row]]
+    odd = next(((row, cell) for row, cell in filled if not isinstance(cell, str)), None)
+    mend = "name another" if in_column else "give texts"
+    if column_kind(cells) == "numbers" and (in_column or odd):  # in a list, numbers written as text are meant as texts
+        raise LayerscopeError(f"{texts} holds numbers (such as {filled[0][1]}), not texts: {mend}")
+    if odd is None:
         return
-    value, kind = f"{texts[row]!r:.40}", type(texts[row]).__name__
-    if any(isinstance(text, str) for text in found):
-        raise LayerscopeError(
-            f"{where}: {column} mixes texts and other values: row {row} holds {value} ({kind}): make it text"
-        )
-    held = "numbers" if column_kind(found) == "numbers" else f"values of type {kind}"
-    raise LayerscopeError(f"{where}: {column} holds {held} (such as {value}), not texts: name another")
+    row, cell = odd
+    value, kind = f"{cell!r:.40}", type(cell).__name__
+    if any(isinstance(text, str) for _, text in filled):
+        raise LayerscopeError(f"{texts} mixes texts and other values: row {row} holds {value} ({kind}): make it text")
+    raise LayerscopeError(f"{texts} holds values of type {kind} (such as {value}), not texts: {mend}")
 
 
-def _tell_left_out(notes: list[str], what: str, total: int, kept: Sequence[int]) -> None:
-    left = sorted(set(range(total)).difference(kept)) if len(kept) < total else []
-    if left:
-        notes.append(f"{count(len(left), what)} left out: rows {listed([str(i) for i in left])}")
+def _classes(cells: Sequence[Any]) -> tuple[Labels | None, str]:
+    """Return the classes that cells are, or None and why they are none."""
+    classes = class_labels(cells) if cells else None
+    return classes, "" if classes else "holds scores or lists, not classes" if cells else "is empty"
 
 
-def _labelled(
-    cells: Sequence[Any], rows: list[int], where: str, source: str, named: bool, notes: list[str]
-) -> tuple[list[int], Labels | None]:
-    """Return the rows with a label, and their labels; all rows and None where the cells are no classes."""
-    blank = [i for i in rows if is_missing(cells[i]) or str(cells[i]).strip().lower() == "nan"]
-    kept = sorted(set(rows).difference(blank))
-    fault = None if kept else "is empty"
-    labels = None
-    if kept:
-        labels = class_labels([cells[i] for i in kept])
-        fault = None if labels is not None else "holds scores or lists, not classes"
-    if fault is not None and named and source != "the labels":
-        raise LayerscopeError(f"{where}: {source} {fault}: name another, or none")
-    if fault is not None:
-        notes.append(f"no labels: {source} {fault}")
-        return rows, None
-    if blank:
-        shown = listed([str(i) for i in blank])
-        notes.append(f"{count(len(blank), 'row')} without a label left out: rows {shown}")
-    return kept, labels
+def needed_classes(labels: Sequence[Any]) -> Labels:
+    """Return labels as classes; raises `LayerscopeError` where they are none."""
+    classes, fault = _classes(labels)
+    if classes is None:
+        raise LayerscopeError(f"the list of labels {fault}: leave it out")
+    return classes
 
 
 def class_labels(cells: Sequence[Any]) -> Labels | None:
@@ -219,18 +215,14 @@ def class_labels(cells: Sequence[Any]) -> Labels | None:
     """
     values = [cell.item() if hasattr(cell, "item") and getattr(cell, "ndim", 0) == 0 else cell for cell in cells]
     values = without_surrogates(values)
-    if not all(isinstance(value, (str, int, float)) for value in values):
-        return None
-    if all(isinstance(value, str) for value in values):
-        if all(re.fullmatch(r"-?(0|[1-9]\d{0,17})(\.0+)?", value) for value in values):
-            return tuple(int(float(value)) if "." in value else int(value) for value in values)
-        return None if all(_NUMBER.fullmatch(value) for value in values) and _fractions(values) else tuple(values)
-    if any(isinstance(value, float) and not math.isfinite(value) for value in values):
-        return None
     if all(isinstance(value, (int, float)) for value in values):
-        return tuple(int(value) for value in values) if not _fractions(values) else None
-    return tuple(str(value) for value in values)
-
-
-def _fractions(values: Sequence[Any]) -> bool:
-    return any(not float(value).is_integer() for value in values)
+        return tuple(map(int, values)) if all(float(value).is_integer() for value in values) else None
+    if not all(
+        isinstance(value, str) or (isinstance(value, (int, float)) and math.isfinite(value)) for value in values
+    ):
+        return None
+    texts = tuple(map(str, values))
+    if all(map(_WHOLE.fullmatch, texts)):
+        return tuple(int(float(text)) if "." in text else int(text) for text in texts)
+    scores = all(map(_NUMBER.fullmatch, texts)) and not all(float(text).is_integer() for text in texts)
+    return None if scores else texts

@@ -43,7 +43,7 @@ class Corpus:
             raise LayerscopeError(f"{self.name}: {len(self.names)} names for {len(self.samples)} samples")
         if self.labels is not None and len(self.labels) != len(self.samples):
             raise LayerscopeError(
-                f"{self.name}: {len(self.labels)} labels for {len(self.samples)} samples: give one a sample"
+                f"{self.name}: {len(self.labels)} labels for {len(self.samples)} samples: give as many"
             )
 
     def __len__(self) -> int:
@@ -69,12 +69,15 @@ class Corpus:
         return digest.hexdigest()
 
     @cached_property
+    def digests(self) -> npt.NDArray[np.uint64]:
+        """A number for each sample `[N]`, whatever its label: equal for equal contents."""
+        found = (hashlib.blake2b(content(self.samples, i), digest_size=8).digest() for i in range(len(self)))
+        return np.frombuffer(b"".join(found), "<u8").astype(np.uint64)
+
+    @cached_property
     def copies(self) -> npt.NDArray[np.bool_]:
         """Which samples `[N]` have exactly the content of an earlier one, whatever their label."""
-        digests = np.empty(len(self), dtype="S16")
-        for index in range(len(self)):
-            digests[index] = hashlib.blake2b(content(self.samples, index), digest_size=8).hexdigest()
-        first = np.unique(digests, return_index=True)[1]
+        first = np.unique(self.digests, return_index=True)[1]
         return np.isin(np.arange(len(self)), first, invert=True)
 
 
@@ -96,7 +99,7 @@ def draw(corpus: Corpus, n: int | None, seed: int) -> Corpus:
     (10, ['blame', 'praise'])
     """
     if n is not None and n < 1:
-        raise LayerscopeError(f"samples={n} is not valid: give 1 or more, or all")
+        raise LayerscopeError(f"samples is {n}: give 1 or more, or all")
     if n is None or n >= len(corpus):
         return corpus
     chosen = np.random.default_rng(seed).choice(len(corpus), size=n, replace=False)
@@ -120,8 +123,8 @@ def _of_whole_classes(corpus: Corpus, labels: Labels, chosen: npt.NDArray[np.int
     if len(kept) == len(readable):
         return found
     note = (
-        f"{n:,} samples are drawn of {len(kept):,} of {len(readable):,} classes, {WHOLE} or more of each: --samples "
-        f"{WHOLE * len(readable)} would hold them all"
+        f"the {n:,} samples are of {len(kept):,} of {len(readable):,} classes, {WHOLE} or more of each: "
+        f"`samples={WHOLE * len(readable)}` would hold them all"
     )
     return replace(found, notes=(*found.notes, note))
 

@@ -32,7 +32,7 @@ class Judged:
         return cls(sum(kept), len(kept), sum(sizes) - sum(kept))
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """Samples, classes, and why some were skipped, in words."""
         skipped = f"; {self.skipped:,} skipped, fewer than {WHOLE} of their class" if self.skipped else ""
         return f"{count(self.n, 'sample')}, {self.classes:,} classes{skipped}"
@@ -41,7 +41,7 @@ class Judged:
     def lacking(self) -> str:
         """What is missing for a headline, in words; empty where nothing is."""
         if self.n < LEAST:
-            return f"only {self.told}: {LEAST} judged samples are needed, take more --samples or label more"
+            return f"only {self.text}: {LEAST} judged samples are needed, take more `samples` or label more"
         if self.n < SHARE * (self.n + self.skipped):
-            return f"only {self.told}: more than half cannot be judged, take more --samples or merge rare classes"
+            return f"only {self.text}: more than half cannot be judged, take more `samples` or merge rare classes"
         return ""

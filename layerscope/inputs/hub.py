@@ -7,7 +7,7 @@ from typing import Any
 
 from layerscope.core.errors import LayerscopeError, near
 from layerscope.inputs.columns import Columns, choose_columns, choose_label, class_labels, text_corpus
-from layerscope.inputs.corpus import Corpus, Labels, folder_name
+from layerscope.inputs.corpus import Corpus, folder_name
 from layerscope.inputs.media import Files
 from layerscope.inputs.samples import Modality
 
@@ -20,31 +20,37 @@ _MEDIA: dict[str, Modality] = {"Image": "image", "Audio": "audio"}
 def hub_corpus(spec: str, columns: Columns) -> Corpus:
     """Return a data set of the hub by `name[/config][:split]`, or a saved one by its local path.
 
-    The split defaults to the first of validation, test and train that exists (told). Without a hub only
+    The split defaults to the first of validation, test and train that exists, and a note says so. Without a hub only
     what is cached opens; everything else raises `LayerscopeError` within seconds.
     """
     spec, _, split = spec.partition(":")
     if spec.startswith((".", "/", "~")):
-        return saved_corpus(Path(spec).expanduser(), columns, split or None)
+        return saved_corpus(Path(spec).expanduser(), columns, split)
     parts = spec.split("/")
     if not all(parts) or len(parts) > 3:
         raise LayerscopeError(
             f"'hf:{spec}' is not a data set's name: write hf:name, hf:org/name or hf:name/config:split"
         )
-    data = _loaded(parts)
-    return dataset_corpus(data, "-".join(parts), columns, f"hf:{spec}", split or None)
+    return dataset_corpus(_loaded(parts), "-".join(parts), columns, f"hf:{spec}", split)
 
 
-def saved_corpus(path: Path, columns: Columns, split: str | None = None) -> Corpus:
+def saved_corpus(path: Path, columns: Columns, split: str = "") -> Corpus:
     """Return a data set that `datasets` saved with `save_to_disk`."""
     if not path.exists():
         raise LayerscopeError(f"{path} does not exist: give a folder written by save_to_disk")
     try:
         data = _datasets().load_from_disk(str(path))
+    except LayerscopeError:
+        raise
     except Exception as error:  # pyarrow, json and datasets each raise their own
-        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise LayerscopeError(f"{path} is not a data set written by save_to_disk ({reason}): save it again") from error
+        raise LayerscopeError(
+            f"{path} is not a data set written by save_to_disk ({_first_line(error)}): save it again"
+        ) from error
     return dataset_corpus(data, path.resolve().name, columns, str(path), split)
+
+
+def _first_line(error: Exception | None) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 def _datasets() -> Any:
@@ -57,46 +63,30 @@ def _datasets() -> Any:
     return datasets
 
 
-def dataset_corpus(data: Any, name: str, columns: Columns, where: str, split: str | None = None) -> Corpus:
+def dataset_corpus(data: Any, name: str, columns: Columns, where: str, split: str = "") -> Corpus:
     """Return a `Dataset`, or one split of a `DatasetDict`, as a corpus of its texts, images or sounds."""
     notes: list[str] = []
     if isinstance(data, dict):
-        data, split = _one_split(data, split, where, notes)
-        name = f"{name}-{split}"
+        if not split:
+            split = next((known for known in _SPLITS if known in data), next(iter(data)))
+            notes.append(f"split: {split} (of {', '.join(data)})")
+        if split not in data:
+            raise LayerscopeError(f"{where} has no split {split!r}{near(split, data)} (its splits: {', '.join(data)})")
+        data, name = data[split], f"{name}-{split}"
     if not hasattr(data, "num_rows"):
         raise LayerscopeError(f"{where} is a stream: give a data set with a length, such as list(stream.take(1000))")
     if data.num_rows == 0:
         raise LayerscopeError(f"{where} has no rows: give at least one sample")
     kinds = {column: _MEDIA.get(type(feature).__name__) for column, feature in data.features.items()}
-    media = columns.text or next((column for column, kind in kinds.items() if kind), None)
-    modality = kinds.get(media) if media else None
-    if media and modality:
-        return _media_dataset(data, media, modality, name, columns, where, notes)
-    return _text_dataset(data, name, columns, where, notes)
-
-
-def _one_split(data: Any, split: str | None, where: str, notes: list[str]) -> tuple[Any, str]:
-    if split is None:
-        split = next((known for known in _SPLITS if known in data), next(iter(data)))
-        notes.append(f"split: {split} (of {', '.join(data)})")
-    if split not in data:
-        raise LayerscopeError(f"{where} has no split {split!r}{near(split, data)} (its splits: {', '.join(data)})")
-    return data[split], split
-
-
-def _text_dataset(data: Any, name: str, columns: Columns, where: str, notes: list[str]) -> Corpus:
+    media = columns.text or next((column for column, kind in kinds.items() if kind), "")
+    if modality := kinds.get(media):
+        label = choose_label(data.column_names, columns.label, where)
+        return _media_corpus(data, media, label, modality, name, notes)
     head = data.select(range(min(_LOOKED_AT, data.num_rows))).to_pandas()
-    text, label, told = choose_columns(head, columns, where)
-    return text_corpus(
-        list(data[text]),
-        name=name,
-        where=where,
-        column=f"column {text!r}",
-        labels=_label_cells(data, label),
-        label_source=f"column {label!r}",
-        label_named=columns.label is not None,
-        notes=(*notes, *told),
-    )
+    text, label, guessed = choose_columns(head, columns, where)
+    source, named = f"{where}: column {label!r}", columns.label is not None
+    cells = _label_cells(data, label)
+    return text_corpus(list(data[text]), name, where, f"column {text!r}", cells, source, named, [*notes, *guessed])
 
 
 def _label_cells(data: Any, label: str | None) -> list[Any] | None:
@@ -124,74 +114,62 @@ class _DatasetFiles(Sequence[Any]):
         return cell["bytes"] if cell["bytes"] is not None else Path(cell["path"])
 
 
-def _media_dataset(
-    data: Any, column: str, modality: Modality, name: str, columns: Columns, where: str, notes: list[str]
-) -> Corpus:
-    datasets = _datasets()
-    data = data.cast_column(column, getattr(datasets, modality.capitalize())(decode=False))
-    known = data.column_names
-    label = choose_label(known, columns.label, where)
+def _media_corpus(data: Any, column: str, label: str | None, modality: Modality, name: str, notes: list[str]) -> Corpus:
+    data = data.cast_column(column, getattr(_datasets(), modality.capitalize())(decode=False))
     cells = _label_cells(data, label)
-    labels: Labels | None = None
-    if cells is not None and not any(cell is None for cell in cells):
+    labels = None
+    if cells is not None and None not in cells:
         labels = class_labels(cells)
         notes.append(f"label column: {label!r}")
     names = tuple(map(str, range(data.num_rows)))
     samples = Files(modality, _DatasetFiles(data.select_columns([column]), column), names)
-    notes.append(f"{modality} column: {column!r}")
-    return Corpus(folder_name(name), modality, samples, names, labels, tuple(notes))
+    return Corpus(folder_name(name), modality, samples, names, labels, (*notes, f"{modality} column: {column!r}"))
 
 
 def _loaded(parts: Sequence[str]) -> Any:
-    """Return `org/name`, or where no such thing exists `name` with the second part as its configuration."""
+    """Return `org/name`, or where that does not exist `name` with the second part as its configuration."""
     datasets = _datasets()
     tries: list[tuple[str, str | None]] = [("/".join(parts[:2]), parts[2] if len(parts) == 3 else None)]
     if len(parts) == 2:
         tries.append((parts[0], parts[1]))
-    reachable = _hub_answers()
+    reachable, shown = _hub_answers(), "/".join(parts)
     last: Exception | None = None
     for name, config in tries:
         try:
             with _hub_offline(not reachable):
                 return datasets.load_dataset(name, config)
         except Exception as error:  # each builder, reader and connection raises its own
-            last = error if last is None or not _is_unknown(error) else last
-    shown = "/".join(parts)
-    if not reachable:
-        raise LayerscopeError(
-            f"hf:{shown} is not cached here and the hub cannot be reached: "
-            "save it elsewhere with save_to_disk and give its folder"
-        ) from last
-    reason = (str(last).strip() or type(last).__name__).splitlines()[0][:200]
-    raise LayerscopeError(f"hf:{shown} cannot be loaded ({reason}): check its name, configuration and access") from last
-
-
-def _is_unknown(error: Exception) -> bool:
-    return type(error).__name__ in ("DatasetNotFoundError", "FileNotFoundError")
+            unknown = type(error).__name__ in ("DatasetNotFoundError", "FileNotFoundError")
+            last = last if last is not None and unknown else error
+    if reachable:
+        fault = f"cannot be loaded ({_first_line(last)}): check its name, configuration and access"
+    else:
+        fault = "is not cached and the hub cannot be reached: save it elsewhere with save_to_disk and give its folder"
+    raise LayerscopeError(f"hf:{shown} {fault}") from last
 
 
 def _hub_answers() -> bool:
-    """Tell whether the hub answers at all, within a few seconds, name look-up included."""
+    """Return whether the hub answers at all, within a few seconds, name look-up included."""
     import urllib.error
     import urllib.request
 
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
         return False
-    answered = threading.Event()
+    answers: list[bool] = []
 
     def ask() -> None:
         try:
             urllib.request.urlopen(os.environ.get("HF_ENDPOINT", "https://huggingface.co"), timeout=_PATIENCE).close()
-            answered.set()
-        except urllib.error.HTTPError:
-            answered.set()  # a refusal is an answer
+            answers.append(True)
+        except urllib.error.HTTPError:  # a refusal is an answer
+            answers.append(True)
         except (OSError, ValueError):
             pass
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(_PATIENCE + 1)
-    return answered.is_set()
+    return bool(answers)
 
 
 @contextmanager
@@ -200,12 +178,12 @@ def _hub_offline(offline: bool) -> Iterator[None]:
     import datasets.config
     import huggingface_hub.constants
 
-    places = (datasets.config, huggingface_hub.constants)
-    before = [place.HF_HUB_OFFLINE for place in places]
-    for place in places:
-        place.HF_HUB_OFFLINE = offline or place.HF_HUB_OFFLINE
+    modules = (datasets.config, huggingface_hub.constants)
+    before = [module.HF_HUB_OFFLINE for module in modules]
+    for module in modules:
+        module.HF_HUB_OFFLINE = offline or module.HF_HUB_OFFLINE
     try:
         yield
     finally:
-        for place, value in zip(places, before, strict=True):
-            place.HF_HUB_OFFLINE = value
+        for module, value in zip(modules, before, strict=True):
+            module.HF_HUB_OFFLINE = value

@@ -17,6 +17,8 @@ SUFFIXES: dict[Modality, tuple[str, ...]] = {
     "audio": (".wav", ".flac", ".ogg"),
 }
 SPLITS = {"train", "training", "test", "dev", "val", "valid", "validation"}
+NamedFiles = Sequence[tuple[str, Path | bytes]]
+"""Pairs of a relative name and a path, or the bytes themselves."""
 
 
 @dataclass(frozen=True)
@@ -55,69 +57,64 @@ def media_kind(name: str) -> Modality | None:
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether a relative path is what systems leave behind: dot files and `__MACOSX`."""
+    """Return whether a relative path is what systems leave behind: dot files and `__MACOSX`."""
     return any(part.startswith(".") and part != "." or part == "__MACOSX" for part in name.split("/"))
 
 
-def choose_kind(kinds: Counter[Modality], wanted: Modality | None, notes: list[str]) -> Modality:
-    """Return the modality to take where files of both kinds lie together; the other is told."""
+def of_one_kind(files: NamedFiles, wanted: Modality | None, name: str, where: str, notes: Sequence[str]) -> Corpus:
+    """Return the images or the sounds among files as a corpus, of both kinds the wanted or the more frequent one."""
+    kinds = Counter(kind for name, _ in files if (kind := media_kind(name)) is not None)
     chosen = wanted if wanted is not None and wanted in kinds else kinds.most_common(1)[0][0]
-    others = sorted(set(kinds) - {chosen})
-    notes += [f"{count(kinds[other], f'{other} file')} beside the {chosen} files left out" for other in others]
-    return chosen
+    others = [
+        f"{count(kinds[kind], f'{kind} file')} beside the {chosen} files left out" for kind in kinds if kind != chosen
+    ]
+    taken = sorted(((name, file) for name, file in files if media_kind(name) == chosen), key=lambda item: item[0])
+    return media_corpus(taken, chosen, name, where, [*notes, *others])
 
 
-def media_corpus(
-    files: Sequence[tuple[str, Path | bytes]], modality: Modality, name: str, where: str, notes: Sequence[str]
-) -> Corpus:
-    """Return files as a corpus labelled by folder or name prefix; broken ones are left out and told.
+def media_corpus(files: NamedFiles, modality: Modality, name: str, where: str, notes: Sequence[str]) -> Corpus:
+    """Return files as a corpus labelled by folder or name prefix; broken ones are left out, and a note says so.
 
-    `files` are pairs of relative name and path or bytes. Raises `LayerscopeError` where all are broken.
+    Raises `LayerscopeError` where all are broken.
     """
-    told = list(notes)
-    whole = _whole(files, modality, where, told)
-    names = tuple(name for name, _ in whole)
-    samples = Files(modality, tuple(file for _, file in whole), names)
-    return Corpus(folder_name(name), modality, samples, names, _labels(names, told), tuple(told))
-
-
-def _whole(
-    files: Sequence[tuple[str, Path | bytes]], modality: Modality, where: str, notes: list[str]
-) -> list[tuple[str, Path | bytes]]:
+    found = list(notes)
     fault: Callable[[Path | bytes], str | None] = image_fault if modality == "image" else sound_fault
     faults = {name: reason for name, file in files if (reason := fault(file)) is not None}
     if len(faults) == len(files):
-        name, reason = next(iter(faults.items()))
-        raise LayerscopeError(
-            f"{where}: none of its {count(len(files), f'{modality} file')} can be read ({name}: {reason}): replace them"
-        )
+        first, reason = next(iter(faults.items()))
+        amount = count(len(files), f"{modality} file")
+        raise LayerscopeError(f"{where}: none of its {amount} can be read ({first}: {reason}): replace them")
     if faults:
-        notes.append(f"{count(len(faults), f'broken {modality} file')} left out: {listed(list(faults))}")
-    return [(name, file) for name, file in files if name not in faults]
+        found.append(f"{count(len(faults), f'broken {modality} file')} left out: {listed(list(faults))}")
+    whole = [(name, file) for name, file in files if name not in faults]
+    names = tuple(name for name, _ in whole)
+    samples = Files(modality, tuple(file for _, file in whole), names)
+    return Corpus(folder_name(name), modality, samples, names, _labels(names, found), tuple(found))
 
 
 def _labels(names: Sequence[str], notes: list[str]) -> Labels | None:
+    """Return the last folder of each file; in one folder, or in one for each split, the prefix of its name."""
     paths = [PurePosixPath(name) for name in names]
     folders = {path.parent for path in paths}
     if len(folders) == 1:
         return _prefix_labels(paths, notes)
-    leaves = {folder.name for folder in folders}
-    if "" in leaves:
-        loose = sum(path.parent.name == "" for path in paths)
+    loose = sum(path.parent.name == "" for path in paths)
+    if loose:
         notes.append(f"no labels: {count(loose, 'file')} of {len(paths):,} in no sub-folder")
         return None
-    tops = {folder.parts[0] for folder in folders}
+    leaves, tops = ({folder.parts[part] for folder in folders} for part in (-1, 0))
+    for parts in (leaves, tops):
+        if len(parts) > 1 and {part.lower() for part in parts} <= SPLITS:
+            notes.append(f"splits {listed(sorted(parts))}: all are used")
+            break
     if {leaf.lower() for leaf in leaves} <= SPLITS:
-        notes.append(f"splits {listed(sorted(leaves))}: all are used")
         return _prefix_labels(paths, notes)
-    if len(tops) > 1 and {top.lower() for top in tops} <= SPLITS:
-        notes.append(f"splits {listed(sorted(tops))}: all are used")
     notes.append(f"label: the last folder ({len(leaves)} classes)")
     return class_labels([path.parent.name for path in paths])
 
 
 def _prefix_labels(paths: Sequence[PurePosixPath], notes: list[str]) -> Labels | None:
-    """Return what stands before the first `_` of each name, where that looks like a class."""
+    """Return what comes before the first `_` of each name, where that looks like a class."""
     prefixes = [path.stem.partition("_")[0] for path in paths]
     all_have_rest = all("_" in path.stem.strip("_") for path in paths)
     if not all_have_rest or not 2 <= len(set(prefixes)) <= len(paths) / 2:

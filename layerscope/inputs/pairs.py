@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from layerscope.inputs.columns import PAIR_COLUMNS, TEXT_COLUMNS, is_missing
+from layerscope.inputs.columns import PAIR_COLUMNS, TEXT_COLUMNS, missing
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.tables import table_of
 
@@ -22,7 +22,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Ids:
-    """A text, or a pair, as token ids; `types` tells which text of a pair a token is of."""
+    """A text, or a pair, as token ids; `types` holds which text of a pair each token is of."""
 
     ids: tuple[int, ...]
     types: tuple[int, ...] = ()
@@ -38,8 +38,9 @@ def paired(corpus: Corpus, data: Any, text_column: str | None) -> Corpus:
     if found is None or any(name in named for name in TEXT_COLUMNS):
         return corpus
     second = frame[named[found[1]]].tolist()
-    told = (cell if not is_missing(cell) else "" for cell in (second[int(name)] for name in corpus.names))
-    samples = tuple(Pair(first, str(cell)) for first, cell in zip(corpus.samples, told, strict=True))
+    empty, rows = missing(second), map(int, corpus.names)
+    others = ("" if empty[row] else str(second[row]) for row in rows)
+    samples = tuple(Pair(first, other) for first, other in zip(corpus.samples, others, strict=True))
     notes = [note for note in corpus.notes if not note.startswith("pairs: ")]
     return replace(corpus, samples=samples, notes=(*notes, f"pairs: {found[0]} and {found[1]}, read together"))
 

@@ -1,3 +1,4 @@
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -5,6 +6,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+KEY_BYTES = 16
 Modality = Literal["text", "image", "audio", "tensor"]
 
 
@@ -59,33 +61,19 @@ class Picked(Sequence[Any]):
         return self.base[self.indices[index]]
 
 
-class Rows(Sequence[Any]):
-    """The rows of a numpy array or torch tensor `[N, ...]`."""
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-    def __len__(self) -> int:
-        return len(self.array)
-
-    def __getitem__(self, index: Any) -> Any:
-        return Rows(self.array[index]) if isinstance(index, slice) else self.array[index]
-
-
-class Lines(Sequence[str]):
+class Lines(tuple[str, ...]):
     """The non-empty lines of a text, which is kept whole beside them."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    text: str
+    numbers: tuple[int, ...]
+
+    @classmethod
+    def of(cls, text: str) -> "Lines":
+        """Return the lines of a text; they are numbered from 1, empty ones included."""
         found = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-        self.numbers = tuple(number for number, _ in found)
-        self._lines = tuple(line for _, line in found)
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._lines[index]
+        lines = cls(line for _, line in found)
+        lines.text, lines.numbers = text, tuple(number for number, _ in found)
+        return lines
 
 
 def pick(samples: Sequence[Any], indices: Sequence[int]) -> Sequence[Any]:
@@ -98,12 +86,22 @@ def pick(samples: Sequence[Any], indices: Sequence[int]) -> Sequence[Any]:
 
 
 def content(samples: Sequence[Any], index: int) -> bytes:
-    """Return bytes that tell one sample from every other; files are read, not decoded."""
+    """Return bytes that no other sample has; files are read, not decoded."""
     if isinstance(samples, Picked):
         return content(samples.base, samples.indices[index])
     if isinstance(samples, Stored):
         return samples.stored(index)
     return _encoded(samples[index])
+
+
+def key_of(text: str) -> bytes:
+    """Return the key by which the states of a text are found, whatever put it before the model; prompts are part of it.
+
+    >>> from layerscope.inputs.samples import key_of
+    >>> len(key_of("query: how old is the tree?"))
+    16
+    """
+    return hashlib.sha256(_encoded(text)).digest()[:KEY_BYTES]
 
 
 def _encoded(sample: Any) -> bytes:

@@ -2,10 +2,7 @@ import csv
 import gzip
 import io
 import json
-import sys
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +12,22 @@ from layerscope.inputs.corpus import count, listed
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = (".parquet", ".pq")
+TABLES = (*SEPARATORS, *JSON_LINES, *PARQUET)
+KINDS = "give CSV, TSV, JSONL, Parquet or plain text, or a folder or archive (.tar, .zip) of images or sounds"
+_CONTROLS = bytes(set(range(32)) - {8, 9, 10, 12, 13, 27})
+"""Control characters that no text has."""
 
 
 def table_suffix(data: Any) -> str:
-    """Return the suffix of a table file, lower case and without .gz; empty where data are no file of one."""
+    """Return the suffix of a table file, lower case and without .gz; empty where the data are no such file."""
     if not isinstance(data, (str, Path)) or not Path(data).expanduser().is_file():
         return ""
     suffix = next((s.lower() for s in reversed(Path(data).suffixes) if s.lower() != ".gz"), "")
-    return suffix if suffix in (*JSON_LINES, *PARQUET, *SEPARATORS) else ""
+    return suffix if suffix in TABLES else ""
 
 
 def is_a(data: Any, *names: str) -> bool:
-    """Tell a class by package and name, so that its package need not be imported to ask."""
+    """Return whether data are of a class, by package and name: the package need not be imported for that."""
     return any(f"{cls.__module__.partition('.')[0]}.{cls.__name__}" in names for cls in type(data).__mro__)
 
 
@@ -43,16 +44,16 @@ def table_of(data: Any) -> Any | None:
     return read_frame(Path(data).expanduser(), suffix, []) if suffix else None
 
 
-def read_frame(path: Path, kind: str, notes: list[str]) -> Any:
-    """Return a table file as a pandas frame; `kind` is its suffix, without `.gz`."""
-    if kind in PARQUET:
+def read_frame(path: Path, suffix: str, notes: list[str]) -> Any:
+    """Return a table file as a pandas frame; `suffix` is without `.gz`."""
+    if suffix in PARQUET:
         return _parquet(path)
     text = read_text(path)
-    return _json_lines(text, path, notes) if kind in JSON_LINES else _separated(text, path, SEPARATORS[kind], notes)
+    return _json_lines(text, path, notes) if suffix in JSON_LINES else _separated(text, path, SEPARATORS[suffix], notes)
 
 
-def read_bytes(path: Path) -> bytes:
-    """Return a file's bytes, unpacked where its name ends in `.gz`."""
+def read_text(path: Path) -> str:
+    """Return the text of a UTF-8 file, unpacked where its name ends in `.gz`, with line ends as newlines."""
     try:
         data = path.read_bytes()
         data = gzip.decompress(data) if path.suffix.lower() == ".gz" and data else data
@@ -62,57 +63,43 @@ def read_bytes(path: Path) -> bytes:
         raise unreadable(path, error) from error
     if not data.strip():
         raise LayerscopeError(f"{path} is empty: give a file with at least one sample")
-    return data
-
-
-def read_text(path: Path) -> str:
-    """Return a UTF-8 file's text with line ends as newlines; raises `LayerscopeError` where it is none."""
-    data = read_bytes(path)
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or _is_utf16(data):
+    if _is_utf16(data):
         raise LayerscopeError(f"{path} is UTF-16 text: save it as UTF-8")
+    start = data[:65536]
     try:
         text = data.decode("utf-8-sig")
+        fault = None
     except UnicodeDecodeError as error:
-        if b"\0" in data or _is_binary(data):
-            raise LayerscopeError(f"{path} is a binary file, not text: {KINDS}") from error
-        at = f"byte {error.start:,} is 0x{data[error.start]:02x}"
-        raise LayerscopeError(f"{path} is not UTF-8 ({at}): save it as UTF-8") from error
-    if _is_binary(data):
+        fault = f"byte {error.start:,} is 0x{data[error.start]:02x}"
+    if (fault and b"\0" in data) or len(start) - len(start.translate(None, _CONTROLS)) > 0.1 * len(start):
         raise LayerscopeError(f"{path} is a binary file, not text: {KINDS}")
+    if fault:
+        raise LayerscopeError(f"{path} is not UTF-8 ({fault}): save it as UTF-8")
     return text.replace("\r\n", "\n")
 
 
-KINDS = "give CSV, TSV, JSONL, Parquet or plain text, or a folder or archive (.tar, .zip) of images or sounds"
-
-
 def _is_utf16(data: bytes) -> bool:
-    """Tell UTF-16 without its mark: every second byte of Latin text is a zero, and hardly any of the others."""
+    """Return whether a text is UTF-16: it has the mark, or (Latin) a zero in every second byte and hardly any other."""
     start = data[: 65536 & ~1]
-    zeros = sorted((start[::2].count(0), start[1::2].count(0)))
-    return len(start) > 3 and zeros[1] > 0.2 * len(start) and zeros[0] < 0.1 * zeros[1]
-
-
-def _is_binary(data: bytes) -> bool:
-    """Tell whether more than one byte in ten at the start is a control character no text has."""
-    start = data[:65536]
-    controls = bytes(set(range(32)) - {8, 9, 10, 12, 13, 27})
-    return len(start) - len(start.translate(None, controls)) > 0.1 * len(start)
+    few, many = sorted((start[::2].count(0), start[1::2].count(0)))
+    return data.startswith((b"\xff\xfe", b"\xfe\xff")) or (
+        len(start) > 3 and many > 0.2 * len(start) and few < 0.1 * many
+    )
 
 
 def _separated(text: str, path: Path, separator: str, notes: list[str]) -> Any:
     header = text.split("\n", 1)[0]
-    if separator == "," and "," not in header:
-        found = [other for other in ";\t" if other in header]
-        if found:
-            separator = found[0]
-            notes.append(f"separator: {'tab' if separator == chr(9) else separator!r} (guessed)")
+    other = next((sign for sign in ";\t" if sign in header), None)
+    if other and separator == "," and "," not in header:
+        separator = other
+        notes.append(f"separator: {'tab' if separator == chr(9) else separator!r} (guessed)")
     try:
-        rows = list(_rows(text, path, separator, csv.QUOTE_MINIMAL))
+        rows = _rows(text, path, separator, csv.QUOTE_MINIMAL)
     except LayerscopeError:
         if separator != "\t":
             raise
         # Many TSV files quote nothing, and their texts may begin with a quotation mark.
-        rows = list(_rows(text, path, separator, csv.QUOTE_NONE))
+        rows = _rows(text, path, separator, csv.QUOTE_NONE)
         notes.append("quotation marks taken as text")
     if len(rows) < 2:
         raise LayerscopeError(f"{path} has a header but no rows: give at least one text")
@@ -121,34 +108,24 @@ def _separated(text: str, path: Path, separator: str, notes: list[str]) -> Any:
     return pd.DataFrame(rows[1:], columns=rows[0], dtype=object)
 
 
-def _rows(text: str, path: Path, separator: str, quoting: Any) -> Iterator[list[str]]:
-    with _unlimited_fields():
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True)
-        width = 0
-        try:
-            for row in reader:
-                if not row:
-                    continue
-                width = width or len(row)
-                if len(row) != width:
-                    raise LayerscopeError(
-                        f"{path}: line {reader.line_num} has {len(row)} fields where the header has {width}: "
-                        "quote the texts that hold separators or line ends"
-                    )
-                yield row
-        except csv.Error as error:
-            raise LayerscopeError(
-                f"{path}: line {reader.line_num} is broken ({error}): close quotes, and double those inside a text"
-            ) from error
-
-
-@contextmanager
-def _unlimited_fields() -> Iterator[None]:
-    before = csv.field_size_limit(sys.maxsize)
+def _rows(text: str, path: Path, separator: str, quoting: Any) -> list[list[str]]:
+    """Return rows of equal length; unlike with pandas, none is filled up or mended."""
+    csv.field_size_limit(2**31 - 1)  # texts may be longer than the module's 131,072 characters
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True)
+    rows: list[list[str]] = []
     try:
-        yield
-    finally:
-        csv.field_size_limit(before)
+        for row in filter(None, reader):
+            rows.append(row)
+            if len(row) != len(rows[0]):
+                raise LayerscopeError(
+                    f"{path}: line {reader.line_num} has {len(row)} fields where the header has {len(rows[0])}: "
+                    "quote the texts that hold separators or line ends"
+                )
+    except csv.Error as error:
+        raise LayerscopeError(
+            f"{path}: line {reader.line_num} is broken ({error}): close quotes, and double those inside a text"
+        ) from error
+    return rows
 
 
 def _json_lines(text: str, path: Path, notes: list[str]) -> Any:
@@ -157,22 +134,19 @@ def _json_lines(text: str, path: Path, notes: list[str]) -> Any:
     else:
         lines = enumerate(text.split("\n"), start=1)
         records = [_parsed(line, path, f"line {number}") for number, line in lines if line.strip()]
-    records = [{"text": record} if isinstance(record, str) else record for record in records]
-    odd = next((i for i, record in enumerate(records) if not isinstance(record, dict)), None)
-    if odd is not None:
-        found = json.dumps(records[odd], ensure_ascii=False)
-        raise LayerscopeError(f'{path}: record {odd} is {found:.40}, not an object: write {{"text": …}} a line')
     if not records:
         raise LayerscopeError(f"{path} has no records: give at least one text")
-    halves = [str(i) for i, record in enumerate(records) if without_surrogates(record) != record]
-    if halves:
-        records = without_surrogates(records)
+    records = [{"text": record} if isinstance(record, str) else record for record in records]
+    for i, record in enumerate(records):
+        if not isinstance(record, dict):
+            found = json.dumps(record, ensure_ascii=False)
+            raise LayerscopeError(f'{path}: record {i} is {found:.40}, not an object: write {{"text": …}} a line')
+    whole = [without_surrogates(record) for record in records]
+    if halves := [str(i) for i, record in enumerate(records) if whole[i] != record]:
         notes.append(f"{count(len(halves), 'row')} held half characters, now U+FFFD: rows {listed(halves)}")
-    names = dict.fromkeys(name for record in records for name in record)
     import pandas as pd
 
-    columns = {name: pd.Series([record.get(name) for record in records], dtype=object) for name in names}
-    return pd.DataFrame(columns)
+    return pd.DataFrame(whole, dtype=object)
 
 
 def without_surrogates(value: Any) -> Any:
@@ -201,27 +175,13 @@ def _parquet(path: Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    _check_parquet(path)
     try:
-        table = pq.read_table(path)
+        with pq.ParquetFile(path) as file:
+            table = file.read()
         table.validate(full=True)  # texts that are not UTF-8 would break later, when they are looked at
         return table.to_pandas()
+    except PermissionError as error:
+        raise unreadable(path, error) from error
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0][:120].rstrip(". ")
-        raise LayerscopeError(f"{path} is a damaged Parquet file ({reason}): write it again") from error
-
-
-def _check_parquet(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            start = file.read(4)
-            file.seek(-min(4, path.stat().st_size), 2)
-            end = file.read()
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if not start:
-        raise LayerscopeError(f"{path} is empty: give a file with at least one sample")
-    if start != b"PAR1":
-        raise LayerscopeError(f"{path} is not a Parquet file: {KINDS}")
-    if end != b"PAR1":
-        raise LayerscopeError(f"{path} is not a whole Parquet file (its end is missing): write or copy it again")
+        raise LayerscopeError(f"{path} is not a whole Parquet file ({reason}): write or copy it again") from error

@@ -10,64 +10,53 @@ FIT = (10, 100)
 """Ranks that the line is fitted on, as published."""
 
 
-def alpha_req(Z: Array, fit: tuple[int, int] = FIT) -> float | Tensor:
+def alpha_req(Z: Array | Rows, fit: tuple[int, int] = FIT) -> float | Tensor:
     """Return the exponent alpha of the power law l_i ~ i^-alpha that the covariance's eigenvalues follow.
 
-    `Z` is `[..., N, D]`. log l is fitted by a line in log i over the ranks `fit` (from 1, both ends
-    included, cut to the min(N - 1, D) that there are), each rank weighted 1 / i so that every stretch of the
-    logarithmic axis counts alike. The value `[...]` is above 0 for a spectrum that falls; a low one means
-    variance in many directions. Eigenvalues below float64's rounding of the largest are left out, and the
-    value is NaN where fewer than two are left. Float64. Raises `LayerscopeError` for non-finite input and a
-    `fit` that holds fewer than two ranks.
+    `Z` is `[..., N, D]`. log l is fitted by a line in log i over the ranks `fit` (from 1, both ends included, cut to
+    the min(N - 1, D) that there are), each rank weighted 1 / i so that every stretch of the logarithmic axis counts
+    alike. The value `[...]` is above 0 for a spectrum that falls; a low one means variance in many directions.
+    Eigenvalues below float64's rounding of the largest are left out, and the value is NaN where fewer than two remain.
+    Raises `LayerscopeError` for a `fit` that holds fewer than two ranks.
 
-    Source: Agrawal et al. 2022, alpha-ReQ; the weighted fit as in Stringer et al. 2019.
+    Source: Agrawal et al. 2022, α-ReQ; the weighted fit as in Stringer et al. 2019.
 
     >>> from layerscope.metrics import alpha_req
     >>> states = np.random.default_rng(0).normal(size=(500, 50)) / np.arange(1, 51)  # variances 1 / i²
     >>> round(alpha_req(states))
     2
     """
-    return as_result(_power_law(Rows(Z), fit))
-
-
-def _power_law(rows: Rows, fit: tuple[int, int] = FIT) -> Tensor:
-    values, count = rows.centred_spectrum, rows.count
-    first, last = _fitted_ranks(rows, fit)
+    rows = Rows.of(Z)
+    values, there = rows.centred_spectrum, min(rows.count - 1, rows.width)
+    first, last = fit[0], min(fit[1], there)
     if first < 1 or last <= first:
-        there = min(count - 1, rows.width)
         raise LayerscopeError(
             f"fit={tuple(fit)} holds fewer than two of the {there} ranks there are: give ranks within 1 ... {there}"
         )
-    rounding = torch.finfo(values.dtype).eps * max(count, values.shape[-1]) * values[..., :1]
+    rounding = torch.finfo(values.dtype).eps * max(rows.count, values.shape[-1]) * values[..., :1]
     chosen = values[..., first - 1 : last]
     known = chosen > rounding
     ranks = torch.arange(first, last + 1, dtype=values.dtype, device=values.device)
     weights = known / ranks
     x, y = ranks.log().expand_as(chosen), 2.0 * chosen.masked_fill(~known, 1.0).log()
-    total = weights.sum(-1, keepdim=True)
-    dx = x - (weights * x).sum(-1, keepdim=True) / total
+    dx = x - (weights * x).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)
     # Below two ranks the line has no slope: 0 / 0.
-    slope: Tensor = -(weights * dx * y).sum(-1) / (weights * dx.square()).sum(-1)
-    return slope.masked_fill(known.sum(-1) < 2, torch.nan)
+    slope = -(weights * dx * y).sum(-1) / (weights * dx.square()).sum(-1)
+    return as_result(slope.masked_fill(known.sum(-1) < 2, torch.nan))
 
 
-def _fitted_ranks(rows: Rows, fit: tuple[int, int] = FIT) -> tuple[int, int]:
-    return fit[0], min(fit[1], rows.count - 1, rows.width)
-
-
-def _named(rows: Rows) -> str:
-    return "ranks={}-{}".format(*_fitted_ranks(rows))
+def _ranks(rows: Rows) -> str:
+    return f"ranks={FIT[0]}-{min(FIT[1], rows.count - 1, rows.width)}"
 
 
 ALPHA_REQ = Metric(
-    name="alpha_req",
-    how=FromRows(_power_law, variant=_named, least=(FIT[0] + 2, FIT[0] + 1)),
+    alpha_req,
+    FromRows(alpha_req, variant=_ranks, least=(FIT[0] + 2, FIT[0] + 1)),
     title="α-ReQ",
     reading="exponent; low: variance in many directions",
     meaning="Exponent α of the power law i^−α that the eigenvalues of the pooled states' covariance follow, fitted "
     "from rank 10 to 100, or to as many as there are.",
     direction="Low: the spectrum falls slowly. Values near 1 were proposed as a sign of good states: a hypothesis.",
-    source="Agrawal et al. 2022, α-ReQ; fitted as in Stringer et al. 2019",
     low=True,
     default=False,
     order=5,

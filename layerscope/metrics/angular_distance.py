@@ -15,10 +15,9 @@ def angular_distance(X: Array, Y: Array, center: bool = True) -> Tensor:
     """Return the angle between each sample's two vectors as a share of a half turn, one value `[..., N]` a sample.
 
     arccos of `cosine_similarity`, of the same `X`, `Y` (`[..., N, D]`) and `center`, over π: 0 for the same direction,
-    1/2 for a right angle, 1 for the opposite one, NaN where there is no cosine. Float64. Raises `LayerscopeError` as
-    `cosine_similarity` does.
+    1/2 for a right angle, 1 for the opposite one, NaN where there is no cosine.
 
-    Source: Gromov et al. 2024, The unreasonable ineffectiveness of the deeper layers, who do not centre.
+    Source: Gromov et al. 2024, The Unreasonable Ineffectiveness of the Deeper Layers, who do not centre.
 
     >>> from layerscope.metrics import angular_distance
     >>> angular_distance(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]), center=False)
@@ -45,14 +44,13 @@ def _half_turns(cosines: Tensor) -> Tensor:
 
 
 ANGULAR_DISTANCE = Metric(
-    name="angular_distance",
-    how=FromPairs(_matrix, "centered", least=0, all_samples=True, one_width=True, by_sample=angle_pairs),
+    angular_distance,
+    FromPairs(_matrix, "centered", least=0, all_samples=True, one_width=True, by_sample=angle_pairs),
     title="angular distance",
     reading="share of a half turn; 0: the same directions",
     meaning="Angle between the vectors that two layers give one sample, each layer centred by its own mean over the "
     "samples, as a share of a half turn, averaged over samples; from 0 to 1, right angles at 1/2.",
     direction="0: the two layers hold the same directions. Neighbouring layers that stay near 0 change little.",
-    source="Gromov et al. 2024, The Unreasonable Ineffectiveness of the Deeper Layers",
     low=True,
     default=False,
     order=2,

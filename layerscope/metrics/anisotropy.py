@@ -5,12 +5,11 @@ from layerscope.metrics.factors.rows import FromRows, Rows
 from layerscope.metrics.metric import Metric
 
 
-def anisotropy(Z: Array) -> float | Tensor:
+def anisotropy(Z: Array | Rows) -> float | Tensor:
     """Return the share of the variance that lies in one direction: s_1^2 / sum s^2 of the centred rows.
 
-    `Z` is `[..., N, D]`; the value `[...]` lies in 1/min(N - 1, D) ... 1, high where the rows spread along a
-    line. NaN where all rows are equal and nothing varies. Float64. Raises `LayerscopeError` for non-finite
-    input.
+    `Z` is `[..., N, D]`; the value `[...]` lies in 1/min(N - 1, D) ... 1, high where the rows spread along a line. NaN
+    where all rows are equal and nothing varies.
 
     Source: Razzhigaev et al. 2024, The Shape of Learning.
 
@@ -18,21 +17,14 @@ def anisotropy(Z: Array) -> float | Tensor:
     >>> round(anisotropy(np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])), 3)  # all on a line
     1.0
     """
-    return as_result(first_share(Rows(Z)))
-
-
-def first_share(rows: Rows) -> Tensor:
-    """Return `anisotropy` `[...]` of rows; 0 / 0 is NaN."""
-    values = rows.centred_spectrum
-    # The largest is taken out first, so that no square overflows or vanishes.
-    relative = values / values[..., :1]
-    share: Tensor = 1.0 / relative.square().sum(-1)
-    return share
+    values = Rows.of(Z).centred_spectrum
+    # The largest is taken out first, so that no square overflows or vanishes; 0 / 0 is NaN.
+    return as_result(1.0 / (values / values[..., :1]).square().sum(-1))
 
 
 ANISOTROPY = Metric(
-    name="anisotropy",
-    how=FromRows(first_share),
+    anisotropy,
+    FromRows(anisotropy),
     title="anisotropy",
     unit="%",
     reading="share of the variance in one direction",
@@ -40,7 +32,6 @@ ANISOTROPY = Metric(
     "1 / min(samples − 1, width) to 1.",
     direction="High: samples differ along a line more than in all other directions together, as in the middle of many "
     "decoders.",
-    source="Razzhigaev et al. 2024, The Shape of Learning",
     default=False,
     order=3,
 )

@@ -1,6 +1,6 @@
 import math
 import warnings
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy.typing as npt
 import torch
@@ -11,11 +11,27 @@ from layerscope.core.errors import LayerscopeError, near
 Array: TypeAlias = npt.NDArray[Any] | Tensor
 
 
+class Estimate(NamedTuple):
+    """A value, its standard error (NaN where it is unknown), and the number of values behind it."""
+
+    value: float
+    stderr: float
+    n: int
+
+
+def mean(values: Tensor) -> Estimate:
+    """Return mean, standard error and number of the values that are not NaN."""
+    known = values[~torch.isnan(values)]
+    n = len(known)
+    error = float(known.std()) / math.sqrt(n) if n > 1 else math.nan
+    return Estimate(float(known.mean()) if n else math.nan, error, n)
+
+
 def as_tensor(values: Array, name: str, dims: int = 0) -> Tensor:
     """Return `values` as a float32 or float64 tensor on its own device.
 
-    Half precision, integers and booleans become float32, because squares of 15,000 overflow half precision.
-    Raises `LayerscopeError` where `values` has fewer than `dims` dimensions.
+    Half precision, integers and booleans become float32, because squares of 15,000 overflow half precision. Raises
+    `LayerscopeError` where `values` has fewer than `dims` dimensions.
     """
     tensor = _read(values)
     if tensor.ndim < dims:
@@ -45,23 +61,26 @@ def as_finite64(values: Array, name: str, dims: int = 2) -> Tensor:
     return as_finite(values, name, dims).double()
 
 
-def as_pair64(a: Array, b: Array, names: tuple[str, str], dims: int = 2) -> tuple[Tensor, Tensor]:
-    """Return two finite float64 tensors that describe the same rows (`[..., N, D]`, D may differ).
+def as_pair64(a: Array, b: Array, names: tuple[str, str], widths: str | None = None) -> tuple[Tensor, Tensor]:
+    """Return two finite float64 tensors that describe the same rows (`[..., N, D]`).
 
-    Raises `LayerscopeError` where one of them is not finite or the numbers of rows differ.
+    Raises `LayerscopeError` where one of them is not finite or the numbers of rows differ, and for unequal D where
+    `widths` says what to do about that.
     """
-    first, second = as_finite64(a, names[0], dims), as_finite64(b, names[1], dims)
-    if first.shape[-2] != second.shape[-2]:
-        raise LayerscopeError(
-            f"{names[0]} has {first.shape[-2]} rows and {names[1]} has {second.shape[-2]}: "
-            "give both the same samples in the same order"
-        )
+    first, second = as_finite64(a, names[0]), as_finite64(b, names[1])
+    check_equal("rows", first.shape[-2], second.shape[-2], names)
+    if widths is not None:
+        check_equal("features", first.shape[-1], second.shape[-1], names, widths)
     return first, second.to(first.device)
 
 
-def as_result(values: Tensor) -> float | Tensor:
-    """Return a Python float for one value, and the tensor itself where there are leading dimensions."""
-    return float(values) if values.ndim == 0 else values
+SAME_SAMPLES = "give both the same samples in the same order"
+
+
+def check_equal(what: str, first: int, second: int, names: tuple[str, str], mend: str = SAME_SAMPLES) -> None:
+    """Raise `LayerscopeError` where two arrays differ in a size."""
+    if first != second:
+        raise LayerscopeError(f"{names[0]} has {first} {what} and {names[1]} has {second}: {mend}")
 
 
 def check_choice(value: object, name: str, choices: tuple[object, ...]) -> None:
@@ -69,6 +88,11 @@ def check_choice(value: object, name: str, choices: tuple[object, ...]) -> None:
     if value not in choices:
         hint = near(value, [c for c in choices if isinstance(c, str)]) if isinstance(value, str) else ""
         raise LayerscopeError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}{hint}")
+
+
+def as_result(values: Tensor) -> float | Tensor:
+    """Return a Python float for one value, and the tensor itself where there are leading dimensions."""
+    return float(values) if values.ndim == 0 else values
 
 
 def unit_rows(rows: Tensor) -> Tensor:
@@ -119,8 +143,8 @@ def real_mask(tokens: Tensor, mask: Array | None) -> Tensor:
 def real_first(tokens: Tensor, mask: Array | None) -> tuple[Tensor, Tensor]:
     """Return tokens `[..., T, D]` with the real ones moved to the front in order, and their number `[...]`.
 
-    `mask` `[..., T]` (True or non-zero = real) broadcasts over the leading dimensions. What stands after
-    the real tokens is unspecified. Raises `LayerscopeError` where the mask does not fit the tokens, or there is none.
+    `mask` `[..., T]` (True or non-zero = real) broadcasts over the leading dimensions. What follows the real tokens is
+    unspecified. Raises `LayerscopeError` where the mask does not fit the tokens, or there is none.
     """
     if 0 in tokens.shape:
         raise LayerscopeError(f"tokens is empty (shape {tuple(tokens.shape)}): give at least one token of one sample")

@@ -1,13 +1,9 @@
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result
-from layerscope.metrics.measure import Measure, Prepared, check_count, of_pair, principal
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.prepared import by_layer
-from layerscope.metrics.pairs.similarity import FromPairs
+from layerscope.metrics.pairs.similarity import FromPairs, Measure, Prepared, by_layer, of_pair, principal
 
 __all__ = ["canonical_correlations", "cca"]
 
@@ -18,7 +14,7 @@ def cca(X: Array, Y: Array) -> float | Tensor:
     `X` is `[..., N, D]`, `Y` `[..., N, D']`; columns are centred, nothing is regularised. The mean is over the smaller
     of the two ranks (`canonical_correlations`), 0 ... 1, and NaN where one side does not vary. Where the ranks add up
     to more than N - 1, some correlations are 1 by construction, and all of them from D = N - 1 on: give many more
-    samples than features. Float64. Raises `LayerscopeError` for non-finite input, unequal N and N < 3.
+    samples than features. Raises `LayerscopeError` for N < 3.
 
     Source: Hotelling 1936; Raghu et al. 2017; the mean as in Kornblith et al. 2019.
 
@@ -27,7 +23,7 @@ def cca(X: Array, Y: Array) -> float | Tensor:
     >>> round(cca(states, states @ np.diag([1.0, 5.0, 0.1])), 3)  # any invertible linear map keeps it
     1.0
     """
-    return as_result(of_pair(Cca(), X, Y))
+    return as_result(of_pair(_measure(), X, Y))
 
 
 def canonical_correlations(X: Array, Y: Array) -> Tensor:
@@ -40,52 +36,42 @@ def canonical_correlations(X: Array, Y: Array) -> Tensor:
     >>> canonical_correlations(states, states[:, :2] + 3).round(decimals=3)
     tensor([1., 1.], dtype=torch.float64)
     """
-    return of_pair(_Correlations(), X, Y)
 
+    def each(first: Prepared, second: Prepared) -> Tensor:
+        found, rank = _correlations(first, second)
+        beyond = torch.arange(found.shape[-1], device=found.device) >= rank[..., None]
+        return found.masked_fill(beyond, torch.nan)
 
-@dataclass(frozen=True)
-class Cca(Measure):
-    """Orthonormal bases, and the mean of the singular values of their product."""
-
-    def prepare(self, rows: Tensor) -> Prepared:
-        """Return a basis and its rank."""
-        check_count("CCA", rows.shape[-2], 3)
-        found = principal(rows)
-        return found.basis, found.rank
-
-    def between(self, first: Prepared, second: Prepared) -> Tensor:
-        """Return the mean correlation over the smaller rank."""
-        return mean_correlation(first, second)
+    return of_pair(_measure()._replace(between=each), X, Y)
 
 
 def mean_correlation(first: Prepared, second: Prepared) -> Tensor:
-    """Return the mean correlation `[...]` of two bases `[..., N, r]` with their ranks `[...]`."""
+    """Return the mean correlation `[...]` over the smaller rank of two bases `[..., N, r]` with their ranks `[...]`."""
+    found, rank = _correlations(first, second)
+    return found.sum(-1) / rank
+
+
+def _correlations(first: Prepared, second: Prepared) -> tuple[Tensor, Tensor]:
     (a, rank_a), (b, rank_b) = first, second
-    return _correlations(a, b).sum(-1) / torch.minimum(rank_a, rank_b)
+    return torch.linalg.svdvals(a.mT @ b).clamp(max=1.0), torch.minimum(rank_a, rank_b)
 
 
-def _correlations(a: Tensor, b: Tensor) -> Tensor:
-    found: Tensor = torch.linalg.svdvals(a.mT @ b)
-    return found.clamp(max=1.0)
+def _measure() -> Measure:
+    def prepare(rows: Tensor) -> Prepared:
+        found = principal(rows)
+        return found.basis, found.rank
 
-
-class _Correlations(Cca):
-    def between(self, first: Prepared, second: Prepared) -> Tensor:
-        (a, rank_a), (b, rank_b) = first, second
-        found = _correlations(a, b)
-        beyond = torch.arange(found.shape[-1], device=found.device) >= torch.minimum(rank_a, rank_b)[..., None]
-        return found.masked_fill(beyond, torch.nan)
+    return Measure("CCA", 3, prepare, mean_correlation)
 
 
 CCA = Metric(
-    name="cca",
-    how=FromPairs(by_layer(Cca), "mean", least=3, features=True),
+    cca,
+    FromPairs(by_layer(_measure), "mean", least=3, features=True),
     title="CCA",
     reading="1: a linear map turns one layer into the other",
     meaning="Mean canonical correlation of two layers; from 0 to 1. Noise has some too, the more the fewer samples "
     "there are: with up to twice as many samples as features it is left out.",
     direction="1: each layer is a linear map of the other. Small directions count as much as large ones.",
-    source="Hotelling 1936; Raghu et al. 2017",
     default=False,
     order=4,
 )

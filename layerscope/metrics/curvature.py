@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, as_tensor, real_first
 from layerscope.metrics.factors.tokens import FromTokens, Tokens
-from layerscope.metrics.metric import SKEAN, Metric
+from layerscope.metrics.metric import Metric
 
 __all__ = ["curvature", "zero_differences"]
 
@@ -14,11 +14,9 @@ _CACHED = 1 << 19
 def curvature(tokens: Array, mask: Array | None = None) -> float | Tensor:
     """Return the mean angle between consecutive steps from token to token, one value a sample.
 
-    `tokens` is `[..., T, D]`, `mask` `[..., T]` marks real tokens (None: all); steps go from each real
-    token to the next real one. The value `[...]` is in radians, 0 ... pi, in float32 for inputs up to
-    float32. Angles at a step of length zero (a repeated token) are left out; see `zero_differences`. NaN
-    where no angle is left, as with fewer than three real tokens. Raises `LayerscopeError` for shapes that
-    do not fit.
+    `tokens` is `[..., T, D]`, `mask` `[..., T]` marks real tokens (None: all); steps go from each real token to the
+    next real one. The value `[...]` is in radians, 0 ... pi. Angles at a step of length zero (a repeated token) are
+    left out; see `zero_differences`. NaN where no angle is left, as with fewer than three real tokens.
 
     Source: Hosseini and Fedorenko 2023; Skean et al. 2025, Layer by Layer, section 3.
 
@@ -46,10 +44,8 @@ def _angles_and_zeros(tokens: Tokens) -> tuple[Tensor, Tensor]:
     shape = states.shape[:-2]
     samples = states.reshape(-1, *states.shape[-2:])
     size = max(1, _CACHED // max(1, samples[:1].numel()))
-    pieces = [
-        _angles(x, n) for x, n in zip(torch.split(samples, size), torch.split(lengths.reshape(-1), size), strict=True)
-    ]
-    means, zeros = zip(*pieces, strict=True)
+    pieces = zip(torch.split(samples, size), torch.split(lengths.reshape(-1), size), strict=True)
+    means, zeros = zip(*(_angles(x, n) for x, n in pieces), strict=True)
     return torch.cat(means).reshape(shape), torch.cat(zeros).reshape(shape)
 
 
@@ -70,8 +66,8 @@ def _angles(states: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
 
 
 CURVATURE = Metric(
-    name="curvature",
-    how=FromTokens(lambda tokens: tokens.once(_angles_and_zeros)[0]),
+    curvature,
+    FromTokens(lambda tokens: tokens.once(_angles_and_zeros)[0]),
     title="curvature",
     unit="radians",
     reading="radians; low: tokens follow a smooth path",
@@ -79,13 +75,10 @@ CURVATURE = Metric(
     "line) to π. A sample needs three tokens.",
     direction="Low: tokens follow a smooth path. Random steps in a wide space give about π/2, and steps to "
     "independent points 2π/3.",
-    source=SKEAN,
     low=True,
     seven=True,
     order=1,
 )
-
-
 ZERO_STEPS = Metric(
     name="zero_steps",
     how=FromTokens(lambda tokens: tokens.once(_angles_and_zeros)[1], rare=True),

@@ -1,9 +1,9 @@
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array
-from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.factors.rows import FromRows
 from layerscope.metrics.matrix_entropy import entropy_of_rows, matrix_entropy
-from layerscope.metrics.metric import SKEAN, Metric
+from layerscope.metrics.metric import Metric
 
 
 def dataset_entropy(
@@ -11,9 +11,9 @@ def dataset_entropy(
 ) -> float | Tensor:
     """Return `matrix_entropy` over the pooled states of N samples: how many directions a data set uses.
 
-    `pooled` is `[..., N, D]`, one vector a sample, pooled from tokens as the model made them: tokens
-    centred in their own sentence before pooling would cancel in the mean. The value `[...]` is in nats, 0
-    ... log min(N, D). Options and errors are those of `matrix_entropy`.
+    `pooled` is `[..., N, D]`, one vector a sample, pooled from tokens as the model made them: tokens centred in their
+    own sentence before pooling would cancel in the mean. The value `[...]` is in nats, 0 ... log min(N, D). Options and
+    errors are those of `matrix_entropy`.
 
     Source: Skean et al. 2025, Layer by Layer, section 3.
 
@@ -24,20 +24,15 @@ def dataset_entropy(
     return matrix_entropy(pooled, alpha=alpha, rows=rows, normalization=normalization)
 
 
-def _of_unit_rows(rows: Rows, alpha: float) -> Tensor:
-    return entropy_of_rows(rows.unit_factor, alpha)
-
-
 DATASET_ENTROPY = Metric(
-    name="dataset_entropy",
-    how=FromRows(_of_unit_rows, orders=True),
+    dataset_entropy,
+    FromRows(lambda rows, alpha: entropy_of_rows(rows.unit_factor, alpha), orders=True),
     title="dataset entropy",
     unit="nats",
     reading="nats; high: samples spread out",
     meaning="The same entropy over the pooled states of all samples instead of the tokens of one; from 0 to log "
     "min(samples, width).",
     direction="High: samples spread over many directions. Which end serves a task differs by model and data.",
-    source=SKEAN,
     seven=True,
     order=0,
 )

@@ -17,19 +17,14 @@ PERMUTATIONS = 10
 
 
 def dime(
-    a: Array,
-    b: Array,
-    alpha: float = 1.0,
-    permutations: Permutations = PERMUTATIONS,
-    seed: int = 0,
+    a: Array, b: Array, alpha: float = 1.0, permutations: Permutations = PERMUTATIONS, seed: int = 0
 ) -> float | Tensor:
     """Return how much more two views share when paired rightly than when paired at random.
 
-    `a` and `b` are `[..., N, D]` (D may differ), row i of both being one sample. With K the N x N Grams of
-    unit rows and o the elementwise product, it is the mean over permutations P of S_alpha(K_a o P K_b P^T),
-    minus S_alpha(K_a o K_b). `permutations` is a number drawn from PCG64 with `seed`, or index rows `[P,
-    N]`. The value `[...]` is in nats, above 0 where true pairs share more; it depends on N. Float64. Raises
-    `LayerscopeError` for non-finite input, unequal N, and rows of `permutations` that are not permutations.
+    `a` and `b` are `[..., N, D]` (D may differ), row i of both being one sample. With K the N x N Grams of unit rows
+    and o the elementwise product, it is the mean over permutations P of S_alpha(K_a o P K_b P^T), minus S_alpha(K_a o
+    K_b). `permutations` is a number drawn from PCG64 with `seed`, or index rows `[P, N]`. The value `[...]` is in nats,
+    above 0 where true pairs share more; it depends on N.
 
     Source: Skean et al. 2023, DiME; Skean et al. 2025, Layer by Layer, section 3.
 
@@ -45,12 +40,8 @@ def dime(
         raise LayerscopeError(
             f"a has shape {tuple(first.shape)} and b {tuple(second.shape)}: give equal leading dimensions"
         )
-    pairs = (Views(x, y, seed) for x, y in zip(_items(first), _items(second), strict=True))
-    return as_result(torch.stack([_difference(pair, alpha, permutations) for pair in pairs]).reshape(lead))
-
-
-def _items(rows: Tensor) -> Tensor:
-    return rows.reshape(-1, *rows.shape[-2:])
+    pairs = zip(*(rows.reshape(-1, *rows.shape[-2:]) for rows in (first, second)), strict=True)
+    return as_result(torch.stack([_difference(Views(x, y, seed), alpha, permutations) for x, y in pairs]).reshape(lead))
 
 
 def _difference(views: Views, alpha: float, permutations: Permutations = PERMUTATIONS) -> Tensor:
@@ -85,8 +76,8 @@ def _orders(permutations: Permutations, count: int, seed: int) -> Tensor:
 
 
 DIME = Metric(
-    name="dime",
-    how=FromViews(_difference, orders=True, rough=partial(_difference, permutations=1)),
+    dime,
+    FromViews(_difference, orders=True, rough=partial(_difference, permutations=1)),
     title="DiME",
     unit="nats",
     reading="nats; high: true pairs share more than random ones",
@@ -94,7 +85,6 @@ DIME = Metric(
     "with their own views.",
     direction="Above 0: true pairs share more than random ones. Its relation to task scores changes sign with the "
     "corpus.",
-    source="Skean et al. 2023, DiME",
     seven=True,
     order=2,
 )

@@ -6,7 +6,7 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, check_choice
 from layerscope.metrics.factors.readings import FromReadings
-from layerscope.metrics.metric import JIANG, Metric
+from layerscope.metrics.metric import Metric
 
 _LAST_BITS = 1e-7  # 0.9 in float32 is less than 1 - 0.1
 
@@ -17,10 +17,10 @@ def effective_depth(
     """Return the smallest layer, from 1 on, that is accurate enough; L where none is.
 
     `accuracies` is `[..., L]`, of layers 1 ... L, as shares 0 ... 1. Enough is 1 - `epsilon`, or the accuracy of the
-    last or best layer less `epsilon`. An integer, or an integer tensor `[...]`. Raises `LayerscopeError` for an
-    epsilon outside 0 ... 1, and for accuracies that are empty or not finite.
+    last or best layer less `epsilon`. An integer, or an integer tensor `[...]`. Raises `LayerscopeError` for an epsilon
+    outside 0 ... 1.
 
-    Source: Tracing Representation Progression, definition 3.1.
+    Source: Jiang, Zhou, Zhu 2025, Tracing Representation Progression, definition 3.1.
 
     >>> from layerscope.metrics import effective_depth
     >>> effective_depth(np.array([0.50, 0.82, 0.90]), epsilon=0.1, relative_to="last")
@@ -38,14 +38,13 @@ def effective_depth(
 
 
 EFFECTIVE_DEPTH = Metric(
-    name="effective_depth",
-    how=FromReadings(),
+    effective_depth,
+    FromReadings(),
     title="effective depth",
     reading="first layer that is accurate enough",
     meaning="Smallest layer whose accuracy through the head is within one point of the last layer's (definition 3.1: "
     "of 100 %); from 1 to the last layer.",
     direction="Low: the layers after it add no accuracy, as is so, too, before anything is learnt.",
-    source=JIANG,
     curve=False,
     order=3,
 )

@@ -6,39 +6,34 @@ from layerscope.metrics.metric import Metric
 from layerscope.metrics.spectrum import entropy_of_spectrum
 
 
-def effective_rank(Z: Array, center: bool = False) -> float | Tensor:
+def effective_rank(Z: Array | Rows, center: bool = False) -> float | Tensor:
     """Return exp of the Shannon entropy of the singular values of Z, scaled to sum 1.
 
-    `Z` is `[..., N, D]`; the value `[...]` lies in 1 ... min(N, D) (1 for an all-zero Z). `center`
-    subtracts the mean row first. Float64. Raises `LayerscopeError` for non-finite input.
+    `Z` is `[..., N, D]`; the value `[...]` lies in 1 ... min(N, D) (1 for an all-zero Z). `center` subtracts the mean
+    row first.
 
-    It is at least exp(S_1) of the raw rows (`matrix_entropy`), whose spectrum is the square of this one and so
-    more concentrated; the two are equal where all non-zero singular values are. Theorem 1 of Layer by Layer
-    prints the inequality the other way round: diag(2, 1) has 1.65 against an effective rank of 1.89.
+    It is at least exp(S_1) of the raw rows (`matrix_entropy`), whose spectrum is the square of this one and so more
+    concentrated; the two are equal where all non-zero singular values are. Theorem 1 of Layer by Layer prints the
+    inequality the other way round: diag(2, 1) has 1.65 against an effective rank of 1.89.
 
-    Source: Roy and Vetterli 2007, The effective rank: a measure of effective dimensionality.
+    Source: Roy, Vetterli 2007, The Effective Rank: A Measure of Effective Dimensionality.
 
     >>> from layerscope.metrics import effective_rank
     >>> round(effective_rank(np.diag([2.0, 1.0])), 2)
     1.89
     """
-    rows = Rows(Z)
-    return as_result(_rank(rows.centred_spectrum if center else rows.spectrum))
-
-
-def _rank(spectrum: Tensor) -> Tensor:
-    return entropy_of_spectrum(spectrum).exp()
+    rows = Rows.of(Z)
+    return as_result(entropy_of_spectrum(rows.centred_spectrum if center else rows.spectrum).exp())
 
 
 EFFECTIVE_RANK = Metric(
-    name="effective_rank",
-    how=FromRows(lambda rows: _rank(rows.spectrum)),
+    effective_rank,
+    FromRows(effective_rank),
     title="effective rank",
     unit="dimensions",
     reading="dimensions in use",
     meaning="Exponential of the entropy of the singular values, normalised to sum 1; from 1 to min(samples, width).",
     direction="High: more dimensions are in use. It is no sign of quality by itself: noise has full rank.",
-    source="Roy, Vetterli 2007, The Effective Rank",
     seven=True,
     order=1,
 )

@@ -9,8 +9,8 @@ __all__ = ["exit_parameters", "exit_speedup"]
 def exit_speedup(counts: Array) -> float:
     """Return Σ L·mᵢ / Σ i·mᵢ, the speed-up in layers, from 1 (all leave at the last) to L.
 
-    `counts` is `[L]`, the number of samples that leave after each layer from 1 on. Raises `LayerscopeError` for
-    counts below 0 and where no sample leaves.
+    `counts` is `[L]`, the number of samples that leave after each layer from 1 on. Raises `LayerscopeError` for counts
+    below 0 and where no sample leaves.
 
     Source: Tracing Representation Progression, section 4.
 
@@ -20,7 +20,7 @@ def exit_speedup(counts: Array) -> float:
     """
     found = as_finite64(counts, "counts", 1)
     if found.ndim != 1 or bool((found < 0).any()) or float(found.sum()) == 0:
-        raise LayerscopeError(f"counts {found.tolist()}: give how many samples leave after each layer, one at least")
+        raise LayerscopeError(f"counts {found.tolist()}: give how many samples leave after each layer, at least one")
     depth = len(found)
     layers = found.new_tensor(range(1, depth + 1))
     return float(depth * found.sum() / (layers * found).sum())
@@ -39,9 +39,8 @@ def exit_parameters(hidden: int, classes: int, layers: int, base: int) -> tuple[
     >>> separate - shared, round(saved, 3)
     (8448000, 0.089)
     """
-    given = {"hidden": hidden, "classes": classes, "layers": layers, "base": base}
-    for name, value in given.items():
+    for name, value in {"hidden": hidden, "classes": classes, "layers": layers, "base": base}.items():
         if value < 1:
-            raise LayerscopeError(f"{name}={value}: give a whole number from 1 on")
+            raise LayerscopeError(f"{name} is {value}: give at least 1")
     many = base + (layers - 1) * hidden * classes
     return base, many, 1 - base / many

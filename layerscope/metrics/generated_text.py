@@ -16,7 +16,7 @@ _GRAMS = (2, 3, 4)
 def coherence(prefix_embeddings: Array, text_embeddings: Array) -> Tensor:
     """Return the cosine of each prefix and its continuation, `[...]`, −1 … 1, float64.
 
-    Both are `[..., N, D]`, embeddings by any sentence encoder. Raises `LayerscopeError` where they do not pair up.
+    Both are `[..., N, D]`, embeddings by any sentence encoder.
 
     Source: Su et al. 2022, A contrastive framework for neural text generation; Tracing Representation Progression,
     equation 21.
@@ -25,14 +25,15 @@ def coherence(prefix_embeddings: Array, text_embeddings: Array) -> Tensor:
     >>> coherence(np.array([[1.0, 0.0]]), np.array([[1.0, 1.0]]))
     tensor([0.7071], dtype=torch.float64)
     """
-    first, second = as_pair64(prefix_embeddings, text_embeddings, ("prefix_embeddings", "text_embeddings"))
+    names, mend = ("prefix_embeddings", "text_embeddings"), "give embeddings by one encoder"
+    first, second = as_pair64(prefix_embeddings, text_embeddings, names, mend)
     return torch.nn.functional.cosine_similarity(first, second, dim=-1)
 
 
 def diversity(tokens: Sequence[Hashable]) -> float:
     """Return the product over n = 2, 3, 4 of the share of n-grams that are distinct, 0 … 1.
 
-    `tokens` are those of one text, at least four. Raises `LayerscopeError` for fewer than four.
+    `tokens` are those of one text. Raises `LayerscopeError` for fewer than four.
 
     Source: Su et al. 2022; Tracing Representation Progression, equation 22.
 

@@ -6,10 +6,9 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64, as_result
 from layerscope.metrics.factors.views import FromViews, Views
-from layerscope.metrics.metric import OORD, Metric
+from layerscope.metrics.metric import Metric
 
 __all__ = ["infonce", "infonce_bound"]
-
 
 TEMPERATURE = 0.1
 
@@ -17,13 +16,13 @@ TEMPERATURE = 0.1
 def infonce(a: Array, b: Array, temperature: float = TEMPERATURE, symmetric: bool = True) -> float | Tensor:
     """Return the InfoNCE loss of paired views: how hard it is to find each sample's other view among N.
 
-    `a` and `b` are `[..., N, D]`, row i of both being one sample; logits are cosine similarities over
-    `temperature`, the denominator running over the other view, positive included. `symmetric` averages a to
-    b and b to a. The value `[...]` is in nats, >= 0, lower for more invariant states; it depends on N, so
-    compare equal N only. Float64. Raises `LayerscopeError` for non-finite input, unequal shapes, N < 2 or
-    temperature <= 0.
+    `a` and `b` are `[..., N, D]`, row i of both being one sample; logits are cosine similarities over `temperature`,
+    the denominator running over the other view, positive included. `symmetric` averages a to b and b to a. The value
+    `[...]` is in nats, >= 0, lower for more invariant states; it depends on N, so compare equal N only. Raises
+    `LayerscopeError` for N < 2 and temperature <= 0.
 
-    Source: van den Oord et al. 2018, equation 4; Skean et al. 2025, Layer by Layer, section 3.
+    Source: van den Oord et al. 2018, Representation Learning with Contrastive Predictive Coding, equation 4; Skean et
+    al. 2025, Layer by Layer, section 3.
 
     >>> from layerscope.metrics import infonce
     >>> round(infonce(np.eye(4), np.eye(4)), 4)  # each view finds its pair
@@ -37,7 +36,7 @@ def infonce_bound(a: Array, b: Array, temperature: float = TEMPERATURE, symmetri
 
     Arguments and errors are those of `infonce`; the value `[...]` is in nats, at most log N.
 
-    Source: van den Oord et al. 2018, section 2.3.
+    Source: van den Oord et al. 2018, Representation Learning with Contrastive Predictive Coding, section 2.3.
 
     >>> from layerscope.metrics import infonce_bound
     >>> round(infonce_bound(np.eye(4), np.eye(4)), 4)  # just below ln 4
@@ -47,9 +46,7 @@ def infonce_bound(a: Array, b: Array, temperature: float = TEMPERATURE, symmetri
 
 
 def _pair(a: Array, b: Array, temperature: float) -> Views:
-    first, second = as_pair64(a, b, ("a", "b"))
-    if first.shape[-1] != second.shape[-1]:
-        raise LayerscopeError(f"a has {first.shape[-1]} features and b has {second.shape[-1]}: give views in one space")
+    first, second = as_pair64(a, b, ("a", "b"), "give views in one space")
     if first.shape[-2] < 2:
         raise LayerscopeError("InfoNCE over 1 sample has no negatives: give at least 2")
     if not temperature > 0:
@@ -71,8 +68,8 @@ def _bound(views: Views, temperature: float = TEMPERATURE, symmetric: bool = Tru
 
 
 INFONCE = Metric(
-    name="infonce",
-    how=FromViews(_loss),
+    infonce,
+    FromViews(_loss),
     title="InfoNCE",
     unit="nats",
     reading="nats; low: views of a sample find each other",
@@ -80,22 +77,18 @@ INFONCE = Metric(
     "similarity, temperature 0.1, both ways averaged; 0 and up. Blocks of another size give other values.",
     direction="Low: augmentations leave a sample where it is. Its relation to task scores changes sign with the "
     "corpus.",
-    source=OORD,
     low=True,
     seven=True,
     order=0,
 )
-
-
 INFONCE_BOUND = Metric(
-    name="infonce_bound",
-    how=FromViews(_bound),
+    infonce_bound,
+    FromViews(_bound),
     title="InfoNCE bound",
     unit="nats",
     reading="nats; high: views share more",
     meaning="log N − InfoNCE for blocks of N samples: a lower bound of the information that two views of a sample "
     "share; at most log N. Below 0 it says nothing, as information never is.",
     direction="High: the views share more. It is InfoNCE upside down.",
-    source=OORD,
     order=0,
 )

@@ -21,12 +21,11 @@ Read = Callable[[slice], Tensor]
 def intrinsic_dimension(Z: Array, discard: float = DISCARD) -> float | Tensor:
     """Return the dimension of the manifold the rows lie on, by TwoNN: from the two nearest neighbours of each row.
 
-    `Z` is `[..., N, D]`. On a d-dimensional manifold the ratio mu of a row's second to first neighbour
-    distance has F(mu) = 1 - mu^-d; d is the slope through the origin of -log(1 - F) on log mu, with the
-    share `discard` of the largest ratios left out (and always the very last, whose F is 1). Equal rows count
-    once, so that no distance is zero. The value `[...]` is above 0; NaN where fewer than three different rows are
-    left, or all ratios are 1, as on a grid. Float64, distances as differences of rows; memory is that of a tile of
-    distances whatever N. Raises `LayerscopeError` for non-finite input and a `discard` outside 0 <= discard < 1.
+    `Z` is `[..., N, D]`. On a d-dimensional manifold the ratio mu of a row's second to first neighbour distance has
+    F(mu) = 1 - mu^-d; d is the slope through the origin of -log(1 - F) on log mu, with the share `discard` of the
+    largest ratios left out (and always the very last, whose F is 1). Equal rows count once, so that no distance is
+    zero. The value `[...]` is above 0; NaN where fewer than three different rows remain, or all ratios are 1, as on a
+    grid. Memory is that of a tile of distances whatever N. Raises `LayerscopeError` unless 0 <= discard < 1.
 
     Source: Facco et al. 2017, Estimating the intrinsic dimension by a minimal neighborhood information.
 
@@ -85,7 +84,7 @@ def _two_nearest(rows: Tensor, columns: Tensor, same: bool) -> Tensor:
     if same:
         squared.fill_diagonal_(torch.inf)
     nearest = squared.topk(max(0, min(2, len(columns) - same)), 1, largest=False).indices
-    # Which are nearest the products tell; how far they are is taken without their rounding.
+    # The products find the nearest; the distances to them are taken without the products' rounding.
     parts = [torch.linalg.vector_norm(rows - columns[index], dim=1) for index in nearest.unbind(1)]
     return torch.stack(parts, 1) if parts else rows.new_empty(len(rows), 0)
 
@@ -105,8 +104,8 @@ def _first_of_equals(read: Read, spans: list[slice], count: int) -> tuple[Tensor
 
 
 INTRINSIC_DIMENSION = Metric(
-    name="intrinsic_dimension",
-    how=FromRows(_dimension, variant=lambda rows: f"discard={DISCARD:g}"),
+    intrinsic_dimension,
+    FromRows(_dimension, variant=lambda rows: f"discard={DISCARD:g}"),
     title="intrinsic dimension",
     unit="dimensions",
     reading="dimensions of the surface the samples lie on",
@@ -114,7 +113,6 @@ INTRINSIC_DIMENSION = Metric(
     "samples, the tenth with the largest ratios left out; above 0.",
     direction="High: locally, samples vary in more directions. It may be far below the effective rank, which counts "
     "the directions of the whole cloud.",
-    source="Facco et al. 2017, Estimating the intrinsic dimension by a minimal neighborhood information",
     default=False,
     order=4,
 )

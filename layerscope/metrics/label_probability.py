@@ -4,16 +4,15 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array
 from layerscope.metrics.factors.readings import FromReadings
-from layerscope.metrics.metric import JIANG, Metric
+from layerscope.metrics.metric import Metric
 
 
 def label_probability(logits: Array, labels: Array) -> Tensor:
     """Return the softmax probability of the label at each layer, `[..., L]`, 0 ... 1.
 
     `logits` is `[..., L, K]` and `labels` `[...]`, class ids 0 ... K - 1. In float32, or float64 where the logits are.
-    Raises `LayerscopeError` where the shapes do not fit or a label is no class.
 
-    Source: Tracing Representation Progression, theorem 2.2.
+    Source: Jiang, Zhou, Zhu 2025, Tracing Representation Progression, theorem 2.2.
 
     >>> from layerscope.metrics import label_probability
     >>> label_probability(np.log([[[0.5, 0.5], [0.9, 0.1]]]), np.array([0]))  # one sample, two layers, two classes
@@ -27,21 +26,23 @@ def label_probability(logits: Array, labels: Array) -> Tensor:
             "give [..., layers, classes] logits and one label for each sample"
         )
     if truth.numel() and not 0 <= int(truth.min()) <= int(truth.max()) < scores.shape[-1]:
-        raise LayerscopeError(f"labels reach from {int(truth.min())} to {int(truth.max())}: {scores.shape[-1]} classes")
+        raise LayerscopeError(
+            f"labels are {int(truth.min())} to {int(truth.max())}: logits of {scores.shape[-1]} classes need labels "
+            f"from 0 to {scores.shape[-1] - 1}"
+        )
     wide = scores if scores.dtype == torch.float64 else scores.float()
     chosen = truth.long()[..., None, None].expand(*scores.shape[:-1], 1)
     return wide.softmax(-1).gather(-1, chosen)[..., 0]
 
 
 LABEL_PROBABILITY = Metric(
-    name="label_probability",
-    how=FromReadings(),
+    label_probability,
+    FromReadings(),
     title="label probability",
     unit="%",
     reading="mean probability of the label, read through the model's head",
     meaning="Softmax probability that the head gives the right answer when it reads a layer, averaged over samples or "
     "tokens; from 0 to 1.",
     direction="High: the layer is sure of what is right.",
-    source=JIANG,
     order=0,
 )

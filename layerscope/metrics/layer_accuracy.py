@@ -2,19 +2,17 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.arrays import Array
-from layerscope.metrics.factors.estimate import mean
+from layerscope.metrics.arrays import Array, mean
 from layerscope.metrics.factors.readings import ByLayer, FromReadings, Readings
-from layerscope.metrics.metric import JIANG, Metric
+from layerscope.metrics.metric import Metric
 
 
 def layer_accuracy(predictions: Array, labels: Array) -> Tensor:
     """Return the share of samples whose top prediction is the label, at each layer, `[L]`, 0 ... 1, float64.
 
-    `predictions` is `[..., L]` and `labels` `[...]`, of class or token ids. Raises `LayerscopeError` where
-    the shapes do not fit or there is no sample.
+    `predictions` is `[..., L]` and `labels` `[...]`, of class or token ids.
 
-    Source: Tracing Representation Progression, equation 2.
+    Source: Jiang, Zhou, Zhu 2025, Tracing Representation Progression, equation 2.
 
     >>> from layerscope.metrics import layer_accuracy
     >>> layer_accuracy(np.array([[0, 1, 1], [1, 1, 0]]), np.array([1, 0]))  # two samples, three layers
@@ -37,14 +35,13 @@ def _accuracies(readings: Readings) -> ByLayer:
 
 
 LAYER_ACCURACY = Metric(
-    name="layer_accuracy",
-    how=FromReadings(_accuracies),
+    layer_accuracy,
+    FromReadings(_accuracies),
     title="layer accuracy",
     unit="%",
     reading="share right, read through the model's head",
     meaning="Share of right predictions when a layer's states go through all that follows the model's last block: "
     "norm, pooler and head.",
     direction="High: the head can already read this layer.",
-    source=JIANG,
     order=0,
 )

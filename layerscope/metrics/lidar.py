@@ -14,13 +14,12 @@ _ROWS = 1024
 def lidar(views: Array, delta: float = 1e-4, eps: float = 0.0) -> float | Tensor:
     """Return the effective rank of what tells samples apart, measured against what tells views apart.
 
-    `views` is `[..., N, q, D]`: q views of N samples. With S_b the covariance of the N view means (over
-    N - 1) and S_w that of views around their mean (over N (q - 1)) plus `delta` I, it is exp of the entropy
-    of the D eigenvalues of S_w^-1/2 S_b S_w^-1/2 plus `eps`, scaled to sum 1. The value `[...]` lies in
-    1 ... min(D, N - 1), up to D for eps > 0. Float64. Raises `LayerscopeError` for non-finite input, N < 2,
-    q < 2, delta <= 0 or eps < 0.
+    `views` is `[..., N, q, D]`: q views of N samples. With S_b the covariance of the N view means (over N - 1) and S_w
+    that of views around their mean (over N (q - 1)) plus `delta` I, it is exp of the entropy of the D eigenvalues of
+    S_w^-1/2 S_b S_w^-1/2 plus `eps`, scaled to sum 1. The value `[...]` lies in 1 ... min(D, N - 1), up to D for eps >
+    0. Raises `LayerscopeError` for N < 2, q < 2, delta <= 0 or eps < 0.
 
-    Source: Thilak et al. 2024, LiDAR: sensing linear probing performance.
+    Source: Thilak et al. 2024, LiDAR: Sensing Linear Probing Performance.
 
     >>> from layerscope.metrics import lidar
     >>> samples = np.random.default_rng(0).normal(size=(20, 1, 3))
@@ -43,10 +42,7 @@ def lidar(views: Array, delta: float = 1e-4, eps: float = 0.0) -> float | Tensor
 
 
 def _discriminant_eigenvalues(states: Tensor, delta: float) -> Tensor:
-    """Return the eigenvalues of L^-1 S_b L^-T, S_w = L L^T, which are those of S_w^-1/2 S_b S_w^-1/2.
-
-    `states` is `[N, q, D]`.
-    """
+    """Return for `states` `[N, q, D]` the eigenvalues of L^-1 S_b L^-T, S_w = L L^T: those of S_w^-1/2 S_b S_w^-1/2."""
     samples, copies, width = states.shape
     means = torch.empty(samples, width, dtype=torch.float64, device=states.device)
     within = torch.zeros(width, width, dtype=torch.float64, device=states.device)
@@ -64,15 +60,14 @@ def _discriminant_eigenvalues(states: Tensor, delta: float) -> Tensor:
 
 
 LIDAR = Metric(
-    name="lidar",
-    how=FromAllViews(lidar),
+    lidar,
+    FromAllViews(lidar),
     title="LiDAR",
     unit="directions",
     reading="directions that tell samples apart",
     meaning="Effective rank of linear discriminant analysis with every sample as a class and its views as members: "
     "the scatter between samples, whitened by the scatter within; from 1 to min(width, samples − 1).",
     direction="High: more directions tell samples apart than augmentations disturb. A hypothesis for quality.",
-    source="Thilak et al. 2024, LiDAR",
     seven=True,
     order=1,
 )

@@ -43,16 +43,13 @@ def matrix_entropy(
 ) -> float | Tensor:
     """Return the matrix-based Renyi entropy S_alpha of the Gram matrix Z Z^T / tr(Z Z^T).
 
-    `Z` is `[..., N, D]`; the value `[...]` is in nats, 0 ... log min(N, D), and a float where Z has two
-    dimensions. `rows` scales the rows to unit norm ("unit"), leaves them ("raw"), or subtracts the mean row
-    and then scales ("centered"); a zero row stays zero, and all-zero rows have entropy 0. `normalization`
-    divides by log N ("logN"), log D ("logD") or log min(N, D) ("max"). alpha is above 0; 1 is the von
-    Neumann entropy, 2 needs no eigenvalues. Float64 throughout. Raises `LayerscopeError` for non-finite
-    input and unknown options.
+    `Z` is `[..., N, D]`; the value `[...]` is in nats, 0 ... log min(N, D). `rows` scales the rows to unit norm
+    ("unit"), leaves them ("raw"), or subtracts the mean row and then scales ("centered"); a zero row stays zero, and
+    all-zero rows have entropy 0. `normalization` divides by log N ("logN"), log D ("logD") or log min(N, D) ("max").
+    alpha is above 0; 1 is the von Neumann entropy, 2 needs no eigenvalues.
 
-    exp(S_1 of raw rows) <= `effective_rank` <= min(N, D): S_1 is the entropy of squared singular values, the
-    effective rank that of the singular values themselves, and squaring concentrates a spectrum. Theorem 1 of
-    the paper prints the first inequality the other way round, which holds for flat spectra alone.
+    exp(S_1 of raw rows) <= `effective_rank` <= min(N, D): squaring concentrates a spectrum. Theorem 1 of the paper
+    prints the first inequality the other way round, which holds for flat spectra alone.
 
     Source: Skean et al. 2025, Layer by Layer, section 3; Giraldo, Rao and Principe 2014.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
+from inspect import getdoc
 from pkgutil import iter_modules
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 Needs = Literal["tokens", "pooled", "views", "pairs", "lens", "labels"]
 
@@ -21,16 +23,19 @@ class How:
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Metric:
     """What a metric is called, how it is computed, and how to read it.
 
-    The record of a metric stands in the file of its function, where the registry finds it.
+    The record of a metric stands in the file of its `function`, whose name and source it takes over where it gives none
+    of its own; the registry finds it there.
     """
 
-    name: str
+    function: Callable[..., Any] | None = None
     how: How = How()
-    title: str
+    _: KW_ONLY
+    name: str = ""
+    title: str = ""
     unit: str = ""
     reading: str = ""
     """A few words for a terminal: unit, and what an end of the scale means."""
@@ -48,11 +53,17 @@ class Metric:
     seven: bool = False
     """One of the seven quality measures of Layer by Layer."""
     default: bool = True
-    """Measured where nobody chooses; the others are asked for by name, or with "all"."""
+    """Measured unless other metrics are chosen; the rest are chosen by name, or with "all"."""
     beside: tuple[str, ...] = ()
     """The metrics and options that bring it along: it cannot be chosen by itself."""
     order: int = 99
-    """Where it stands among the metrics of its kind; equal ones stand in the order of their files."""
+    """Its rank among the metrics of its kind; equal ones stand in the order of their files."""
+
+    def __post_init__(self) -> None:
+        if self.function is not None:
+            source = re.search(r"^Source: (.+?)\.?(?:\n\n|\Z)", getdoc(self.function) or "", re.M | re.S)
+            object.__setattr__(self, "name", self.name or self.function.__name__)
+            object.__setattr__(self, "source", self.source or (" ".join(source[1].split()) if source else ""))
 
     @property
     def needs(self) -> Needs:
@@ -64,9 +75,3 @@ def records(package: str) -> Iterator[Metric]:
     """Yield the records in the files of a package."""
     for found in iter_modules(import_module(package).__path__, f"{package}."):
         yield from (value for value in vars(import_module(found.name)).values() if isinstance(value, Metric))
-
-
-SKEAN = "Skean et al. 2025, Layer by Layer"
-JIANG = "Jiang, Zhou, Zhu 2025, Tracing Representation Progression"
-OORD = "van den Oord et al. 2018, Representation Learning with Contrastive Predictive Coding"
-SUN = "Sun et al. 2024, Massive Activations in Large Language Models"

@@ -1,15 +1,11 @@
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_result, check_choice, typical_norm, unit_rows
-from layerscope.metrics.measure import Measure, Prepared, of_pair
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.prepared import by_layer
-from layerscope.metrics.pairs.similarity import FromPairs
+from layerscope.metrics.pairs.similarity import FromPairs, Measure, Prepared, by_layer, of_pair
 
 _GRID = 2.0**40
 """Closeness comes in multiples of 1 over this, times the vectors' sizes, so that equal samples tie whatever the
@@ -22,71 +18,62 @@ def mutual_knn(X: Array, Y: Array, k: int = 10, distance: str = "cosine") -> flo
 
     `X` is `[..., N, D]`, `Y` `[..., N, D']`; nearest by "cosine" or "euclidean" distance of rows as they are, the
     sample itself left out. Of equally near samples (to 1e-12) the first ones count. 0 ... 1; chance gives k / (N - 1);
-    NaN where all rows of one side are equal. Float64. Raises `LayerscopeError` for non-finite input, unequal N, k
-    outside 1 ... N - 1 and other distances.
+    NaN where all rows of one side are equal. Raises `LayerscopeError` for k outside 1 ... N - 1.
 
-    Source: Huh et al. 2024, The platonic representation hypothesis, section 2 and appendix A.
+    Source: Huh et al. 2024, The Platonic Representation Hypothesis, section 2 and appendix A.
 
     >>> from layerscope.metrics import mutual_knn
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> mutual_knn(states, 2 * states, k=5)
     1.0
     """
-    return as_result(of_pair(MutualKnn(k, distance), X, Y))
+    return as_result(of_pair(_measure(k, distance), X, Y))
 
 
-@dataclass(frozen=True)
-class MutualKnn(Measure):
-    """Lists of neighbours, and how many two lists share."""
+def _measure(k: int = 10, distance: str = "cosine") -> Measure:
+    check_choice(distance, "distance", ("cosine", "euclidean"))
 
-    k: int = 10
-    distance: str = "cosine"
-
-    def __post_init__(self) -> None:
-        """Check the distance."""
-        check_choice(self.distance, "distance", ("cosine", "euclidean"))
-
-    def prepare(self, rows: Tensor) -> Prepared:
+    def prepare(rows: Tensor) -> Prepared:
         """Return the neighbours of each row `[..., N, k]` by index, -1 where all rows are equal."""
         count = rows.shape[-2]
-        if not 1 <= self.k < count:
-            raise LayerscopeError(
-                f"k={self.k} neighbours among {count} rows do not exist: give k from 1 to {count - 1}"
-            )
-        points = unit_rows(rows) if self.distance == "cosine" else _typical(rows)
+        if not 1 <= k < count:
+            raise LayerscopeError(f"k={k} neighbours among {count} rows do not exist: give k from 1 to {count - 1}")
+        points = unit_rows(rows) if distance == "cosine" else _typical(rows)
         step = max(1, _TILE_BYTES // (8 * count * max(1, rows[..., 0, 0].numel())))
-        found = torch.cat([self._nearest(points, low, low + step) for low in range(0, count, step)], -2)
+        found = [_nearest(points, slice(low, low + step), k, distance) for low in range(0, count, step)]
         equal = (rows == rows[..., :1, :]).all((-2, -1))
-        return (found.masked_fill(equal[..., None, None], -1),)
+        return (torch.cat(found, -2).masked_fill(equal[..., None, None], -1),)
 
-    def between(self, first: Prepared, second: Prepared) -> Tensor:
-        """Return the mean share of common neighbours."""
-        (ours,), (theirs,) = first, second
-        shape = np.broadcast_shapes(ours.shape, theirs.shape)
-        ours, theirs = ours.expand(shape).contiguous(), theirs.expand(shape).contiguous()
-        places = torch.searchsorted(theirs, ours).clamp(max=self.k - 1)
-        shared: Tensor = (theirs.gather(-1, places) == ours).double().mean((-2, -1))
-        return shared.masked_fill((ours[..., 0, 0] < 0) | (theirs[..., 0, 0] < 0), torch.nan)
+    return Measure("mutual kNN", 2, prepare, _shared)
 
-    def _nearest(self, points: Tensor, low: int, high: int) -> Tensor:
-        part = points[..., low:high, :]
-        closeness = part @ points.mT
-        if self.distance == "euclidean":
-            # |x - y|^2 without |x|^2, which is the same for all y.
-            closeness = closeness - points.square().sum(-1)[..., None, :] / 2
-            sizes = _sizes(points)
-            step = sizes[..., None, :] * torch.maximum(sizes[..., None, :], sizes[..., low:high, None])
-            closeness = closeness.div_(step).mul_(_GRID).round_().mul_(step)
-        else:
-            closeness = closeness.mul_(_GRID).round_()
-        places = torch.arange(low, low + part.shape[-2], device=points.device)
-        closeness[..., torch.arange(len(places)), places] = -torch.inf
-        least = closeness.topk(self.k, dim=-1).values[..., -1:]
-        nearer, level = closeness > least, closeness == least
-        # Those at the same distance as the last neighbour fill up in order.
-        free = self.k - nearer.sum(-1, keepdim=True)
-        chosen = nearer | (level & (level.cumsum(-1) <= free))
-        return chosen.nonzero()[:, -1].reshape(*part.shape[:-1], self.k)
+
+def _shared(first: Prepared, second: Prepared) -> Tensor:
+    (ours,), (theirs,) = first, second
+    shape = np.broadcast_shapes(ours.shape, theirs.shape)
+    ours, theirs = ours.expand(shape).contiguous(), theirs.expand(shape).contiguous()
+    found = torch.searchsorted(theirs, ours).clamp(max=ours.shape[-1] - 1)
+    shared = (theirs.gather(-1, found) == ours).double().mean((-2, -1))
+    return shared.masked_fill((ours[..., 0, 0] < 0) | (theirs[..., 0, 0] < 0), torch.nan)
+
+
+def _nearest(points: Tensor, rows: slice, k: int, distance: str) -> Tensor:
+    part = points[..., rows, :]
+    closeness = part @ points.mT
+    if distance == "euclidean":
+        # |x - y|^2 without |x|^2, which is the same for all y.
+        closeness = closeness - points.square().sum(-1)[..., None, :] / 2
+        sizes = _sizes(points)
+        step = sizes[..., None, :] * torch.maximum(sizes[..., None, :], sizes[..., rows, None])
+        closeness = closeness.div_(step).mul_(_GRID).round_().mul_(step)
+    else:
+        closeness = closeness.mul_(_GRID).round_()
+    closeness.diagonal(rows.start, -2, -1).fill_(-torch.inf)  # a sample is no neighbour of itself
+    least = closeness.topk(k, dim=-1).values[..., -1:]
+    nearer, level = closeness > least, closeness == least
+    # Those at the same distance as the last neighbour fill up in order.
+    free = k - nearer.sum(-1, keepdim=True)
+    chosen = nearer | (level & (level.cumsum(-1) <= free))
+    return chosen.nonzero()[:, -1].reshape(*part.shape[:-1], k)
 
 
 def _typical(rows: Tensor) -> Tensor:
@@ -106,14 +93,13 @@ def _sizes(points: Tensor) -> Tensor:
 
 
 MUTUAL_KNN = Metric(
-    name="mutual_knn",
-    how=FromPairs(by_layer(MutualKnn), "cosine,k=10", least=11),
+    mutual_knn,
+    FromPairs(by_layer(_measure), "cosine,k=10", least=11),
     title="mutual kNN",
     reading="share of common nearest neighbours",
     meaning="Share of a sample's 10 nearest neighbours by cosine that two layers have in common, averaged over "
     "samples; from 0 to 1, 10 / (N − 1) by chance.",
     direction="1: retrieval finds the same samples in both layers.",
-    source="Huh et al. 2024, The Platonic Representation Hypothesis",
     default=False,
     order=10,
 )

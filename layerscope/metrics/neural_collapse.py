@@ -46,7 +46,7 @@ def neural_collapse(
 
     `classifier` is `[K, D]`, a row a class in the order of the sorted labels. The global mean is that of all samples,
     or of the class means; they differ where classes differ in size. Raises `LayerscopeError` for fewer than two
-    classes, states that are not finite, and shapes that do not fit.
+    classes.
 
     Source: Papyan, Han, Donoho 2020; Tracing Representation Progression, footnote 5.
 
@@ -71,22 +71,18 @@ def neural_collapse(
     pairs = cosines[..., *torch.triu_indices(count, count, 1, device=found.device)]
     norms = vector_norm(between, dim=-1)
     return NeuralCollapse(
-        _within_over_between(within, between),
+        nc1(between, lambda directions: (within @ directions.mT).square().sum(-2) / within.shape[-2]),
         norms.std(-1, correction=0) / norms.mean(-1),
         (pairs + 1 / (count - 1)).abs().mean(-1),
         None if classifier is None else _apart(classifier, between),
     )
 
 
-def _within_over_between(within: Tensor, between: Tensor) -> Tensor:
-    return nc1(between, lambda directions: (within @ directions.mT).square().sum(-2) / within.shape[-2])
-
-
 def nc1(between: Tensor, spread: Callable[[Tensor], Tensor]) -> Tensor:
     """Return trace(Σ_W Σ_B⁺) / K `[...]` by the few directions in which class means differ.
 
-    `between` is `[..., K, D]`, the class means less the global one; `spread` returns, for unit directions
-    `[..., R, D]`, the variance within classes along each, `[..., R]`.
+    `between` is `[..., K, D]`, the class means less the global one; `spread` returns, for unit directions `[..., R,
+    D]`, the variance within classes along each, `[..., R]`.
     """
     count = between.shape[-2]
     _, sizes, directions = torch.linalg.svd(between / count**0.5, full_matrices=False)
@@ -99,7 +95,7 @@ def _apart(classifier: Array, between: Tensor) -> Tensor:
     rows = as_finite64(classifier, "classifier").to(between.device)
     if rows.shape[-2:] != between.shape[-2:]:
         raise LayerscopeError(
-            f"the classifier is {tuple(rows.shape)} and the class means {tuple(between.shape[-2:])}: one row a class"
+            f"classifier has shape {tuple(rows.shape)} and class means {tuple(between.shape[-2:])}: give a row a class"
         )
     unit, other = (each / vector_norm(each, dim=(-2, -1), keepdim=True) for each in (rows, between))
     value: Tensor = vector_norm(unit - other, dim=(-2, -1))
@@ -107,14 +103,14 @@ def _apart(classifier: Array, between: Tensor) -> Tensor:
 
 
 NC1 = Metric(
+    neural_collapse,
+    FromReadings(),
     name="nc1",
-    how=FromReadings(),
     title="NC1",
     reading="low: samples of a class lie on one point",
     meaning="Spread of samples within their classes over that of the class means, trace(Σ_W Σ_B⁺) / K, in what the "
     "head reads of a layer; from 0, no unit.",
     direction="Low: states have collapsed onto their classes, as they do late in training.",
-    source="Papyan, Han, Donoho 2020",
     low=True,
     log=True,
     order=2,

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array
 from layerscope.metrics.factors.tokens import FromTokens, Tokens
-from layerscope.metrics.metric import SUN, Metric
+from layerscope.metrics.metric import Metric
 
 __all__ = ["Norms", "norms"]
 
@@ -14,8 +14,8 @@ __all__ = ["Norms", "norms"]
 class Norms:
     """Norms of a sample's real tokens, each a tensor `[...]`; NaN for a sample with none or a non-finite token.
 
-    `mean`, `median` (of an even number the mean of the middle two) and `maximum` are Euclidean norms, `sink_share`
-    is the share of tokens whose norm is more than 10 times the median, 0 ... 1.
+    `mean`, `median` (of an even number the mean of the middle two) and `maximum` are Euclidean norms, `sink_share` is
+    the share of tokens whose norm is more than 10 times the median, 0 ... 1.
 
     >>> from layerscope.metrics import norms
     >>> found = norms(np.array([[3.0, 4.0], [0.0, 1.0], [1.0, 0.0]]))
@@ -29,24 +29,19 @@ class Norms:
     sink_share: Tensor
 
 
-def norms(tokens: Array, mask: Array | None = None) -> Norms:
+def norms(tokens: Array | Tokens, mask: Array | None = None) -> Norms:
     """Return mean, median and largest norm of each sample's tokens, and their share of sinks.
 
-    `tokens` is `[..., T, D]`, `mask` `[..., T]` marks real tokens (None: all) and broadcasts over leading
-    dimensions; values `[...]` are in float32 for inputs up to float32. Raises `LayerscopeError` for shapes
-    that do not fit.
+    `tokens` is `[..., T, D]`, `mask` `[..., T]` marks real tokens (None: all) and broadcasts over leading dimensions.
 
-    Source: Sun et al. 2024, Massive Activations in Large Language Models (the sinks).
+    Source: Sun et al. 2024, Massive Activations in Large Language Models.
 
     >>> from layerscope.metrics import norms
     >>> tokens, mask = np.array([[3.0, 4.0], [0.0, 1.0], [9.0, 9.0]]), np.array([1, 1, 0])  # the last is padding
     >>> norms(tokens, mask).mean.item()
     3.0
     """
-    return _norms(Tokens.of(tokens, mask))
-
-
-def _norms(tokens: Tokens) -> Norms:
+    tokens = Tokens.of(tokens, mask)
     count = tokens.real.sum(-1)
     kept = tokens.norms.masked_fill(~tokens.real, 0.0)
     mean = kept.sum(-1) / count  # 0 / 0 is the NaN of a sample without tokens
@@ -56,66 +51,58 @@ def _norms(tokens: Tokens) -> Norms:
 
 
 NORM_MEAN = Metric(
+    norms,
+    FromTokens(lambda tokens: tokens.once(norms).mean),
     name="norm_mean",
-    how=FromTokens(lambda tokens: tokens.once(_norms).mean),
     title="token norm",
     reading="mean length of a token's state",
     meaning="Mean Euclidean norm of a sample's tokens; from 0. Averaged over samples.",
     direction="It grows with depth where blocks add to what they read; after a norm it says nothing.",
-    source=SUN,
     default=False,
 )
-
-
 NORM_MEDIAN = Metric(
+    norms,
+    FromTokens(lambda tokens: tokens.once(norms).median),
     name="norm_median",
-    how=FromTokens(lambda tokens: tokens.once(_norms).median),
     title="median norm",
     reading="length of the middle token's state",
     meaning="Median Euclidean norm of a sample's tokens; from 0. Averaged over samples.",
     direction="Far below the mean norm: a few tokens carry most of it.",
-    source=SUN,
     default=False,
 )
-
-
 NORM_MAX = Metric(
+    norms,
+    FromTokens(lambda tokens: tokens.once(norms).maximum),
     name="norm_max",
-    how=FromTokens(lambda tokens: tokens.once(_norms).maximum),
     title="largest norm",
     reading="length of the longest token's state",
     meaning="Largest Euclidean norm among a sample's tokens; from 0. Averaged over samples.",
     direction="Far above the median norm: massive activations.",
-    source=SUN,
     default=False,
 )
-
-
 SINK_SHARE = Metric(
+    norms,
+    FromTokens(lambda tokens: tokens.once(norms).sink_share),
     name="sink_share",
-    how=FromTokens(lambda tokens: tokens.once(_norms).sink_share),
     title="sink share",
     unit="%",
     reading="share of tokens of more than 10 times their sample's median norm",
     meaning="Share of a sample's tokens whose norm is more than 10 times the sample's median norm at that layer; from "
     "0 to 1. Averaged over samples.",
     direction="Above 0: a few tokens carry most of the norm. They rule means over tokens and entropies of raw states; "
-    "--exclude-sinks leaves them out.",
-    source=SUN,
+    "the option exclude_sinks leaves them out.",
     default=False,
 )
-
-
 SINKS = Metric(
+    norms,
+    FromTokens(lambda tokens: tokens.sinks.sum(-1)),
     name="sinks",
-    how=FromTokens(lambda tokens: tokens.sinks.sum(-1)),
     title="sinks",
     unit="tokens",
     reading="tokens of more than 10 times their sample's median norm",
     meaning="Number of a sample's tokens whose norm is more than 10 times the sample's median norm at that layer; "
-    "with --exclude-sinks they are left out of entropies and means. Averaged over samples.",
+    "with the option exclude_sinks they are left out of entropies and means. Averaged over samples.",
     direction="Above 0: a few tokens carry most of the norm, as in many large language models.",
-    source=SUN,
     beside=("norm_mean", "norm_median", "norm_max", "sink_share", "exclude_sinks"),
     order=0,
 )

@@ -3,8 +3,7 @@ import math
 import torch
 from torch import Tensor
 
-from layerscope.metrics.arrays import Array, as_finite64, as_result
-from layerscope.metrics.factors.estimate import Estimate, mean
+from layerscope.metrics.arrays import Array, Estimate, as_finite64, as_result, mean
 from layerscope.metrics.factors.readings import ByLayer, FromReadings, Readings
 from layerscope.metrics.metric import Metric
 
@@ -12,9 +11,8 @@ from layerscope.metrics.metric import Metric
 def perplexity(nll: Array) -> float | Tensor:
     """Return exp of the mean negative log-likelihood per token.
 
-    `nll` is `[..., T]` in nats, one value a predicted token, padding left out; the value `[...]` is at
-    least 0, and at least 1 for probabilities of tokens. Float64. Raises `LayerscopeError` for empty or
-    non-finite input.
+    `nll` is `[..., T]` in nats, one value a predicted token, padding left out; the value `[...]` is at least 0, and at
+    least 1 for probabilities of tokens.
 
     Source: Jelinek et al. 1977; Tracing Representation Progression, equations 20 to 22.
 
@@ -33,23 +31,20 @@ def _perplexities(readings: Readings) -> ByLayer:
 
 
 PERPLEXITY = Metric(
-    name="perplexity",
-    how=FromReadings(_perplexities, language_model=True),
+    perplexity,
+    FromReadings(_perplexities, language_model=True),
     title="perplexity",
     reading="low: the next token is expected",
     meaning="Exponential of the mean negative log likelihood of the next token, read from a layer through the model's "
     "norm and head; from 1.",
     direction="Low: the next token is expected. Blind guessing gives the size of the vocabulary.",
-    source="exp of the mean negative log likelihood",
     low=True,
     log=True,
     order=1,
 )
-
-
 CROSS_ENTROPY = Metric(
-    name="cross_entropy",
     how=FromReadings(),
+    name="cross_entropy",
     title="cross-entropy",
     unit="nats",
     reading="nats; low: the label is expected",

@@ -1,13 +1,9 @@
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array, centred, typical_norm
-from layerscope.metrics.measure import Measure, Prepared, check_count, narrow, of_pair
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.prepared import by_layer
-from layerscope.metrics.pairs.similarity import FromPairs
+from layerscope.metrics.pairs.similarity import FromPairs, Measure, Prepared, by_layer, narrow, of_pair
 
 
 def pnka(X: Array, Y: Array) -> Tensor:
@@ -15,52 +11,49 @@ def pnka(X: Array, Y: Array) -> Tensor:
 
     `X` is `[..., N, D]`, `Y` `[..., N, D']`. With K = X X^T and L = Y Y^T of centred columns, it is the cosine between
     row i of K and row i of L, itself included: -1 ... 1, near 1 where sample i has the same neighbours, and NaN for a
-    sample at the mean of all (up to float32's rounding of the vectors' typical norm). Float64. Raises
-    `LayerscopeError` for non-finite input, unequal N and N < 2.
+    sample at the mean of all (up to float32's rounding of the vectors' typical norm). Raises `LayerscopeError` for N <
+    2.
 
-    Source: Kolling et al. 2023, Pointwise representational similarity.
+    Source: Kolling et al. 2023, Pointwise Representational Similarity.
 
     >>> from layerscope.metrics import pnka
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> pnka(states, 2 * states)[:3].round(decimals=3)
     tensor([1., 1., 1.], dtype=torch.float64)
     """
-    return of_pair(Pnka(), X, Y)
+    return of_pair(_measure(), X, Y)
 
 
-@dataclass(frozen=True)
-class Pnka(Measure):
-    """Rows scaled so that each row of their Gram has unit norm, beside the rows themselves: no Gram is needed."""
+def _measure() -> Measure:
+    return Measure("PNKA", 2, _prepared, _cosines)
 
-    def prepare(self, rows: Tensor) -> Prepared:
-        """Return rows centred, and the same divided by the norms of their Gram's rows."""
-        check_count("PNKA", rows.shape[-2], 2)
-        around = centred(rows)
-        still = torch.linalg.vector_norm(around, dim=-1) <= (
-            torch.finfo(torch.float32).eps * typical_norm(rows)[..., 0]
-        )
-        around = narrow(around)
-        # |X x_i| = |R x_i| for X = Q R, which loses nothing to squaring.
-        factor = torch.linalg.qr(around, mode="r").R
-        norms = torch.linalg.vector_norm(around @ factor.mT, dim=-1).masked_fill(still, torch.nan)
-        return around, around / norms[..., None]
 
-    def between(self, first: Prepared, second: Prepared) -> Tensor:
-        """Return each sample's cosine."""
-        (a, unit_a), (b, unit_b) = first, second
-        cosines: Tensor = torch.linalg.vecdot(unit_a @ (a.mT @ b), unit_b)
-        return cosines.clamp(-1.0, 1.0)
+def _prepared(rows: Tensor) -> Prepared:
+    """Return rows centred, and the same divided by the norms of their Gram's rows: no Gram is needed."""
+    around = centred(rows)
+    least = torch.finfo(torch.float32).eps * typical_norm(rows)[..., 0]
+    still = torch.linalg.vector_norm(around, dim=-1) <= least
+    around = narrow(around)
+    # |X x_i| = |R x_i| for X = Q R, which loses nothing to squaring.
+    factor = torch.linalg.qr(around, mode="r").R
+    norms = torch.linalg.vector_norm(around @ factor.mT, dim=-1).masked_fill(still, torch.nan)
+    return around, around / norms[..., None]
+
+
+def _cosines(first: Prepared, second: Prepared) -> Tensor:
+    (a, unit_a), (b, unit_b) = first, second
+    cosines: Tensor = torch.linalg.vecdot(unit_a @ (a.mT @ b), unit_b)
+    return cosines.clamp(-1.0, 1.0)
 
 
 PNKA = Metric(
-    name="pnka",
-    how=FromPairs(by_layer(Pnka), "centered"),
+    pnka,
+    FromPairs(by_layer(_measure), "centered"),
     title="PNKA",
     reading="1: each sample lies alike among the others",
     meaning="Cosine between the rows of the two centred Gram matrices that belong to one sample, averaged over "
     "samples; from −1 to 1.",
     direction="1: every sample is as near to the others in one layer as in the other.",
-    source="Kolling et al. 2023, Pointwise Representational Similarity",
     default=False,
     order=9,
 )

@@ -1,24 +1,18 @@
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, centred, check_choice
-from layerscope.metrics.measure import Measure, Prepared, check_count, narrow, of_pair
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.prepared import by_layer
-from layerscope.metrics.pairs.similarity import FromPairs
-
-KINDS = ("similarity", "distance", "squared_distance", "angular")
+from layerscope.metrics.pairs.similarity import FromPairs, Measure, Prepared, by_layer, narrow, of_pair
 
 
 def procrustes(X: Array, Y: Array, kind: str = "similarity") -> float | Tensor:
     """Return how well a rotation lays one description of the samples over the other, both centred and of unit size.
 
-    `X` is `[..., N, D]`, `Y` `[..., N, D']` (the narrower one stands for itself with columns of zeros). With c =
-    |X^T Y|_* / (|X|_F |Y|_F), the nuclear norm over the sizes, "similarity" is c, 0 ... 1; "distance" sqrt(2 - 2 c) and
-    "squared_distance" its square, 0 at best; "angular" arccos c in radians. Reflections are allowed. NaN where
-    one side does not vary. Float64. Raises `LayerscopeError` for non-finite input, unequal N, N < 2 and other kinds.
+    `X` is `[..., N, D]`, `Y` `[..., N, D']` (the narrower one stands for itself with columns of zeros). With c = |X^T
+    Y|_* / (|X|_F |Y|_F), the nuclear norm over the sizes, "similarity" is c, 0 ... 1; "distance" sqrt(2 - 2 c) and
+    "squared_distance" its square, 0 at best; "angular" arccos c in radians. Reflections are allowed. NaN where one side
+    does not vary. Raises `LayerscopeError` for N < 2.
 
     Source: Schönemann 1966; Williams et al. 2021, Generalized shape metrics; Ding et al. 2021.
 
@@ -27,49 +21,42 @@ def procrustes(X: Array, Y: Array, kind: str = "similarity") -> float | Tensor:
     >>> round(procrustes(states, states[:, [2, 0, 1]]), 3)  # columns in another order are a rotation
     1.0
     """
-    return as_result(of_pair(Procrustes(kind), X, Y))
+    return as_result(of_pair(_measure(kind), X, Y))
 
 
-@dataclass(frozen=True)
-class Procrustes(Measure):
-    """Rows of unit size, and the nuclear norm of their product."""
+def _measure(kind: str = "similarity") -> Measure:
+    check_choice(kind, "kind", ("similarity", "distance", "squared_distance", "angular"))
 
-    kind: str = "similarity"
-
-    def __post_init__(self) -> None:
-        """Check the kind."""
-        check_choice(self.kind, "kind", KINDS)
-
-    def prepare(self, rows: Tensor) -> Prepared:
-        """Return the rows centred and of unit size, and NaN for what has no size, 1 for the rest."""
-        check_count("Procrustes", rows.shape[-2], 2)
-        around = narrow(centred(rows))
-        size = torch.linalg.matrix_norm(around)
-        none = size == 0
-        scaled = around / size.masked_fill(none, 1.0)[..., None, None]
-        return scaled, torch.ones_like(size).masked_fill(none, torch.nan)
-
-    def between(self, first: Prepared, second: Prepared) -> Tensor:
-        """Return the nuclear norm in the form asked for."""
+    def between(first: Prepared, second: Prepared) -> Tensor:
         (a, known_a), (b, known_b) = first, second
         found: Tensor = torch.linalg.svdvals(a.mT @ b).sum(-1).clamp(max=1.0) * known_a * known_b
-        if self.kind == "similarity":
+        if kind == "similarity":
             return found
-        if self.kind == "angular":
+        if kind == "angular":
             return found.arccos()
         squared: Tensor = 2.0 - 2.0 * found
-        return squared if self.kind == "squared_distance" else squared.sqrt()
+        return squared if kind == "squared_distance" else squared.sqrt()
+
+    return Measure("Procrustes", 2, _sized, between)
+
+
+def _sized(rows: Tensor) -> Prepared:
+    """Return the rows centred and of unit size, and NaN for what has no size, 1 for the rest."""
+    around = narrow(centred(rows))
+    size = torch.linalg.matrix_norm(around)
+    none = size == 0
+    scaled = around / size.masked_fill(none, 1.0)[..., None, None]
+    return scaled, torch.ones_like(size).masked_fill(none, torch.nan)
 
 
 PROCRUSTES = Metric(
-    name="procrustes",
-    how=FromPairs(by_layer(Procrustes), "similarity"),
+    procrustes,
+    FromPairs(by_layer(_measure), "similarity"),
     title="Procrustes",
     reading="1: a rotation turns one layer into the other",
     meaning="Nuclear norm of the product of two layers, both centred and of unit size: how well the best rotation "
     "lays one over the other; from 0 to 1.",
     direction="1: the two layers are the same but for a rotation and a scale.",
-    source="Schönemann 1966; Ding et al. 2021",
     default=False,
     order=7,
 )

@@ -14,7 +14,7 @@ def norm_ratio(states: Array) -> Tensor:
 
     `states` is `[..., L+1, D]`. In a pre-norm block the difference is the long branch and the ratio that of skip
     connection to branch; in a post-norm block it is not. Infinite where a block changes nothing. Raises
-    `LayerscopeError` for fewer than two layers and for states that are not finite.
+    `LayerscopeError` for fewer than two layers.
 
     Source: Tracing Representation Progression, figure 11.
 
@@ -30,7 +30,7 @@ def norm_ratio(states: Array) -> Tensor:
 def straightness(states: Array) -> Tensor:
     """Return ‖h_L − h_0‖ / Σ ‖h_{ℓ+1} − h_ℓ‖ of each sample, `[...]`, 0 … 1, float64; 1 is a straight line.
 
-    `states` is `[..., L+1, D]`. NaN where no block changes anything. Raises `LayerscopeError` as `norm_ratio` does.
+    `states` is `[..., L+1, D]`. NaN where no block changes anything.
 
     Source: Tracing Representation Progression, assumption 1.
 
@@ -39,17 +39,15 @@ def straightness(states: Array) -> Tensor:
     tensor(0.7143, dtype=torch.float64)
     """
     found = _layers(states)
-    value: Tensor = vector_norm(found[..., -1, :] - found[..., 0, :], dim=-1) / vector_norm(
-        found.diff(dim=-2), dim=-1
-    ).sum(-1)
+    steps = vector_norm(found.diff(dim=-2), dim=-1)
+    value: Tensor = vector_norm(found[..., -1, :] - found[..., 0, :], dim=-1) / steps.sum(-1)
     return value
 
 
 def line_distance(states: Array) -> Tensor:
     """Return each inner layer's distance from the line between the ends, over the line's length, `[..., L-1]`, float64.
 
-    `states` is `[..., L+1, D]`; the line is that through h_0 and h_L. NaN where the ends are one point. Raises
-    `LayerscopeError` as `norm_ratio` does.
+    `states` is `[..., L+1, D]`; the line is that through h_0 and h_L. NaN where the ends are one point.
 
     Source: Tracing Representation Progression, assumption 1.
 

@@ -5,17 +5,11 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.arrays import Array, as_result, as_tensor, check_choice, real_first
+from layerscope.metrics.arrays import Array, as_result, as_tensor, check_choice, real_first, unit_rows
 from layerscope.metrics.factors.tokens import FromTokens, Tokens
 from layerscope.metrics.matrix_entropy import ROWS, entropy_of_rows, scaled_rows
-from layerscope.metrics.metric import SKEAN, Metric
-from layerscope.metrics.spectrum import (
-    check_alpha,
-    collision_entropy,
-    eigenvalues,
-    entropy_limit,
-    entropy_of_spectrum,
-)
+from layerscope.metrics.metric import Metric
+from layerscope.metrics.spectrum import check_alpha, collision_entropy, eigenvalues, entropy_limit, entropy_of_spectrum
 
 
 def prompt_entropy(
@@ -28,13 +22,11 @@ def prompt_entropy(
 ) -> float | Tensor:
     """Return `matrix_entropy` over the real tokens of each sample, one value a sample.
 
-    `tokens` is `[..., T, D]`, `mask` `[..., T]` marks real tokens (None: all) and broadcasts over leading
-    dimensions; the value `[...]` is in nats, 0 ... log min(real tokens, D), in float32 for inputs up to
-    float32. Padding does not enter. One real token gives 0; a sample with none, or with a non-finite token,
-    gives NaN. `prefixes` gives one more dimension, `[..., len(prefixes)]`: the value over the first n real
-    tokens for each n in it, NaN where a sample has fewer. `normalization` counts real tokens as N; other
-    options are those of `matrix_entropy`. Raises `LayerscopeError` for shapes, options and prefixes that do
-    not fit.
+    `tokens` is `[..., T, D]`, `mask` `[..., T]` marks real tokens (None: all) and broadcasts over leading dimensions;
+    the value `[...]` is in nats, 0 ... log min(real tokens, D). Padding does not enter. One real token gives 0; a
+    sample with none, or with a non-finite token, gives NaN. `prefixes` gives one more dimension, `[...,
+    len(prefixes)]`: the value over the first n real tokens for each n in it, NaN where a sample has fewer.
+    `normalization` counts real tokens as N; other options are those of `matrix_entropy`.
 
     Source: Skean et al. 2025, Layer by Layer, section 3 and figure 5.
 
@@ -48,26 +40,20 @@ def prompt_entropy(
     entropy_limit(normalization, 2, 2)
     if prefixes is None:
         return as_result(_by_length(states, lengths, alpha, rows, normalization))
-    columns = [_at_prefix(states, lengths, prefix, alpha, rows, normalization) for prefix in prefixes]
-    return torch.stack(columns, -1) if columns else states.new_empty(*states.shape[:-2], 0)
-
-
-def _at_prefix(
-    states: Tensor, lengths: Tensor, prefix: int, alpha: float, rows: str, normalization: str | None
-) -> Tensor:
-    if prefix < 1:
-        raise LayerscopeError(f"prefix {prefix} holds no token: give prefix lengths from 1")
-    reached = torch.where(lengths >= prefix, prefix, 0)
-    return _by_length(states[..., :prefix, :], reached, alpha, rows, normalization)
+    if any(prefix < 1 for prefix in prefixes):
+        raise LayerscopeError(f"prefix {min(prefixes)} holds no token: give prefix lengths from 1")
+    found = states.new_empty(*states.shape[:-2], len(prefixes))
+    for i, prefix in enumerate(prefixes):
+        reached = torch.where(lengths >= prefix, prefix, 0)
+        found[..., i] = _by_length(states[..., :prefix, :], reached, alpha, rows, normalization)
+    return found
 
 
 def _by_length(states: Tensor, lengths: Tensor, alpha: float, rows: str, normalization: str | None) -> Tensor:
     """Group samples by length: a padded Gram adds eigenvalues of +-1e-8 that are no part of the sample."""
     flat, counts = states.reshape(-1, *states.shape[-2:]), lengths.reshape(-1)
     values = flat.new_full(counts.shape, torch.nan)
-    for length in torch.unique(counts).tolist():
-        if length == 0:
-            continue
+    for length in filter(None, torch.unique(counts).tolist()):
         chosen = counts == length
         sample = flat[chosen, :length]
         broken = ~torch.isfinite(sample).all(-1).all(-1)
@@ -77,116 +63,77 @@ def _by_length(states: Tensor, lengths: Tensor, alpha: float, rows: str, normali
     return values.reshape(lengths.shape)
 
 
-def gram_side(length: int, width: int) -> str:
-    """Return "tokens" where `token_gram` of `[..., length, width]` is T x T, else "features"."""
-    return "tokens" if length <= width else "features"
+class Grams(NamedTuple):
+    """The Grams of one layer's samples `[B, n, n]`, and how many tokens each has `[B]`."""
+
+    grams: Tensor
+    lengths: Tensor
+    of_tokens: bool
+    """Whether n counts tokens, the first rows and columns being the sample; else it counts features."""
+    alike: bool = True
+    """Whether a sample has the same tokens at every layer."""
 
 
-def token_gram(tokens: Tensor, mask: Tensor | None = None, rows: str = "unit") -> Tensor:
-    """Return the Grams of the real tokens, T x T, or D x D where D < T (see `gram_side`).
+def token_gram(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Return the Grams of the real tokens at unit norm, T x T with zeros after them, or D x D where D < T.
 
-    `tokens` is `[..., T, D]`, `mask` `[..., T]`. T x T Grams have the real tokens first and zeros after
-    them. Half precision becomes float32. It is the half of `prompt_entropy` that runs while a layer's
-    tokens are at hand; `entropy_of_grams` is the other, run once over all layers.
+    `tokens` is `[..., T, D]`, `mask` `[..., T]`. It is the half of `prompt_entropy` that runs while a layer's tokens
+    are at hand; `entropy_of_grams` is the other, run once over all layers.
     """
-    check_choice(rows, "rows", ROWS)
     states, lengths = real_first(as_tensor(tokens, "tokens", 2), mask)
     length, width = states.shape[-2:]
-    if mask is not None and (rows == "centered" or length > width):
-        padding = torch.arange(length, device=states.device) >= lengths[..., None]
-        states = states.masked_fill(padding[..., None], 0.0)
-    if rows == "centered":
-        states = _centred_on_real(states, lengths)
+    padding = torch.arange(length, device=states.device) >= lengths[..., None]
     if length > width:
-        states = scaled_rows(states, "raw" if rows == "raw" else "unit")
-        return states.mT @ states
+        unit = unit_rows(states if mask is None else states.masked_fill(padding[..., None], 0.0))
+        return unit.mT @ unit
     gram = states @ states.mT
-    if rows != "raw":
-        _scale_to_unit_diagonal(gram)
+    # Scaled in place: T x T entries are fewer than the T x D of the rows.
+    norms = gram.diagonal(dim1=-2, dim2=-1).sqrt()
+    inverse = torch.where(norms == 0, norms, norms.reciprocal())
+    gram.mul_(inverse[..., :, None]).mul_(inverse[..., None, :])
     if mask is not None and bool((lengths < length).any()):
-        padding = torch.arange(length, device=states.device) >= lengths[..., None]
         gram.masked_fill_(padding[..., :, None] | padding[..., None, :], 0.0)
     return gram
 
 
-def _centred_on_real(states: Tensor, lengths: Tensor) -> Tensor:
-    """Subtract the mean of the real tokens, as `centred` does; padding is zero before and after."""
-    real = (torch.arange(states.shape[-2], device=states.device) < lengths[..., None])[..., None]
-    moved = (states - states[..., :1, :]).masked_fill(~real, 0.0)
-    mean = moved.sum(-2, keepdim=True) / lengths[..., None, None].clamp(min=1)
-    return (moved - mean).masked_fill(~real, 0.0)
+def entropy_of_grams(grams: Tensor, lengths: Tensor, alpha: float = 1.0, of_tokens: bool = True) -> Tensor:
+    """Return S_alpha `[..., B]` of Grams `[..., B, n, n]` of samples with `lengths` `[B]` real tokens; see `Grams`.
 
-
-def _scale_to_unit_diagonal(gram: Tensor) -> None:
-    """Divide in place by the row norms: T x T entries are fewer than the T x D of the rows."""
-    norms = gram.diagonal(dim1=-2, dim2=-1).sqrt()
-    inverse = torch.where(norms == 0, norms, norms.reciprocal())
-    gram.mul_(inverse[..., :, None]).mul_(inverse[..., None, :])
-
-
-def entropy_of_grams(
-    grams: Tensor,
-    lengths: Tensor,
-    alpha: float = 1.0,
-    normalization: str | None = None,
-    width: int | None = None,
-    side: str = "tokens",
-) -> Tensor:
-    """Return S_alpha `[..., B]` of Grams `[..., B, n, n]` of samples with `lengths` `[B]` real tokens.
-
-    `side` says what n counts: "tokens", where the leading `length` rows and columns are the sample, or
-    "features". `width` is D, needed by the normalizations "logD" and "max". Empty samples and non-finite
-    Grams give NaN. Raises `LayerscopeError` below alpha 1, where a Gram has already lost the small
-    eigenvalues that count.
+    Empty samples and non-finite Grams give NaN. Raises `LayerscopeError` below alpha 1, where a Gram has already lost
+    the small eigenvalues that count.
     """
-    check_choice(side, "side", ("tokens", "features"))
     if not alpha >= 1.0:
         raise LayerscopeError(f"alpha={alpha} needs singular values: call prompt_entropy with the tokens")
-    if normalization in ("logD", "max") and width is None:
-        raise LayerscopeError(f"normalization={normalization!r} needs the number of features: give width")
     sizes = lengths.to(grams.device).long()
     values = grams.new_full(grams.shape[:-2], torch.nan)
     present = [n for n in torch.unique(sizes).tolist() if n > 0]
     picks = [(sizes == n).nonzero().squeeze(-1) for n in present]
-    groups = [
-        _group(grams, pick, n if side == "tokens" else grams.shape[-1]) for n, pick in zip(present, picks, strict=True)
-    ]
-    broken = [~torch.isfinite(g.diagonal(dim1=-2, dim2=-1)).all(-1) for g in groups]
-    # LAPACK may not return from a matrix with NaN in it.
-    safe = [g.masked_fill(b[..., None, None], 0.0) if bool(b.any()) else g for g, b in zip(groups, broken, strict=True)]
+    safe, broken = [], []
+    for n, pick in zip(present, picks, strict=True):
+        size = n if of_tokens else grams.shape[-1]
+        group = (grams if pick.numel() == grams.shape[-3] else grams[..., pick, :, :])[..., :size, :size]
+        bad = ~torch.isfinite(group.diagonal(dim1=-2, dim2=-1)).all(-1)
+        # LAPACK may not return from a matrix with NaN in it.
+        safe.append(group.masked_fill(bad[..., None, None], 0.0) if bool(bad.any()) else group)
+        broken.append(bad)
     if alpha == 2.0:
-        entropies = [collision_entropy(g) for g in safe]
+        entropies = [collision_entropy(group) for group in safe]
     else:
         # A Gram has at most as many non-zero eigenvalues as tokens; the rest is rounding.
         spectra = eigenvalues(safe) if safe else []
         entropies = [entropy_of_spectrum(s[..., -n:], alpha) for s, n in zip(spectra, present, strict=True)]
     for pick, entropy, bad in zip(picks, entropies, broken, strict=True):
         values[..., pick] = entropy.masked_fill(bad, torch.nan)
-    limit = entropy_limit(normalization, sizes, width or 0)
-    return (values / limit).to(values.dtype)
+    return values
 
 
-def _group(grams: Tensor, pick: Tensor, size: int) -> Tensor:
-    everything = pick.numel() == grams.shape[-3]
-    return (grams if everything else grams[..., pick, :, :])[..., :size, :size]
+def _grams(tokens: Tokens) -> Grams:
+    length, width = tokens.states.shape[-2:]
+    found = token_gram(tokens.states, tokens.used)
+    return Grams(found, tokens.lengths, length <= width, not tokens.without_sinks)
 
 
-class _Grams(NamedTuple):
-    """The Grams of one layer's samples `[B, n, n]`, and how many tokens each has."""
-
-    grams: Tensor
-    lengths: Tensor
-    side: str
-    alike: bool
-    """Whether a sample has the same tokens at every layer."""
-
-
-def _grams(tokens: Tokens) -> _Grams:
-    side = gram_side(*tokens.states.shape[-2:])
-    return _Grams(token_gram(tokens.states, tokens.used), tokens.lengths, side, not tokens.without_sinks)
-
-
-def _entropies(layers: Sequence[_Grams], orders: Sequence[float], chosen: Any) -> dict[str, Tensor]:
+def _entropies(layers: Sequence[Grams], orders: Sequence[float], chosen: Any) -> dict[str, Tensor]:
     """Return S_alpha `[L, B]` of all layers at once; where eigenvalues are dear, of the `chosen` samples alone."""
     grams, found = torch.stack([layer.grams for layer in layers]), {}
     for alpha in orders:
@@ -197,17 +144,17 @@ def _entropies(layers: Sequence[_Grams], orders: Sequence[float], chosen: Any) -
     return found
 
 
-def _entropy(grams: Tensor, lengths: Sequence[Tensor], alpha: float, like: _Grams) -> Tensor:
+def _entropy(grams: Tensor, lengths: Sequence[Tensor], alpha: float, like: Grams) -> Tensor:
     if like.alike:
-        return entropy_of_grams(grams, lengths[0], alpha, side=like.side)
+        return entropy_of_grams(grams, lengths[0], alpha, like.of_tokens)
     # Without its sinks a sample has another number of tokens at every layer.
     layers = zip(grams, lengths, strict=True)
-    return torch.stack([entropy_of_grams(gram, n, alpha, side=like.side) for gram, n in layers])
+    return torch.stack([entropy_of_grams(gram, n, alpha, like.of_tokens) for gram, n in layers])
 
 
 PROMPT_ENTROPY = Metric(
-    name="prompt_entropy",
-    how=FromTokens(_grams, _entropies, prefixes=True),
+    prompt_entropy,
+    FromTokens(_grams, _entropies, prefixes=True),
     title="prompt entropy",
     unit="nats",
     reading="nats; low: a sample's tokens are compressed",
@@ -215,7 +162,6 @@ PROMPT_ENTROPY = Metric(
     "unit length; from 0 (all tokens point one way) to log min(tokens, width). Averaged over samples.",
     direction="Low: the tokens of a sample are compressed. Often a valley in the middle layers, and in two published "
     "language models the valley lies near the best layers; a hypothesis elsewhere.",
-    source=SKEAN,
     low=True,
     seven=True,
     order=0,

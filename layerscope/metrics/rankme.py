@@ -10,12 +10,11 @@ EPS = 1e-7
 """As published."""
 
 
-def rankme(Z: Array, eps: float = EPS) -> float | Tensor:
+def rankme(Z: Array | Rows, eps: float = EPS) -> float | Tensor:
     """Return RankMe: exp(-sum p log p) with p the singular values of Z scaled to sum 1, plus `eps`.
 
-    `Z` is `[..., N, D]`; the value `[...]` lies in 1 ... min(N, D) but for what `eps` adds, since p is not
-    scaled again; with eps 0 it is `effective_rank`. Not centred. Float64. Raises `LayerscopeError` for
-    non-finite input and eps < 0.
+    `Z` is `[..., N, D]`; the value `[...]` lies in 1 ... min(N, D) but for what `eps` adds, since p is not scaled
+    again; with eps 0 it is `effective_rank`. Not centred. Raises `LayerscopeError` for eps < 0.
 
     Source: Garrido et al. 2023, RankMe, equation 2.
 
@@ -25,20 +24,15 @@ def rankme(Z: Array, eps: float = EPS) -> float | Tensor:
     """
     if not eps >= 0:
         raise LayerscopeError(f"eps={eps} is below 0: give 0 or more, such as 1e-7")
-    return as_result(_rank(Rows(Z), eps))
-
-
-def _rank(rows: Rows, eps: float = EPS) -> Tensor:
-    values = rows.spectrum
+    values = Rows.of(Z).spectrum
     total = values.sum(-1, keepdim=True)
     p = values / total.masked_fill(total == 0, 1.0) + eps
-    rank: Tensor = torch.special.entr(p).sum(-1).exp()
-    return rank
+    return as_result(torch.special.entr(p).sum(-1).exp())
 
 
 RANKME = Metric(
-    name="rankme",
-    how=FromRows(_rank, variant=lambda rows: f"eps={EPS:g}"),
+    rankme,
+    FromRows(rankme, variant=lambda rows: f"eps={EPS:g}"),
     title="RankMe",
     unit="dimensions",
     reading="dimensions in use",
@@ -46,7 +40,6 @@ RANKME = Metric(
     "min(samples, width).",
     direction="High: more dimensions are in use. Proposed for choosing among self-supervised models of one kind; a "
     "hypothesis for layers.",
-    source="Garrido et al. 2023, RankMe",
     default=False,
     order=2,
 )

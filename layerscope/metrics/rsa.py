@@ -1,13 +1,9 @@
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, centred, check_choice, unit_rows
-from layerscope.metrics.measure import Measure, Prepared, check_count, of_pair
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.prepared import by_layer
-from layerscope.metrics.pairs.similarity import FromPairs
+from layerscope.metrics.pairs.similarity import FromPairs, Measure, Prepared, by_layer, of_pair
 
 _GRID = 2.0**44
 """Dissimilarities are whole multiples of 1 over this, so that equal samples give equal ones whatever the rounding."""
@@ -19,49 +15,35 @@ def rsa(X: Array, Y: Array, rdm: str = "correlation", compare: str = "spearman")
     `X` is `[..., N, D]`, `Y` `[..., N, D']`. The dissimilarity of two samples is 1 minus the Pearson correlation of
     their rows ("correlation") or 1 minus the cosine of them ("cosine"), columns not centred; a row without a direction
     is 1 from every other. The N (N - 1) / 2 of each are compared by "spearman", ties sharing their mean rank, or
-    "pearson": -1 ... 1, NaN where all are equal. Float64. Raises `LayerscopeError` for non-finite input, unequal N,
-    N < 3 and other options.
+    "pearson": -1 ... 1, NaN where all are equal. Raises `LayerscopeError` for N < 3.
 
-    Source: Kriegeskorte et al. 2008, Representational similarity analysis.
+    Source: Kriegeskorte et al. 2008, Representational Similarity Analysis.
 
     >>> from layerscope.metrics import rsa
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(rsa(states, 2 * states), 3)
     1.0
     """
-    return as_result(of_pair(Rsa(rdm, compare), X, Y))
+    return as_result(of_pair(_measure(rdm, compare), X, Y))
 
 
-@dataclass(frozen=True)
-class Rsa(Measure):
-    """The upper half of a dissimilarity matrix as a vector, its ranks if asked for, centred and of unit size."""
+def _measure(rdm: str = "correlation", compare: str = "spearman") -> Measure:
+    check_choice(rdm, "rdm", ("correlation", "cosine"))
+    check_choice(compare, "compare", ("spearman", "pearson"))
 
-    rdm: str = "correlation"
-    compare: str = "spearman"
-
-    def __post_init__(self) -> None:
-        """Check both choices."""
-        check_choice(self.rdm, "rdm", ("correlation", "cosine"))
-        check_choice(self.compare, "compare", ("spearman", "pearson"))
-
-    def prepare(self, rows: Tensor) -> Prepared:
-        """Return the vector that a dot product compares."""
-        count = rows.shape[-2]
-        check_count("RSA", count, 3)
+    def prepare(rows: Tensor) -> Prepared:
+        """Return the upper half of the dissimilarities as a vector, or its ranks, centred and of unit size."""
         # A row is centred as columns are elsewhere: one of equal features is exactly zero.
-        unit = unit_rows(centred(rows.mT).mT if self.rdm == "correlation" else rows)
-        above = torch.ones(count, count, dtype=torch.bool, device=rows.device).triu(1)
+        unit = unit_rows(centred(rows.mT).mT if rdm == "correlation" else rows)
+        above = torch.ones(rows.shape[-2], rows.shape[-2], dtype=torch.bool, device=rows.device).triu(1)
         distances = (1.0 - (unit @ unit.mT)[..., above]).mul_(_GRID).round_()
-        if self.compare == "spearman":
-            flat = distances.flatten(0, -2) if distances.ndim > 1 else distances[None]
+        if compare == "spearman":
+            flat = distances.reshape(-1, distances.shape[-1])
             distances = torch.stack([_mean_ranks(values) for values in flat]).reshape(distances.shape)
         around = distances - distances.mean(-1, keepdim=True)
         return (around / torch.linalg.vector_norm(around, dim=-1, keepdim=True),)
 
-    def between(self, first: Prepared, second: Prepared) -> Tensor:
-        """Return the correlation."""
-        correlation: Tensor = torch.linalg.vecdot(first[0], second[0])
-        return correlation.clamp(-1.0, 1.0)
+    return Measure("RSA", 3, prepare, lambda a, b: torch.linalg.vecdot(a[0], b[0]).clamp(-1.0, 1.0))
 
 
 def _mean_ranks(values: Tensor) -> Tensor:
@@ -75,14 +57,13 @@ def _mean_ranks(values: Tensor) -> Tensor:
 
 
 RSA = Metric(
-    name="rsa",
-    how=FromPairs(by_layer(Rsa), "correlation,spearman", least=3),
+    rsa,
+    FromPairs(by_layer(_measure), "correlation,spearman", least=3),
     title="RSA",
     reading="1: the same pairs of samples are far apart",
     meaning="Spearman correlation between the dissimilarities (1 minus the correlation of rows) of every two samples "
     "in two layers; from −1 to 1.",
     direction="1: two layers order pairs of samples by distance in the same way.",
-    source="Kriegeskorte et al. 2008, Representational Similarity Analysis",
     default=False,
     order=8,
 )

@@ -2,20 +2,19 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.arrays import Array
-from layerscope.metrics.factors.estimate import mean
+from layerscope.metrics.arrays import Array, mean
 from layerscope.metrics.factors.readings import ByLayer, FromReadings, Readings
-from layerscope.metrics.metric import JIANG, Metric
+from layerscope.metrics.metric import Metric
 
 
 def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:
     """Return the smallest layer from which the top prediction never changes again.
 
-    `predictions` is `[..., L]`, one column for each of L consecutive layers from `first_layer`; the result
-    `[...]` is an integer tensor with values first_layer ... first_layer + L - 1. A layer that agrees with
-    the last one before changing its mind does not count. Raises `LayerscopeError` where there is no column.
+    `predictions` is `[..., L]`, one column for each of L consecutive layers from `first_layer`; the result `[...]` is
+    an integer tensor with values first_layer ... first_layer + L - 1. A layer that agrees with the last one before
+    changing its mind does not count.
 
-    Source: Tracing Representation Progression, section 2.2.
+    Source: Jiang, Zhou, Zhu 2025, Tracing Representation Progression, section 2.2.
 
     >>> from layerscope.metrics import saturation_layer
     >>> saturation_layer(np.array([[3, 7, 7, 7], [7, 3, 3, 7]]))  # top tokens at layers 1 to 4 of two positions
@@ -44,28 +43,25 @@ def _shares(readings: Readings) -> ByLayer:
 
 
 SATURATION_LAYER = Metric(
-    name="saturation_layer",
-    how=FromReadings(_at_the_last),
+    saturation_layer,
+    FromReadings(_at_the_last),
     title="saturation",
     reading="layer from which the prediction stays",
     meaning="Smallest layer from which the head's top prediction never changes again; from 1 to the last layer. "
     "Averaged over predictions.",
     direction="Low: predictions settle early, and the layers after change them no more.",
-    source=JIANG,
     curve=False,
     order=2,
 )
-
-
 SATURATED = Metric(
+    saturation_layer,
+    FromReadings(_shares),
     name="saturated",
-    how=FromReadings(_shares),
     title="saturated",
     unit="%",
     reading="share of predictions that no longer change",
     meaning="Share of predictions whose saturation layer is this one or an earlier one; it reaches 100 % at the last "
     "layer.",
     direction="High at an early layer: depth is spent on few samples.",
-    source=JIANG,
     order=2,
 )

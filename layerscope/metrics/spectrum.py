@@ -25,8 +25,8 @@ def check_alpha(alpha: float) -> None:
 def entropy_of_spectrum(weights: Tensor, alpha: float = 1.0) -> Tensor:
     """Return the Renyi entropy of order alpha of non-negative weights `[..., K]`, scaled to sum 1.
 
-    Nats, 0 ... log K; NaN where a weight is NaN, 0 where all weights are zero. alpha = 1 is Shannon's
-    entropy, alpha = inf the min-entropy (Giraldo, Rao and Principe 2014).
+    Nats, 0 ... log K; NaN where a weight is NaN, 0 where all weights are zero. alpha = 1 is Shannon's entropy, alpha =
+    inf the min-entropy (Giraldo, Rao and Principe 2014).
     """
     check_alpha(alpha)
     weights = weights.clamp(min=0.0)
@@ -111,8 +111,8 @@ def small_gram(rows: Tensor) -> Tensor:
 def eigenvalues(batches: Sequence[Tensor]) -> list[Tensor]:
     """Return the eigenvalues, ascending and never below 0, of each batch of symmetric matrices `[..., n, n]`.
 
-    Eigenvalues are clamped at 0, matrix entries never. On a CPU the matrices are shared among
-    `torch.get_num_threads()` threads, each matrix worked by one thread, so results repeat bit by bit.
+    Eigenvalues are clamped at 0, matrix entries never. On a CPU the matrices are shared among `torch.get_num_threads()`
+    threads, each matrix worked by one thread, so results repeat bit by bit.
     """
     work = sum(float(b.numel()) * b.shape[-1] for b in batches)
     matrices = sum(math.prod(b.shape[:-2]) for b in batches)
@@ -142,8 +142,7 @@ def _solve_on_threads(pieces: list[Tensor], workers: int) -> list[Tensor]:
 def singular_values(rows: Tensor) -> Tensor:
     """Return the singular values, descending, of `[..., N, D]`, through R of a QR where one side is long.
 
-    Unlike the root of a Gram's eigenvalues they keep the small end of the spectrum, which matters below
-    alpha 1.
+    Unlike the root of a Gram's eigenvalues they keep the small end of the spectrum, which matters below alpha 1.
     """
     long, wide = max(rows.shape[-2:]), min(rows.shape[-2:])
     if long > 2 * wide:
@@ -156,9 +155,8 @@ def singular_values(rows: Tensor) -> Tensor:
 def row_factor(blocks: Iterable[Tensor]) -> Tensor:
     """Return R `[r, D]` in float64 with the singular values of the stacked row blocks `[n, D]`, r <= D.
 
-    Memory stays within one block and D x D. Uncentred: subtract a mean row from every block beforehand
-    where one is wanted. Raises `LayerscopeError` where there is no block (sequential QR, Golub and Van
-    Loan, 5.2).
+    Memory stays within one block and D x D. Uncentred: subtract a mean row from every block beforehand where one is
+    wanted. Raises `LayerscopeError` where there is no block (sequential QR, Golub and Van Loan, 5.2).
     """
     factor: Tensor | None = None
     for block in blocks:

@@ -7,9 +7,8 @@ import numpy.typing as npt
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array
-from layerscope.metrics.factors.labels import FromLabels
 from layerscope.metrics.metric import Metric
-from layerscope.probes.scores import ProbeScore, by_fold, score_of, stratified, usable_rows
+from layerscope.probes.scores import FromLabels, ProbeScore, by_fold, score_of, stratified, usable_rows
 
 NEIGHBOURS = 10
 _DISTANCES_MB = 8  # scikit-learn would hold the distances between all samples at once
@@ -18,12 +17,11 @@ _DISTANCES_MB = 8  # scikit-learn would hold the distances between all samples a
 def knn_probe(states: Array, labels: npt.ArrayLike, k: int | None = None, folds: int = 5, seed: int = 0) -> ProbeScore:
     """Return how often most of the `k` nearest neighbours by cosine have the right label, cross-validated.
 
-    `states` is `[N, D]`, `labels` `[N]` of any type; `k` None is 10, or all where there are fewer; neighbours
-    come from the training folds, which are those of `linear_probe`; a tie goes to the class of the nearer ones.
-    Accuracy in 0 ... 1. Raises `LayerscopeError` as `linear_probe` does, and where a training fold has fewer than
-    k samples.
+    `states` is `[N, D]`, `labels` `[N]` of any type; `k` None is 10, or all where there are fewer; neighbours come from
+    the training folds, which are those of `linear_probe`; a tie goes to the class of the nearer ones. Accuracy in 0 ...
+    1. Raises `LayerscopeError` as `linear_probe` does, and where a training fold has fewer than k samples.
 
-    Source: Wu et al. 2018, Unsupervised feature learning via non-parametric instance discrimination.
+    Source: Cover, Hart 1967; Wu et al. 2018, Unsupervised Feature Learning via Non-Parametric Instance Discrimination.
 
     >>> from layerscope.probes import knn_probe
     >>> labels = np.repeat(["praise", "blame"], 15)
@@ -56,13 +54,12 @@ def _votes(distances: Array) -> Array:
 
 
 KNN_PROBE = Metric(
-    name="knn_probe",
-    how=FromLabels(knn_probe),
+    knn_probe,
+    FromLabels(knn_probe),
     title="kNN probe",
     unit="%",
     reading="cross-validated share right",
     meaning="Cross-validated accuracy of the vote of a sample's nearest neighbours by cosine similarity.",
     direction="High: samples of a label lie together, as retrieval needs them.",
-    source="Cover, Hart 1967; weights as in Wu et al. 2018",
     order=1,
 )

@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from layerscope.metrics.arrays import Array
-from layerscope.metrics.factors.labels import FromLabels, FromScore
 from layerscope.metrics.metric import Metric
 from layerscope.probes.regression import APART, linearly_judged
-from layerscope.probes.scores import ProbeScore, by_fold, score_of, stratified, usable_rows
+from layerscope.probes.scores import FromLabels, FromScore, ProbeScore, by_fold, score_of, stratified, usable_rows
 
 
 def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0) -> ProbeScore:
@@ -24,7 +23,7 @@ def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int
     labels and seed only, so that layers are compared on equal splits. Accuracy in 0 ... 1. Raises `LayerscopeError` for
     non-finite states, shapes that do not fit, fewer than 3 folds, and fewer than 2 classes with enough members.
 
-    Source: Alain and Bengio 2016, Understanding intermediate layers using linear classifier probes.
+    Source: Alain, Bengio 2016, Understanding Intermediate Layers Using Linear Classifier Probes.
 
     >>> from layerscope.probes import linear_probe
     >>> labels = np.repeat(["praise", "blame"], 15)
@@ -73,19 +72,16 @@ def _strength(score: ProbeScore) -> float:
 
 
 LINEAR_PROBE = Metric(
-    name="linear_probe",
-    how=FromLabels(linear_probe),
+    linear_probe,
+    FromLabels(linear_probe),
     title="linear probe",
     unit="%",
     reading="cross-validated share right",
     meaning="Cross-validated accuracy of a logistic regression from a layer's pooled states to your labels; its "
     "regularisation is chosen inside every training fold.",
     direction="High: the labels can be read off linearly. This one is a verdict, for these labels.",
-    source="Alain, Bengio 2016, Understanding Intermediate Layers Using Linear Classifier Probes",
     order=0,
 )
-
-
 LINEAR_PROBE_C = Metric(
     name="linear_probe_c",
     how=FromScore(_strength),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, unit_rows
+from layerscope.metrics.metric import How, Needs
 
 
 @dataclass(frozen=True)
@@ -18,9 +19,9 @@ class ProbeScore:
     """Cross-validated accuracy of one probe.
 
     `mean` is the share of held-out predictions that are right, over all `n` samples, `stderr` its binomial standard
-    error, `low` and `high` Wilson's 95 % interval, `folds` the accuracy of each fold, and `n_skipped` the
-    number of samples whose class has fewer members than there are folds. `strengths` is the C of each fold of a linear
-    probe (small is strong regularisation), empty for the other probes.
+    error, `low` and `high` Wilson's 95 % interval, `folds` the accuracy of each fold, and `n_skipped` the number of
+    samples whose class has fewer members than there are folds. `strengths` is the C of each fold of a linear probe
+    (small is strong regularisation), empty for the other probes.
 
     >>> from layerscope.probes import knn_probe
     >>> score = knn_probe(np.eye(20)[np.arange(40) % 20], np.arange(40) % 2)
@@ -38,6 +39,23 @@ class ProbeScore:
     strengths: tuple[float, ...] = ()
     right: npt.NDArray[np.bool_] | None = field(default=None, repr=False, compare=False)
     """Which of the `n` are right, where they are independent of each other."""
+
+
+@dataclass(frozen=True)
+class FromLabels(How):
+    """A cross-validated probe of pooled states."""
+
+    needs: ClassVar[Needs] = "labels"
+    probe: Callable[..., ProbeScore]
+    """Takes states `[N, D]`, labels `[N]`, `folds` and `seed`."""
+
+
+@dataclass(frozen=True)
+class FromScore(How):
+    """A number beside the accuracy of a probe."""
+
+    needs: ClassVar[Needs] = "labels"
+    compute: Callable[[ProbeScore], float]
 
 
 def score_of(right: npt.NDArray[np.bool_], folds: Sequence[float], skipped: int) -> ProbeScore:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
@@ -27,6 +27,7 @@ EXAMPLE_LENGTH = 240
 VALUES_PER_WEIGHT = 64
 PACKAGES = ("torch", "transformers", "sentence-transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
 TOKENISED = 64
+PROBE = "The quick brown fox, 0123456789: ÀÉ あ."
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,15 @@ def weights_fingerprint(module: nn.Module, dtype: torch.dtype | None = None) -> 
         digest.update(f"{name}{tuple(tensor.shape)}{held}".encode())
         digest.update(flat[::step].to(held).float().cpu().numpy().tobytes())
     return digest.hexdigest()
+
+
+def states_fingerprint(model: LayeredModel) -> str:
+    """Return a hash of all that a sample's states depend on, but for the sample itself."""
+    dtype, encoder, ids = next((p.dtype for p in model.module.parameters()), torch.float32), model.encoder, None
+    if isinstance(encoder, TextEncoder) and encoder.tokenizer is not None:
+        ids = replace(encoder, prompt="").whole([PROBE])  # a prompt is part of the text
+    about = weights_fingerprint(model.module), str(dtype), model.device.type, model.max_length, model.stack, ids
+    return hashlib.sha256(repr(about).encode()).hexdigest()
 
 
 def revision_of(loaded: Loaded) -> str:
@@ -128,6 +138,7 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
         "sites": list(model.sites),
         "sublayers": {site: list(layers) for site, layers in model.sublayers.sites.items()},
         "projected": None if model.projection is None else {"width": model.projection.width},
+        "states": states_fingerprint(model),
         "lens": None if model.lens is None else model.lens.kind,
         "language_model": model.is_language_model,
         "padding": model.padding,

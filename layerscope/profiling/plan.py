@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import zlib
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import augment
-from layerscope.inputs.samples import content
+from layerscope.inputs.samples import content, key_of
 from layerscope.models import LayeredModel
 from layerscope.models.encode import TOKENISED_AT_ONCE, TextEncoder
 from layerscope.models.layered import class_numbers
@@ -36,10 +36,10 @@ def make_plan(job: Job) -> pd.DataFrame:
 
     Columns: sample (number in the corpus), name, view (0: the sample itself), length (tokens), label, position (of a
     causal language model's vector for similarities), lens (token positions read by the lens), batch, shard, offset
-    (place in the shard), copy (an exact one of an earlier sample; only where there are some). Rows are sorted by
-    length, longest first, so that a batch holds little padding and memory runs out early or never. `attrs["cut"]`
-    is the number of samples cut at the maximal length, `attrs["empty"]` that of samples without a token, which have no
-    row.
+    (row in the shard), key (of a text, by which `evaluate` finds its states), copy (an exact one of an earlier sample;
+    only where there are some). Rows are sorted by length, longest first, so that a batch holds little padding and
+    memory runs out early or never. `attrs["cut"]` is the number of samples cut at the maximal length, `attrs["empty"]`
+    that of samples without a token, which have no row.
     """
     model, corpus, options = job.model, job.corpus, job.options
     lengths = np.array(model.encoder.lengths(corpus.samples))
@@ -58,6 +58,9 @@ def make_plan(job: Job) -> pd.DataFrame:
     plan["name"] = [corpus.names[i] for i in plan["sample"]]
     if corpus.labels is not None:
         plan["label"] = _one_kind([corpus.labels[i] for i in plan["sample"]])
+    if isinstance(model.encoder, TextEncoder) and isinstance(corpus.samples[int(kept[0])], str):
+        keys = {i: key_of(model.encoder.prompt + corpus.samples[i]).hex() for i in kept.tolist()}
+        plan["key"] = plan["sample"].map(keys).where(plan["view"] == 0)
     if corpus.copies.any():
         plan["copy"] = corpus.copies[plan["sample"]]
     if options.entropy_samples is not None or model.device.type != "cpu":
@@ -101,32 +104,37 @@ def _view_rows(job: Job, chosen: Any) -> pd.DataFrame:
 def _batched(frame: pd.DataFrame, job: Job) -> pd.DataFrame:
     """Sort rows by length and mark where batches and shards start."""
     frame = frame.sort_values(["length", "view", "sample"], ascending=[False, True, True], ignore_index=True)
-    starts = np.zeros(len(frame), dtype=bool)
-    size, limit, longest = 0, 0, 0
-    enough = TOKENS_WORTH_A_BATCH[_kind(job.model)] if job.options.batch_size is None else math.inf
-    for row, length in enumerate(frame["length"]):
-        ragged = length < RAGGED * longest and size * longest >= enough
-        if size >= limit or ragged or not job.model.joins(length, longest):
-            starts[row] = True
-            size, limit, longest = 0, _batch_size(job, length), length
-        size += 1
+    starts = batch_starts(job.model, frame["length"], job.options.batch_size)
     shards = starts & ((np.cumsum(starts) - 1) % BATCHES_PER_SHARD == 0)
     return frame.assign(batch_starts=starts, shard_starts=shards)
 
 
-def _batch_size(job: Job, length: int) -> int:
-    """How many samples of at most this length go together."""
-    model, kind = job.model, _kind(job.model)
-    if not model.batching:
-        return 1
-    if job.options.batch_size is not None:
-        return job.options.batch_size
-    tokens = length if model.encoder.modality == "text" else model.tokens
-    return max(1, min(ROWS_PER_BATCH[kind], TOKENS_PER_BATCH[kind] // max(1, tokens)))
+def batch_starts(model: LayeredModel, lengths: Iterable[int], batch_size: int | None = None) -> npt.NDArray[np.bool_]:
+    """Return where batches start among samples sorted by length, longest first: [N].
+
+    A batch has little padding, none where padding changes the states, and its samples fit together in memory.
+    """
+    kind = "cpu" if model.device.type == "cpu" else "cuda"
+    enough = TOKENS_WORTH_A_BATCH[kind] if batch_size is None else math.inf
+    size = limit = longest = 0
+    starts: list[bool] = []
+    for length in lengths:
+        ragged = length < RAGGED * longest and size * longest >= enough
+        alone = not model.joins(length, longest) or (length == 0 and longest > 0)
+        starts.append(size >= limit or ragged or alone)
+        if starts[-1]:
+            tokens = length if model.encoder.modality == "text" else model.tokens
+            limit = batch_size or max(1, min(ROWS_PER_BATCH[kind], TOKENS_PER_BATCH[kind] // max(1, tokens)))
+            size, limit, longest = 0, limit if model.batching else 1, length
+        size += 1
+    return np.array(starts, dtype=bool)
 
 
-def _kind(model: LayeredModel) -> str:
-    return "cpu" if model.device.type == "cpu" else "cuda"
+def batches_of(model: LayeredModel, lengths: Sequence[int]) -> list[list[int]]:
+    """Return the rows of each batch, longest first."""
+    rows = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    starts = np.flatnonzero(batch_starts(model, (lengths[i] for i in rows)))
+    return [rows[start:end] for start, end in pairwise([*starts.tolist(), len(rows)])]
 
 
 def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:

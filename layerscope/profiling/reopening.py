@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel, LoadOptions, Override
 from layerscope.models.hub import EMBEDDED
-from layerscope.profiling.identity import weights_fingerprint
+from layerscope.profiling.identity import states_fingerprint, weights_fingerprint
 from layerscope.runs import Run, open_run
 
 
@@ -56,3 +57,12 @@ def check_unchanged(run: Run, model: LayeredModel, *, as_stored: bool = False) -
             f"the model of run {str(run.path)!r} ({there['source']}) has changed since: profile it again, "
             "or give the model without the run"
         )
+
+
+def reusable(run: Run | None, model: LayeredModel, vectors: Iterable[tuple[int, str, str]]) -> Run | None:
+    """Return the run if its states of these layers, sites and poolings are those that the model would give again."""
+    if run is None or run.info["model"].get("states") != states_fingerprint(model):
+        return None
+    sites, poolings = run.info["model"]["sites"], run.info["pooling"]
+    there = all(site in sites and pooling in poolings for _, site, pooling in vectors)
+    return run if there and run.info["options"]["store_dtype"] == "float32" else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,6 @@ from layerscope.inputs.corpus import count
 from layerscope.runs.curves import SIMILAR, Curve, curves, told
 from layerscope.runs.finding import VERDICTS, Finding, Numbers, is_within
 from layerscope.runs.probed import probed
-from layerscope.runs.sinks import sink_tokens
 from layerscope.show.numbers import apart, error, number
 from layerscope.show.plain import pooling_name
 
@@ -22,26 +22,24 @@ if TYPE_CHECKING:
 def findings(run: Run, known: list[Curve] | None = None) -> list[Finding]:
     """Return what stands out in a run, in sentences computed from its numbers.
 
-    Only labels make a layer "best"; everything else is told as an observation, and layer 0 is never chosen.
+    Only labels make a layer "best"; everything else is an observation, and layer 0 is never chosen.
     """
     known = curves(run) if known is None else known
     found = probed(run, known)
-    for name, tell in (("prompt_entropy", _valley), ("cosine_similarity", _similar)):
+    for name, describe in (("prompt_entropy", _valley), ("cosine_similarity", _similar)):
         family = [c for c in known if c.metric == name]
         if family and np.isfinite(family[0].values).any():
-            found += tell(family[0], _which(family))
-    sinks = sink_tokens(run, known)
-    found += [sinks] if sinks else []
-    return [*found, *_decisions(run, {c.metric: c for c in known if c.group == "decisions"})]
+            found += describe(family[0], _which(family))
+    return [*found, *_sinks(run, known), *_decisions(run, {c.metric: c for c in known if c.group == "decisions"})]
 
 
 def answer(run: Run, known: list[Curve], found: list[Finding]) -> str:
-    """Return in one line which layer to take where labels tell, else what was observed, without a verdict."""
+    """Return in one line which layer to take, by labels; without them what was observed, and no verdict."""
     judged = [finding for finding in found if finding.name == "best_layer"]
     if judged:
         return max(judged, key=lambda finding: float(finding.numbers["value"] or 0)).answer
     if not known:
-        return "No metric that was asked for has a value here"
+        return "None of the chosen metrics has a value here"
     observed = [finding.answer for finding in found if finding.answer]
     measured = f"{count(len(known), 'curve')} by layer, {run.columns[0].layer} to {run.depth}"
     return f"No labels were probed, so no layer is named: {'; '.join(observed) or measured}"
@@ -61,45 +59,38 @@ def _valley(curve: Curve, which: str) -> list[Finding]:
     lowest = curve.stands_out
     if lowest is None:
         return []
-    value = curve.at(lowest)[0]
-    interior, told_so = _inside(curve, lowest)
-    text = f"Prompt entropy{which} {told_so}."
-    numbers: Numbers = {"layer": lowest, "value": value, "interior": interior}
-    return [Finding("prompt_entropy_valley", text, numbers, f"prompt entropy is lowest at layer {lowest}")]
+    words, interior = _inside(curve, lowest)
+    numbers: Numbers = {"layer": lowest, "value": curve.at(lowest)[0], "interior": interior}
+    answer = f"prompt entropy is lowest at layer {lowest}"
+    return [Finding("prompt_entropy_valley", f"Prompt entropy{which} {words}.", numbers, answer)]
 
 
-def _inside(curve: Curve, lowest: int) -> tuple[bool, str]:
-    """Return whether the lowest layer is a valley inside the stack beyond the error, and the words for it."""
+def _inside(curve: Curve, lowest: int) -> tuple[str, bool]:
+    """Return where the lowest layer lies, and whether it is a valley inside the stack beyond the error."""
     end, point, start, final = curve.layers[-1], curve.at(lowest), curve.at(0), curve.last()
     value, first, last = point[0], start[0], final[0]
-    known = [layer for layer in curve.layers if math.isfinite(curve.at(layer)[0])]
-    top = max(known, key=lambda layer: curve.at(layer)[0])
+    top = max((layer for layer in curve.layers if math.isfinite(curve.at(layer)[0])), key=lambda i: curve.at(i)[0])
     digits = apart(value, first, last, curve.at(top)[0])
+    highest, at_start, at_end = (number(v, digits) for v in (curve.at(top)[0], first, last))
     low = f"layer {lowest} of {end} ({told(curve, *point, digits=digits)})"
     if top != lowest and all(is_within(point, other) for other in (start, curve.at(top), final)):
-        return (
-            False,
-            f"is flat within the error: highest at layer {top} ({number(curve.at(top)[0], digits)}), lowest at {low}",
-        )
-    text = f"is lowest at {low}"
-    if first <= value:
-        return (
-            False,
-            f"{text}, and {_lower(first, value)} at layer 0 ({number(first, digits)}): no valley inside the stack",
-        )
-    if last <= value and (lowest < end or last < value):
-        place = "at the last layer" if curve.final is None else "after the final norm"
-        return False, f"{text}, and {_lower(last, value)} {place} ({number(last, digits)}): no valley inside the stack"
-    if lowest == end:
-        return False, f"{text}, the end of the stack: no valley inside it"
-    ends = f"between {number(first, digits)} at layer 0 and {number(last, digits)} at the last layer"
+        return f"is flat within the error: highest at layer {top} ({highest}), lowest at {low}", False
+    ends = f"between {at_start} at layer 0 and {at_end} at the last layer"
     within = {"layer 0": is_within(point, start), "the last layer": is_within(point, final)}
-    near = [name for name, close in within.items() if close]
-    if near:
-        return False, f"{text}, {ends}, but within the error of {' and '.join(near)}: no valley inside the stack"
-    return True, f"{text}: a valley inside the stack, {ends}" + (
-        f"; {VERDICTS[None]}" if None in within.values() else ""
-    )
+    close = [name for name, unclear in within.items() if unclear]
+    if first <= value:
+        where = f"and {_lower(first, value)} at layer 0 ({at_start})"
+    elif last <= value and (lowest < end or last < value):
+        layer = "at the last layer" if curve.final is None else "after the final norm"
+        where = f"and {_lower(last, value)} {layer} ({at_end})"
+    elif lowest == end:
+        where = "the end of the stack"
+    elif close:
+        where = f"{ends}, but within the error of {' and '.join(close)}"
+    else:
+        doubt = f"; {VERDICTS[None]}" if None in within.values() else ""
+        return f"is lowest at {low}: a valley inside the stack, {ends}{doubt}", True
+    return f"is lowest at {low}, {where}: no valley inside the stack", False
 
 
 def _lower(other: float, value: float) -> str:
@@ -129,38 +120,56 @@ def _similar(curve: Curve, which: str) -> list[Finding]:
     return [Finding("similar_to_last", text, numbers, close)]
 
 
-def _decisions(run: Run, known: dict[str, Curve]) -> list[Finding]:
-    """Tell what the model's own head says at each layer, where it has one."""
-    found = []
+def _decisions(run: Run, known: dict[str, Curve]) -> Iterator[Finding]:
+    """Yield what the model's own head says at each layer, where it has one."""
     rows = run.at()
     mean = rows[rows["metric"] == "saturation_layer"]
-    if len(mean) and math.isfinite(float(mean["value"].iloc[0])):
-        value, stderr = float(mean["value"].iloc[0]), float(mean["stderr"].iloc[0])
+    if len(mean) and math.isfinite(value := float(mean["value"].iloc[0])):
+        stderr, half = float(mean["stderr"].iloc[0]), run.depth // 2
         numbers: Numbers = {"mean_layer": value, "stderr": stderr}
-        text = f"Predictions stop changing at layer {number(value)} of {run.depth} on average"
-        text += f" ({error(stderr)})" if error(stderr) else ""
-        half = run.depth // 2
+        layer = f"layer {number(value)} of {run.depth} on average"
+        text = f"Predictions stop changing at {layer}" + (f" ({error(stderr)})" if error(stderr) else "")
         share = known["saturated"].at(half)[0] if "saturated" in known else math.nan
         if math.isfinite(share):
             text += f"; {100 * share:.1f} % have by half depth (layer {half})"
             numbers |= {"half_depth": half, "saturated_by_half": share}
-        settled = f"predictions settle at layer {number(value)} of {run.depth} on average"
-        found.append(Finding("saturation", f"{text}.", numbers, settled))
+        yield Finding("saturation", f"{text}.", numbers, f"predictions settle at {layer}")
     deep = rows[(rows["metric"] == "effective_depth") & rows["variant"].str.startswith("relative_to=last").astype(bool)]
     if len(deep):
-        layer = int(deep["value"].iloc[0])
+        first = int(deep["value"].iloc[0])
         text = (
-            f"Effective depth: layer {layer} of {run.depth} is the first within a point of the last layer's accuracy."
+            f"Effective depth: layer {first} of {run.depth} is the first within a point of the last layer's accuracy."
         )
-        found.append(Finding("effective_depth", text, {"layer": layer}))
+        yield Finding("effective_depth", text, {"layer": first})
     for name, word in (("perplexity", "Perplexity"), ("layer_accuracy", "Accuracy through the model's head")):
         curve = known.get(name)
         if curve is None or not math.isfinite(curve.last()[0]):
             continue
         value, stderr = curve.last()
-        text = f"{word} at the last layer: {told(curve, value, stderr)}"
-        other = curve.stands_out
+        text, other = f"{word} at the last layer: {told(curve, value, stderr)}", curve.stands_out
         if other is not None and other < curve.layers[-1] and curve.at(other)[0] != value:
             text += f"; at layer {other}: {told(curve, *curve.at(other))}"
-        found.append(Finding(name, f"{text}.", {"last": value, "last_stderr": stderr, "extreme_layer": other}))
-    return found
+        yield Finding(name, f"{text}.", {"last": value, "last_stderr": stderr, "extreme_layer": other})
+
+
+def _sinks(run: Run, known: list[Curve]) -> Iterator[Finding]:
+    """Yield where tokens of massive norm are, how many, and whether they are in the run's means and entropies."""
+    counted = {c.metric: c for c in known if c.metric in ("sink_share", "sinks")}
+    curve = counted.get("sink_share") or counted.get("sinks")
+    if curve is None or not np.nanmax(curve.values, initial=0.0) > 0:
+        return
+    with_some = [layer for layer in curve.layers if curve.at(layer)[0] > 0]
+    most = max(with_some, key=lambda layer: curve.at(layer)[0])
+    value, stderr = curve.at(most)
+    much = f"{told(curve, value, stderr)} of the tokens" if curve.unit == "%" else f"{number(value)} tokens of a sample"
+    out = bool(run.info["options"].get("exclude_sinks"))
+    text = (
+        f"Sinks: {much} have more than 10 times their sample's median norm at layer {most} of {run.depth}, the most; "
+        f"{len(with_some)} of {len(curve.layers)} layers have some. They are "
+        + (
+            "left out of entropies and means here."
+            if out
+            else "in the means over tokens; `exclude_sinks=True` leaves them out."
+        )
+    )
+    yield Finding("sinks", text, {"layer": most, "value": value, "layers": len(with_some), "left_out": out})

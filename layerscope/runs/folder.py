@@ -60,17 +60,17 @@ class RunFolder:
             raise LayerscopeError(
                 f"run folder {str(path)!r} was written by a newer layerscope (format {written}): upgrade"
             )
-        self.plan: pd.DataFrame = read_parquet(path / "plan.parquet", PLANNED)
+        self.plan: pd.DataFrame = read_parquet(path / "plan.parquet", PLANNED).drop(columns="key", errors="ignore")
         if self.manifest.get("plan") not in (None, digest(path / "plan.parquet")):
             raise foreign(path / "plan.parquet")
 
     @classmethod
     def create(cls, path: Path, manifest: dict[str, Any], plan: pd.DataFrame) -> RunFolder:
-        """Start a run folder with its manifest and plan; shards and tables without a manifest are of no known run."""
+        """Start a run folder with its manifest and plan; shards and tables left without a manifest are deleted."""
         others = sorted(p.name for p in path.iterdir() if p.name not in OWN) if path.exists() else []
         if others:
             raise LayerscopeError(
-                f"folder {str(path)!r} holds other files ({others[0]}) and no run: choose a new folder with --out"
+                f"folder {str(path)!r} holds other files ({others[0]}) and no run: choose a new folder with `out`"
             )
         for name, suffixes in (("shards", ("safetensors", "json")), ("tables", ("parquet",))):
             (path / name).mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ class RunFolder:
         aside(self._checksum(shard), lambda p: p.write_text(whole, encoding="utf-8"))
 
     def rows(self, shard: int) -> pd.DataFrame:
-        """The rows of the plan that stand in a shard, in the order of its tensors."""
+        """The rows of the plan in a shard, in the order of its tensors."""
         return self.plan[self.plan["shard"] == shard]
 
     @property
@@ -124,6 +124,19 @@ class RunFolder:
         """Return the labels of the samples that probes may judge, each distinct one once; None where there are none."""
         kept = (self.plan["view"] == 0) & ~self.copies
         return self.plan.loc[kept, "label"] if "label" in self.plan else None
+
+    def keys(self) -> list[str | None]:
+        """Return the key of each row's text, which are read when wanted; none for views and other data."""
+        plan = read_parquet(self.path / "plan.parquet", PLANNED)
+        return list(plan["key"]) if "key" in plan else [None] * len(plan)
+
+    def finite(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return which rows of the plan have no NaN and no infinity in their states."""
+        fine = np.ones(len(self.plan), dtype=bool)
+        for shard in self.shards:
+            with self.shard(shard) as file:
+                fine[self.rows(shard).index] = file.get_tensor("broken").numpy() < 0
+        return fine
 
     @contextmanager
     def shard(self, shard: int) -> Iterator[Any]:
@@ -238,8 +251,3 @@ def unpacked(file: Any, key: str, index: Any, keys: set[str]) -> Tensor:
         return vectors
     norm: Tensor = file.get_slice(f"{key}.norm")[index]
     return vectors.float() * norm
-
-
-def as_array(rows: object) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return row numbers as an array of integers."""
-    return np.asarray(rows, dtype=np.int64)

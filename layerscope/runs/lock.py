@@ -1,4 +1,4 @@
-"""The place of a run: held by one process at a time, with room for its states."""
+"""A run folder is held by one process at a time, and its disk has room for the states."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import FileLock, Timeout
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.folders import absent, drop_empty
 
 LOCK = ".lock"
 
@@ -17,8 +18,20 @@ LOCK = ".lock"
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a run folder for this process alone; a second process is refused, and a refused start leaves nothing."""
-    made = _absent(path)
-    lock = _lock(path)
+    made = absent(path)
+    # for a moment, as a start that was refused may take the file away between our opening and locking it
+    lock = FileLock(path / LOCK, timeout=0.2)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise LayerscopeError(
+            f"another process is writing to {str(path)!r}: wait for it, or choose another folder with `out`"
+        ) from None
+    except OSError as error:
+        raise LayerscopeError(
+            f"run folder {str(path)!r} cannot be written ({error.strerror}): choose another with `out`"
+        ) from error
     try:
         yield
     finally:
@@ -28,45 +41,14 @@ def locked(path: Path) -> Iterator[None]:
                 (path / LOCK).unlink()
         lock.release()
         if not started:
-            _leave(path, made)
+            drop_empty([path / "shards", path / "tables", *made])
 
 
-def _absent(path: Path) -> list[Path]:
-    """Return the folders that a run there would make; none where that cannot be looked up."""
-    try:
-        return [place for place in (path, *path.parents) if not place.exists()]
-    except OSError:
-        return []
+FEWER = "take fewer `samples`, `store_dtype='float16'`, or another `out`"
 
 
-def _lock(path: Path) -> BaseFileLock:
-    # for a moment, as a start that was refused may take the file away between our opening and locking it
-    lock = FileLock(path / LOCK, timeout=0.2)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        raise LayerscopeError(
-            f"another process is writing to {str(path)!r}: wait for it, or choose another folder with --out"
-        ) from None
-    except OSError as error:
-        raise LayerscopeError(
-            f"run folder {str(path)!r} cannot be written ({error.strerror}): choose another with --out"
-        ) from error
-    return lock
-
-
-def _leave(path: Path, made: list[Path]) -> None:
-    """Take back the folders made for a run that did not start, as far as nothing lies in them."""
-    for place in (path / "shards", path / "tables", *made):
-        with suppress(OSError):
-            place.rmdir()
-
-
-def need_room(
-    path: Path, size: int, mend: str = "take fewer --samples, --store-dtype float16, or another --out"
-) -> None:
-    """Refuse states (bytes) that do not fit on the disk of their folder."""
+def need_room(path: Path, size: int, mend: str = FEWER) -> None:
+    """Refuse states of `size` bytes that do not fit on the disk of their folder."""
     there = next(p for p in (path, *path.absolute().parents) if p.exists())
     free = shutil.disk_usage(there).free
     if size > free:

@@ -215,6 +215,11 @@ class Run(Shown):
         """Rows of the plan that are samples themselves, in plan order."""
         return np.flatnonzero(self.folder.plan["view"].to_numpy() == 0)
 
+    def keyed_rows(self) -> dict[bytes, int]:
+        """Return the row of the plan of each text that has states at every layer, by its key; empty for other data."""
+        fine = zip(self.folder.keys(), self.folder.finite(), strict=True)
+        return {bytes.fromhex(key): row for row, (key, is_finite) in enumerate(fine) if key and is_finite}
+
     def samples(self) -> pd.DataFrame:
         """Return the per-sample values.
 
@@ -259,7 +264,7 @@ def open_run(path: str | Path) -> Run:
 def _runs_in(folder: Path) -> list[Path]:
     """Return the run folders right below a folder."""
     try:
-        return sorted(place for place in folder.iterdir() if RunFolder.exists(place))
+        return sorted(inside for inside in folder.iterdir() if RunFolder.exists(inside))
     except OSError:
         return []
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.runs.folder import RunFolder, as_array, unpacked
+from layerscope.runs.folder import RunFolder, unpacked
 
 PROJECTED = "projected"
 """The site in the space that two towers share, at every layer by the model's own code after its last block."""
@@ -30,7 +30,7 @@ class Column:
 class StoredStates:
     """Some rows of the plan and some layers of one pooling; `states[i:j]` reads a block [j − i, layers, D].
 
-    Rows stand in plan order, so that a block lies in neighbouring shards; memory is that of one block.
+    Rows are in plan order, so that a block lies in neighbouring shards; memory is that of one block.
     """
 
     folder: RunFolder
@@ -57,20 +57,20 @@ class StoredStates:
 
 
 def sublayers_in(manifest: dict[str, Any]) -> dict[str, list[int]]:
-    """Return the sites inside the blocks that a manifest tells, each with its layers; older runs have none."""
+    """Return the sites inside the blocks of a run, each with its layers, by its manifest."""
     found: dict[str, list[int]] = manifest["model"].get("sublayers", {})
     return found
 
 
 def projected_width(manifest: dict[str, Any]) -> int | None:
-    """Return P of the projected states that a manifest tells, None where there are none, as in older runs."""
+    """Return P of the projected states of a run by its manifest, None where there are none."""
     found: dict[str, int] | None = manifest["model"].get("projected")
     return None if found is None else found["width"]
 
 
 def gather(folder: RunFolder, pooling: str, columns: Sequence[Column], rows: object) -> Tensor:
     """Return the states [n, layers, D] of these rows of the plan, in this order, float32."""
-    wanted = as_array(rows)
+    wanted = np.asarray(rows, dtype=np.int64)
     shards = folder.plan["shard"].to_numpy()
     offset = folder.plan["offset"].to_numpy()
     inside = sublayers_in(folder.manifest)

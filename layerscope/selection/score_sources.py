@@ -68,9 +68,9 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     title = f"linear probe of {judged.classes} labels, {FOLDS}-fold, {n:,} samples of {run.info['data']['name']}"
     found = replace(_of_samples(values[~apart], title), blocks=fold[~apart])
     if holdout is None:
-        return replace(found, basis=judged.told, lacking=judged.lacking)
+        return replace(found, basis=judged.text, lacking=judged.lacking)
     return replace(
-        found, basis=f"judged on {judged.told}; chosen on {n:,} others",
+        found, basis=f"judged on {judged.text}; chosen on {n:,} others",
         lacking=judged.lacking and f"`holdout={holdout:g}` leaves {judged.lacking}",
         held=_of_samples(values[apart], title) if apart.any() else None,
     )  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import string
-from importlib.metadata import PackageNotFoundError, version
+import html
+import re
+from importlib.metadata import version
 from pathlib import Path
 
 from huggingface_hub.utils import yaml_dump
@@ -114,19 +115,15 @@ Speed: {escape(made.measured)}.{_scores(source, made)}
 {loads}
 ```
 
-Written by layerscope {escape(_version())}; loaded again and compared with layer {made.layer} of the full model \
-before it was named: the largest difference is {made.difference:.1g}, in {made.dtype}.
+Written by layerscope {escape(version("layerscope"))}; loaded again and compared with layer {made.layer} of the full \
+model before it was named: the largest difference is {made.difference:.1g}, in {made.dtype}.
 """
 
 
 def escape(text: str) -> str:
     """Return a text in one line that Markdown and HTML show as it is."""
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return "".join(_ENTITIES.get(c) or (f"\\{c}" if c in _MARKS else c) for c in line)
-
-
-_ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
-_MARKS = frozenset(string.punctuation) - frozenset("<>&.,:;%/'\"()-=+?")
+    return html.escape(re.sub(r"[!#$*@\[\\\]^_`{|}~]", r"\\\g<0>", line), quote=False)
 
 
 def _head(source: Source, made: Truncated) -> str:
@@ -188,10 +185,3 @@ def _scores(source: Source, made: Truncated) -> str:
         return f"\n\n{made.scored.capitalize()}: through the trained head, on {held})."
     pooling = source.run.info["pooling"][0]
     return f"\n\nLinear probe: cross-validated accuracy on the labels of {held}, {escape(pooling)} pooling)."
-
-
-def _version() -> str:
-    try:
-        return version("layerscope")
-    except PackageNotFoundError:
-        return "unknown"

@@ -15,12 +15,12 @@ from layerscope.models.capture import evaluating
 from layerscope.models.forward import forward, tensors_in
 from layerscope.models.lens import logits_of
 from layerscope.models.mean_head import as_told, is_mean_head, seal_of, standard_class
-from layerscope.truncation.agreement import Expected, agrees, base_of, close_in, difference, holds, states_of
+from layerscope.truncation.agreement import Expected, agrees, base_of, close_in, difference, holds, last_states
 from layerscope.truncation.depth import Depth, shallower
 from layerscope.truncation.source import Source
 
 HEAD, HEAD_STEPS = 1e-4, 8
-"""Tolerance of logits in float32, and in steps of half precision: a head reads the full model token by token."""
+"""Tolerance of logits in float32, and in steps of half precision."""
 
 
 def write_checkpoint(source: Source, depth: Depth, expected: Expected, folder: Path) -> float:
@@ -45,12 +45,12 @@ def save(built: Any, folder: Path) -> None:
 def save_processors(source: Source, folder: Path) -> None:
     """Write the tokenizer, image processor or feature extractor, and where there is one what joins them."""
     processor, module = source.model.loaded.processor, source.module
-    place = getattr(module.config, "_name_or_path", "")
-    if place and getattr(module, "main_input_name", "") != "input_ids":
+    path = getattr(module.config, "_name_or_path", "")
+    if path and getattr(module, "main_input_name", "") != "input_ids":
         from transformers import AutoProcessor
 
         with suppress(Exception):  # most models have none: what reads their inputs is saved below
-            AutoProcessor.from_pretrained(place).save_pretrained(folder)
+            AutoProcessor.from_pretrained(path).save_pretrained(folder)
     if hasattr(processor, "save_pretrained"):
         processor.save_pretrained(folder)
 
@@ -61,7 +61,7 @@ def load_back(folder: Path, built: Any, source: Source) -> nn.Module:
 
     computed = next(p.dtype for p in source.module.parameters())
     try:
-        module, told = getattr(transformers, auto_class(built)).from_pretrained(
+        module, report = getattr(transformers, auto_class(built)).from_pretrained(
             folder, dtype=computed, local_files_only=True, output_loading_info=True
         )
     except Exception as error:
@@ -70,7 +70,7 @@ def load_back(folder: Path, built: Any, source: Source) -> nn.Module:
             f"the truncated {source.name} does not load ({type(error).__name__}: {line}): nothing was written"
         ) from error
     module = as_told(module)
-    wrong = [key for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in told.get(kind) or ()]
+    wrong = [key for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in report.get(kind) or ()]
     if is_mean_head(built.config):
         wrong = [key for key in wrong if key != seal_of(built.config)]
     if type(module) is not type(built) or wrong:
@@ -88,21 +88,23 @@ def check_checkpoint(module: nn.Module, source: Source, expected: Expected) -> f
     give them; and its head must read from them what the full model's head does.
     """
     stack = shallower(source.model.stack, expected.layer)
+    logits = expected.logits or (None,) * len(expected.inputs)
+    apart = 0.0
     with evaluating(module):
-        for inputs, states in zip(expected.inputs, expected.states, strict=True):
+        for inputs, states, predicted in zip(expected.inputs, expected.states, logits, strict=True):
             output = forward(base_of(module, stack), inputs)
             if expected.shown and not holds(output, states):
-                near = min((difference(t, states) for t in tensors_in(output)), default=float("inf"))
+                near = min((difference(tensor, states) for tensor in tensors_in(output)), default=float("inf"))
                 raise _another(source, expected.layer, "output", near)
-        apart = 0.0
-        for mine, states in zip(states_of(module, stack, expected.inputs), expected.states, strict=True):
-            apart = max(apart, difference(mine, states))
-            if not agrees(mine, states):
-                raise _another(source, expected.layer, "states", difference(mine, states))
-        for inputs, logits in zip(expected.inputs, expected.logits or (), strict=expected.logits is not None):
-            own = logits_of(forward(module, inputs))
-            if own is None or not agrees(own, logits, close_in(own.dtype, HEAD, HEAD_STEPS)):
-                near = float("inf") if own is None else difference(own, logits)
+            found = last_states(module, stack, inputs)
+            apart = max(apart, difference(found, states))
+            if not agrees(found, states):
+                raise _another(source, expected.layer, "states", difference(found, states))
+            own = None if predicted is None else logits_of(forward(module, inputs))
+            if predicted is not None and not (
+                own is not None and agrees(own, predicted, close_in(own.dtype, HEAD, HEAD_STEPS))
+            ):
+                near = float("inf") if own is None else difference(own, predicted)
                 raise _another(source, expected.layer, "head", near)
     return apart
 

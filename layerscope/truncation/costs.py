@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from layerscope.models.capture import evaluating
-from layerscope.truncation.agreement import expected_at
-from layerscope.truncation.depth import find_depth
-from layerscope.truncation.figures import called, megabytes, told
+from layerscope.truncation.depth import depth_of
 from layerscope.truncation.source import Source
-from layerscope.truncation.speed import milliseconds, parameters, plain_run, workload
+from layerscope.truncation.speed import megabytes, parameters, workload
 
 
 @dataclass(frozen=True)
@@ -37,18 +34,12 @@ def costs_by_depth(source: Source, layers: Sequence[int]) -> Costs:
 
     Raises `LayerscopeError` where no standard checkpoint of another depth can be made of the model.
     """
-    module, deepest = source.module, source.model.stack.depth
-    shallower = [layer for layer in layers if layer < deepest]
-    probe = max(1, deepest // 2)
-    depth = find_depth(module, source.model.stack, expected_at(source.model, probe, source.samples))
-    models = [depth.build(module, layer) for layer in (*shallower, deepest)]
+    depth, deepest = depth_of(source.model, source.samples), source.model.stack.depth
+    models = {layer: depth.build(source.module, layer) for layer in dict.fromkeys((*layers, deepest))}
     work = workload(source)
-    with evaluating(module):
-        runs = [plain_run(called(model, source), work) for model in models]
-        times = milliseconds(runs, work.samples, source.model.device)
+    times = dict(zip(models, work.milliseconds([*models.values()]), strict=True))
     found = {
-        layer: Cost(parameters(model), megabytes(model, source.dtype), took, times[-1] / took)
-        for layer, model, took in zip((*shallower, deepest), models, times, strict=True)
+        layer: Cost(parameters(model), megabytes(model, source.dtype), times[layer], times[deepest] / times[layer])
+        for layer, model in models.items()
     }
-    full = found[deepest]
-    return Costs(full, {layer: found[layer] for layer in layers}, told(source, work))
+    return Costs(found[deepest], {layer: found[layer] for layer in layers}, work.measured())

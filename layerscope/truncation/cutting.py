@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -10,117 +10,114 @@ from typing import Any
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.folders import folder_aside, own_folder
+from layerscope.core.option_kinds import Whole
+from layerscope.core.options import Asked, checked
 from layerscope.core.progress import Console, Silent, Teller
 from layerscope.models import LoadOptions, Override
 from layerscope.models.load import without_bars
-from layerscope.truncation.agreement import Expected, expected_at
+from layerscope.truncation.agreement import expected_at
 from layerscope.truncation.card import write_card
 from layerscope.truncation.checkpoint import write_checkpoint
-from layerscope.truncation.depth import Depth, find_depth
+from layerscope.truncation.depth import find_depth
 from layerscope.truncation.figures import Made, Truncated, measure
-from layerscope.truncation.given import Order, ordered
+from layerscope.truncation.given import resolved
 from layerscope.truncation.onnx_file import write_onnx
 from layerscope.truncation.origin import copy_terms
 from layerscope.truncation.sentence import MODES, write_sentence_transformer
 from layerscope.truncation.source import Source, open_source
+from layerscope.truncation.truncator import truncate
 
 
-def truncate_layers(
-    given: Any,
-    layers: Sequence[int],
-    out: str | Path,
-    format: str = "auto",  # noqa: A002
-    *,
-    pooling: str | None = None,
-    override: Override | None = None,
-    site: str = "normed",
-    processor: Any = None,
-    options: LoadOptions | None = None,
-    progress: bool = True,
-    folders: bool = True,
-) -> list[Truncated]:
+def truncate_layers(given: Any, layers: Sequence[int], out: str | Path, **options: Any) -> list[Truncated]:
     """Write a model at several depths into `out/layer-K`, all or none, and return what each costs and scores.
 
-    As `truncate`, which says what the arguments are; with `folders` false the one layer is written to `out` itself.
+    The arguments are those of `truncate`.
 
     >>> from layerscope.truncation import truncate_layers
     >>> made = truncate_layers("tiny-bert", [1, 2], "shallow", progress=False)
     >>> [entry.layer for entry in made]
     [1, 2]
     """
-    order = ordered(Order(given, layers, format, site, pooling))
-    place, site = own_folder(out), order.site
-    teller: Teller = Console() if progress else Silent()
-    source = open_source(order.model, processor, override or Override(), options or LoadOptions())
-    source = replace(source, pooling=order.pooling, scored=order.scored)
-    kept = checked_layers(order.layers, source.model.stack.depth)
-    chosen = _format(order, source)
-    for note in (*source.model.notes, *_nothing_cut(kept, source)):
+    return cut(checked(truncate, {"given": given, "layers": layers, "out": out, **options}))
+
+
+def cut(asked: Asked) -> list[Truncated]:
+    """Write a model at the depths that `truncate` is asked for; return what each costs and scores."""
+    if asked.out is None:
+        raise LayerscopeError("truncate needs `out`: a new folder for the model")
+    if asked.layer is not None and asked.layers is not None:
+        raise LayerscopeError("layer and layers name the same: give one of them")
+    if asked.pooling is not None and asked.format != "sentence-transformers":
+        raise LayerscopeError(
+            f"pooling {asked.pooling} needs `format='sentence-transformers'`: the other formats yield the states of "
+            "all tokens, or a head's predictions"
+        )
+    folders = asked.layers is not None
+    asked.layers = asked.layers if asked.layer is None else [asked.layer]
+    asked, scored = resolved(asked)
+    folder, site = own_folder(asked.out), asked.site
+    teller: Teller = Console() if asked.progress else Silent()
+    source = open_source(asked.given, asked.processor, asked.of(Override), asked.of(LoadOptions))
+    source = replace(source, pooling=asked.pooling, scored=scored)
+    depth = source.model.stack.depth
+    layers = checked_layers(asked.layers or (), depth)
+    format = _format(asked, source)  # noqa: A001
+    last = (f"layer {depth} is the last of {source.name}: all its blocks are kept",) if depth in layers else ()
+    for note in (*source.model.notes, *last):
         teller.say(note)
-    with without_bars(), folder_aside(place) as aside, teller.bar("layers", len(kept), "layers") as advance:
+    with without_bars(), folder_aside(folder) as aside, teller.bar("layers", len(layers), "layers") as advance:
         made: list[Made] = []
-        for layer in kept:
-            folder = aside / f"layer-{layer}" if folders else aside
-            made.append(_write(source, layer, chosen, site, folder))
+        for layer in layers:
+            made.append(_write(source, layer, format, site, aside / f"layer-{layer}" if folders else aside))
             advance(1)
-        told = measure(source, made, chosen, site)
-        for entry in told:
+        found = measure(source, made, format, site)
+        for entry in found:
             write_card(source, entry, Path(entry.path))
             copy_terms(source.beside, Path(entry.path))
-    return [entry.at(place / Path(entry.path).relative_to(aside)) for entry in told]
+    return [replace(entry, path=str(folder / Path(entry.path).relative_to(aside))) for entry in found]
 
 
 def _write(source: Source, layer: int, format: str, site: str, folder: Path) -> Made:  # noqa: A002
     folder.mkdir(exist_ok=True)
     heads = source.heads
     with heads.reading(source.module, layer) if heads is not None else nullcontext():
-        expected: Expected = expected_at(source.model, layer, source.samples)
+        expected = expected_at(source.model, layer, source.samples)
         depth = find_depth(source.module, source.model.stack, expected)
         if format == "onnx":
-            return Made(layer, depth, folder, write_onnx(source, depth, layer, site, folder))
-        writers: dict[str, Callable[[Source, Depth, Expected, Path], float]] = {
-            "transformers": write_checkpoint,
-            "sentence-transformers": write_sentence_transformer,
-        }
-        made = Made(layer, depth, folder, writers[format](source, depth, expected, folder))
+            apart = write_onnx(source, depth, layer, site, folder)
+        else:
+            write = write_checkpoint if format == "transformers" else write_sentence_transformer
+            apart = write(source, depth, expected, folder)
     if heads is not None and format == "transformers":
         heads.below(layer).save(folder)
-    return made
+    return Made(layer, depth, folder, apart)
 
 
-def _nothing_cut(layers: Sequence[int], source: Source) -> list[str]:
-    depth = source.model.stack.depth
-    return [f"layer {depth} is the last of {source.name}: all its blocks are kept"] if depth in layers else []
-
-
-def _format(order: Order, source: Source) -> str:
-    chosen, site = _own_format(source) if order.format == "auto" else order.format, order.site
-    if site == "raw" and chosen != "onnx" and source.model.stack.norm is not None:
+def _format(asked: Asked, source: Source) -> str:
+    """Return the format asked for, or what the model comes in; where pooled states of texts were scored, theirs."""
+    lens, norm, found = source.model.lens, source.model.stack.norm, str(asked.format)
+    if found == "auto":
+        scored = source.scored in MODES and source.unit == "text" and not (lens is not None and lens.kind == "pooled")
+        plain = source.model.loaded.served is None and not scored
+        found = "transformers" if plain else "sentence-transformers"
+    if asked.site == "raw" and found != "onnx" and norm is not None:
         raise LayerscopeError(
-            f"--site raw is not what a standard checkpoint of {source.name} can yield: its final norm "
-            f"({source.model.stack.norm}) follows the last block at any depth; take --site normed, or --format onnx"
+            f"`site='raw'` is not what a standard checkpoint of {source.name} can yield: its final norm ({norm}) "
+            "follows the last block at any depth; take `site='normed'`, or `format='onnx'`"
         )
-    return chosen
+    return found
 
 
-def _own_format(source: Source) -> str:
-    """Return what the model itself comes in; where pooled states of texts were scored, what yields them."""
-    lens = source.model.lens
-    scored = source.scored in MODES and source.unit == "text" and not (lens is not None and lens.kind == "pooled")
-    return "transformers" if source.model.loaded.served is None and not scored else "sentence-transformers"
-
-
-def checked_layers(layers: Sequence[Any], depth: int) -> list[int]:
+def checked_layers(layers: Iterable[int], depth: int) -> list[int]:
     """Return layers in order, each once; raises `LayerscopeError` for what is none of 1 … L."""
-    for layer in layers:
-        if isinstance(layer, bool) or not isinstance(layer, int):
-            raise LayerscopeError(f"layer {layer!r} is not a whole number: give 1..{depth}")
+    found = sorted({Whole().take("layer", layer) for layer in layers})
+    if not found:
+        raise LayerscopeError(f"no layer is named: give one or several of 1..{depth}")
+    for layer in found:
         if not 0 <= layer <= depth:
             raise LayerscopeError(f"layer {layer} does not exist: this model has layers 0..{depth}")
-        if layer == 0:
-            raise LayerscopeError(
-                f"layer 0 is what the first block reads: no block would be left of the model, give 1..{depth}"
-            )
-    if not layers:
-        raise LayerscopeError(f"no layer is named: give one or several of 1..{depth}")
-    return sorted(set(layers))
+    if found[0] == 0:
+        raise LayerscopeError(
+            f"layer 0 is what the first block reads: no block would be left of the model, give 1..{depth}"
+        )
+    return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from typing import Any
@@ -12,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.models import LayeredModel
 from layerscope.models.forward import Inputs, forward
 from layerscope.models.stack import Stack
-from layerscope.truncation.agreement import Expected, agrees, states_of
+from layerscope.truncation.agreement import Expected, agrees, expected_at, last_states
 
-Place = tuple[str, ...]
-"""Where a value stands in a config: the names of nested configs, then its own."""
+Field = tuple[str, ...]
+"""The names of nested configs, then that of the field in the last one."""
 Shapes = dict[str, torch.Size]
 MOST_LISTS = 4
 
@@ -27,14 +29,14 @@ class Depth:
     """What holds the depth of a model: one whole number of its config, and lists with an entry a layer."""
 
     kind: type[nn.Module]
-    number: Place
-    lists: tuple[Place, ...]
+    number: Field
+    lists: tuple[Field, ...]
 
     def config(self, config: Any, layers: int) -> Any:
         """Return a copy of the config that is `layers` deep."""
         copied = copy.deepcopy(config)
-        for place in self.lists:
-            _set(copied, place, _get(config, place)[:layers])
+        for field in self.lists:
+            _set(copied, field, _get(config, field)[:layers])
         _set(copied, self.number, layers)
         self._follow(copied, _get(config, self.number), layers)
         return copied
@@ -46,7 +48,7 @@ class Depth:
             before, after = (vars(type(owner)(**{name: number})) for number in (depth, layers))
         except Exception:  # a config that cannot be made of its depth alone derives nothing that is known here
             return
-        cut = {place[-1] for place in self.lists if place[:-1] == self.number[:-1]}
+        cut = {field[-1] for field in self.lists if field[:-1] == self.number[:-1]}
         for key in after.keys() & before.keys() & vars(owner).keys() - cut - {name}:
             if before[key] != after[key] and vars(owner)[key] == before[key]:
                 vars(owner)[key] = after[key]
@@ -76,13 +78,18 @@ def find_depth(module: Any, stack: Stack, expected: Expected) -> Depth:
         if wanted is None:
             continue
         for depth in _candidates(kind, module.config, stack.depth):
-            found, why = _fits(depth, module, stack, expected, wanted)
-            if found:
+            misfit = _misfit(depth, module, stack, expected, wanted)
+            if misfit is None:
                 return depth
-            refused = why or refused
+            refused = misfit or refused
     raise LayerscopeError(
         f"{type(module).__name__} cannot be cut at layer {expected.layer} as a standard checkpoint: {refused}"
     )
+
+
+def depth_of(model: LayeredModel, samples: Sequence[Any]) -> Depth:
+    """Return how a model's config holds its depth, tried on its middle layer."""
+    return find_depth(model.module, model.stack, expected_at(model, max(1, model.stack.depth // 2), samples))
 
 
 def shallower(stack: Stack, layers: int) -> Stack:
@@ -105,61 +112,58 @@ def _kinds(module: Any, stack: Stack) -> list[type[nn.Module]]:
 
 
 def _candidates(kind: type[nn.Module], config: Any, depth: int) -> Iterator[Depth]:
-    places = list(_places(config))
-    lists = [p for p in places if isinstance(_get(config, p), (list, tuple)) and len(_get(config, p)) == depth]
+    values = {field: _get(config, field) for field in _fields(config)}
+    lists = [field for field, value in values.items() if isinstance(value, (list, tuple)) and len(value) == depth]
     cuts = [cut for n in range(len(lists), -1, -1) for cut in combinations(lists, n)]
     cuts = cuts if len(lists) <= MOST_LISTS else [tuple(lists), ()]
-    for place in places:
-        value = _get(config, place)
+    for field, value in values.items():
         if isinstance(value, int) and not isinstance(value, bool) and value == depth:
-            yield from (Depth(kind, place, cut) for cut in cuts)
+            yield from (Depth(kind, field, cut) for cut in cuts)
 
 
-def _places(config: Any, above: Place = ()) -> Iterator[Place]:
+def _fields(config: Any, above: Field = ()) -> Iterator[Field]:
     from transformers import PretrainedConfig
 
     for name, value in vars(config).items():
         if isinstance(value, PretrainedConfig):
-            yield from _places(value, (*above, name))
+            yield from _fields(value, (*above, name))
         elif not name.startswith("_"):
             yield (*above, name)
 
 
-def _get(config: Any, place: Place) -> Any:
-    for name in place:
+def _get(config: Any, field: Field) -> Any:
+    for name in field:
         config = vars(config)[name]  # what is stored: a value that may vary by layer cannot be read as an attribute
     return config
 
 
-def _set(config: Any, place: Place, value: Any) -> None:
-    setattr(_get(config, place[:-1]), place[-1], value)
+def _set(config: Any, field: Field, value: Any) -> None:
+    setattr(_get(config, field[:-1]), field[-1], value)
 
 
-def _fits(depth: Depth, module: Any, stack: Stack, expected: Expected, wanted: Shapes) -> tuple[bool, str | None]:
-    """Whether a candidate gives the truncated model, and if it comes near, why it is not."""
+def _misfit(depth: Depth, module: Any, stack: Stack, expected: Expected, wanted: Shapes) -> str | None:
+    """Return None where a candidate gives the truncated model, else why not ("": its number means something else)."""
     try:
-        config = depth.config(module.config, expected.layer)
-        hollow = _hollow(depth.kind, config)
-    except Exception:  # a config that makes no sense: this number means something else
-        return False, None
-    shapes = _shapes(hollow)
-    if shapes != wanted:
-        other = next((key for key in wanted if shapes.keys() == wanted.keys() and shapes[key] != wanted[key]), None)
-        return False, other and f"the size of its {other} depends on how many blocks it has"
-    built, name = _filled(hollow, module), ".".join(depth.number)
+        hollow = _hollow(depth.kind, depth.config(module.config, expected.layer))
+    except Exception:  # a config that nothing can be made of
+        return ""
+    shapes, name = _shapes(hollow), f"{'.'.join(depth.number)} {expected.layer}"
+    if shapes.keys() != wanted.keys():
+        return ""
+    if other := next((key for key in wanted if shapes[key] != wanted[key]), None):
+        return f"the size of its {other} depends on how many blocks it has"
+    built = _filled(hollow, module)
     if built is None:
-        return False, f"a model of {name} {expected.layer} has buffers that the full one has not"
+        return f"a model of {name} has buffers that the full one has not"
     cut = shallower(stack, expected.layer)
     try:
-        ran = {_executions(built, cut, inputs) for inputs in expected.inputs}
-        if ran != {cut.depth}:
-            return False, None
-        found = states_of(built, cut, expected.inputs)
+        if any(_executions(built, cut, inputs) != cut.depth for inputs in expected.inputs):
+            return ""
+        found = [last_states(built, cut, inputs) for inputs in expected.inputs]
     except Exception as error:
-        return False, f"with {name} {expected.layer} it does not run ({type(error).__name__})"
-    if all(agrees(one, two) for one, two in zip(found, expected.states, strict=True)):
-        return True, None
-    return False, f"with {name} {expected.layer} its blocks compute something else than in the full model"
+        return f"with {name} it does not run ({type(error).__name__})"
+    same = all(map(agrees, found, expected.states))
+    return None if same else f"with {name} its blocks compute something else than in the full model"
 
 
 def _wanted(kind: type[nn.Module], module: Any, stack: Stack, layers: int) -> Shapes | None:
@@ -191,9 +195,7 @@ def _filled(hollow: Any, module: Any) -> Any | None:
     weights: dict[str, Tensor] = module.state_dict()
     buffers = dict(module.named_buffers())
     hollow.load_state_dict({name: weights[name] for name in hollow.state_dict()}, strict=True, assign=True)
-    for name, buffer in list(hollow.named_buffers()):
-        if not buffer.is_meta:
-            continue
+    for name in [name for name, buffer in hollow.named_buffers() if buffer.is_meta]:
         if name not in buffers:  # one that is not saved, such as a table of frequencies
             return None
         owner, _, own = name.rpartition(".")
@@ -208,17 +210,10 @@ def _filled(hollow: Any, module: Any) -> Any | None:
 
 def _executions(module: nn.Module, stack: Stack, inputs: Inputs) -> int:
     """How many times a forward runs the blocks of a stack."""
-    ran = 0
-
-    def count(*_: object) -> None:
-        nonlocal ran
-        ran += 1
-
-    blocks = [module.get_submodule(path) for path in dict.fromkeys(stack.blocks)]
-    handles = [block.register_forward_hook(count) for block in blocks]
-    try:
+    ran: list[None] = []
+    with ExitStack() as hooks:
+        for path in dict.fromkeys(stack.blocks):
+            block = module.get_submodule(path)
+            hooks.enter_context(block.register_forward_hook(lambda *_: ran.append(None)))
         forward(module.get_submodule(stack.entry), inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return ran
+    return len(ran)

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
-from layerscope.core.stopwatch import machine
-from layerscope.models.capture import evaluating
 from layerscope.truncation.checkpoint import auto_class
 from layerscope.truncation.depth import Depth
 from layerscope.truncation.onnx_file import export, onnx_run, weights_in
 from layerscope.truncation.source import Source
-from layerscope.truncation.speed import Workload, milliseconds, operations, parameters, plain_run, workload
-
-SCORE = "linear_probe"
+from layerscope.truncation.speed import Workload, megabytes, parameters, workload
 
 
 @dataclass(frozen=True)
@@ -77,111 +69,58 @@ class Truncated:
     def shown(self, full: bool = False) -> str:
         """Return the score of this model, or of the full one, as it is shown."""
         value, error = (self.full_score, None) if full else (self.score, self.stderr)
-        if value is None:
-            return "–"
-        blind = self.scored == "perplexity"
-        told = [f"{number:,.1f}" if blind else f"{number:.1%}" for number in (value, error) if number is not None]
-        return " ± ".join(told)
-
-    def at(self, path: Path) -> Truncated:
-        """Return the same at its final place."""
-        return replace(self, path=str(path))
+        form = ",.1f" if self.scored == "perplexity" else ".1%"
+        return " ± ".join(format(number, form) for number in (value, error) if number is not None) or "–"
 
 
 def measure(source: Source, made: Sequence[Made], format: str, site: str) -> list[Truncated]:  # noqa: A002
     """Return the figures of every depth that was written; their speeds are measured in turns with the full model's."""
-    module, deepest = source.module, source.model.stack.depth
-    work = workload(source)
+    module, deepest, onnx = source.module, source.model.stack.depth, format == "onnx"
+    work, scores = workload(source), source.scores(format)
     full = made[0].depth.build(module, deepest)
     cuts = [entry.depth.build(module, entry.layer) for entry in made]
     for model in (full, *cuts):  # the counter of operations hooks into gradients; the weights are shared, this is not
         model.requires_grad_(False)
-    onnx = format == "onnx"
     if onnx:
-        with _whole_file(source, made[0], site) as file:
-            weights = _on_disk(file, onnx)
-            runs = [onnx_run(folder, work) for folder in (file, *(entry.folder for entry in made))]
-            whole, *times = milliseconds(runs, work.samples, source.model.device)
+        size, (whole, *times) = _onnx_files(source, made, site, work)
     else:
-        weights = megabytes(full, source.dtype)
-        with evaluating(module):
-            runs = [plain_run(called(model, source), work) for model in (full, *cuts)]
-            whole, *times = milliseconds(runs, work.samples, source.model.device)
-    most = operations(called(full, source), work)
+        size, (whole, *times) = megabytes(full, source.dtype), work.milliseconds([full, *cuts])
+    unknown = (None, None)
+    known = scores.by_layer if scores is not None else {}
     beside: dict[str, Any] = {
-        "full_parameters": parameters(full),
-        "full_megabytes": weights,
+        "model": source.name, "depth": deepest, "format": format,
+        "site": site if source.model.stack.norm is not None else "raw",
         "dtype": "float32" if onnx else str(source.dtype).removeprefix("torch."),
-        "full_milliseconds": whole,
-        "full_score": _score(source, deepest, format)[0],
-        **_about_scores(source),
-        "measured": told(source, work, onnx),
-    }
+        "full_parameters": parameters(full), "full_megabytes": size, "full_milliseconds": whole,
+        "full_score": known.get(deepest, unknown)[0],
+        "measured": work.measured("float32 by onnxruntime" if onnx else None),
+    }  # fmt: skip
+    if scores is not None:
+        beside |= {"scored": scores.name, "data": scores.data, "samples": scores.samples}
+    operations = work.operations(full)
     figures = []
-    for entry, cut, took in zip(made, cuts, times, strict=True):
-        score, stderr = _score(source, entry.layer, format)
+    for entry, model, took in zip(made, cuts, times, strict=True):
+        score, stderr = known.get(entry.layer, unknown)
         figures.append(
             Truncated(
-                model=source.name, layer=entry.layer, depth=deepest, path=str(entry.folder), format=format,
-                site=site if source.model.stack.norm is not None else "raw", auto=auto_class(cut),
-                difference=entry.difference,
-                parameters=parameters(cut), megabytes=_on_disk(entry.folder, onnx), milliseconds=took,
-                speedup=whole / took, ideal=most / max(1, operations(called(cut, source), work)), score=score,
-                stderr=stderr, **beside,
+                layer=entry.layer, path=str(entry.folder), auto=auto_class(model), difference=entry.difference,
+                parameters=parameters(model), megabytes=_on_disk(entry.folder), milliseconds=took,
+                speedup=whole / took, ideal=operations / max(1, work.operations(model)),
+                score=score, stderr=stderr, **beside,
             )
         )  # fmt: skip
     return figures
 
 
-def called(model: nn.Module, source: Source) -> nn.Module:
-    """Return the model, or the one of its towers that reads these inputs."""
-    return model.get_submodule(source.model.stack.entry)
+def _onnx_files(source: Source, made: Sequence[Made], site: str, work: Workload) -> tuple[float, list[float]]:
+    """Return the megabytes of the full model exported as the others are, and the times of all by onnxruntime."""
+    with tempfile.TemporaryDirectory(dir=made[0].folder, prefix=".full-") as folder:
+        full = Path(folder)
+        export(source, made[0].depth, source.model.stack.depth, site, full)
+        runs = [onnx_run(file, work.inputs) for file in (full, *(entry.folder for entry in made))]
+        return _on_disk(full), work.milliseconds_of(runs)
 
 
-def told(source: Source, work: Workload, onnx: bool = False) -> str:
-    """Return in words what milliseconds are of, and what they were measured on."""
-    engine = "float32 by onnxruntime" if onnx else str(source.dtype).removeprefix("torch.")
-    return f"medians over forwards of {work.told}, in turns, in {engine}, on {machine(source.model.device)}"
-
-
-@contextmanager
-def _whole_file(source: Source, made: Made, site: str) -> Iterator[Path]:
-    """Yield a folder with the full model exported as the truncated one is, for as long as it is measured."""
-    with tempfile.TemporaryDirectory(dir=made.folder, prefix=".full-") as folder:
-        export(source, made.depth, source.model.stack.depth, site, Path(folder))
-        yield Path(folder)
-
-
-def _on_disk(folder: Path, onnx: bool) -> float:
-    files = weights_in(folder) if onnx else folder.rglob("*.safetensors")
-    return sum(path.stat().st_size for path in files) / 1e6
-
-
-def megabytes(module: nn.Module, dtype: torch.dtype) -> float:
-    """Return how large a model's weights are in a checkpoint of this dtype."""
-    return parameters(module) * torch.empty(0, dtype=dtype).element_size() / 1e6
-
-
-def _about_scores(source: Source) -> dict[str, Any]:
-    """Return what the scores are, and what they were measured on."""
-    if source.run is not None:
-        return {"data": source.run.info["data"]["name"], "samples": source.run.info["data"]["samples"]}
-    if source.trained is None:
-        return {}
-    return {"scored": source.trained.name, "data": source.trained.data, "samples": source.trained.samples}
-
-
-def _score(source: Source, layer: int, format: str) -> tuple[float | None, float | None]:  # noqa: A002
-    """The score at a layer, with its standard error, at the site that a truncated model yields; None where unknown."""
-    if source.run is None and source.trained is not None and format != "sentence-transformers":
-        return source.trained.at(layer)
-    if source.run is None:
-        return None, None
-    table = source.run.table()
-    rows = table[
-        (table["metric"] == SCORE)
-        & (table["layer"] == layer)
-        & (table["site"] == source.run.final)
-        & (table["pooling"] == source.pooled_by)
-    ]
-    return (None, None) if rows.empty else (float(rows["value"].iloc[0]), float(rows["stderr"].iloc[0]))
+def _on_disk(folder: Path) -> float:
+    """Return the megabytes of the weights in a folder."""
+    return sum(path.stat().st_size for path in (*weights_in(folder), *folder.rglob("*.safetensors"))) / 1e6

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.options import Asked
 from layerscope.scores import Evaluation, open_evaluation
 from layerscope.scores.evaluation import STORE
 from layerscope.scores.origins import FILE
@@ -17,65 +16,40 @@ from layerscope.scores.origins import FILE
 class Chosen(Protocol):
     """A choice of a layer, such as `select` returns: of which model, and as it was scored."""
 
-    @property
-    def model(self) -> str: ...  # noqa: D102
-    @property
-    def source(self) -> str | None: ...  # noqa: D102
-    @property
-    def layer(self) -> int: ...  # noqa: D102
-    @property
-    def as_shipped(self) -> bool: ...  # noqa: D102
-    @property
-    def pooling(self) -> str | None: ...  # noqa: D102
-    @property
-    def raw_only(self) -> bool: ...  # noqa: D102
+    model: str
+    source: str | None
+    layer: int
+    as_shipped: bool
+    pooling: str | None
+    raw_only: bool
 
 
-@dataclass(frozen=True)
-class Order:
-    """What is to be written: of which model, at which layers, and how; `scored` is the pooling of the scores."""
+def resolved(asked: Asked) -> tuple[Asked, str | None]:
+    """Return the options with a model or a run as `given`, and the pooling of the scores that named it.
 
-    model: Any
-    layers: Sequence[Any]
-    format: str = "auto"
-    site: str = "normed"
-    pooling: str | None = None
-    scored: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.pooling is not None and self.format != "sentence-transformers":
-            raise LayerscopeError(
-                f"pooling {self.pooling} needs the format sentence-transformers: the other formats yield the states of "
-                "all tokens, or a head's predictions"
-            )
-
-
-def ordered(order: Order) -> Order:
-    """Return an order that names a model or a run; what was given goes before what an evaluation or selection says.
-
-    Raises `LayerscopeError` for a selection that truncates nothing, and for scores that name no model.
+    What was asked for goes before what an evaluation or a selection says. Raises `LayerscopeError` for a selection that
+    truncates nothing, and for scores that name no model.
     """
-    given = order.model
+    given = asked.given
     if isinstance(given, Chosen):
-        return _of_selection(given, order)
+        return _by_selection(given, asked)
     if isinstance(given, Evaluation) or _is_evaluation(given):
-        return _of_evaluation(given if isinstance(given, Evaluation) else open_evaluation(given), order)
-    return order
+        return _by_evaluation(given if isinstance(given, Evaluation) else open_evaluation(given), asked)
+    return asked, None
 
 
-def _of_selection(selection: Chosen, order: Order) -> Order:
-    if not order.layers and selection.as_shipped:
+def _by_selection(selection: Chosen, asked: Asked) -> tuple[Asked, str | None]:
+    if not asked.layers and selection.as_shipped:
         raise LayerscopeError("nothing to truncate: the selection keeps the model as shipped; give a layer to cut it")
     if selection.source is None:
         raise LayerscopeError(f"the selection does not say where {selection.model} is: give the model and a layer")
-    raw = selection.raw_only and order.format == "auto"
-    return replace(
-        order, model=selection.source, layers=order.layers or [selection.layer], scored=selection.pooling,
-        format="onnx" if raw else order.format, site="raw" if raw else order.site,
-    )  # fmt: skip
+    options = {"given": selection.source, "layers": asked.layers or [selection.layer]}
+    if selection.raw_only and asked.format == "auto":
+        options |= {"format": "onnx", "site": "raw"}
+    return Asked(**vars(asked) | options), selection.pooling
 
 
-def _of_evaluation(evaluation: Evaluation, order: Order) -> Order:
+def _by_evaluation(evaluation: Evaluation, asked: Asked) -> tuple[Asked, str | None]:
     models = sorted(evaluation.origins)
     if len(models) != 1:
         known = f"{len(models)} models ({', '.join(models)})" if models else "no model that is here"
@@ -84,10 +58,12 @@ def _of_evaluation(evaluation: Evaluation, order: Order) -> Order:
     if source is None:
         raise LayerscopeError(f"evaluation {evaluation.source!r} was made of a model in memory: give the model itself")
     rows = evaluation.scores[evaluation.scores["kind"] == "layer"]
-    poolings = list(rows["pooling"].dropna().unique())
-    return replace(order, model=source, scored=poolings[0] if len(poolings) == 1 else None)
+    poolings = rows["pooling"].dropna().unique()
+    return Asked(**vars(asked) | {"given": source}), str(poolings[0]) if len(poolings) == 1 else None
 
 
 def _is_evaluation(given: Any) -> bool:
-    place = Path(given).expanduser() if isinstance(given, (str, Path)) else None
-    return place is not None and ((place / FILE).is_file() or STORE.is_in(place))
+    if not isinstance(given, (str, Path)):
+        return False
+    folder = Path(given).expanduser()
+    return (folder / FILE).is_file() or STORE.is_in(folder)

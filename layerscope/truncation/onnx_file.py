@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
 import io
 import logging
 import os
@@ -18,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.models.forward import Inputs, accepts
 from layerscope.truncation.agreement import base_of
 from layerscope.truncation.checkpoint import save_processors
 from layerscope.truncation.depth import Depth, shallower
 from layerscope.truncation.source import Source
-from layerscope.truncation.speed import Workload
 
 FILE, SENTENCE = "model.onnx", "sentence_embedding"
 CLOSE = 1e-4
@@ -39,8 +38,7 @@ class Exported(nn.Module):
     def __init__(self, run: nn.Module, inputs: tuple[str, ...], outputs: tuple[str, ...], as_features: bool) -> None:
         super().__init__()
         self.run, self.inputs, self.outputs, self.as_features = run, inputs, outputs, as_features
-        plain = not as_features and "use_cache" in inspect.signature(type(run).forward).parameters
-        self.options: dict[str, Any] = {"use_cache": False} if plain else {}
+        self.options: dict[str, Any] = {"use_cache": False} if not as_features and accepts(run, "use_cache") else {}
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the named outputs."""
@@ -67,7 +65,7 @@ def export(source: Source, depth: Depth, layer: int, site: str, folder: Path) ->
     built = depth.build(source.module, layer)
     if getattr(built.config, "is_encoder_decoder", False):
         raise LayerscopeError(
-            f"{source.name} runs encoder and decoder in turns, which one ONNX file cannot: --format transformers "
+            f"{source.name} runs encoder and decoder in turns, which one ONNX file cannot: `format='transformers'` "
             "writes it"
         )
     if site == "raw" and source.model.stack.norm is not None:
@@ -81,10 +79,10 @@ def export(source: Source, depth: Depth, layer: int, site: str, folder: Path) ->
     return exported
 
 
-def onnx_run(folder: Path, work: Workload) -> Callable[[], Any]:
-    """Return a call that runs the file once on the workload."""
+def onnx_run(folder: Path, inputs: Inputs) -> Callable[[], Any]:
+    """Return a call that runs the file once on a batch."""
     session = _session(folder)
-    given = _as_numpy(session, work.inputs.named)
+    given = _as_numpy(session, inputs.named)
     return lambda: session.run(None, given)
 
 
@@ -100,19 +98,16 @@ def weights_in(folder: Path) -> Iterator[Path]:
 
 def _exported(source: Source, module: nn.Module, built: nn.Module) -> tuple[Exported, dict[str, Tensor]]:
     """The function to export, with a batch to follow it through."""
-    batch = _batch(source, 2)
     served = source.model.loaded.served
+    called = module if served is None else built
+    batch = {name: tensor for name, tensor in _batch(source, 2).items() if accepts(called, name)}
     if served is None:
-        taken = inspect.signature(type(module).forward).parameters
-        batch = {name: tensor for name, tensor in batch.items() if name in taken}
         with torch.inference_mode():
             output: Any = module(**batch)
         name = next(name for name, value in output.items() if isinstance(value, Tensor))
         return Exported(module, tuple(batch), (name,), False).eval(), batch
     after = [copy.deepcopy(child) for child in list(served)[1:]]
     pipeline = nn.Sequential(_Inner(built), *after).to(torch.float32)
-    taken = inspect.signature(type(built).forward).parameters
-    batch = {name: tensor for name, tensor in batch.items() if name in taken}
     return Exported(pipeline, tuple(batch), ("token_embeddings", SENTENCE), True).eval(), batch
 
 
@@ -146,26 +141,21 @@ def _batch(source: Source, samples: int, start: int = 0) -> dict[str, Tensor]:
 
 
 def _export(exported: Exported, batch: dict[str, Tensor], path: Path, name: str) -> None:
-    """Export with any batch size and length: what was told to be of any length is checked by running it."""
-    shapes = tuple(dict(enumerate(AXES[: tensor.ndim if _is_text(tensor) else 1])) for tensor in batch.values())
+    """Export with any batch size and length; whether it takes them is checked by running it."""
+    ranks = [tensor.ndim if tensor.dtype == torch.long else 1 for tensor in batch.values()]  # ids, of any length
+    shapes = tuple(dict(enumerate(AXES[:rank])) for rank in ranks)
     device = next(exported.parameters()).device
     given = tuple(tensor.to(device) for tensor in batch.values())
     try:
         with _silent(), torch.no_grad():
             torch.onnx.export(
-                exported,
-                given,
-                path,
-                input_names=list(exported.inputs),
-                output_names=list(exported.outputs),
-                dynamic_shapes=(shapes,),
-                dynamo=True,
-                verbose=False,
+                exported, given, path, input_names=list(exported.inputs), output_names=list(exported.outputs),
+                dynamic_shapes=(shapes,), dynamo=True, verbose=False,
                 external_data=sum(p.numel() * p.element_size() for p in exported.parameters()) > 1 << 30,
-            )
+            )  # fmt: skip
     except Exception as error:  # the exporter fails in many ways, each in pages
         raise LayerscopeError(
-            f"{name} cannot be exported to ONNX (torch.onnx: {type(error).__name__}): --format transformers writes it"
+            f"{name} cannot be exported to ONNX (torch.onnx: {type(error).__name__}): `format='transformers'` writes it"
         ) from error
 
 
@@ -184,10 +174,6 @@ def _silent() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-def _is_text(tensor: Tensor) -> bool:
-    return tensor.dtype == torch.long
 
 
 def _check(exported: Exported, source: Source, folder: Path) -> float:

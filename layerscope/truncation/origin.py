@@ -1,14 +1,20 @@
-"""What a model's makers say of it beside its weights: where it lies, its licence, and the head of its card."""
+"""What is known of a model beside its weights: its folder, its licence, the head of its card, its scores by layer."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from layerscope.models.exit_heads import FILE as HEADS
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
+from layerscope.runs import Run, open_run
+from layerscope.runs.depths import NAME, depths
 
 EMBEDDED_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 CARD = "README.md"
@@ -16,6 +22,42 @@ TERMS = ("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*")
 """Files that go with every copy of the weights."""
 KEPT = ("license", "license_name", "license_link", "language", "tags", "datasets", "pipeline_tag", "base_model")
 """What a card says of the model that holds at every depth; its results do not."""
+HISTORY = "history"
+
+
+@dataclass(frozen=True)
+class LayerScores:
+    """The score of every layer with its standard error, `by_layer`, on `samples` of `data`; `name` is the metric's."""
+
+    name: str
+    data: str
+    samples: int
+    by_layer: Mapping[int, tuple[float, float]]
+
+
+def scores_of_run(run: Run, pooling: str) -> LayerScores:
+    """Return the linear probe of every layer at the site that a truncated model yields."""
+    table = run.table()
+    at = (table["metric"] == "linear_probe") & (table["site"] == run.final) & (table["pooling"] == pooling)
+    return _scores("linear probe", run, table[at].drop_duplicates("layer"))
+
+
+def scores_of_training(folder: Path, depth: int) -> LayerScores | None:
+    """Return what `train` measured of a model of this depth in its folder, None where it did not make it."""
+    if not (folder / HISTORY / NAME).is_file():
+        return None
+    run = open_run(folder / HISTORY)
+    table = depths(run)
+    rows = None if table is None else table[table["depth"] == depth]
+    if rows is None or rows.empty:
+        return None
+    return _scores(str(rows["metric"].iloc[0]).removeprefix("layer_"), run, rows)
+
+
+def _scores(name: str, run: Run, rows: pd.DataFrame) -> LayerScores:
+    layers, pairs = rows["layer"].astype(int), zip(rows["value"], rows["stderr"], strict=True)
+    data = run.info["data"]
+    return LayerScores(name, data["name"], data["samples"], dict(zip(layers, pairs, strict=True)))
 
 
 def whereabouts(given: str, revision: str | None) -> tuple[str | None, Path | None]:
@@ -43,10 +85,9 @@ def _snapshot(name: str, revision: str | None) -> Path | None:
 
 def copy_terms(beside: Path | None, folder: Path) -> None:
     """Copy the licence and the notices that lie beside a model."""
-    for pattern in TERMS if beside is not None else ():
-        for path in sorted(beside.glob(pattern)):  # type: ignore[union-attr]
-            if path.is_file():
-                shutil.copyfile(path, folder / path.name)
+    for path in [path for pattern in TERMS for path in sorted(beside.glob(pattern))] if beside is not None else ():
+        if path.is_file():
+            shutil.copyfile(path, folder / path.name)
 
 
 def card_head(beside: Path | None) -> dict[str, Any]:

@@ -18,8 +18,7 @@ from layerscope.models.inspection import made_up_samples
 from layerscope.models.weights import is_offloaded, is_quantised
 from layerscope.profiling.reopening import check_unchanged, model_of, run_of
 from layerscope.runs import Run
-from layerscope.truncation.origin import whereabouts
-from layerscope.truncation.trained import TrainedScores, trained_scores
+from layerscope.truncation.origin import LayerScores, scores_of_run, scores_of_training, whereabouts
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Source:
     pooling: str | None = None
     scored: str | None = None
     heads: ExitHeads | None = None
-    trained: TrainedScores | None = None
+    trained: LayerScores | None = None
 
     @property
     def module(self) -> Any:
@@ -53,19 +52,25 @@ class Source:
 
     @property
     def pooled_by(self) -> str:
-        """The pooling that goes with a plain model: that of the order, the scores, the run, or the model's own."""
-        scored = None if self.run is None else str(self.run.info["pooling"][0])
-        return self.pooling or self.scored or scored or self.model.pooling[0]
+        """The pooling that goes with a plain model: the one asked for, that of the scores, the run's, or its own."""
+        of_run = None if self.run is None else str(self.run.info["pooling"][0])
+        return self.pooling or self.scored or of_run or self.model.pooling[0]
 
     @property
     def name(self) -> str:
-        """The model's name as the run or its folder tells it."""
+        """The model's name."""
         return self.model.loaded.name
 
     @property
     def unit(self) -> str:
         """What one sample is called."""
         return {"audio": "sound"}.get(self.model.encoder.modality, self.model.encoder.modality)
+
+    def scores(self, format: str) -> LayerScores | None:  # noqa: A002
+        """Return the scores of layers as they are written: of states by a run, of the trained head by a training."""
+        if self.run is not None:
+            return scores_of_run(self.run, self.pooled_by)
+        return None if format == "sentence-transformers" else self.trained
 
 
 def open_source(given: Any, processor: Any, override: Override, options: LoadOptions) -> Source:
@@ -81,20 +86,26 @@ def open_source(given: Any, processor: Any, override: Override, options: LoadOpt
     run = run_of(given)
     if run is not None:
         given, override, options = model_of(run, override, options)
-    saved = _saved_config(given, options) if isinstance(given, (str, Path)) else {}
-    _check_config(saved, str(given))
+    named = isinstance(given, (str, Path))
+    if named:
+        _check_config(str(given), options)
     loaded = load(given, replace(options, as_stored=True), processor)
     _check_module(loaded)
-    _check_dtype(given, options.dtype, loaded)
+    own = next((str(p.dtype).removeprefix("torch.") for p in loaded.module.parameters()), options.dtype)
+    if not named and options.dtype not in ("auto", own):  # the caller's own, whose weights truncation shares
+        raise LayerscopeError(
+            f"{loaded.name} is loaded in {own}: convert it (.to(torch.{options.dtype})), or give its name"
+        )
     model, samples = _found(loaded, override)
     if run is not None:
         check_unchanged(run, model, as_stored=options.dtype == "auto")
-    named = given if isinstance(given, (str, Path)) else getattr(loaded.module.config, "_name_or_path", "")
-    hub, beside = whereabouts(str(named), loaded.revision)
-    if beside is None or not isinstance(given, (str, Path)):  # the weights of an object may be others by now
-        return Source(model, samples, run, hub, beside)
-    trained = trained_scores(beside, model.stack.depth)
-    return Source(model, samples, run, hub, beside, heads=exit_heads(beside, loaded.module), trained=trained)
+    path = str(given) if named else str(getattr(loaded.module.config, "_name_or_path", ""))
+    hub, beside = whereabouts(path, loaded.revision)
+    source = Source(model, samples, run, hub, beside)
+    if beside is None or not named:  # the weights of an object may be others by now
+        return source
+    trained = scores_of_training(beside, model.stack.depth)
+    return replace(source, heads=exit_heads(beside, loaded.module), trained=trained)
 
 
 def _found(loaded: Loaded, override: Override) -> tuple[LayeredModel, Sequence[Any]]:
@@ -109,25 +120,16 @@ def _found(loaded: Loaded, override: Override) -> tuple[LayeredModel, Sequence[A
     raise errors[0]
 
 
-def _saved_config(source: str | Path, options: LoadOptions) -> dict[str, Any]:
-    """Return a checkpoint's config.json, or nothing where the loader will say what is wrong with it."""
-    from transformers import PretrainedConfig
+def _check_config(source: str, options: LoadOptions) -> None:
+    """Refuse a checkpoint by its config.json, where there is one; what else is wrong with it, the loader says."""
+    from transformers import CONFIG_MAPPING, PretrainedConfig
 
-    folder = Path(source).expanduser()
+    here = Path(source).expanduser().exists()
+    path = str(Path(source).expanduser()) if here else embedded(source)
     try:
-        found, _ = PretrainedConfig.get_config_dict(
-            str(folder) if folder.exists() else embedded(str(source)),
-            revision=options.revision,
-            local_files_only=folder.exists(),
-        )
-    except Exception:  # absent, damaged, or no hub: told by the loader, each in its own line
-        return {}
-    return dict(found)
-
-
-def _check_config(saved: dict[str, Any], source: str) -> None:
-    from transformers import CONFIG_MAPPING
-
+        saved, _ = PretrainedConfig.get_config_dict(path, revision=options.revision, local_files_only=here)
+    except Exception:
+        return
     if saved.get("quantization_config"):
         raise LayerscopeError(
             f"{source!r} is quantised: a layer of it cannot be written and compared exactly, "
@@ -140,35 +142,24 @@ def _check_config(saved: dict[str, Any], source: str) -> None:
 
 
 def _check_module(loaded: Loaded) -> None:
-    module = loaded.module
+    from transformers import PretrainedConfig
+
+    module, name = loaded.module, loaded.name
     home, kind = type(module).__module__, type(module).__name__
-    if not isinstance(getattr(module, "config", None), _config_class()):
+    if not isinstance(getattr(module, "config", None), PretrainedConfig):
         raise LayerscopeError(
             f"{kind} is a plain torch module: no config says its depth, so no standard checkpoint can hold it; "
             "give a transformers model or a SentenceTransformer"
         )
     if is_offloaded(module):
-        raise LayerscopeError(f"some weights of {loaded.name} are offloaded: load it whole, without a device map")
+        raise LayerscopeError(f"some weights of {name} are offloaded: load it whole, without a device map")
     if is_quantised(module):
-        raise LayerscopeError(f"{loaded.name} is quantised: truncate the model it was made from and quantise that")
+        raise LayerscopeError(f"{name} is quantised: truncate the model it was made from and quantise that")
     if any(type(child).__module__.startswith("peft.") for child in module.modules()):
         raise LayerscopeError(
-            f"{loaded.name} has an adapter in its layers: merge it (merge_and_unload), save that and truncate it"
+            f"{name} has an adapter in its layers: merge it (merge_and_unload), save that and truncate it"
         )
     if not home.startswith("transformers."):
         raise LayerscopeError(
             f"{kind} is not one of transformers' own classes ({home}): a truncated model is to load without its code"
         )
-
-
-def _config_class() -> type:
-    from transformers import PretrainedConfig
-
-    return PretrainedConfig  # type: ignore[no-any-return]
-
-
-def _check_dtype(given: Any, asked: str, loaded: Loaded) -> None:
-    """Refuse another dtype for an object: it is the caller's, and truncation shares its weights."""
-    own = next((str(p.dtype).removeprefix("torch.") for p in loaded.module.parameters()), asked)
-    if not isinstance(given, (str, Path)) and asked not in ("auto", own):
-        raise LayerscopeError(f"{loaded.name} is loaded in {own}: convert it (.to(torch.{asked})), or give its name")

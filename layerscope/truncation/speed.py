@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from layerscope.core.stopwatch import Stopwatch
+from layerscope.core.stopwatch import Stopwatch, machine
 from layerscope.inputs.corpus import count
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
@@ -23,16 +24,46 @@ SHORTEST = 8
 BATCH = 8
 SECONDS = 8.0
 FEWEST, MOST = 5, 30
-"""Repeats of a measurement: as many as fit into so many seconds, between these."""
+"""Repeats of a measurement: as many as fit into this many seconds, between these."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """The batch that every speed is measured on, and what it is in words."""
+    """The batch that every speed of a source is measured on, and what it is in words."""
 
+    source: Source
     inputs: Inputs
     samples: int
-    told: str
+    text: str
+
+    def measured(self, engine: str | None = None) -> str:
+        """Return in words what milliseconds are of, and what they were measured on."""
+        engine = engine or str(self.source.dtype).removeprefix("torch.")
+        on = machine(self.source.model.device)
+        return f"medians over forwards of {self.text}, in turns, in {engine}, on {on}"
+
+    def milliseconds(self, models: Sequence[nn.Module]) -> list[float]:
+        """Return the milliseconds per sample of each of these models, medians of runs that take turns."""
+        with evaluating(self.source.module):
+            return self.milliseconds_of([partial(forward, self._called(model), self.inputs) for model in models])
+
+    def milliseconds_of(self, runs: Sequence[Callable[[], Any]]) -> list[float]:
+        """Return the same of runs of the batch."""
+        times = Stopwatch(self.source.model.device).medians(runs, FEWEST, MOST, SECONDS)
+        return [float(1e3 * seconds / self.samples) for seconds in times]
+
+    @torch.inference_mode()
+    def operations(self, model: nn.Module) -> int:
+        """Return the multiplications and additions of one forward, in matrix products, convolutions and attention."""
+        called = self._called(model)
+        # the fused attention of a CPU is not counted; as plain products it is
+        with evaluating(called), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            forward(called, self.inputs)
+        return int(counter.get_total_flops())
+
+    def _called(self, model: nn.Module) -> nn.Module:
+        """Return the model, or the one of its towers that reads these inputs."""
+        return model.get_submodule(self.source.model.stack.entry)
 
 
 def workload(source: Source) -> Workload:
@@ -42,7 +73,7 @@ def workload(source: Source) -> Workload:
     if isinstance(encoder, TextEncoder):
         return _texts(source, encoder, size)
     inputs = encoder.batch([source.samples[0]] * size).to(source.model.device)
-    return Workload(inputs, size, f"{count(size, source.unit)} at once")
+    return Workload(source, inputs, size, f"{count(size, source.unit)} at once")
 
 
 def _texts(source: Source, encoder: TextEncoder, size: int) -> Workload:
@@ -52,8 +83,6 @@ def _texts(source: Source, encoder: TextEncoder, size: int) -> Workload:
     text = " ".join([one] * length) if isinstance(one, str) else one.repeat(length)
     while True:
         inputs = replace(encoder, max_length=length).batch([text] * size).to(source.model.device)
-        tokens = inputs.named["input_ids"].shape[1]
-        work = Workload(inputs, size, f"{count(size, 'text')} of {tokens} tokens at once")
         try:
             forward(source.module.get_submodule(source.model.stack.entry), inputs)
         except Exception:
@@ -61,7 +90,8 @@ def _texts(source: Source, encoder: TextEncoder, size: int) -> Workload:
                 raise
             length //= 2
         else:
-            return work
+            tokens = inputs.named["input_ids"].shape[1]
+            return Workload(source, inputs, size, f"{count(size, 'text')} of {tokens} tokens at once")
 
 
 def parameters(module: nn.Module) -> int:
@@ -69,21 +99,6 @@ def parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-@torch.inference_mode()
-def operations(module: nn.Module, work: Workload) -> int:
-    """Return the multiplications and additions of one forward, in matrix products, convolutions and attention."""
-    # the fused attention of a CPU is not counted; as plain products it is
-    with evaluating(module), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        forward(module, work.inputs)
-    return int(counter.get_total_flops())
-
-
-def milliseconds(runs: Sequence[Callable[[], Any]], samples: int, device: torch.device) -> list[float]:
-    """Return the milliseconds per sample of each of these runs, medians of runs that take turns."""
-    times = Stopwatch(device).medians(runs, FEWEST, MOST, SECONDS)
-    return [float(1e3 * seconds / samples) for seconds in times]
-
-
-def plain_run(module: nn.Module, work: Workload) -> Callable[[], Any]:
-    """Return a call that runs a model once on the workload, as anyone would run it."""
-    return lambda: forward(module, work.inputs)
+def megabytes(module: nn.Module, dtype: torch.dtype) -> float:
+    """Return how large a model's weights are in a checkpoint of this dtype."""
+    return parameters(module) * dtype.itemsize / 1e6

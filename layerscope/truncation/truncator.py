@@ -2,15 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import Annotated, Any, Unpack
 
-from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import IN_CODE, Folder, OneOf, Several, Whole
 from layerscope.core.options import checked
 from layerscope.core.shared_options import OUTPUT, Loading
-
-if TYPE_CHECKING:
-    from layerscope.truncation.figures import Truncated
 
 FORMATS = ("auto", "transformers", "sentence-transformers", "onnx")
 SITES = ("normed", "raw")
@@ -62,22 +58,12 @@ def truncate(
         2
 
     """
-    return truncated(locals())[0]
+    asked = checked(_truncate, locals())
+    from layerscope.truncation.cutting import cut
+
+    cut(asked)
+    folder: Path = asked.out
+    return folder
 
 
-def truncated(given: dict[str, Any]) -> tuple[Path, list[Truncated]]:
-    """Do what `truncate` is asked for; return its folder, and what each depth costs and scores."""
-    asked = checked(truncate, given)
-    if asked.out is None:
-        raise LayerscopeError("truncate needs out: a new folder for the model")
-    if asked.layer is not None and asked.layers is not None:
-        raise LayerscopeError("layer and layers name the same: give one of them")
-    from layerscope.models import LoadOptions, Override
-    from layerscope.truncation.cutting import truncate_layers
-
-    made = truncate_layers(
-        asked.given, [asked.layer] if asked.layer is not None else asked.layers or [], asked.out, asked.format,
-        pooling=asked.pooling, override=asked.of(Override), site=asked.site, processor=asked.processor,
-        options=asked.of(LoadOptions), progress=asked.progress, folders=asked.layers is not None,
-    )  # fmt: skip
-    return asked.out, made
+_truncate = truncate

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import transformers as hf
 from tiny import seeded, texts, tokenizer
-from torch import nn
+from torch import Tensor, nn
 
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.inputs import Waveform
@@ -131,3 +131,26 @@ def truncated(model: ExitModel, layer: int) -> nn.Module:
     setattr(module_at(copied, owner, ""), name, module_at(copied, parent, "")[:layer])
     copied.config.num_hidden_layers = layer
     return copied.eval()
+
+
+def leaving(layers: Tensor) -> Any:
+    return lambda layer, logits, rows: layers[rows.cpu()] == layer
+
+
+def close(one: Tensor, two: Tensor) -> None:
+    torch.testing.assert_close(one.float(), two.float(), rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def plain(model: nn.Module, inputs: Inputs) -> Tensor:
+    return model(**inputs.named).logits
+
+
+def state_of(model: nn.Module) -> tuple[Any, ...]:
+    """What must not change: configuration, hooks, replaced forwards, training mode."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_forward_hooks_with_kwargs")
+    modules = [
+        (name, "forward" in vars(child), child.training, *(len(getattr(child, hook)) for hook in hooks))
+        for name, child in model.named_modules()
+    ]
+    return copy.deepcopy(model.config.to_dict()), modules

@@ -1,14 +1,14 @@
 import pytest
-from tiny import one_thread
+from classifiers import CASES
+from tiny import few_repeats, one_thread
 from typed import cli
 
-from layerscope.truncation import speed
+from layerscope.early_exit import ExitModel
 
-__all__ = ["cli", "one_thread"]
+__all__ = ["cli", "few_repeats", "one_thread"]
 
 
-@pytest.fixture(autouse=True)
-def few_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model of a few numbers is not measured better by thirty forwards than by three."""
-    monkeypatch.setattr(speed, "FEWEST", 3)
-    monkeypatch.setattr(speed, "MOST", 3)
+@pytest.fixture(scope="module")
+def bert() -> ExitModel:
+    model, processor = CASES["bert"]()
+    return ExitModel(model, processor=processor)

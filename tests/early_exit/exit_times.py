@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from layerscope.early_exit.cost_model import STAGES, Plan, Times
+from layerscope.early_exit.cost_model import STAGES, Plan, Prediction, Simulation, Times
 from layerscope.early_exit.recorded import Recorded
 
 
@@ -34,6 +34,18 @@ def split(samples: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
     return [samples[start : start + size] for start in range(0, len(samples), size)]
 
 
+def predict(
+    recorded: Recorded, plan: Plan, exits: Sequence[int], threshold: float, times: Times, *, trims: bool = True
+) -> Prediction:
+    """What a data set costs in the batches of a plan when rows leave at these exits."""
+    return Simulation(recorded, plan, times, trims=trims).run(exits, threshold)
+
+
+def seconds_at(times: Times, stage: str, rows: float, tokens: float) -> float:
+    """The seconds of a stage at one size."""
+    return float(times.at(stage, np.array([rows]), np.array([tokens]))[0, 0])
+
+
 def slow_seconds(
     recorded: Recorded, plan: Plan, exits: Sequence[int], threshold: float, times: Times, *, trims: bool
 ) -> float:
@@ -43,7 +55,7 @@ def slow_seconds(
 
     def took(stage: str, inside: list[int], batch: list[int]) -> float:
         longest = max(recorded.lengths[sample] for sample in (inside if trims else batch))
-        return float(times.at(stage, len(inside), longest))
+        return seconds_at(times, stage, len(inside), longest)
 
     for batch in (list(map(int, b)) for b in plan):
         if not batch:
@@ -64,5 +76,5 @@ def slow_seconds(
         else:
             total += took("head" if inside == batch else "check", inside, batch)
         if inside != batch:
-            total += float(times.at("end", len(batch), max(recorded.lengths[sample] for sample in batch)))
+            total += seconds_at(times, "end", len(batch), max(recorded.lengths[sample] for sample in batch))
     return total

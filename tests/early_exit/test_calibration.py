@@ -1,6 +1,5 @@
-"""Thresholds with a guarantee: the walk against loops, the guarantee against simulation, and what is refused."""
+"""Thresholds with a guarantee: the walk against loops, and the guarantee against simulation."""
 
-import json
 import math
 import tracemalloc
 from dataclasses import replace
@@ -8,40 +7,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import torch
+from populations import ONE_PERCENT, constant, population, recorded
 from scipy.stats import binom
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.early_exit.calibration import NEVER, Calibration, along, calibrate_recorded, check_exits, path
-from layerscope.early_exit.criteria import CRITERIA, sureness
+from layerscope.early_exit.calibration import NEVER, along, calibrate_recorded, path
+from layerscope.early_exit.criteria import CRITERIA
 from layerscope.early_exit.guarantee import Goal, upper_bound
 from layerscope.early_exit.recorded import Recorded
-
-ONE_PERCENT = Goal(max_disagreement=0.01)
-
-
-def recorded(scores, predictions, labels=None, criterion="confidence", classes=2) -> Recorded:
-    scores, predictions = np.asarray(scores, dtype=np.float64), np.asarray(predictions, dtype=np.int64)
-    lengths = np.full(len(predictions), 5)
-    return Recorded(criterion, classes, scores, predictions, lengths, None if labels is None else np.asarray(labels))
-
-
-def population(criterion: str, n: int, seed: int) -> Recorded:
-    """Rows of a model with five layers and three classes that sees its input through less and less noise."""
-    draw = np.random.default_rng(seed)
-    labels = draw.integers(3, size=n)
-    seen = 6 * np.eye(3)[labels][:, None] + 1.5 * draw.normal(size=(n, 1, 3))
-    logits = seen * np.linspace(0.4, 1, 5)[:, None] + np.linspace(1.6, 0, 5)[:, None] * draw.normal(size=(n, 5, 3))
-    scores = sureness(torch.from_numpy(logits), criterion).numpy()
-    return recorded(scores, logits.argmax(-1), labels, criterion, 3)
-
-
-def constant(n: int, errors: int, score: float = 0.9) -> Recorded:
-    """Rows that all leave at layer 1 at once; so many of them wrongly, by the full model and by the labels."""
-    predictions = np.zeros((n, 2), dtype=np.int64)
-    predictions[:errors, 0] = 1
-    return recorded(np.full((n, 2), score), predictions, np.zeros(n))
-
 
 # by hand: a loop over thresholds, rows and exits, and sums of exact fractions
 
@@ -212,144 +185,3 @@ def test_the_guarantee_holds_and_samples_leave(criterion, goal):
         layers.append(layer)
     assert violations <= binom.ppf(0.99, draws, 0.05), violations
     assert np.median(layers) < 4.5  # of 5: never leaving would hold as well
-
-
-# what is too little
-
-
-def test_298_samples_are_refused_and_299_are_enough():
-    with pytest.raises(LayerscopeError, match="max_disagreement 0.01 .* needs 299 samples at least, and there are 298"):
-        calibrate_recorded(constant(298, 0), [1], ONE_PERCENT)
-    made = calibrate_recorded(constant(299, 0), [1], ONE_PERCENT)
-    assert made.threshold == 0.5 and made.errors == 0 and made.mean_layer == 1
-    differ = "at most 1 % of predictions on new samples like these differ from the full model's"
-    assert made.told == f"{differ}, with 95 % confidence (0 of 299 did)"
-    with pytest.raises(LayerscopeError, match="needs 299 samples at least, and there are 0"):
-        calibrate_recorded(constant(0, 0), [1], ONE_PERCENT)
-
-
-def test_one_error_of_299_is_one_too_many():
-    made = calibrate_recorded(constant(299, 1), [1], ONE_PERCENT)
-    # thresholds above 0.9 pass, for nobody leaves at them
-    assert 0.9 < made.threshold < 0.91 and made.mean_layer == 2 and made.errors == 0
-    assert made.told.endswith("with 95 % confidence (0 of 299 did; no sample left early)")
-    made = calibrate_recorded(constant(299, 1, score=1.0), [1], ONE_PERCENT)
-    assert made.threshold == NEVER and made.tested == 1 and made.mean_layer == 2 and made.disagreement == 0
-    assert made.told.startswith("no sample leaves early: no threshold was certified for at most 1 % disagreement")
-
-
-def test_a_p_value_that_equals_delta_passes():
-    goal = Goal(max_disagreement=0.5, confidence=0.75)
-    assert calibrate_recorded(constant(2, 0), [1], goal).threshold == 0.5
-
-
-def test_no_exits_never_leave():
-    made = calibrate_recorded(constant(299, 0), [], ONE_PERCENT)
-    assert made.exits == () and made.threshold == NEVER and made.tested == 0 and made.mean_layer == 2
-    alone = calibrate_recorded(replace(constant(299, 0), criterion="patience"), [1], ONE_PERCENT)
-    assert alone.threshold == NEVER and alone.tested == 0
-
-
-def test_an_accuracy_that_the_full_model_lacks_is_refused_with_one_that_it_has():
-    data = recorded(np.full((200, 2), 0.9), np.zeros((200, 2)), [0] * 180 + [1] * 20)
-    with pytest.raises(LayerscopeError, match=r"right on 180 of 200 samples \(90 %\), which certifies 0.8") as refused:
-        calibrate_recorded(data, [1], Goal(min_accuracy=0.89))
-    certified = float(str(refused.value).split("certifies ")[1].split(":")[0])
-    made = calibrate_recorded(data, [1], Goal(min_accuracy=certified))
-    assert made.errors == 20 and made.accuracy == made.full_accuracy == 0.9 and made.threshold == 0.5
-    assert made.told.endswith("on new samples like these are right, with 95 % confidence (180 of 200 were)")
-    with pytest.raises(LayerscopeError, match="is not reached"):
-        calibrate_recorded(data, [1], Goal(min_accuracy=certified + 2e-4))
-    worse = replace(data, predictions=np.array([[1, 0]] * 200), scores=np.ones((200, 2)))
-    made = calibrate_recorded(worse, [1], Goal(min_accuracy=0.8))
-    assert made.threshold == NEVER and made.told.endswith("(180 of 200 were; no sample left early)")
-
-
-def test_an_accuracy_needs_labels():
-    with pytest.raises(LayerscopeError, match="min_accuracy needs labels"):
-        calibrate_recorded(replace(constant(299, 0), labels=None), [1], Goal(min_accuracy=0.9))
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_scores_that_are_not_finite_are_refused(value):
-    data = constant(299, 0)
-    data.scores[[7, 9], 1] = value
-    with pytest.raises(LayerscopeError, match="scores of 2 samples, the first at row 7, are not finite"):
-        calibrate_recorded(data, [1], ONE_PERCENT)
-
-
-def test_one_class_is_refused():
-    with pytest.raises(LayerscopeError, match="one class"):
-        calibrate_recorded(replace(constant(299, 0), classes=1), [1], ONE_PERCENT)
-
-
-@pytest.mark.parametrize("exits", [[0], [5], [6], [-1], [1, 5], [1.0], [True], ["1"], [None]])
-def test_exits_outside_the_layers_are_refused(exits):
-    with pytest.raises(LayerscopeError, match="^exit .* does not exist: give layers from 1 on, before the last of 5$"):
-        check_exits(exits, 5)
-
-
-def test_exits_are_put_in_order_and_named_once():
-    assert check_exits([np.int64(3), 1], 5) == (1, 3) and check_exits([], 1) == ()
-    with pytest.raises(LayerscopeError, match="exit 3 is named twice"):
-        calibrate_recorded(population("margin", 400, 0), [3, 1, 3], ONE_PERCENT)
-
-
-# kept
-
-
-@pytest.mark.parametrize("criterion", CRITERIA)
-@pytest.mark.parametrize("goal", [ONE_PERCENT, Goal(min_accuracy=0.8)])
-def test_json_and_back(criterion, goal):
-    for exits in ([1, 2, 3, 4], []):
-        made = replace(calibrate_recorded(population(criterion, 500, 0), exits, goal), fingerprint="ä6f")
-        text = made.to_json()
-        assert Calibration.from_json(text) == made
-        plain = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-        assert (plain["threshold"] is None) == (made.threshold == NEVER)
-
-
-DAMAGED = {
-    "criterion": ["sure", None, ["margin"]],
-    "exits": [[0], [5], [3, 1], [1, 1], "12", None, 3],
-    "threshold": [math.nan, -1.0, "0.9", True, [1]],
-    "depth": [0, 2, 5.0, "5", None, True],
-    "classes": [1, None],
-    "goal": [None, {}, {"max_disagreement": 2}, {"risk": 0.1}, {"max_disagreement": 0.001}, []],
-    "n": [0, 10, 10**400, 500.0],
-    "errors": [-1, 400, 10**6, "3"],
-    "p_value": [0.5, 1e-9, None, math.nan],
-    "tested": [-1, 1.5],
-    "mean_layer": [0.0, 6.0, None],
-    "disagreement": [-0.1, None],
-    "accuracy": [7, "all"],
-    "fingerprint": [None, 3],
-}
-
-
-@pytest.mark.parametrize("field", DAMAGED)
-def test_a_damaged_calibration_is_refused(field):
-    made = json.loads(calibrate_recorded(population("margin", 500, 0), [1, 3], ONE_PERCENT).to_json())
-    for value in DAMAGED[field]:
-        with pytest.raises(LayerscopeError, match="^this is not the JSON of a calibration .*: calibrate again$"):
-            Calibration.from_json(json.dumps({**made, field: value}))
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '{"threshold": 0.9}', "\x00", "[" * 100_000])
-def test_foreign_json_is_refused(text):
-    with pytest.raises(LayerscopeError, match="^this is not the JSON of a calibration") as refused:
-        Calibration.from_json(text)
-    assert "\n" not in str(refused.value)
-
-
-def test_a_calibration_without_or_with_another_field_is_refused():
-    made = json.loads(calibrate_recorded(constant(299, 0), [1], ONE_PERCENT).to_json())
-    for other in ({**made, "layers": 3}, {name: value for name, value in made.items() if name != "n"}):
-        with pytest.raises(LayerscopeError, match="its fields are others"):
-            Calibration.from_json(json.dumps(other))
-
-
-def test_no_exit_is_told_as_no_exit():
-    made = calibrate_recorded(population("confidence", 400, 0), [], ONE_PERCENT)
-    assert made.threshold == NEVER and made.tested == 0
-    assert made.told == "no sample leaves early: no exit is checked"

@@ -3,11 +3,12 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from exit_times import random_recorded, random_times, split
+from exit_times import predict, random_recorded, random_times, split
 
-from layerscope.early_exit.choosing import Exits, Verdict, choose_exits
-from layerscope.early_exit.cost_model import STAGES, Times, predict
+from layerscope.early_exit.cost_model import STAGES, Times
 from layerscope.early_exit.recorded import Recorded
+from layerscope.early_exit.studying import judged
+from layerscope.early_exit.thresholds import Exits, choose_exits
 
 
 def flat(**seconds: float) -> Times:
@@ -96,9 +97,9 @@ def test_the_choice_is_near_the_best_of_all_sets() -> None:
 
 
 def test_a_verdict_in_words() -> None:
-    assert str(Verdict(1.42)) == "pays: 1.42× expected"
-    assert str(Verdict(1.034)) == "does not pay: 1.03× expected; use the plain model"
-    assert str(Verdict(1.046)) == "pays: 1.05× expected", "it says of a number what it shows"
-    assert not Verdict(1.42, least=1.5).pays
-    assert str(Verdict(1.42, measured=1.38)) == "pays: 1.42× expected, 1.38× measured"
-    assert not Verdict(1.42, measured=1.04).pays, "what was measured counts as well"
+    assert judged(1.42, math.nan, 1.05) == (True, "pays: 1.42× expected")
+    assert judged(1.034, math.nan, 1.05) == (False, "does not pay: 1.03× expected; use the plain model")
+    assert judged(1.046, math.nan, 1.05)[1] == "pays: 1.05× expected", "it says of a number what it shows"
+    assert not judged(1.42, 1.42, 1.5)[0]
+    assert judged(1.42, 1.38, 1.05)[1] == "pays: 1.42× expected, 1.38× measured"
+    assert not judged(1.42, 1.04, 1.05)[0], "what was measured counts as well"

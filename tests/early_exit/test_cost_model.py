@@ -1,12 +1,10 @@
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from exit_times import random_recorded, random_times, slow_seconds, split
+from exit_times import predict, random_recorded, random_times, seconds_at, slow_seconds, split
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.early_exit.cost_model import STAGES, Simulation, Times, predict
+from layerscope.early_exit.cost_model import STAGES, Simulation, Times
 from layerscope.early_exit.recorded import Recorded
 
 
@@ -15,15 +13,16 @@ def times_of(rows: tuple[int, ...], tokens: tuple[int, ...], **seconds: object) 
     return Times(rows, tokens, zeros | {stage: np.asarray(table, dtype=float) for stage, table in seconds.items()})
 
 
-def test_times_are_linear_between_what_was_measured_and_sane_beyond() -> None:
-    times = times_of((1, 4, 8), (10, 30), block=[[1, 3], [4, 8], [6, 20]], check=[[5, 5], [4, 4], [3, 3]])
+def test_times_are_linear_between_what_was_measured() -> None:
+    times = times_of((1, 4, 8), (10, 30), block=[[1, 3], [4, 8], [6, 20]])
     for (rows, tokens), expected in {
         (1, 10): 1, (8, 30): 20, (4, 20): 6, (6, 10): 5, (6, 20): 9.5, (2, 25): 0.25 * 2 + 0.75 * (3 + 5 / 3),
-        (1, 2): 1, (16, 10): 10, (8, 40): 27, (2, 10): 2, (0, 10): 0, (0, 99): 0,
+        (2, 10): 2, (0, 10): 0, (0, 30): 0, (16, 40): 20,
     }.items():  # fmt: skip
-        assert times.at("block", rows, tokens) == pytest.approx(expected), (rows, tokens)
-    assert times.at("check", 100, 30) == 3, "what got cheaper does not fall below zero further on"
-    assert times.at("block", [[1], [8]], [10, 30]).tolist() == [[1, 3], [6, 20]]
+        assert seconds_at(times, "block", rows, tokens) == pytest.approx(expected), (rows, tokens)
+    assert times.at("block", np.array([1, 8]), np.array([10, 30])).tolist() == [[1, 3], [6, 20]]
+    one = times_of((4,), (10,), block=[[2]])
+    assert one.at("block", np.array([0, 4]), np.array([10])).tolist() == [[0], [2]]
 
 
 def test_times_between_are_those_of_an_interpolator() -> None:
@@ -34,39 +33,8 @@ def test_times_between_are_those_of_an_interpolator() -> None:
     asked = np.stack([rng.uniform(1, 16, 500), rng.uniform(4, 64, 500)], 1)
     for stage in STAGES:
         reference = RegularGridInterpolator((times.rows, times.tokens), times.seconds[stage])(asked)
-        np.testing.assert_allclose(times.at(stage, asked[:, 0], asked[:, 1]), reference, rtol=1e-12)
-
-
-def test_times_of_one_size_are_in_proportion() -> None:
-    times = times_of((4,), (10,), block=[[2]])
-    assert times.at("block", [4, 8, 2], 10).tolist() == [2, 4, 1]
-    assert times.at("block", 4, [20, 5]).tolist() == [4, 1]
-
-
-def test_times_survive_json() -> None:
-    times = random_times(np.random.default_rng(1))
-    again = Times.from_dict(json.loads(json.dumps(times.as_dict())))
-    assert again.as_dict() == times.as_dict()
-    assert again.at("check", 3, 17) == times.at("check", 3, 17)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"rows": [2, 1]},
-        {"rows": []},
-        {"tokens": [0, 5]},
-        {"seconds": {}},
-        {"seconds": {stage: [[1.0]] for stage in STAGES}},
-        {"seconds": {stage: [[-1.0, 1.0], [1.0, 1.0]] for stage in STAGES}},
-        {"seconds": {stage: [[float("nan"), 1.0], [1.0, 1.0]] for stage in STAGES}},
-        {"seconds": {stage: "much" for stage in STAGES}},
-    ],
-)
-def test_times_that_make_no_sense_are_refused(change: dict[str, object]) -> None:
-    stored = times_of((1, 2), (5, 9)).as_dict()
-    with pytest.raises(LayerscopeError, match="measure again"):
-        Times.from_dict(stored | change)
+        found = [seconds_at(times, stage, rows, tokens) for rows, tokens in asked]
+        np.testing.assert_allclose(found, reference, rtol=1e-12)
 
 
 def test_a_case_by_hand() -> None:
@@ -122,12 +90,6 @@ def test_a_plan_may_hold_some_samples_some_of_them_twice() -> None:
     assert found.leaving.sum() == 4
 
 
-def test_a_plan_without_samples_is_refused() -> None:
-    rng = np.random.default_rng(5)
-    with pytest.raises(LayerscopeError, match="holds no samples"):
-        predict(random_recorded(rng, n=3, depth=2), [], (1,), 0.5, random_times(rng))
-
-
 def test_the_plain_model_runs_without_hooks() -> None:
     rng = np.random.default_rng(2)
     recorded, plan = random_recorded(rng, 40, 4), split(np.arange(40), 8)
@@ -138,6 +100,3 @@ def test_the_plain_model_runs_without_hooks() -> None:
     assert other.run((2,), 0.7).seconds == pytest.approx(one.run((2,), 0.7).seconds)
     assert other.run((), np.inf).speedup == 1
     assert other.run((1, 2, 3), np.inf).speedup == 1, "an exit model that never leaves checks nothing"
-    assert Times.from_dict(bare.as_dict()).bare == 0.8
-    with pytest.raises(LayerscopeError, match="share 0.0 of the stages is not valid"):
-        replace(hooked, bare=0.0)

@@ -79,7 +79,7 @@ def test_from_data_to_a_model_that_leaves_early(
     report = layerscope.open_exit_report(out)
     told = json.loads(done.out)
     assert told["verdict"] == report.verdict and report.verdict.startswith("pays: ") and report.pays
-    assert told["page"] == str(out / "report.html") and (out / "report.html").stat().st_size > 1_000_000
+    assert told["pages"] == [str(out / "report.html")] and (out / "report.html").stat().st_size > 1_000_000
     frame = pd.read_csv(table)
     model = ExitModel.from_pretrained(out / "model")
     assert report.path == str(out / "model") and (model.exits, model.threshold) == (report.exits, report.threshold)
@@ -202,8 +202,8 @@ def test_calibrate_gives_what_a_model_takes(folder: Path) -> None:
     [
         (texts(298), {}, "max_disagreement 0.01 with 95 % confidence needs 299 samples at least, and there are 298: "
                          "give more"),
-        (texts(320), {"min_accuracy": 0.9}, "texts has no labels, which min_accuracy needs: name them, or give "
-                                            "max_disagreement"),
+        (texts(320), {"min_accuracy": 0.9}, "texts has no labels, which `min_accuracy` needs: name them, or give "
+                                            "`max_disagreement`"),
         ((texts(320), ["good"] * 320), {"min_accuracy": 0.9},
          "label 'good' of texts is not a class of the model: choose LABEL_0, LABEL_1, LABEL_2"),
         (texts(320), {"max_disagreement": 0.1, "min_accuracy": 0.9},

@@ -64,9 +64,8 @@ def test_goals_that_are_no_shares_are_refused(name, value):
 
 
 def test_a_goal_is_one_of_two():
-    with pytest.raises(LayerscopeError, match="one of max_disagreement and min_accuracy: neither is given"):
-        Goal()
-    with pytest.raises(LayerscopeError, match="one of max_disagreement and min_accuracy: both are given"):
+    assert Goal() == Goal(max_disagreement=0.01)
+    with pytest.raises(LayerscopeError, match="^max_disagreement and min_accuracy are two goals: give one of them$"):
         Goal(max_disagreement=0.01, min_accuracy=0.9)
     with pytest.raises(LayerscopeError, match="^confidence is None: give a number between 0 and 1"):
         Goal(max_disagreement=0.01, confidence=None)  # type: ignore[arg-type]
@@ -77,34 +76,29 @@ def test_goals_in_words_and_numbers():
     one, other = Goal(max_disagreement=0.01), Goal(min_accuracy=0.75, confidence=0.9)
     assert (one.risk, other.risk) == (0.01, 0.25)
     assert one.delta == pytest.approx(0.05) and other.delta == pytest.approx(0.1)
-    assert one.told == "max_disagreement 0.01 with 95 % confidence"
-    assert other.told == "min_accuracy 0.75 with 90 % confidence"
+    assert str(one) == "max_disagreement 0.01 with 95 % confidence"
+    assert str(other) == "min_accuracy 0.75 with 90 % confidence"
 
 
 def test_split_keeps_the_tested_rows_apart():
     goal = Goal(max_disagreement=0.01)
-    design, tested = split(1000, goal, share=0.25, seed=3)
-    assert len(design) == 250 and len(tested) == 750
+    design, tested = split(1000, goal, seed=3)
+    assert len(design) == 200 and len(tested) == 800
     assert sorted([*design, *tested]) == list(range(1000))
     assert (np.diff(design) > 0).all() and (np.diff(tested) > 0).all()
-    again, other = split(1000, goal, share=0.25, seed=3), split(1000, goal, share=0.25, seed=4)
+    again, other = split(1000, goal, seed=3), split(1000, goal, seed=4)
     assert np.array_equal(again[0], design) and not np.array_equal(other[0], design)
     assert np.bincount(design // 100, minlength=10).min() > 5  # drawn from everywhere, not from one end
 
 
-@pytest.mark.parametrize("share", [0.001, 0.2, 1 / 3, 0.5, 0.93])
-def test_split_tells_how_many_rows_are_needed(share):
-    goal = Goal(max_disagreement=0.01)
-    for n in (0, 1, 150, 299):
-        with pytest.raises(LayerscopeError, match=f"of {n} samples .* needs 299: give ") as refused:
-            split(n, goal, share)
+@pytest.mark.parametrize("confidence", [0.5, 0.8, 0.95, 0.99])
+def test_split_says_how_many_rows_are_needed(confidence):
+    goal = Goal(max_disagreement=0.01, confidence=confidence)
+    least = least_samples(goal)
+    for n in (0, 1, 60, least):
+        with pytest.raises(LayerscopeError, match=f"of {n} samples .* needs {least}: give ") as refused:
+            split(n, goal)
     needed = int(str(refused.value).split("give ")[1].split(" in all")[0].replace(",", ""))
-    assert len(split(needed, goal, share)[1]) == 299 and len(split(needed, goal, share)[0]) > 0
+    assert len(split(needed, goal)[1]) == least and len(split(needed, goal)[0]) > 0
     with pytest.raises(LayerscopeError, match=f"give {needed:,} in all"):
-        split(needed - 1, goal, share)
-
-
-@pytest.mark.parametrize("share", [0, 1, -0.2, math.nan, True])
-def test_split_refuses_shares_that_leave_nothing(share):
-    with pytest.raises(LayerscopeError, match="^share "):
-        split(1000, Goal(max_disagreement=0.01), share)
+        split(needed - 1, goal)

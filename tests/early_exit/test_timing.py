@@ -3,17 +3,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
+import pytest
 import torch
 import transformers as hf
-from exit_times import split
+from exit_times import predict, split
 from tiny import seeded, texts, tokenizer
 from torch import Tensor
 
 from layerscope.core.stopwatch import Clock
-from layerscope.early_exit.cost_model import STAGES, Times, predict
+from layerscope.early_exit import timing
+from layerscope.early_exit.cost_model import STAGES
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.recorded import Recorded
 from layerscope.early_exit.timing import measure_times
+from layerscope.early_exit.validation import Validation
 
 
 def model_of(layers: int, width: int = 32, **options: int) -> ExitModel:
@@ -40,6 +43,16 @@ def test_a_clock_takes_what_lies_between_its_marks() -> None:
     assert 0 <= nothing < 0.01
 
 
+def read(model: ExitModel, samples: list[str]) -> Validation:
+    return Validation("texts", model.layered.encoder, samples, None, ())
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure for a moment only."""
+    monkeypatch.setattr(timing, "SECONDS", 0.2)
+
+
 class Bars:
     """Counts the steps of each bar."""
 
@@ -63,7 +76,7 @@ def test_every_stage_is_measured_at_every_size() -> None:
     model = model_of(3).leave([2], 0.9)
     samples = texts(50)
     lengths, bars = lengths_of(model, samples), Bars()
-    times = measure_times(model, samples, lengths, split(np.arange(50), 12), seconds=0.5, teller=bars)
+    times = measure_times(model, read(model, samples), lengths, split(np.arange(50), 12), teller=bars)
     assert times.rows == (1, 2, 4, 8, 12)
     assert times.tokens[0] == lengths.min()
     assert times.tokens[-1] == lengths.max()
@@ -72,7 +85,6 @@ def test_every_stage_is_measured_at_every_size() -> None:
         # what checks and leaving add to blocks as tiny as these is noise, and may be nothing
         assert (times.seconds[stage] >= 0).all() and (stage in ("check", "leave") or times.seconds[stage].all()), stage
     assert times.seconds["block"][-1, -1] > times.seconds["block"][0, 0]
-    assert Times.from_dict(times.as_dict()).as_dict() == times.as_dict()
     assert {title: done == total for title, (done, total) in bars.steps.items()} == {
         "warming up": True,
         "measuring stages": True,
@@ -85,10 +97,10 @@ def test_batches_of_one_length_or_of_one_row_have_one_size_of_it() -> None:
     model = model_of(2)
     samples = ["w1 w2 w3"] * 6
     lengths = lengths_of(model, samples)
-    several = measure_times(model, samples, lengths, [np.arange(2), np.arange(2, 6)], seconds=0.1)
+    several = measure_times(model, read(model, samples), lengths, [np.arange(2), np.arange(2, 6)])
     assert (several.rows, several.tokens) == ((1, 2, 4), (5,))
     assert (several.seconds["leave"] > 0).any()
-    single = measure_times(model, samples, lengths, split(np.arange(6), 1), seconds=0.1)
+    single = measure_times(model, read(model, samples), lengths, split(np.arange(6), 1))
     assert (single.rows, single.tokens) == ((1,), (5,))
     assert single.seconds["end"].min() > 0
 
@@ -96,7 +108,7 @@ def test_batches_of_one_length_or_of_one_row_have_one_size_of_it() -> None:
 def test_a_model_of_one_layer_has_no_exits_to_measure() -> None:
     model = model_of(1)
     samples = texts(4)
-    times = measure_times(model, samples, lengths_of(model, samples), [np.arange(4)], seconds=0.1)
+    times = measure_times(model, read(model, samples), lengths_of(model, samples), [np.arange(4)])
     assert times.seconds["block"].min() > 0
     assert times.seconds["check"].max() == 0
 
@@ -110,7 +122,7 @@ def test_what_is_predicted_is_what_runs() -> None:
     leaves = np.random.default_rng(0).choice([1, 2, 3, 4, 6], 48, p=[0.2, 0.3, 0.2, 0.1, 0.2])
     scores = (np.arange(1, depth + 1) >= leaves[:, None]).astype(float)
     recorded = Recorded("confidence", 3, scores, np.zeros(scores.shape, dtype=np.int64), lengths)
-    times = measure_times(model, samples, lengths, plan, seconds=0.1)
+    times = measure_times(model, read(model, samples), lengths, plan)
     exits = (1, 2, 3, 4, 5)
     found = predict(recorded, plan, exits, 0.5, times, trims=model.trims)
     seen: list[int] = []

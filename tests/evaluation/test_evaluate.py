@@ -267,3 +267,33 @@ def test_clustering_and_pairs_of_a_file(model, tmp_path: Path):
     pairs = layerscope.evaluate(model, f"pair-classification:{twins}", layers=[1, 3], progress=False)
     assert clusters.table().shape == (4, 1) and clusters.table()["rows"].between(0, 1).all()
     assert list(pairs.table().index) == [1, 3] and (pairs.table()["rows"] > 0.9).all()
+
+
+def test_a_task_on_the_texts_of_a_run_needs_no_forward(model, tasks, counted, tmp_path: Path, monkeypatch):
+    """`profile` keeps each text's states under the hash of what the model read, and `evaluate` finds them there."""
+    run = layerscope.profile(
+        model,
+        str(tmp_path / "topics.csv"),
+        out=tmp_path / "run",
+        samples="all",
+        metrics="effective_rank",
+        progress=False,
+    )
+    probe = f"linear-probe:{tmp_path / 'topics.csv'}"
+    direct = layerscope.evaluate(model, [probe, tasks[0]], progress=False)
+    assert counted
+    counted.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr("layerscope.evaluation.probing.studies.run_pass", pytest.fail)
+        found = layerscope.evaluate(run, [probe, tasks[0]], progress=False)
+    assert counted == [] and found.table().equals(direct.table()) and found.baseline().equals(direct.baseline())
+    layerscope.evaluate(run, tasks[1], progress=False)
+    known = set(pd.read_csv(tmp_path / "topics.csv")["text"])
+    assert counted and not known & set(counted), "only what the run has not seen is embedded"
+
+
+def test_states_stored_in_half_precision_are_computed_again(model, tasks, counted, tmp_path: Path):
+    options = {"samples": "all", "metrics": "effective_rank", "store_dtype": "float16", "progress": False}
+    run = layerscope.profile(model, str(tmp_path / "topics.csv"), out=tmp_path / "run", **options)
+    layerscope.evaluate(run, tasks[0], layers=[1], progress=False)
+    assert len(counted) == 40

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from tiny import one_thread
 
 import layerscope
-from layerscope.evaluation.texts import key_of
+from layerscope.inputs.samples import key_of
 
 __all__ = ["one_thread"]
 

@@ -350,7 +350,7 @@ REFUSED = [
     ),
     ({"layer": 4}, r"layer 4 does not exist: this model has layers 0\.\.3"),
     ({"layer": 0}, "layer 0 is what the first block reads"),
-    ({"layer": "2"}, "layer '2' is not a whole number"),
+    ({"layer": "2"}, "layer is '2': give a whole number"),
     ({"top_p": 0}, r"top_p 0 is not a share of the probability: give a number in \(0, 1\], or None"),
     ({"top_p": 1.1}, "top_p 1.1 is not a share"),
     ({"top_p": float("nan")}, "top_p nan is not a share"),

@@ -90,18 +90,18 @@ def test_draw_is_seeded_and_keeps_the_order():
     assert drawn.fingerprint() != draw(corpus, 10, seed=4).fingerprint()
     assert draw(corpus, None, 0) is corpus
     assert draw(corpus, 100, 0) is corpus
-    with pytest.raises(LayerscopeError, match="samples=0 is not valid: give 1 or more, or all"):
+    with pytest.raises(LayerscopeError, match="samples is 0: give 1 or more, or all"):
         draw(corpus, 0, 0)
 
 
 MISTAKES = [
     ([], {}, "the list of samples is empty: give at least one"),
-    (["", " "], {}, "the list of samples: the list holds no text: every row is empty"),
-    ([1, 2], {}, "the list of samples: the list holds numbers (such as 1), not texts: name another"),
+    (["", " "], {}, "the list of samples holds no text: every row is empty"),
+    ([1, 2], {}, "the list of samples holds numbers (such as 1), not texts: give texts"),
     (
         ["a", 2],
         {},
-        "the list of samples: the list mixes texts and other values: row 1 holds 2 (int): make it text",
+        "the list of samples mixes texts and other values: row 1 holds 2 (int): make it text",
     ),
     (
         7,
@@ -112,7 +112,7 @@ MISTAKES = [
     (
         [np.ones(3)],
         {},
-        "a list of 1-D arrays may be sounds or features: say modality='audio' or 'tensor'",
+        "a list of 1-D arrays may be sounds or features: give `modality='audio'` or 'tensor'",
     ),
     (np.ones(3), {}, "an array of shape (3,) has no rows of features: give [N, …]"),
     (
@@ -120,11 +120,11 @@ MISTAKES = [
         {"modality": "tensor"},
         "the rows differ in shape ((3,), (4,)): give rows of one shape",
     ),
-    ((np.ones((3, 2)), [1, 2]), {}, "tensor: 2 labels for 3 samples: give one a sample"),
+    ((np.ones((3, 2)), [1, 2]), {}, "tensor: 2 labels for 3 samples: give as many"),
     (
         (np.ones((2, 2)), [0.5, 1.5]),
         {},
-        "the labels are not classes (text or whole numbers): give classes, or leave them out",
+        "the list of labels holds scores or lists, not classes: leave it out",
     ),
     (
         [np.full((2, 2), 3.0)],

@@ -27,7 +27,7 @@ def test_too_few_for_every_class_draw_whole_classes_and_say_so():
     found = draw(corpus(labels), 63, seed=0)
     assert len(found) == 63 and len(set(found.labels)) == 12 and min(Counter(found.labels).values()) == 5
     assert found.notes == (
-        "63 samples are drawn of 12 of 40 classes, 5 or more of each: --samples 200 would hold them all",
+        "the 63 samples are of 12 of 40 classes, 5 or more of each: `samples=200` would hold them all",
     )
 
 

@@ -94,6 +94,6 @@ def test_no_hub_is_told_at_once(monkeypatch, offline):
     message = refusal("hf:nobody/nothing:test")
     assert time.monotonic() - start < 10
     assert message == (
-        "hf:nobody/nothing is not cached here and the hub cannot be reached: "
+        "hf:nobody/nothing is not cached and the hub cannot be reached: "
         "save it elsewhere with save_to_disk and give its folder"
     )

@@ -132,9 +132,9 @@ def test_a_text_given_for_a_path():
 
 
 def test_an_unknown_modality():
-    expected = "modality 'imag' is unknown, did you mean image? (text, image, audio, tensor)"
+    expected = "modality 'imag' does not exist, did you mean image? (choose text, image, audio, tensor)"
     assert refusal(["a"], modality="imag") == expected
-    assert refusal(["a"], modality="tensor") == "texts holds text samples, not the modality 'tensor' asked for"
+    assert refusal(["a"], modality="tensor") == "texts holds text samples, not tensor: leave `modality` out"
 
 
 def test_shared_tables_open(shared):
@@ -156,5 +156,5 @@ def test_frames_of_odd_make():
     assert mixed.labels == ("x", "3")
     vectors = pd.DataFrame({"v": [np.ones(3), np.ones(3)], "n": [1, 2]})
     held = "v (other values), n (numbers)"
-    expected = f"the data frame has no column of texts; it has {held}: name one with --text-column"
+    expected = f"the data frame has no column of texts; it has {held}: name one with `text_column`"
     assert refusal(vectors) == expected

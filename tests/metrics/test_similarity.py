@@ -1,5 +1,3 @@
-from importlib import import_module
-
 import numpy as np
 import pytest
 import torch
@@ -8,11 +6,9 @@ from tiny import one_thread
 from layerscope import metrics
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import cka, cosine_pairs, cosine_similarity, cosine_to, similarity_matrix
-from layerscope.metrics.pairs import blocks, linear_cka, prepared
+from layerscope.metrics.pairs import blocks, linear_cka, similarity
 
 __all__ = ["one_thread"]
-
-procrustes = import_module("layerscope.metrics.procrustes")
 
 
 class OnDisk:
@@ -113,7 +109,7 @@ MEASURES = [
 
 @pytest.mark.parametrize(("metric", "options"), MEASURES)
 def test_every_similarity_is_that_of_each_pair(rng, small_blocks, monkeypatch, metric, options):
-    monkeypatch.setattr(prepared, "HELD_BYTES", 3000)  # so that layers are prepared again
+    monkeypatch.setattr(similarity, "HELD_BYTES", 3000)  # so that layers are prepared again
     states = rng.standard_normal((24, 5, 4)).cumsum(1) + 5
     others = rng.standard_normal((24, 3, 4 if metric == "angular_distance" else 7)).astype(np.float32)
     others[:, :, :2] += states[:, :3, :2]
@@ -139,13 +135,13 @@ def test_layers_that_do_not_vary_are_nan_in_every_similarity(rng, metric, option
 
 
 def test_layers_are_prepared_once_where_they_can_be_held(rng, monkeypatch):
-    prepare, seen = procrustes.Procrustes.prepare, []
-    monkeypatch.setattr(procrustes.Procrustes, "prepare", lambda self, rows: seen.append(1) or prepare(self, rows))
+    seen = []
+    measure = similarity.Measure("rows", 2, lambda rows: seen.append(1) or (rows,), lambda a, b: (a[0] * b[0]).sum())
     states = rng.standard_normal((10, 6, 4))
-    similarity_matrix(states, "procrustes")
+    similarity.every_two(measure, states, None)
     assert len(seen) == 6
-    monkeypatch.setattr(prepared, "HELD_BYTES", 2 * 10 * 4 * 8 + 100)  # two layers at a time
-    similarity_matrix(states, "procrustes")
+    monkeypatch.setattr(similarity, "HELD_BYTES", 2 * 10 * 4 * 8 + 100)  # two layers at a time
+    similarity.every_two(measure, states, None)
     assert len(seen) == 6 + 6 + 4 + 2
 
 

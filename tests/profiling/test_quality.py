@@ -87,7 +87,7 @@ def test_sinks_are_told_where_they_are_counted(tmp_path: Path) -> None:
     assert kept is not None and left is not None
     share = np.mean([1 / len(text.split()) for text in texts])
     assert kept.numbers["value"] == pytest.approx(share, rel=1e-5) and kept.numbers["layers"] == 3
-    assert "--exclude-sinks leaves them out" in kept.text and f"{100 * share:.1f}" in kept.text
+    assert "`exclude_sinks=True` leaves them out" in kept.text and f"{100 * share:.1f}" in kept.text
     assert left.numbers["value"] == 1 and "left out of entropies and means" in left.text
     plain = findings(profile(tiny.gpt2(), texts, tmp_path / "plain", metrics="sink_share"))
     assert "sinks" not in {f.name for f in plain}

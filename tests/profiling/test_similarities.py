@@ -64,7 +64,7 @@ def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_t
     model = find_layers(loaded, "text", ["w5 w6"], Override(), max_length=None, prompt="")
     lines = check_available(options, model, open_corpus(["a text of words"] * N))
     assert [line.split()[0] for line in lines] == list(CANONICAL)
-    assert lines[1] == "svcca is not measured: at width 32 it needs 65 samples (take more --samples)"
+    assert lines[1] == "svcca is not measured: at width 32 it needs 65 samples (raise `samples`)"
 
 
 def test_more_samples_than_are_held_are_counted() -> None:

@@ -154,12 +154,12 @@ def test_need_room_refuses_before_the_start(tmp_path: Path) -> None:
     with pytest.raises(LayerscopeError) as error:
         need_room(tmp_path / "run", 10**18)
     assert str(error.value).startswith(f"the states take 1,000,000,000.0 GB and {str(tmp_path / 'run')!r} has ")
-    assert str(error.value).endswith("take fewer --samples, --store-dtype float16, or another --out")
+    assert str(error.value).endswith("take fewer `samples`, `store_dtype='float16'`, or another `out`")
 
 
 def test_a_run_that_does_not_fit_computes_nothing(small_disk: Path) -> None:
     model = tiny.Plain(width=512)
-    with pytest.raises(LayerscopeError, match=r"the states take 4.1 MB and .* has 1.0 MB free: take fewer --samples"):
+    with pytest.raises(LayerscopeError, match=r"the states take 4.1 MB and .* has 1.0 MB free: take fewer `samples`"):
         layerscope.profile(model, tiny.rows(500), out=small_disk / "run", **OPTIONS)
     assert not RunFolder.exists(small_disk / "run")
     assert max(model.sizes) <= 8  # the probe's batches, none of the pass

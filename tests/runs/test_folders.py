@@ -44,7 +44,7 @@ def test_a_folder_of_others_is_left_alone(cli, runs: list[Path], tmp_path: Path,
         (("exits", bert, "--data", "digits"), "report of exits"),
     ):
         line = cli(*arguments, "--out", tmp_path / "mine").line
-        assert line == f"--out '{tmp_path}/mine' exists and holds no {what}: name a new folder"
+        assert line == f"--out {tmp_path}/mine exists and holds no {what}: name a new folder"
     assert [path.read_text() for path in mine] == ["keep"] * len(mine)
 
 

@@ -384,9 +384,9 @@ def test_data_in_memory_have_a_folder_of_their_own(tmp_path: Path, monkeypatch: 
     frame = pd.DataFrame({"text": tiny.texts(3)})
     assert open_corpus(frame, labels=["a", "b", "a"]).labels == ("a", "b", "a")
     for data in ("some.csv", Path("some.csv")):
-        with pytest.raises(LayerscopeError, match="labels= goes with samples in memory"):
+        with pytest.raises(LayerscopeError, match="`labels` goes with samples in memory"):
             layerscope.profile(model, data, labels=labels, **options)
-    with pytest.raises(LayerscopeError, match="holds complex numbers"):
+    with pytest.raises(LayerscopeError, match="does not hold real numbers"):
         layerscope.profile(model, np.ones((4, 6), dtype=np.complex64), **options)
     with pytest.raises(LayerscopeError, match="complex values have no metric"):
         layerscope.metrics.rankme(torch.ones(4, 4, dtype=torch.complex64))

@@ -118,7 +118,7 @@ def test_tokens_of_a_language_model_are_counted_as_tokens(written, by_layer):
 
 
 def test_a_run_without_a_value_says_so(written):
-    assert "No metric that was asked for has a value here" in shown(written([]))
+    assert "None of the chosen metrics has a value here" in shown(written([]))
 
 
 def test_json_round_trips_with_null_for_what_is_no_number(labelled):

@@ -2,21 +2,13 @@ from pathlib import Path
 
 import pytest
 import tiny
-from tiny import one_thread
+from tiny import few_repeats, one_thread
 from typed import cli
 
 import layerscope
 from layerscope.runs import Run
-from layerscope.truncation import speed
 
-__all__ = ["cli", "one_thread"]
-
-
-@pytest.fixture(autouse=True)
-def few_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model of a few numbers is not measured better by thirty forwards than by three."""
-    monkeypatch.setattr(speed, "FEWEST", 3)
-    monkeypatch.setattr(speed, "MOST", 3)
+__all__ = ["cli", "few_repeats", "one_thread"]
 
 
 def texts_of_two_topics(n: int = 60) -> tuple[list[str], list[str]]:

@@ -215,10 +215,10 @@ def test_too_little_chooses_nothing(bare):
     assert found.as_shipped and found.rule == "none"
     assert found.lacking == (
         "only 40 samples, 2 classes; 20 skipped, fewer than 5 of their class: 50 judged samples are needed, "
-        "take more --samples or label more"
+        "take more `samples` or label more"
     )
     assert Judged(60, 3, 61).lacking.endswith(
-        "more than half cannot be judged, take more --samples or merge rare classes"
+        "more than half cannot be judged, take more `samples` or merge rare classes"
     )
     assert not Judged(60, 3, 60).lacking and Judged.of("aaaaabbbbbcc") == Judged(10, 2, 2)
 

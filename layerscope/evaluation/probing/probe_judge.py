@@ -14,10 +14,13 @@ from typing import Any
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Teller
 from layerscope.evaluation.kind import ProbeTask
+from layerscope.evaluation.probing.states import SHIPPED
 from layerscope.models import LayeredModel, Loaded, Override, Vectors, find_layers
 from layerscope.profiling.identity import Origin, describe, revision_of, tokens_fingerprint, weights_fingerprint
 from layerscope.profiling.job import Job
 from layerscope.profiling.options import Options
+from layerscope.profiling.reopening import reusable
+from layerscope.runs import Run
 from layerscope.scores.probe_results import ProbeScores, Slot, refuse_other_data
 
 FORMAT = 3
@@ -70,12 +73,19 @@ class Study:
         what = type(self.states).__name__, self.identity, self.states.kept
         return folder / STATES / f"probes-{hashlib.sha256(repr(what).encode()).hexdigest()[:16]}"
 
-    def compute(self, folder: Path, teller: Teller) -> None:
-        """Run the model over the data, or what is missing of it."""
+    def compute(self, folder: Path, teller: Teller, run: Run | None) -> None:
+        """Run the model over the data, or what is missing of it, where `run` has no such states."""
         job = Job(self.model, self.states.corpus, self.options, Vectors(self.states.poolings))
         command = f"layerscope.evaluate({self.loaded.name!r}, {[task.name for task in self.tasks]!r})"
         manifest = describe(job, Origin(self.loaded.name, job.corpus.name, None, None, command))
-        self.states.compute(job, self.path(folder), manifest, teller)
+        known = None
+        if (
+            run is not None
+            and run.info["data"]["fingerprint"] == self.fingerprint
+            and not run.info["options"]["prompt"]
+        ):
+            known = reusable(run, self.model, [slot for _, slot in self.rows if slot[2] != SHIPPED])
+        self.states.compute(job, self.path(folder), manifest, teller, known)
 
     def missing(self, scores: ProbeScores) -> list[tuple[str, Slot]]:
         """Return the rows that have no score yet."""
@@ -84,6 +94,8 @@ class Study:
 
 class ProbeJudge:
     """Judges probes at the slots that `slots_of` gives for a model; `failed` names what could not be judged.
+
+    A `run` of the same model on the data of a probe has the states that it reads.
 
     What cannot be done with this model is a `LayerscopeError` of the constructor, before anything is computed.
     """
@@ -98,8 +110,9 @@ class ProbeJudge:
         seed: int,
         keep_states: bool,
         teller: Teller,
+        run: Run | None = None,
     ) -> None:
-        self.folder, self.loaded, self.keep_states, self.teller = folder, loaded, keep_states, teller
+        self.folder, self.loaded, self.keep_states, self.teller, self.run = folder, loaded, keep_states, teller, run
         self.failed: dict[str, str] = {}
         self.total, self.done = len(tasks), 0
         groups: dict[Any, list[ProbeTask]] = {}
@@ -121,7 +134,7 @@ class ProbeJudge:
             todo = [(task, scores) for task in study.tasks if study.missing(scores := self._open(study, task))]
             try:
                 if todo:
-                    study.compute(self.folder, self.teller)
+                    study.compute(self.folder, self.teller, self.run)
                 for task, scores in todo:
                     self._judge(study, task, scores)
             except LayerscopeError as error:

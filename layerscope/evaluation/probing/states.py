@@ -69,11 +69,12 @@ class Pooled:
         own = () if pools_itself else model.pooling[:1]
         self.kept = self.poolings = tuple(dict.fromkeys([*(pooling for _, _, pooling in slots), *own]))
 
-    def compute(self, job: Job, path: Path, manifest: dict[str, Any], teller: Teller) -> None:
-        """Run the model over the data; what is kept is a run folder without tables."""
-        with locked(path):
-            run_pass(job, open_or_start(path, manifest, job, teller), teller)
-        self.run = Run(path)
+    def compute(self, job: Job, path: Path, manifest: dict[str, Any], teller: Teller, known: Run | None) -> None:
+        """Run the model over the data, where no run of them is known; what is kept is a run folder without tables."""
+        if known is None:
+            with locked(path):
+                run_pass(job, open_or_start(path, manifest, job, teller), teller)
+        self.run = known or Run(path)
         tell_broken(self.run, teller)
         self.rows = Source(self.run, job.options).distinct  # as a run of `profile` is probed
         self.finish = Serving(self.loaded).finish
@@ -106,7 +107,7 @@ class Tokens:
         found = {Column(site, layer) for layer, site, _ in [*slots, self.last]}
         self.kept = tuple(sorted(found, key=lambda column: (column.site, column.layer)))
 
-    def compute(self, job: Job, path: Path, manifest: dict[str, Any], teller: Teller) -> None:
+    def compute(self, job: Job, path: Path, manifest: dict[str, Any], teller: Teller, _: Run | None) -> None:
         """Run the model over the data and keep tokens of the layers asked for."""
         self.states = TokenStates.of(job, path, manifest, self.kept, self.positions, teller)
 

@@ -8,7 +8,7 @@ from typing import ClassVar, TypeAlias
 
 from torch import Tensor
 
-from layerscope.metrics.factors.estimate import Estimate
+from layerscope.metrics.arrays import Estimate
 from layerscope.metrics.metric import How, Needs
 
 
@@ -35,4 +35,4 @@ class FromReadings(How):
     compute: Callable[[Readings], ByLayer] | None = None
     """Yields a layer and its value; None where a training measures it, and no run of `profile` does."""
     language_model: bool = False
-    """Whether it is of the next token alone."""
+    """Whether it is defined for the next token alone."""

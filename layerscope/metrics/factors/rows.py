@@ -19,11 +19,16 @@ BLOCK = 2048
 
 
 class Rows:
-    """Rows `[..., N, D]` in float64 and the factors that metrics share, each computed when it is first asked for."""
+    """Rows `[..., N, D]` in float64 and the factors that metrics share, each computed when it is first needed."""
 
     def __init__(self, Z: Array) -> None:
         self._rows = as_finite64(Z, "Z")
         self.count, self.width = self._rows.shape[-2:]
+
+    @classmethod
+    def of(cls, Z: Array | Rows) -> Rows:
+        """Return the rows of an array, or rows as they are."""
+        return Z if isinstance(Z, Rows) else cls(Z)
 
     def read(self, span: slice) -> Tensor:
         """Return some of the rows `[n, D]`."""
@@ -87,13 +92,13 @@ class FromRows(How):
     """A metric of the pooled states of all samples."""
 
     needs: ClassVar[Needs] = "pooled"
-    compute: Callable[..., Tensor]
-    """Returns the value of `Rows`, and of an order of the Rényi entropy where there are `orders`."""
+    compute: Callable[..., float | Tensor]
+    """Takes `Rows`, and an order of the Rényi entropy where there are `orders`."""
     orders: bool = False
     variant: Callable[[Rows], str | None] = lambda rows: None
     """What the choices made here are called in a run's table."""
     least: tuple[int, int] = (0, 0)
-    """The fewest samples and features that it is defined for."""
+    """The fewest samples and features with which it is defined."""
 
     def lack(self, count: int, width: int) -> str | None:
         """Return what `count` samples of `width` features lack for a value, or None."""

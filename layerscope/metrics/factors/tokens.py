@@ -19,19 +19,17 @@ SINK = 10.0
 
 
 class Tokens:
-    """States `[..., T, D]` of tokens, which of them are real, and the factors that metrics share.
-
-    `mask` marks the real tokens (None: all). `used` marks those that entropies and means take: the same, but for the
-    sinks where they are left out.
-    """
+    """States `[..., T, D]` of tokens, a `mask` of the real ones (None: all), and the factors that metrics share."""
 
     def __init__(self, states: Tensor, mask: Tensor | None = None, without_sinks: bool = False) -> None:
         self.states, self.mask, self.without_sinks = states, mask, without_sinks
         self._found: dict[Callable[[Tokens], Any], Any] = {}
 
     @classmethod
-    def of(cls, tokens: Array, mask: Array | None) -> Tokens:
-        """Return the tokens of arrays, half precision in float32. Raises `LayerscopeError` for fewer dimensions."""
+    def of(cls, tokens: Array | Tokens, mask: Array | None) -> Tokens:
+        """Return the tokens of arrays, half precision in float32, or tokens as they are."""
+        if isinstance(tokens, Tokens):
+            return tokens
         return cls(as_tensor(tokens, "tokens", 2), None if mask is None else torch.as_tensor(mask))
 
     @cached_property
@@ -62,7 +60,7 @@ class Tokens:
 
     @cached_property
     def used(self) -> Tensor | None:
-        """Which tokens entropies and means take `[..., T]`; None: all."""
+        """Which tokens entropies and means take `[..., T]`, without sinks where these are left out; None: all."""
         return (self.real & ~self.sinks).long() if self.without_sinks else self.mask
 
     @cached_property
@@ -72,14 +70,14 @@ class Tokens:
         return every if self.used is None else self.used.sum(-1)
 
     def once(self, factor: Callable[[Tokens], T]) -> T:
-        """Return what a factor of a metric's own gives, computed when it is first asked for."""
+        """Return what a metric's own factor gives, computed when it is first needed."""
         if factor not in self._found:
             self._found[factor] = factor(self)
         found: T = self._found[factor]
         return found
 
     def first(self, prefix: int) -> Tokens:
-        """Return the first used tokens, of samples that have so many; the others are empty."""
+        """Return the first `prefix` used tokens of samples that have as many; the other samples are empty."""
         found = Tokens(self._fronted[..., :prefix, :], None, self.without_sinks)
         found.used, found.lengths = None, torch.where(self.lengths >= prefix, prefix, 0)
         return found
@@ -96,14 +94,14 @@ def by_layer(layers: Sequence[Tensor], orders: Sequence[float], chosen: Any) -> 
 
 @dataclass(frozen=True)
 class FromTokens(How):
-    """A metric of each sample's tokens, taken while a layer's are at hand and finished once a batch."""
+    """A metric of each sample's tokens, computed layer by layer inside the pass and finished once a batch."""
 
     needs: ClassVar[Needs] = "tokens"
     compute: Callable[[Tokens], Any]
     """Returns the value of each sample, or what `finish` makes it of."""
     finish: Callable[[Sequence[Any], Sequence[float], Any], dict[str, Tensor]] = field(default=by_layer)
-    """Takes what all layers gave, the orders of the Rényi entropy and an index of the samples that are worth
-    eigenvalues; returns values `[L, B]` by variant."""
+    """Takes what all layers gave, the orders of the Rényi entropy and an index of the samples whose eigenvalues are
+    computed; returns values `[L, B]` by variant."""
     prefixes: bool = False
     """Whether it is also taken of each sample's first tokens, where a run asks for it."""
     rare: bool = False

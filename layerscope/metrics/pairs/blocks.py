@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.arrays import Array, directions
+from layerscope.metrics.arrays import Array, check_equal, directions
 
 
 class RowBlocks(Protocol):
@@ -53,11 +53,10 @@ class Blocks:
         self._offset = offset if center else torch.zeros_like(offset)
 
     def read(self, span: slice, into: Tensor | None = None) -> Tensor:
-        """Return one block, laid in the memory of `into` where that is given."""
+        """Return one block, written to the memory of `into` where that is given."""
         rows = torch.as_tensor(self._states[span]).transpose(0, 1)
         offset = self._offset.to(rows.device)
-        if into is None:
-            into = torch.empty(rows.shape, dtype=offset.dtype, device=rows.device)
+        into = torch.empty(rows.shape, dtype=offset.dtype, device=rows.device) if into is None else into
         # Turned to float64 and laid out by layer first: one pass that does all takes five times as long.
         return into[:, : rows.shape[1]].copy_(rows).sub_(offset)
 
@@ -65,9 +64,8 @@ class Blocks:
         """Yield each block in the same memory: it holds until the next."""
         memory: Tensor | None = None
         for span in self.spans:
-            rows = self.read(span, memory)
+            yield (rows := self.read(span, memory))
             memory = rows if memory is None else memory
-            yield rows
 
     def directions(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return a block's unit rows, zero where they have no direction, and `[L, rows]` 1 where they have one."""
@@ -76,16 +74,9 @@ class Blocks:
 
 
 def opened(states: States, others: States | None, center: bool) -> tuple[Blocks, Blocks]:
-    """Return the blocks of both sides over the same spans of samples; twice the same where there are no others.
-
-    Raises `LayerscopeError` for non-finite states, shapes, and sides of unequal numbers of samples.
-    """
+    """Return the blocks of both sides over the same spans of samples; twice the same where there are no others."""
     shapes = [sizes(states, "states")] + ([] if others is None else [sizes(others, "others")])
-    if shapes[0][0] != shapes[-1][0]:
-        raise LayerscopeError(
-            f"states has {shapes[0][0]} samples and others has {shapes[-1][0]}: "
-            "give both the same samples in the same order"
-        )
+    check_equal("samples", shapes[0][0], shapes[-1][0], ("states", "others"))
     layers, elements = sum(s[1] for s in shapes), sum(s[1] * s[2] for s in shapes)
     # A block must fit, and a Gram tile of it for every layer.
     step = max(1, min(BLOCK_BYTES // (8 * elements), math.isqrt(TILE_BYTES // (8 * layers))))

@@ -8,16 +8,17 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.arrays import directions
+from layerscope.metrics.arrays import check_equal, directions
 from layerscope.metrics.pairs.blocks import Blocks, States, in_pairs, opened
+
+WIDTHS = "cosine needs equal widths, cka compares any two"
 
 
 def cosine_to(states: States, layer: int = -1, center: bool = True) -> Tensor:
     """Return each sample's cosine between every layer and one of them, `[N, L]` in float64, read in blocks.
 
     `states` as in `similarity_matrix`; `layer` counts from the end where negative. Column l equals
-    `cosine_similarity(states[:, l], states[:, layer], center)`: -1 ... 1, NaN for zero vectors. Raises
-    `LayerscopeError` for non-finite states and a layer that does not exist.
+    `cosine_similarity(states[:, l], states[:, layer], center)`: -1 ... 1, NaN for zero vectors.
 
     >>> from layerscope.metrics import cosine_to
     >>> states = np.random.default_rng(0).normal(size=(20, 4, 3))  # samples, layers, width
@@ -30,7 +31,7 @@ def cosine_to(states: States, layer: int = -1, center: bool = True) -> Tensor:
     cosines = torch.empty(blocks.count, blocks.layers, dtype=torch.float64, device=blocks.scale.device)
     for span, rows in zip(blocks.spans, blocks, strict=True):
         unit = directions(rows, blocks.scale)
-        # Laid down at once: small results among large blocks would keep their memory from being used again.
+        # Written at once: small results among large blocks would keep their memory from being used again.
         cosines[span] = torch.linalg.vecdot(unit, unit[layer]).mT
     return cosines.clamp_(-1.0, 1.0)
 
@@ -39,8 +40,8 @@ def cosine_pairs(states: States, center: bool = True, others: States | None = No
     """Return mean, standard error and number `[L, L']` of the per-sample cosines of every two layers, read in blocks.
 
     `states` and `others` as in `similarity_matrix`, whose cosine matrix is the first of the three. Samples without a
-    cosine (`cosine_to`) are not among the number; the mean of none and the error of one are NaN. Raises
-    `LayerscopeError` for non-finite states, and others of another number of samples or another width.
+    cosine (`cosine_to`) are not counted; the mean of none and the error of one are NaN. Raises `LayerscopeError` for
+    `others` of another number of samples or another width.
 
     >>> from layerscope.metrics import cosine_pairs
     >>> states = np.random.default_rng(0).normal(size=(20, 4, 3))  # samples, layers, width
@@ -83,9 +84,5 @@ def mean_cosines(states: States, others: States | None, center: bool = True) -> 
 
 def _opened(states: States, others: States | None, center: bool) -> tuple[Blocks, Blocks]:
     left, right = opened(states, others, center)
-    if left.width != right.width:
-        raise LayerscopeError(
-            f"states has {left.width} features and others has {right.width}: cosine needs equal widths, "
-            "cka compares any two"
-        )
+    check_equal("features", left.width, right.width, ("states", "others"), WIDTHS)
     return left, right

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from layerscope.metrics.pairs import blocks as reading
 from layerscope.metrics.pairs.blocks import Blocks, States, in_pairs, opened
-from layerscope.metrics.pairs.hsic import check_rows, hsic
+from layerscope.metrics.pairs.similarity import check_count
 from layerscope.metrics.spectrum import symmetric_product
 
 
 def linear_cka(states: States, others: States | None, debiased: bool = True) -> Tensor:
     """Return linear `cka` of every two layers, through N x N Grams or D x D' features, whichever is cheaper."""
     left, right = opened(states, others, center=True)
-    check_rows(left.count)
+    check_count("CKA", left.count, 4)
     # Grams of all layers, against features of all pairs and of each layer; half of each is symmetric.
     sides = (left,) if right is left else (left, right)
     gram_cost = left.count * sum(side.layers * side.width for side in sides) + left.count * left.layers * right.layers
@@ -36,6 +36,19 @@ def linear_cka(states: States, others: States | None, debiased: bool = True) -> 
     return cross / (own_left[:, None] * own_right[None, :]).sqrt()
 
 
+def hsic(inner: Tensor, diagonals: Tensor, trace_x: Tensor, trace_y: Tensor, count: int) -> Tensor:
+    """Return the unbiased HSIC_1 of two Grams with zero row sums, from sums that need no Gram in memory.
+
+    `inner` is sum_ij K_ij L_ij, `diagonals` sum_i K_ii L_ii, `trace_x` and `trace_y` the traces, `count` N >= 4. Zero
+    row sums turn the row sums without diagonal into minus the diagonal, so that N (N - 3) HSIC_1 = inner - diagonals N
+    / (N - 2) + trace_x trace_y / ((N - 1) (N - 2)).
+
+    Source: Song et al. 2012, Feature selection via dependence maximization.
+    """
+    corrected = inner - diagonals * (count / (count - 2)) + trace_x * trace_y / ((count - 1) * (count - 2))
+    return corrected / (count * (count - 3))
+
+
 def _row_norms(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor]:
     """Return |x_i|^2 of every layer and sample `[L, N]`, of both sides."""
     norms = [
@@ -43,7 +56,7 @@ def _row_norms(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor]:
     ]
     for span, blocks in zip(left.spans, in_pairs(left, right), strict=True):
         for kept, rows in zip(norms, blocks, strict=True):
-            # Laid down at once: small results among large blocks would keep their memory from being used again.
+            # Written at once: small results among large blocks would keep their memory from being used again.
             kept[:, span] = torch.linalg.vector_norm(rows, dim=-1).square()
     return norms[0], norms[1]
 

@@ -17,16 +17,15 @@ from layerscope.metrics.pairs.similarity import FromPairs
 def similarity_matrix(states: States, metric: str = "cka", *, others: States | None = None, **options: Any) -> Tensor:
     """Return the similarity of every two layers, `[L, L']` in float64.
 
-    `states` is `[N, L, D]`, an array, a tensor, or an object with a shape and slices of rows; `others` is `[N, L',
-    D']` of the same samples, as of another model, or None for all pairs of `states`. `metric` is the name of a
-    similarity, `options` are those of its function, and [a, b] is its value for `states[:, a]` and layer b; of
-    per-sample ones (`cosine_similarity`, `angular_distance`, `pnka`) the mean over the samples that have a value. Rows
-    and columns of a layer that does not vary are NaN.
+    `states` is `[N, L, D]`, an array, a tensor, or an object with a shape and slices of rows; `others` is `[N, L', D']`
+    of the same samples, as of another model, or None for all pairs of `states`. `metric` is the name of a similarity,
+    `options` are those of its function, and [a, b] is its value for `states[:, a]` and layer b, for per-sample ones
+    (`cosine_similarity`, `angular_distance`, `pnka`) the mean over the samples that have a value. Rows and columns of a
+    layer that does not vary are NaN.
 
     Linear "cka", "cosine_similarity" and "angular_distance" read blocks of samples and take less than 1.5 GiB whatever
     N. The others prepare each layer as a whole and hold 1 GiB of prepared layers, or one if that is more: N x D
-    numbers, for rbf "cka" N x N, for "rsa" N (N - 1) / 2; what more layers need is prepared again. Raises
-    `LayerscopeError` for non-finite states, shapes and options.
+    numbers, for rbf "cka" N x N, for "rsa" N (N - 1) / 2; the rest is prepared again.
 
     Source: Tracing Representation Progression, section 2; Kornblith et al. 2019; else that of the function.
 

@@ -1,28 +1,97 @@
-"""How a run and a comparison take a similarity of layers: on which samples, and what its variant is called."""
+"""What similarities of two layers share: each layer is prepared once, and any two prepared layers are compared."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from functools import wraps
+from itertools import chain
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from layerscope.core.errors import LayerscopeError
+from layerscope.metrics.arrays import Array, as_pair64, centred
 from layerscope.metrics.metric import How, Needs
-from layerscope.metrics.pairs.blocks import States
+from layerscope.metrics.pairs import blocks as reading
+from layerscope.metrics.pairs.blocks import Blocks, States, opened
 
-Numbers = np.ndarray[Any, Any]
-Found = tuple[Tensor, Tensor, Tensor]
+Prepared: TypeAlias = tuple[Tensor, ...]
+Numbers: TypeAlias = np.ndarray[Any, Any]
+Found: TypeAlias = tuple[Tensor, Tensor, Tensor]
+HELD_BYTES = 2**30
+"""Prepared layers held at a time: at least one, however large it is."""
 MOST = 4096
 """A similarity that holds whole layers at a time takes at most this many samples of the plan, evenly spaced."""
 
 
+class Measure(NamedTuple):
+    """A similarity in two steps, so that the work on a layer is done once for all its pairs."""
+
+    name: str
+    least: int
+    """The fewest samples with which it is defined."""
+    prepare: Callable[[Tensor], Prepared]
+    """Returns what comparisons need of finite float64 rows `[..., N, D]`."""
+    between: Callable[[Any, Any], Tensor]
+    """Returns the similarity `[...]` of two prepared layers, or one value a sample `[..., N]`."""
+    symmetric: bool = True
+
+
+def of_pair(measure: Measure, X: Array, Y: Array) -> Tensor:
+    """Return the measure of two arrays `[..., N, D]` and `[..., N, D']` of the same samples."""
+    first, second = as_pair64(X, Y, ("X", "Y"))
+    check_count(measure.name, first.shape[-2], measure.least)
+    return measure.between(measure.prepare(first), measure.prepare(second))
+
+
+def check_count(name: str, count: int, least: int) -> None:
+    """Raise `LayerscopeError` for fewer rows than a measure needs."""
+    if count < least:
+        raise LayerscopeError(f"{name} over {count} rows is not defined: give at least {least} samples")
+
+
+def narrow(rows: Tensor) -> Tensor:
+    """Return rows `[..., N, min(N, D)]` with the inner products of `rows` `[..., N, D]`."""
+    return torch.linalg.qr(rows.mT, mode="r").R.mT if rows.shape[-1] > rows.shape[-2] else rows
+
+
+class Principal(NamedTuple):
+    """Centred rows as `basis` `[..., N, r]` times `values` `[..., r]` times `axes` `[..., r, D]`.
+
+    `rank` `[...]` is how many of the r dimensions an item has; its basis is zero beyond them.
+    """
+
+    basis: Tensor
+    values: Tensor
+    axes: Tensor
+    rank: Tensor
+
+    def kept(self, rank: Tensor) -> Principal:
+        """Return the first dimensions alone, `rank` of each item."""
+        most = max(1, int(rank.max()))
+        there = torch.arange(most, device=rank.device) < rank[..., None]
+        basis = self.basis[..., :most] * there[..., None, :]
+        return Principal(basis, self.values[..., :most] * there, self.axes[..., :most, :], rank)
+
+
+def principal(rows: Tensor) -> Principal:
+    """Return the singular vectors and values of rows `[..., N, D]` around their mean.
+
+    Directions with less than float32's rounding of the largest singular value are none: a layer that a norm holds in a
+    plane has no more than rounding across it.
+    """
+    basis, values, axes = torch.linalg.svd(centred(rows), full_matrices=False)
+    rank = (values > torch.finfo(torch.float32).eps * values[..., :1]).sum(-1)
+    return Principal(basis, values, axes, rank).kept(rank)
+
+
 @dataclass(frozen=True)
 class FromPairs(How):
-    """A similarity of every two layers."""
+    """A similarity of every two layers, and how a run and a comparison take it."""
 
     needs: ClassVar[Needs] = "pairs"
     compute: Callable[..., Tensor]
@@ -31,17 +100,17 @@ class FromPairs(How):
     """What the choices made here are called in a run's table."""
     options: Mapping[str, Any] = field(default_factory=dict)
     least: int = 2
-    """The fewest samples that it is defined for."""
+    """The fewest samples with which it is defined."""
     features: bool = False
     """Whether it fits a linear map: near 1 for noise unless there are far more samples than features."""
     all_samples: bool = False
     one_width: bool = False
-    """Whether it is of vectors, not of geometries, so that both layers need the same number of features."""
+    """Whether it compares vectors, not geometries, so that both layers need the same number of features."""
     by_sample: Callable[..., Found] | None = None
     """Where each sample has a value: takes `states` and `others`; returns mean, standard error and number."""
 
     def rows(self, rows: Numbers) -> Numbers:
-        """Return the rows it is taken of."""
+        """Return the rows that it reads."""
         return rows if self.all_samples or len(rows) <= MOST else rows[np.arange(MOST) * len(rows) // MOST]
 
     def needed(self, width: int) -> int:
@@ -54,7 +123,7 @@ class FromPairs(How):
     def lack(self, count: int, width: int) -> str | None:
         """Return what `count` samples of `width` features lack for a value, or None."""
         needed = self.needed(width)
-        return None if count >= needed else f"at width {width:,} it needs {needed:,} samples (take more --samples)"
+        return None if count >= needed else f"at width {width:,} it needs {needed:,} samples (raise `samples`)"
 
     def measured(self, states: States, others: States | None = None) -> Found:
         """Return value, standard error (NaN where it is unknown) and number of samples `[L, L']` of every two layers.
@@ -65,3 +134,62 @@ class FromPairs(How):
             return self.by_sample(states, others=others)
         values = self.compute(states, others, **self.options)
         return values, torch.full_like(values, math.nan), torch.full_like(values, states.shape[0])
+
+
+def by_layer(measure: Callable[..., Measure]) -> Callable[..., Tensor]:
+    """Return `every_two` of a measure, whose options become those of the function."""
+
+    @wraps(measure)
+    def compute(states: States, others: States | None, **options: Any) -> Tensor:
+        return every_two(measure(**options), states, others)
+
+    return compute
+
+
+def every_two(measure: Measure, states: States, others: States | None) -> Tensor:
+    """Return the measure of every two layers `[L, L']`, per-sample measures as their mean over samples that have one.
+
+    Where the prepared layers outgrow `HELD_BYTES`, those beyond are prepared again for each lot that is held.
+    """
+    left, right = opened(states, others, center=False)
+    check_count(measure.name, left.count, measure.least)
+    found = torch.full((left.layers, right.layers), torch.nan, dtype=torch.float64)
+    start = 0
+    while start < left.layers:
+        held = _lot(measure, left, start)
+        stop = start + len(held)
+        if right is left:
+            columns = enumerate(chain(held, _prepared(measure, right, stop)), start)
+        else:
+            columns = enumerate(_prepared(measure, right, 0))
+        for b, second in columns:
+            for a, first in enumerate(held, start):
+                if right is left and b < a:
+                    continue
+                found[a, b] = measure.between(first, second).nanmean()
+                if right is left and a != b:
+                    found[b, a] = found[a, b] if measure.symmetric else measure.between(second, first).nanmean()
+        start = stop
+    return found
+
+
+def _lot(measure: Measure, side: Blocks, start: int) -> list[Prepared]:
+    held: list[Prepared] = []
+    size = 0
+    for prepared in _prepared(measure, side, start):
+        held.append(prepared)
+        size += sum(part.nbytes for part in prepared)
+        if size + size // len(held) > HELD_BYTES:
+            break
+    return held
+
+
+def _prepared(measure: Measure, side: Blocks, start: int) -> Iterator[Prepared]:
+    """Yield the layers from `start` on, read as many at a time as fit in a block."""
+    together = max(1, reading.BLOCK_BYTES // (8 * side.count * side.width))
+    for low in range(start, side.layers, together):
+        layers = slice(low, min(low + together, side.layers))
+        rows = torch.empty(layers.stop - low, side.count, side.width, dtype=torch.float64)
+        for span in side.spans:
+            rows[:, span] = side.read(span)[layers].cpu()
+        yield from map(measure.prepare, rows)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.metrics.factors.labels import FromLabels, FromScore
-from layerscope.probes.scores import usable_classes
+from layerscope.probes.scores import FromLabels, FromScore, usable_classes
 from layerscope.profiling.tables.source import Numbers, Row, Source
 from layerscope.runs.states import Column
 

@@ -35,7 +35,7 @@ class Source:
         self.run, self.options, self.folder, self.team = run, options, run.folder, team or alone()
         self.block = 0
         self.sample, self.view = (run.folder.plan[name].to_numpy() for name in ("sample", "view"))
-        self.fine = self._fine_rows()
+        self.fine = self.folder.finite()
         self.rows = np.flatnonzero((self.view == 0) & self.fine)
         distinct = self.rows[~self.folder.copies[self.rows]]
         self.distinct = distinct[np.argsort(self.sample[distinct])]
@@ -82,10 +82,3 @@ class Source:
         total = more.pop("total", self.total)
         known = {"layer": column.layer, "site": column.site, "value": float(value), "stderr": stderr}
         return {"metric": name, "variant": None, "pooling": None, **known, "n": used, "n_skipped": total - used, **more}
-
-    def _fine_rows(self) -> Numbers:
-        fine = np.ones(len(self.folder.plan), dtype=bool)
-        for shard in self.folder.shards:
-            with self.folder.shard(shard) as file:
-                fine[self.folder.rows(shard).index] = file.get_tensor("broken").numpy() < 0
-        return fine

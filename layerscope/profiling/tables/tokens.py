@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from layerscope.metrics.factors.estimate import mean
+from layerscope.metrics.arrays import mean
 from layerscope.metrics.factors.tokens import FromTokens
 from layerscope.profiling.tables.source import Row, Source
 from layerscope.runs.keys import is_scalar, parse_key

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from layerscope.metrics.factors.estimate import mean
+from layerscope.metrics.arrays import mean
 from layerscope.metrics.factors.views import FromAllViews, FromViews, Views
 from layerscope.profiling.tables.source import Numbers, Row, Source
 

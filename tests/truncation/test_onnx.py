@@ -114,7 +114,7 @@ def test_an_image_model_takes_any_number_of_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "why"),
     [
-        ("mamba", {}, r"cannot be exported to ONNX \(torch.onnx: .*--format transformers"),
+        ("mamba", {}, r"cannot be exported to ONNX \(torch.onnx: .*`format='transformers'`"),
         ("t5", {"part": "decoder"}, "runs encoder and decoder in turns, which one ONNX file cannot"),
     ],
 )

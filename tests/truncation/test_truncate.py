@@ -181,7 +181,7 @@ def test_a_pooling_that_is_named_is_shipped(cli, pooling: str, bert: Path, tmp_p
     found = SentenceTransformer(str(out), device="cpu").encode("w1 w2 w3", convert_to_tensor=True)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
     line = cli("truncate", bert, "--layer", 2, "--pooling", pooling, "--out", tmp_path / "no").line
-    assert line.startswith(f"pooling {pooling} needs the format sentence-transformers: ")
+    assert line.startswith(f"pooling {pooling} needs --format sentence-transformers: ")
 
 
 def test_a_sentence_transformer_is_shipped_with_another_pooling(tmp_path: Path) -> None:

@@ -98,6 +98,6 @@ def test_one_can_be_written_as_a_plain_model(tmp_path: Path) -> None:
 def test_an_image_model_has_no_texts_to_encode(tmp_path: Path) -> None:
     from models import zoo
 
-    with pytest.raises(layerscope.LayerscopeError, match="reads no texts: --format transformers writes it"):
+    with pytest.raises(layerscope.LayerscopeError, match="reads no texts: `format='transformers'` writes it"):
         layerscope.truncate(zoo.vit(), 1, tmp_path / "cut", "sentence-transformers", progress=False)
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,33 @@
+"""Rows of models that are not there: drawn, or alike, for calibrations."""
+
+import numpy as np
+import torch
+
+from layerscope.early_exit.criteria import sureness
+from layerscope.early_exit.guarantee import Goal
+from layerscope.early_exit.recorded import Recorded
+
+ONE_PERCENT = Goal(max_disagreement=0.01)
+
+
+def recorded(scores, predictions, labels=None, criterion="confidence", classes=2) -> Recorded:
+    scores, predictions = np.asarray(scores, dtype=np.float64), np.asarray(predictions, dtype=np.int64)
+    lengths = np.full(len(predictions), 5)
+    return Recorded(criterion, classes, scores, predictions, lengths, None if labels is None else np.asarray(labels))
+
+
+def population(criterion: str, n: int, seed: int) -> Recorded:
+    """Rows of a model with five layers and three classes that sees its input through less and less noise."""
+    draw = np.random.default_rng(seed)
+    labels = draw.integers(3, size=n)
+    seen = 6 * np.eye(3)[labels][:, None] + 1.5 * draw.normal(size=(n, 1, 3))
+    logits = seen * np.linspace(0.4, 1, 5)[:, None] + np.linspace(1.6, 0, 5)[:, None] * draw.normal(size=(n, 5, 3))
+    scores = sureness(torch.from_numpy(logits), criterion).numpy()
+    return recorded(scores, logits.argmax(-1), labels, criterion, 3)
+
+
+def constant(n: int, errors: int, score: float = 0.9) -> Recorded:
+    """Rows that all leave at layer 1 at once; so many of them wrongly, by the full model and by the labels."""
+    predictions = np.zeros((n, 2), dtype=np.int64)
+    predictions[:errors, 0] = 1
+    return recorded(np.full((n, 2), score), predictions, np.zeros(n))

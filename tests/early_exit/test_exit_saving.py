@@ -1,0 +1,142 @@
+"""Exit models saved and loaded, and what is refused: other weights, models without exits, thresholds, batches."""
+
+import copy
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from classifiers import batch_for, plain
+from tiny import classifier, saved, seeded, texts, tokenizer
+from torch import nn
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.early_exit import ExitModel
+from layerscope.early_exit.calibration import calibrate_recorded
+from layerscope.early_exit.guarantee import Goal
+from layerscope.early_exit.recorded import record
+from layerscope.early_exit.saving import fingerprint
+
+
+def test_nan_logits_name_the_layer(bert: ExitModel) -> None:
+    model = copy.deepcopy(bert)
+    inputs = batch_for(model, 3)
+    with torch.no_grad():
+        model.model.bert.encoder.layer[1].output.dense.bias.fill_(float("nan"))
+    with pytest.raises(LayerscopeError, match="^layer 2 gives logits that are NaN"):
+        model.leave((1, 2), 0.999)(**inputs.named)
+    with pytest.raises(LayerscopeError, match="^this model gives logits that are NaN"):
+        model.leave((1,), 0.999)(**inputs.named)
+    early = model.leave((1,), 0.0)(**inputs.named)
+    assert bool(early.logits.isfinite().all()), "rows leave before the broken layer"
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    folder = saved(classifier(), tmp_path / "plain", special=True)
+    model = ExitModel(folder)
+    corpus = texts(400, seed=1)
+    encoder = model.layered.encoder
+    recorded = record(model, [encoder.batch(corpus[i : i + 50]) for i in range(0, 400, 50)])
+    made = calibrate_recorded(recorded, (1, 2), Goal(max_disagreement=0.9))
+    made = replace(made, fingerprint=fingerprint(model), dtype="float32")
+    model.use(made).save_pretrained(tmp_path / "exits")
+    again = ExitModel.from_pretrained(tmp_path / "exits")
+    assert (again.exits, again.threshold, again.criterion) == ((1, 2), made.threshold, "confidence")
+    assert again.calibration == made
+    inputs = encoder.batch(corpus[:20])
+    assert torch.equal(again(**inputs.named).logits, model(**inputs.named).logits)
+    assert set(again(**inputs.named).exit_layer.tolist()) & {1, 2}
+    whole = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "exits").eval()
+    assert torch.equal(plain(whole, inputs), plain(model.model, inputs))
+    half = ExitModel.from_pretrained(tmp_path / "exits", dtype="bfloat16")
+    assert half.threshold == made.threshold and half.model.dtype == torch.bfloat16
+    assert half.calibration is None, "what was certified in float32 is not for other predictions"
+    with pytest.raises(LayerscopeError, match="was made in float32, and exits runs in bfloat16"):
+        half.use(made)
+
+    with pytest.raises(LayerscopeError, match=r"holds no exit model \(early_exit.json\)"):
+        ExitModel.from_pretrained(folder)
+    other = ExitModel(saved(classifier(seed=1), tmp_path / "other", special=True))
+    with pytest.raises(LayerscopeError, match="this calibration is of other weights than other's"):
+        other.use(made)
+    with pytest.raises(LayerscopeError, match="of a model of 3 classes, and .* has 4"):
+        ExitModel(saved(classifier(4), tmp_path / "four", special=True)).use(made)
+    other.model.save_pretrained(tmp_path / "exits")
+    with pytest.raises(LayerscopeError, match="are of other weights than lie there"):
+        ExitModel.from_pretrained(tmp_path / "exits")
+    kept = (tmp_path / "exits" / "early_exit.json").read_text()
+    for text, why in (("{", "is damaged"), (kept.replace("0.9", "0.8"), "is not what was written there")):
+        (tmp_path / "exits" / "early_exit.json").write_text(text)
+        with pytest.raises(LayerscopeError, match=f"{why}.*: wrap the classifier with ExitModel"):
+            ExitModel.from_pretrained(tmp_path / "exits")
+
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 94}
+
+
+def _regression() -> nn.Module:
+    config = hf.BertConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, vocab_size=94
+    )
+    config.problem_type, config.num_labels = "multi_label_classification", 3
+    return seeded(hf.BertForSequenceClassification, config)
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: hf.BertModel(hf.BertConfig(**SMALL)),
+         "BertModel has no head of classes over its model: give a classifier"),
+        (lambda: hf.BertForTokenClassification(hf.BertConfig(**SMALL)),
+         "BertForTokenClassification predicts tokens: give a model with one row of classes for each sample"),
+        (_regression,
+         "BertForSequenceClassification is made for multi_label_classification: exits need classes of which one is "
+         "right"),
+    ],
+)  # fmt: skip
+def test_models_that_have_no_exits(make: Any, line: str) -> None:
+    with pytest.raises(LayerscopeError) as error:
+        ExitModel(make().eval(), processor=tokenizer(special=True))
+    assert str(error.value) == line
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"exits": (9,)}, "exit 9 does not exist: give layers from 1 on, before the last of 4"),
+        ({"exits": (4,)}, "exit 4 does not exist: give layers from 1 on, before the last of 4"),
+        ({"exits": (0,)}, "exit 0 does not exist: give layers from 1 on, before the last of 4"),
+        ({"exits": (1, 1)}, "exits [1, 1] name a layer twice: name each once"),
+        ({"exits": (True,)}, "exit True does not exist: give layers from 1 on, before the last of 4"),
+        ({"threshold": 1.5}, "threshold of confidence is 1.5: give a number from 0 to 1, or infinity for never"),
+        ({"threshold": math.nan}, "threshold of confidence is nan: give a number from 0 to 1, or infinity for never"),
+        ({"threshold": "high"}, "threshold of confidence is 'high': give a number from 0 to 1, or infinity for never"),
+        ({"threshold": 0.5, "criterion": "patience"},
+         "threshold of patience is 0.5: give a whole number of at least 1, or infinity for never"),
+        ({"criterion": "sureness"},
+         "criterion 'sureness' does not exist: choose confidence, margin, entropy, patience"),
+    ],
+)  # fmt: skip
+def test_exits_and_thresholds_that_do_not_exist(options: dict[str, Any], line: str, bert: ExitModel) -> None:
+    with pytest.raises(LayerscopeError) as error:
+        bert.leave(**options)
+    assert str(error.value) == line
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({}, "no tensor was given: call it as BertForSequenceClassification is called, such as model(**batch)"),
+        ({"input_ids": torch.zeros(0, 4, dtype=torch.long)}, "this batch (0, 4) has no row: leave it out"),
+        ({"input_ids": torch.zeros(2, 0, dtype=torch.long)}, "this batch (2, 0) has no position: leave it out"),
+        ({"input_ids": torch.ones(2, 3, dtype=torch.long), "output_hidden_states": True},
+         "output_hidden_states: rows leave at different layers, call .model for what all layers hold"),
+    ],
+)  # fmt: skip
+def test_batches_that_cannot_be_run(given: dict[str, Any], line: str, bert: ExitModel) -> None:
+    with pytest.raises(LayerscopeError) as error:
+        bert.leave((1,), 0.5)(**given)
+    assert str(error.value) == line

@@ -1,0 +1,162 @@
+"""An exit model in the place of its classifier: calls, threads, a Trainer, copies, pipelines, exceptions."""
+
+import copy
+import pickle
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from classifiers import CASES, CLASSES, L, batch_for, close, leaving, plain, samples_for, state_of, truncated
+from torch import Tensor, nn
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.early_exit import ExitModel
+from layerscope.early_exit.criteria import sureness
+
+
+def test_it_is_called_as_the_classifier_is(bert: ExitModel) -> None:
+    inputs = batch_for(bert, 4)
+    ids, mask = inputs.named["input_ids"], inputs.named["attention_mask"]
+    model = bert.leave((1, 2), 0.25)
+    named = model(input_ids=ids, attention_mask=mask)
+    assert torch.equal(model(ids, mask).logits, named.logits)
+    assert torch.equal(model(ids, mask, return_dict=False)[0], named.logits)
+    labels = torch.tensor([0, 1, 2, 3])
+    loss = nn.functional.cross_entropy(named.logits, labels)
+    assert torch.allclose(model(ids, mask, labels=labels).loss, loss)
+    assert torch.allclose(model(ids, mask, None, None, None, labels).loss, loss)
+    embeds = bert.model.get_input_embeddings()(ids)
+    close(model(inputs_embeds=embeds, attention_mask=mask).logits, named.logits)
+    assert torch.equal(named.prediction, named.logits.argmax(-1))
+    assert torch.allclose(named.confidence.double(), sureness(named.logits, "confidence"))
+    assert set(named.exit_layer.tolist()) - {L}, "no row left early"
+    assert model.config is bert.model.config and model.device == ids.device
+    import inspect
+
+    assert inspect.signature(model.forward) == inspect.signature(bert.model.forward)
+
+
+def test_padding_on_the_left_no_mask_and_short_rows(bert: ExitModel) -> None:
+    model = bert.leave((1, 2, 3), 0.26)
+    encoder = model.layered.encoder
+    batch = encoder.batch(samples_for(model, 4)).named
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    positions = (mask.flip(1).cumsum(1) - 1).clamp_min(0)
+    left = model(input_ids=ids.flip(1), attention_mask=mask.flip(1), position_ids=positions)
+    for layer in range(1, L + 1):
+        rows = left.exit_layer == layer
+        with torch.no_grad():
+            ends = truncated(model, layer)(
+                input_ids=ids.flip(1), attention_mask=mask.flip(1), position_ids=positions
+            ).logits
+        close(left.logits[rows], ends[rows])
+    one = torch.tensor([[5], [6]])
+    close(model(input_ids=one).logits[:1], model(input_ids=one[:1]).logits)
+    assert model(input_ids=one[:1]).exit_layer.shape == (1,)
+
+
+def test_an_exception_leaves_the_model_as_it_was() -> None:
+    module, processor = CASES["modernbert"]()
+    model = ExitModel(module, processor=processor, exits=(1, 2), threshold=0.3)
+    inputs, before = batch_for(model, 4), state_of(module)
+
+    def breaks(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
+        if layer == 2:
+            raise KeyError("broken")
+        return torch.arange(len(rows)) == 0
+
+    with pytest.raises(KeyError, match="broken"):
+        model.run(inputs, (1, 2), breaks)
+    assert state_of(module) == before
+    lens = module.model.layers[1].register_forward_hook(lambda *_: (_ for _ in ()).throw(MemoryError("no room")))
+    with pytest.raises(MemoryError):
+        model.run(inputs, (1, 2), leaving(torch.tensor([1, 2, L, L])))
+    lens.remove()
+    assert state_of(module) == before
+    module.train()
+    training = state_of(module)
+    model(**inputs.named)
+    assert state_of(module) == training
+    module.eval()
+    close(model(**inputs.named).logits, model(**inputs.named).logits)
+
+
+@pytest.mark.filterwarnings("error")
+def test_threads_wait_for_each_other(bert: ExitModel) -> None:
+    batches = [batch_for(bert, 5, seed) for seed in range(4)]
+    model, other = bert.leave((1, 2, 3), 0.26), copy.copy(bert)
+    wanted = [model(**inputs.named).logits for inputs in batches]
+    off = copy.copy(bert).leave((), 0.5)
+    wanted += [plain(bert.model, inputs) for inputs in batches]
+    found: dict[int, Tensor] = {}
+
+    def work(i: int) -> None:
+        for _ in range(5):
+            found[i] = (off if i > 3 else model if i % 2 else other)(**batches[i % 4].named).logits
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(torch.equal(found[i], wanted[i]) for i in range(8))
+
+
+def test_a_trainer_predicts_with_it(tmp_path: Path) -> None:
+    module, processor = CASES["bert"]()
+    model = ExitModel(module, processor=processor)
+    first = plain(truncated(model, 1), batch_for(model, 20)).softmax(-1).amax(-1)
+    model.leave(threshold=float(first.median()))
+    rows = [dict(processor(text), labels=i % CLASSES) for i, text in enumerate(samples_for(model, 20))]
+    arguments = hf.TrainingArguments(tmp_path, per_device_eval_batch_size=8, report_to="none", use_cpu=True)
+    trainer = hf.Trainer(model, arguments, processing_class=processor)
+    found = trainer.predict(rows)
+    logits, layers = found.predictions[0], found.predictions[2]
+    wanted = [model(**processor(text, return_tensors="pt")) for text in samples_for(model, 20)]
+    np.testing.assert_allclose(logits, torch.cat([out.logits for out in wanted]).numpy(), atol=1e-5)
+    assert layers.tolist() == [int(out.exit_layer) for out in wanted] and len(set(layers.tolist())) > 1
+    assert found.metrics["test_loss"] > 0
+
+
+def test_copies_pickles_and_gradients_after_it(bert: ExitModel) -> None:
+    model = bert.leave((1, 3), 0.25)
+    inputs = batch_for(model, 4)
+    wanted = model(**inputs.named).logits
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), ExitModel(model).leave((1, 3), 0.25)):
+        assert isinstance(other, ExitModel) and (other.exits, other.threshold) == ((1, 3), 0.25)
+        assert torch.equal(other(**inputs.named).logits, wanted)
+    probe = nn.Linear(CLASSES, 2)
+    probe(model(**inputs.named).logits).sum().backward()
+    assert probe.weight.grad is not None
+
+
+def test_weights_that_are_not_numbers_and_compiled_models() -> None:
+    module, processor = CASES["bert"]()
+    assert ExitModel(torch.compile(module), processor=processor).model is module
+    with torch.no_grad():
+        module.classifier.weight.fill_(float("nan"))
+    with pytest.raises(
+        LayerscopeError, match="cannot leave early: the model's head gives NaN or infinity; look at its"
+    ):
+        ExitModel(module, processor=processor)
+
+
+def test_pipelines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hf.logging.get_logger("transformers"), "propagate", True)
+    for name, task in (("bert", "text-classification"), ("vit", "image-classification")):
+        module, processor = CASES[name]()
+        processor = processor or hf.ViTImageProcessor(size={"height": 16, "width": 16})
+        model = ExitModel(module, processor=processor, threshold=0.22)
+        part = {"tokenizer": processor} if name == "bert" else {"image_processor": processor}
+        run = hf.pipeline(task, model=model, batch_size=3, device="cpu", **part)
+        samples = samples_for(model, 5)
+        told = run(samples)
+        wanted = [model(**model.layered.encoder.batch([sample]).named) for sample in samples]
+        assert [one["label"] if isinstance(one, dict) else one[0]["label"] for one in told] == [
+            module.config.id2label[int(out.prediction)] for out in wanted
+        ]
+        assert any(int(out.exit_layer) < L for out in wanted)
+    assert "not supported" not in caplog.text
