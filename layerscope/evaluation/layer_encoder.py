@@ -30,28 +30,26 @@ class Serving:
 
     def __init__(self, loaded: Loaded) -> None:
         self.model_prompts: dict[str, str] | None = None
+        self.own_prompts: dict[str, str] = {}
         self.tail: list[nn.Module] = []
         self.cut: int | None = None
-        self.measure = "cosine"
-        self.own_prompts: dict[str, str] = {}
-        if loaded.served is not None:
-            self._take(loaded.served, loaded.name)
-
-    def _take(self, served: Any, name: str) -> None:
+        self.measure, served = "cosine", loaded.served
+        if served is None:
+            return
         modules = list(served)
         at = next((i for i, child in enumerate(modules) if type(child).__name__ == "Pooling"), None)
         if at is None:
-            raise LayerscopeError(f"{name} has no pooling: a layer of it gives no vector of a text")
+            raise LayerscopeError(f"{loaded.name} has no pooling: a layer of it gives no vector of a text")
         if at != 1:
-            between = type(modules[1]).__name__
-            raise LayerscopeError(f"{name} has a module between transformer and pooling ({between}): not supported")
+            raise LayerscopeError(
+                f"{loaded.name} has a {type(modules[1]).__name__} between transformer and pooling: not supported"
+            )
         self.pools_prompts = bool(getattr(modules[at], "include_prompt", True))
         self.tail = [copy.deepcopy(child).to("cpu", torch.float32) for child in modules[at + 1 :]]
         self.cut = getattr(served, "truncate_dim", None)
         self.measure = str(getattr(served.similarity_fn_name, "value", served.similarity_fn_name))
         self.model_prompts = wrapped(served).model_prompts
-        self.own_prompts = dict(served.prompts or {})
-        self.default_prompt = served.default_prompt_name or ""
+        self.own_prompts, self.default_prompt = dict(served.prompts or {}), served.default_prompt_name or ""
 
     def prompt(self, task_metadata: Any, prompt_type: Any) -> str:
         """Return what stands before every text of this kind in this task, as mteb and the model's own code choose."""
@@ -97,8 +95,9 @@ class Serving:
             return (pairwise_cos_sim if pairwise else cos_sim)(one, two)
         from sentence_transformers import SimilarityFunction
 
-        by_name: Any = SimilarityFunction
-        return (by_name.to_similarity_pairwise_fn if pairwise else by_name.to_similarity_fn)(self.measure)(one, two)
+        named: Any = SimilarityFunction
+        function = named.to_similarity_pairwise_fn if pairwise else named.to_similarity_fn
+        return function(self.measure)(one, two)
 
     def agrees(self, served: Any, states: StoredTexts, slot: Slot, texts: list[str]) -> bool:
         """Return whether pooled states of this layer, site and pooling become what the model itself makes of texts."""

@@ -78,13 +78,9 @@ class Study:
         job = Job(self.model, self.states.corpus, self.options, Vectors(self.states.poolings))
         command = f"layerscope.evaluate({self.loaded.name!r}, {[task.name for task in self.tasks]!r})"
         manifest = describe(job, Origin(self.loaded.name, job.corpus.name, None, None, command))
-        known = None
-        if (
-            run is not None
-            and run.info["data"]["fingerprint"] == self.fingerprint
-            and not run.info["options"]["prompt"]
-        ):
-            known = reusable(run, self.model, [slot for _, slot in self.rows if slot[2] != SHIPPED])
+        if run is not None and (run.info["data"]["fingerprint"] != self.fingerprint or run.info["options"]["prompt"]):
+            run = None
+        known = reusable(run, self.model, [slot for _, slot in self.rows if slot[2] != SHIPPED])
         self.states.compute(job, self.path(folder), manifest, teller, known)
 
     def missing(self, scores: ProbeScores) -> list[tuple[str, Slot]]:
