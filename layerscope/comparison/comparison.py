@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from layerscope.comparison.document import document
-from layerscope.comparison.findings import place
+from layerscope.comparison.findings import layer_labels
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.saved import Store, jsonable, typed
 from layerscope.show.document import Document
@@ -92,8 +92,7 @@ class Comparison(Shown):
         """
         first, second = self.member(a), self.member(b)
         turned = first is not self.runs[0]
-        if turned:
-            first, second = second, first
+        first, second = (second, first) if turned else (first, second)
         if first is not self.runs[0] or second is self.runs[0]:
             raise LayerscopeError(f"every run is compared with the first, {self.runs[0].name!r}: name it and another")
         metric = metric or self.similarities[0]
@@ -103,10 +102,7 @@ class Comparison(Shown):
             )
         rows = self.frame[(self.frame["kind"] == "similarity") & (self.frame["metric"] == metric)]
         rows = rows[rows["run_b"] == second.name]
-        keyed = rows.assign(
-            a=[place(layer, site, first) for layer, site in zip(rows["layer"], rows["site"], strict=True)],
-            b=[place(layer, site, second) for layer, site in zip(rows["layer_b"], rows["site_b"], strict=True)],
-        )
+        keyed = rows.assign(a=layer_labels(rows, first), b=layer_labels(rows, second, "_b"))
         square = keyed.pivot(index="a", columns="b", values="value")
         square = square.loc[list(dict.fromkeys(keyed["a"])), list(dict.fromkeys(keyed["b"]))]
         return square.T if turned else square

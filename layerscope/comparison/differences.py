@@ -78,9 +78,9 @@ def _other_blocks(
 
 
 def partners(a: Side, b: Side, of_a: Measured, of_b: Measured) -> Iterator[tuple[Column, Column]]:
-    """Yield the layers that stand beside each other: those of the shallower run, each with the nearest of the other.
+    """Yield the layers to compare: those of the shallower run, each with the nearest of the other.
 
-    By layer where depths are equal. The last layers, after the norm where there is one, are partners as well.
+    The last layers, after the norm where there is one, are partners as well.
     """
     depth, most = min(a.depth, b.depth), max(a.depth, b.depth)
     for layer in range(depth + 1):

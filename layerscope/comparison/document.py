@@ -19,10 +19,11 @@ from layerscope.comparison.findings import (
     differences,
     findings,
     headline,
+    layer_labels,
     layer_name,
     maps,
+    of_variant,
     pairs,
-    place,
     scale_of,
     shown,
     signed,
@@ -112,13 +113,12 @@ def _differences(pair: Pair) -> Table:
 def _cells(pair: Pair, rows: pd.DataFrame, key: tuple[str, str | None]) -> dict[str, Cell]:
     """Return a metric's differences by the layers they are of."""
     metric, variant = key
-    same = rows["variant"].isna() if variant is None else rows["variant"] == variant
-    own = rows[(rows["metric"] == metric) & same]
+    own = of_variant(rows, metric, variant)
     sure = candidates(own[own["value"].abs() > SURE * own["stderr"]])
     most = sure["value"].abs().idxmax() if len(sure) else None
     cells = {}
-    for index, found in own.iterrows():
-        a, b = place(found["layer"], found["site"], pair.a), place(found["layer_b"], found["site_b"], pair.b)
+    layers = zip(own.iterrows(), layer_labels(own, pair.a), layer_labels(own, pair.b, "_b"), strict=True)
+    for (index, found), a, b in layers:
         value, stderr = (scale_of(metric) * float(found[name]) for name in ("value", "stderr"))
         cells[str(a) if a == b else f"{a} | {b}"] = Cell(signed(value), error(stderr), value, index == most)
     return cells

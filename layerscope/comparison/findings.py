@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from layerscope.comparison.comparison import Comparison, Member
 
 SURE = 2.0
-"""A difference of more standard errors than this is told apart from none."""
+"""A difference of more standard errors than this counts as one."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Pair:
         return 1.0 if layer == "final" else float(layer) / member.depth
 
     def beside(self, square: pd.DataFrame) -> list[int]:
-        """Return for each layer of A the place of the layer of B at the same depth, or nearest to it."""
+        """Return for each layer of A the index of the layer of B at the same depth, or nearest to it."""
         depths = np.array([self.depth_of(layer, self.b) for layer in square.columns])
         found = [
             len(depths) - 1 if layer == "final" else int(np.abs(depths - self.depth_of(layer, self.a)).argmin())
@@ -69,7 +69,7 @@ def similarity_name(metric: str) -> str:
 
 
 def best(square: pd.DataFrame, metric: str) -> list[tuple[int, float] | None]:
-    """Return for each layer of A the place of the most similar layer of B, and how similar; None where none is.
+    """Return for each layer of A the index of the most similar layer of B, and how similar; None where none is.
 
     Layer 0 of either is no candidate.
     """
@@ -98,12 +98,11 @@ def headline(pair: Pair) -> str:
         return f"No similarity of layers is defined: the states of {plain(pair.b.name)} do not vary."
     equal = np.argwhere(values >= np.nanmax(values) - NIL)
     i, j = equal[-1]  # of several the deepest: a truncated model has all its layers in common
-    ends = float(square.iloc[-1, -1])
-    text = (
+    return (
         f"Most alike: {layer_name(inside.index[i])} of {plain(pair.a.name)} and {layer_name(inside.columns[j])} of "
-        f"{plain(pair.b.name)}, {similarity_name(metric)} {shown(float(inside.iloc[i, j]))}"
+        f"{plain(pair.b.name)}, {similarity_name(metric)} {shown(float(inside.iloc[i, j]))}; the last layers "
+        f"{shown(float(square.iloc[-1, -1]))}."
     )
-    return f"{text}; the last layers {shown(ends)}."
 
 
 def findings(pair: Pair) -> list[str]:
@@ -134,22 +133,25 @@ def _apart(pair: Pair) -> Iterator[str]:
     nowhere = []
     for (metric, _), rows in differences(pair).groupby(["metric", "variant"], sort=False, dropna=False):
         known = rows[rows["stderr"].notna() & rows["value"].notna()]
-        if not len(known):
-            continue
         sure = known[known["value"].abs() > SURE * known["stderr"]]
-        if not len(sure):
+        if len(sure):
+            inside = candidates(sure)
+            row = sure.loc[inside["value"].abs().idxmax()] if len(inside) else sure.iloc[0]
+            values = (number(scale_of(str(metric)) * float(row[name])) for name in ("value_b", "value_a"))
+            yield (
+                f"{capital(titled(str(metric)))} differs {'most' if len(inside) else 'only'} at {_at(pair, row)}: "
+                f"{difference_text(row)} ({' against '.join(values)}{', paired by sample' if row['paired'] else ''})."
+            )
+        elif len(known):
             nowhere.append(about(str(metric)).title)
-            continue
-        inside = candidates(sure)
-        row = sure.loc[inside["value"].abs().idxmax()] if len(inside) else sure.iloc[0]
-        how = "most" if len(inside) else "only"
-        yield (
-            f"{capital(titled(str(metric)))} differs {how} at {_at(pair, row)}: {told(row)} "
-            f"({_value(row['metric'], row['value_b'])} against {_value(row['metric'], row['value_a'])}"
-            f"{', paired by sample' if row['paired'] else ''})."
-        )
     if nowhere:
         yield f"Nowhere apart by more than {SURE:.0f} standard errors: {', '.join(dict.fromkeys(nowhere))}."
+
+
+def of_variant(rows: pd.DataFrame, metric: str, variant: str | None) -> pd.DataFrame:
+    """Return the rows of one metric and variant."""
+    same = rows["variant"].isna() if variant is None else rows["variant"] == variant
+    return rows[(rows["metric"] == metric) & same]
 
 
 def candidates(rows: pd.DataFrame) -> pd.DataFrame:
@@ -158,10 +160,8 @@ def candidates(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _at(pair: Pair, row: pd.Series[Any]) -> str:
-    own, other = place(row["layer"], row["site"], pair.a), place(row["layer_b"], row["site_b"], pair.b)
-    if own == other:
-        return layer_name(own)
-    return f"{layer_name(own)} and {layer_name(other)}"
+    layers = layer_label(row["layer"], row["site"], pair.a), layer_label(row["layer_b"], row["site_b"], pair.b)
+    return " and ".join(map(layer_name, dict.fromkeys(layers)))
 
 
 def differences(pair: Pair) -> pd.DataFrame:
@@ -171,20 +171,21 @@ def differences(pair: Pair) -> pd.DataFrame:
     return rows.assign(rank=[rank(name) for name in rows["metric"]]).sort_values("rank", kind="stable")
 
 
-def told(row: pd.Series[Any]) -> str:
+def difference_text(row: pd.Series[Any]) -> str:
     """Return a difference with its sign, standard error and unit."""
     scale = scale_of(row["metric"])
     value, stderr = scale * float(row["value"]), scale * float(row["stderr"])
     return " ".join(part for part in (signed(value), error(stderr), unit_apart(row["metric"])) if part)
 
 
-def _value(metric: str, value: float) -> str:
-    return number(scale_of(metric) * float(value))
-
-
-def place(layer: int, site: str, member: Member) -> int | str:
+def layer_label(layer: int, site: str, member: Member) -> int | str:
     """Return a layer's name among those of a run: its number, "final" after the norm."""
     return "final" if site == member.final != "raw" and int(layer) == member.depth else int(layer)
+
+
+def layer_labels(rows: pd.DataFrame, member: Member, end: str = "") -> list[int | str]:
+    """Return the `layer_label` of every row, of the other run with `end` "_b"."""
+    return [layer_label(*at, member) for at in zip(rows[f"layer{end}"], rows[f"site{end}"], strict=True)]
 
 
 def scale_of(metric: str) -> float:
@@ -210,7 +211,7 @@ def layer_name(layer: int | str) -> str:
 
 
 def checkpoints(comparison: Comparison) -> list[str]:
-    """Return what the columns of a map by checkpoint are called: steps where all tell one, else the runs."""
+    """Return the column heads of a map by checkpoint: steps where they are known, else the names of the runs."""
     return [plain(m.name) if m.step is None else f"{m.step:,}" for m in comparison.runs]
 
 
@@ -229,19 +230,14 @@ def maps(comparison: Comparison) -> Iterator[tuple[str, str, pd.DataFrame]]:
     values = frame[frame["kind"] == "value"]
     keys = sorted(set(zip(values["metric"], values["variant"], strict=True)), key=lambda key: (rank(key[0]), str(key)))
     for metric, variant in keys:
-        same = values["variant"].isna() if variant is None else values["variant"] == variant
-        rows = values[(values["metric"] == metric) & same]
+        rows = of_variant(values, metric, variant)
         several = sum(name == metric for name, _ in keys) > 1
         yield metric, capital(titled(metric, variant if several else None)), _map(comparison, rows)
 
 
 def _map(comparison: Comparison, rows: pd.DataFrame) -> pd.DataFrame:
     """Return values with a row for each layer and a column for each checkpoint, in their order."""
-    member = comparison.runs[0]
-    keyed = rows.assign(
-        at=[place(layer, site, member) for layer, site in zip(rows["layer"], rows["site"], strict=True)]
-    )
-    wide = keyed.pivot(index="at", columns="run", values="value")
+    wide = rows.assign(at=layer_labels(rows, comparison.runs[0])).pivot(index="at", columns="run", values="value")
     layers = sorted(wide.index, key=lambda layer: (layer == "final", layer if layer != "final" else 0))
     return wide.reindex(index=layers, columns=[m.name for m in comparison.runs if m.name in wide.columns])
 

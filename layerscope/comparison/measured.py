@@ -1,4 +1,4 @@
-"""What one run says of each metric: its values by layer, and those of each sample where they are kept."""
+"""What one run holds of each metric: its values by layer, and those of each sample where they are kept."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class PerSample:
             self._values.setdefault((metric, variant, None), {}).update(zip(columns, whole, strict=True))
 
     def _read_tables(self, side: Side) -> None:
-        """Take in what is kept by sample beside the shards."""
+        """Read what is kept by sample beside the shards."""
         folder = side.run.folder
         order = folder.plan["sample"].to_numpy()[side.rows]
         for name in filter(lambda name: name.startswith("samples."), folder.tables()):

@@ -1,20 +1,29 @@
-"""Texts continued by a language model at one depth: greedy, or drawn from the nucleus."""
+"""Texts continued by a language model at one depth: greedily, or drawn from the nucleus."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import IN_CODE, SEED, Number, Whole
+from layerscope.core.options import checked
 from layerscope.core.progress import Console, Silent, Teller
-from layerscope.generation.decoder import open_decoder, open_language_model, read
-from layerscope.generation.decoding import continued, greedy, sampled
-from layerscope.models import LayeredModel, LoadOptions, Override
+from layerscope.core.shared_options import Loading
+from layerscope.generation.decoder import Decoder, open_decoder, open_language_model, token_ids
+from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.truncation.cutting import checked_layers
+
+Choose = Callable[[Tensor, Tensor], Tensor]
+"""Gives tokens [B] for log-probabilities [B, V], where each row has this many new tokens already, [B]."""
+Continued = tuple[tuple[int, ...], tuple[float, ...]]
 
 
 @dataclass(frozen=True)
@@ -42,51 +51,37 @@ class Generated:
 def generate(
     model: Any,
     prompts: Sequence[str],
-    layer: int | None = None,
+    layer: Annotated[int | None, Whole()] = None,
     *,
-    max_new_tokens: int = 64,
-    top_p: float | None = None,
-    temperature: float = 1.0,
-    seed: int = 0,
-    batch_size: int = 8,
-    processor: Any = None,
-    part: str | None = None,
-    blocks: str | None = None,
-    norm: str | None = None,
-    revision: str | None = None,
-    dtype: str = "auto",
-    device: str = "auto",
-    trust_remote_code: bool = False,
-    allow_pickle: bool = False,
-    progress: bool = True,
+    max_new_tokens: Annotated[int, Whole(1)] = 64,
+    top_p: Annotated[float | None, Number(above=0, most=1)] = None,
+    temperature: Annotated[float, Number(above=0)] = 1.0,
+    seed: Annotated[int, SEED] = 0,
+    batch_size: Annotated[int, Whole(1)] = 8,
+    processor: Annotated[Any, IN_CODE] = None,
+    progress: Annotated[bool, IN_CODE] = True,
+    **loading: Unpack[Loading],
 ) -> list[Generated]:
     """Continue each prompt with the model cut at a layer, greedily or by nucleus sampling (Holtzman et al. 2020).
 
     The model's own forward and its own cache at that depth are used; processors that a generation config may name
     (penalties, suppressed tokens) are not. A text ends at the config's `eos_token_id`. Prompts are batched with others
     of about their length and never padded: a batch reads what all its prompts have at once, and the rest of the longer
-    ones token by token while the shorter ones go on. What is drawn for a prompt depends on `seed` and its place in the
-    list, not on its batch-mates. The model is left as it was.
+    ones token by token while the shorter ones continue. What is drawn for a prompt depends on `seed` and its index in
+    the list, not on the rest of its batch. The model is left as it was.
 
     Args:
-        model: a hub name, a local folder, or a loaded transformers model with `processor`.
-        prompts: texts; an empty one is the tokenizer's token that begins a text.
-        layer: the last layer that is run, 1 … L; None: L, the model itself.
-        max_new_tokens: of each text.
-        top_p: None: the most probable token; in (0, 1]: one drawn from the fewest tokens that have this much together.
-        temperature: divides the logits before the nucleus is taken; of no effect on greedy texts.
-        seed: of the draws.
-        batch_size: texts at once.
+        model: hub name, local folder, or a loaded transformers model with `processor`.
+        prompts: texts; an empty one is read as the tokenizer's token that begins a text.
+        layer: last layer that is run, 1 … L; by default L, the model itself.
+        max_new_tokens: new tokens per text at most.
+        top_p: draw from the fewest tokens that have this probability together; by default take the most probable one.
+        temperature: divides the logits before the nucleus is taken; greedy texts ignore it.
+        seed: random seed of the draws.
+        batch_size: texts per batch at most.
         processor: tokenizer of a model given as an object.
-        part: which stack of blocks, where a model has several.
-        blocks: path of the module that holds the blocks, where the probe is not to decide.
-        norm: path of the final norm, or "none".
-        revision: of a hub model.
-        dtype: of the weights.
-        device: where to put them.
-        trust_remote_code: let the checkpoint's own code run.
-        allow_pickle: load pickled weights.
-        progress: tell what happens on standard error.
+        progress: show progress on standard error.
+        **loading: how the model is loaded: `Loading`.
 
     Raises:
         LayerscopeError: for every wrong input, and for logits that are NaN.
@@ -97,43 +92,26 @@ def generate(
         [' was was was']
 
     """
-    _check(max_new_tokens, top_p, temperature, seed, batch_size)
+    asked = checked(generate, locals())
     teller: Teller = Console() if progress else Silent()
-    options = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)
-    found = open_language_model(model, processor, Override(part, blocks, norm), options)
+    found = open_language_model(asked)
     (depth,) = checked_layers([found.stack.depth if layer is None else layer], found.stack.depth)
-    rows = read(found, prompts, "prompt")
+    rows = token_ids(found, prompts, "prompt")
     _check_room(found, rows, max_new_tokens)
     out: dict[int, Generated] = {}
     with evaluating(found.module), teller.bar(f"layer {depth}", len(rows), "texts") as advance:
         decoder = open_decoder(found, depth)
         if not decoder.cached:
-            teller.say("this model's cache does not give what the whole text gives: every step reads the whole text")
+            teller.say("the model's cache does not give what the whole text gives: every step reads the whole text")
         size = 1 if decoder.alone else batch_size
         for batch in _batches([len(row) for row in rows], size, max_new_tokens):
             choose = greedy if top_p is None else sampled(batch, top_p, temperature, seed, max_new_tokens)
-            told = continued(decoder, {i: rows[i] for i in batch}, choose, max_new_tokens)
-            for i, (ids, log_probs) in told.items():
+            new = continued(decoder, {i: rows[i] for i in batch}, choose, max_new_tokens)
+            for i, (ids, log_probs) in new.items():
                 text = _text(found, rows[i], ids)
                 out[i] = Generated(prompts[i], text, tuple(rows[i]), ids, log_probs, depth)
             advance(len(batch))
     return [out[i] for i in range(len(rows))]
-
-
-def _check(new: Any, top_p: Any, temperature: Any, seed: Any, batch_size: Any) -> None:
-    for name, value, least in (("max_new_tokens", new, 1), ("batch_size", batch_size, 1), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise LayerscopeError(f"{name} {value!r} is not a whole number of {least} or more: give one")
-    if top_p is not None and not (_is_number(top_p) and 0 < top_p <= 1):
-        raise LayerscopeError(
-            f"top_p {top_p!r} is not a share of the probability: give a number in (0, 1], or None (greedy)"
-        )
-    if not (_is_number(temperature) and 0 < temperature < math.inf):
-        raise LayerscopeError(f"temperature {temperature!r} is not above 0: give 1, or less for surer draws")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _check_room(model: LayeredModel, rows: Sequence[list[int]], new: int) -> None:
@@ -142,14 +120,10 @@ def _check_room(model: LayeredModel, rows: Sequence[list[int]], new: int) -> Non
     for i, row in enumerate(rows):
         if window is None or len(row) + new <= window:
             continue
-        if len(row) >= window:
-            raise LayerscopeError(
-                f"prompt {i} has {len(row)} tokens and the model reads {window}: cut it to {window - 1} or fewer"
-            )
-        raise LayerscopeError(
-            f"prompt {i} has {len(row)} tokens, and {new} new ones do not fit the model's {window}: "
-            f"take max_new_tokens {window - len(row)} or less, or cut the prompt"
-        )
+        room = window - len(row)
+        reads = f"prompt {i} has {len(row)} tokens, and the model reads {window} with the new ones"
+        mend = f"try `max_new_tokens={room}`, or cut the prompt" if room > 0 else f"cut it to {window - 1} or fewer"
+        raise LayerscopeError(f"{reads}: {mend}")
 
 
 def _batches(lengths: Sequence[int], size: int, new: int) -> Iterator[list[int]]:
@@ -170,3 +144,71 @@ def _text(model: LayeredModel, prompt: Sequence[int], ids: Sequence[int]) -> str
     read = partial(encoder.tokenizer.decode, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     before, whole = read([*prompt]), read([*prompt, *ids])
     return str(whole[len(before) :] if whole.startswith(before) else read([*ids]))
+
+
+def greedy(log_p: Tensor, _: Tensor) -> Tensor:
+    """Choose the most probable token."""
+    return log_p.argmax(-1)
+
+
+def sampled(prompts: Sequence[int], top_p: float, temperature: float, seed: int, new: int) -> Choose:
+    """Return what draws from the nucleus, at numbers that depend on the seed and on each prompt's index alone."""
+    uniform = torch.from_numpy(np.stack([np.random.default_rng([seed, i]).random(new) for i in prompts]))
+
+    def choose(log_p: Tensor, done: Tensor) -> Tensor:
+        mass = nucleus(log_p, top_p, temperature).cumsum(-1)
+        level = uniform.to(mass.device).gather(1, done.clamp(0, new - 1)[:, None]) * mass[:, -1:]
+        found = torch.searchsorted(mass, level, right=True)[:, 0]
+        return found.clamp(max=mass.shape[1] - 1)  # beyond the last token only where a text that has ended gives NaN
+
+    return choose
+
+
+def nucleus(log_p: Tensor, top_p: float, temperature: float = 1.0) -> Tensor:
+    """Return the probabilities [B, V] that are drawn from, float64: those outside the nucleus 0, the rest summing to 1.
+
+    The nucleus is the fewest tokens, most probable first, whose probabilities at this temperature reach `top_p`.
+
+    Source: Holtzman et al. 2020, The curious case of neural text degeneration.
+    """
+    ordered, order = (log_p.double() / temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
+    kept = ordered.masked_fill(ordered.cumsum(-1) - ordered >= top_p, 0)
+    return torch.zeros_like(kept).scatter(-1, order, kept / kept.sum(-1, keepdim=True))
+
+
+@torch.inference_mode()
+def continued(decoder: Decoder, prompts: Mapping[int, list[int]], choose: Choose, new: int) -> dict[int, Continued]:
+    """Return the new tokens of each prompt (shortest first) with their log-probabilities, by its index.
+
+    Raises `LayerscopeError` for logits that are NaN in a text that has not ended.
+    """
+    sizes = [len(prompt) for prompt in prompts.values()]
+    total, device = sizes[-1] + new, decoder.device
+    ids = torch.tensor([[*prompt, *[0] * (total - len(prompt))] for prompt in prompts.values()], device=device)
+    lengths, ends = torch.tensor(sizes, device=device), torch.tensor(decoder.ends, dtype=torch.long, device=device)
+    log_probs, ended = torch.zeros(ids.shape, device=device), torch.zeros_like(lengths, dtype=torch.bool)
+    logits = decoder.prefill(ids[:, : sizes[0]])
+    for at in range(sizes[0], total):
+        log_p, done = logits.log_softmax(-1), at - lengths
+        broken = log_p[:, 0].isnan() & ~ended  # one NaN among the logits makes NaN of all
+        if bool(broken.any()):
+            raise LayerscopeError(
+                f"layer {decoder.layer} gives logits that are NaN after {at} tokens of prompt "
+                f"{[*prompts][int(broken.int().argmax())]}: check its weights, or try another `dtype`"
+            )
+        token = choose(log_p, done)
+        if at < sizes[-1]:  # longer prompts are still being read
+            token = torch.where(done < 0, ids[:, at], token)
+        ids[:, at], log_probs[:, at] = token, log_p.gather(1, token[:, None])[:, 0]
+        ended |= (done >= 0) & (torch.isin(token, ends) | (done >= new - 1))
+        if bool(ended.all()):
+            break
+        logits = decoder.step(token)
+    rows = zip(prompts, sizes, ids.tolist(), log_probs.tolist(), strict=True)
+    return {i: _cut(row[size : size + new], values[size:], decoder.ends) for i, size, row, values in rows}
+
+
+def _cut(ids: list[int], log_probs: list[float], ends: Sequence[int]) -> Continued:
+    """Leave out what a row was given after its end, while the others continued."""
+    stop = next((i for i, token in enumerate(ids, start=1) if token in ends), len(ids))
+    return tuple(ids[:stop]), tuple(log_probs[:stop])

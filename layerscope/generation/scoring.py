@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Unpack
 
 import numpy as np
 import torch
@@ -13,11 +13,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import IN_CODE, Several, Whole
+from layerscope.core.options import checked
 from layerscope.core.progress import Console, Silent, Teller
-from layerscope.generation.decoder import open_language_model, read
+from layerscope.core.shared_options import Loading
+from layerscope.generation.decoder import open_language_model, token_ids
 from layerscope.inputs.pairs import Ids
 from layerscope.metrics import perplexity
-from layerscope.models import LayeredModel, LoadOptions, Override
+from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.profiling.plan import batches_of
 from layerscope.truncation.cutting import checked_layers
@@ -42,7 +45,7 @@ class Scores:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens that were predicted, over all texts."""
+        """Number of predicted tokens over all texts."""
         return sum(values.shape[1] for values in self.nll)
 
     @property
@@ -59,18 +62,11 @@ class Scores:
 def score(
     model: Any,
     texts: Sequence[str],
-    layers: int | Sequence[int] | None = None,
+    layers: Annotated[int | Sequence[int] | None, Several(Whole(), such_as="3, or 3 and 6")] = None,
     *,
-    processor: Any = None,
-    part: str | None = None,
-    blocks: str | None = None,
-    norm: str | None = None,
-    revision: str | None = None,
-    dtype: str = "auto",
-    device: str = "auto",
-    trust_remote_code: bool = False,
-    allow_pickle: bool = False,
-    progress: bool = True,
+    processor: Annotated[Any, IN_CODE] = None,
+    progress: Annotated[bool, IN_CODE] = True,
+    **loading: Unpack[Loading],
 ) -> Scores:
     """Return how well the model, cut at each of these layers, predicts every token of texts from those before it.
 
@@ -78,19 +74,12 @@ def score(
     gives.
 
     Args:
-        model: a hub name, a local folder, or a loaded transformers model with `processor`.
-        texts: of at least two tokens, and of no more than the model has positions.
-        layers: one or several of 1 … L; None: all.
+        model: hub name, local folder, or a loaded transformers model with `processor`.
+        texts: texts of at least two tokens, and of no more than the model has positions.
+        layers: one or more of 1 … L; by default all.
         processor: tokenizer of a model given as an object.
-        part: which stack of blocks, where a model has several.
-        blocks: path of the module that holds the blocks, where the probe is not to decide.
-        norm: path of the final norm, or "none".
-        revision: of a hub model.
-        dtype: of the weights.
-        device: where to put them.
-        trust_remote_code: let the checkpoint's own code run.
-        allow_pickle: load pickled weights.
-        progress: tell what happens on standard error.
+        progress: show progress on standard error.
+        **loading: how the model is loaded: `Loading`.
 
     Raises:
         LayerscopeError: for every wrong input, and for logits that are NaN.
@@ -102,61 +91,45 @@ def score(
         ((1, 3), (2,))
 
     """
+    asked = checked(score, locals())
     teller: Teller = Console() if progress else Silent()
-    options = LoadOptions(revision, dtype, device, trust_remote_code, allow_pickle)
-    found = open_language_model(model, processor, Override(part, blocks, norm), options)
-    kept = checked_layers(_asked(layers, found.stack.depth), found.stack.depth)
-    rows = read(found, texts, "text")
-    _check_lengths(found, rows)
-    nll: dict[int, NDArray[np.float64]] = {}
-    correct: dict[int, NDArray[np.bool_]] = {}
-    with evaluating(found.module), teller.bar("forward", len(rows), "texts") as advance:
-        for batch in batches_of(found, [len(row) for row in rows]):
-            for i, losses, hits in _scored(found, {i: rows[i] for i in batch}, kept):
-                nll[i], correct[i] = losses, hits
-            advance(len(batch))
-    order = range(len(rows))
-    return Scores(tuple(kept), tuple(nll[i] for i in order), tuple(correct[i] for i in order))
-
-
-def _asked(layers: int | Sequence[int] | None, depth: int) -> Sequence[Any]:
-    if layers is None:
-        return range(1, depth + 1)
-    return layers if isinstance(layers, Sequence) and not isinstance(layers, str) else [layers]
-
-
-def _check_lengths(model: LayeredModel, rows: Sequence[list[int]]) -> None:
+    found = open_language_model(asked)
+    depth = found.stack.depth
+    kept = checked_layers(range(1, depth + 1) if layers is None else asked.layers, depth)
+    rows = token_ids(found, texts, "text")
     for i, row in enumerate(rows):
         if len(row) < 2:
-            raise LayerscopeError(
-                f"text {i} has one token: nothing of it is predicted, leave it out or join it to another"
-            )
-        if model.max_length is not None and len(row) > model.max_length:
-            raise LayerscopeError(
-                f"text {i} has {len(row)} tokens and the model reads {model.max_length}: cut it into several"
-            )
+            raise LayerscopeError(f"text {i} has one token, and nothing to predict: leave it out or join it to another")
+        if found.max_length is not None and len(row) > found.max_length:
+            raise LayerscopeError(f"text {i} has {len(row)} tokens and the model reads {found.max_length}: split it")
+    scored: dict[int, tuple[NDArray[np.float64], NDArray[np.bool_]]] = {}
+    with evaluating(found.module), teller.bar("forward", len(rows), "texts") as advance:
+        for batch in batches_of(found, [len(row) for row in rows]):
+            scored |= _scored(found, {i: rows[i] for i in batch}, kept)
+            advance(len(batch))
+    nll, correct = zip(*(scored[i] for i in range(len(rows))), strict=True)
+    return Scores(tuple(kept), nll, correct)
 
 
 @torch.inference_mode()
 def _scored(
     model: LayeredModel, batch: dict[int, list[int]], layers: Sequence[int]
-) -> Iterator[tuple[int, NDArray[np.float64], NDArray[np.bool_]]]:
-    """Yield of each text its number, its losses and its hits, [K, T − 1]."""
-    lens = model.lens
-    assert lens is not None
+) -> dict[int, tuple[NDArray[np.float64], NDArray[np.bool_]]]:
+    """Return the losses and the hits of each text, [K, T − 1], by its index."""
+    assert model.lens is not None
     inputs = model.encoder.batch([Ids(tuple(row)) for row in batch.values()]).to(model.device)
     assert inputs.mask is not None
-    ids, told = inputs.named["input_ids"], inputs.mask[:, 1:].bool()  # what follows a token tells whether it is read
+    ids, predicts = inputs.named["input_ids"], inputs.mask[:, 1:].bool()
     states: list[Tensor] = []
 
     def keep(layer: int, site: str, tokens: Tensor) -> None:
         if site == "raw" and layer in layers:
-            states.append(tokens[:, :-1][told])
+            states.append(tokens[:, :-1][predicts])
 
     model.run(inputs, keep, until=layers[-1])
-    target = ids[:, 1:][told].repeat(len(layers))
+    target = ids[:, 1:][predicts].repeat(len(layers))
     losses, hits, start = [], [], 0
-    for logits in lens.token_logits(torch.cat(states), inputs):
+    for logits in model.lens.token_logits(torch.cat(states), inputs):
         truth = target[start : start + len(logits)]
         losses.append(cross_entropy(logits, truth, reduction="none"))
         hits.append(logits.argmax(-1) == truth)
@@ -164,11 +137,10 @@ def _scored(
     sizes, shape = [len(row) - 1 for row in batch.values()], (len(layers), -1)
     nll = torch.split(torch.cat(losses).view(shape).double().cpu(), sizes, 1)
     correct = torch.split(torch.cat(hits).view(shape).cpu(), sizes, 1)
-    for i, own, first in zip(batch, nll, correct, strict=True):
-        broken = own.isnan().any(1)
-        if bool(broken.any()):
+    for i, own in zip(batch, nll, strict=True):
+        if bool((broken := own.isnan().any(1)).any()):
             layer = layers[int(broken.int().argmax())]
             raise LayerscopeError(
-                f"layer {layer} gives logits that are NaN on text {i}: look at its weights, or take another dtype"
+                f"layer {layer} gives logits that are NaN on text {i}: check its weights, or try another `dtype`"
             )
-        yield i, own.numpy(), first.numpy()
+    return {i: (one.numpy(), two.numpy()) for i, one, two in zip(batch, nll, correct, strict=True)}

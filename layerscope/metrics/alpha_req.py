@@ -31,7 +31,7 @@ def alpha_req(Z: Array | Rows, fit: tuple[int, int] = FIT) -> float | Tensor:
     first, last = fit[0], min(fit[1], there)
     if first < 1 or last <= first:
         raise LayerscopeError(
-            f"fit={tuple(fit)} holds fewer than two of the {there} ranks there are: give ranks within 1 ... {there}"
+            f"fit={tuple(fit)} holds fewer than two of the ranks 1 ... {there}: give ranks within them"
         )
     rounding = torch.finfo(values.dtype).eps * max(rows.count, values.shape[-1]) * values[..., :1]
     chosen = values[..., first - 1 : last]

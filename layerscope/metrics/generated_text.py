@@ -1,4 +1,4 @@
-"""What a continued text is worth without a reference: does it fit its prefix, and does it repeat itself."""
+"""How good a continued text is without a reference: does it fit its prefix, and does it repeat itself."""
 
 from collections.abc import Hashable, Sequence
 

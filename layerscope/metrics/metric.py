@@ -27,8 +27,8 @@ class How:
 class Metric:
     """What a metric is called, how it is computed, and how to read it.
 
-    The record of a metric stands in the file of its `function`, whose name and source it takes over where it gives none
-    of its own; the registry finds it there.
+    The registry finds the record in the file of the metric's `function`, whose name and source it takes over unless it
+    gives its own.
     """
 
     function: Callable[..., Any] | None = None
@@ -49,7 +49,7 @@ class Metric:
     log: bool = False
     """Only a logarithmic axis shows its shape."""
     curve: bool = True
-    """Drawn by layer; else it stands in the table alone: one number for all layers, a count, a setting."""
+    """Drawn by layer; else it is in the table alone: one number for all layers, a count, a setting."""
     seven: bool = False
     """One of the seven quality measures of Layer by Layer."""
     default: bool = True
@@ -57,7 +57,7 @@ class Metric:
     beside: tuple[str, ...] = ()
     """The metrics and options that bring it along: it cannot be chosen by itself."""
     order: int = 99
-    """Its rank among the metrics of its kind; equal ones stand in the order of their files."""
+    """Its rank among the metrics of its kind; equal ones follow the order of their files."""
 
     def __post_init__(self) -> None:
         if self.function is not None:

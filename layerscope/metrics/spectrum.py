@@ -87,7 +87,7 @@ def add_product(total: Tensor, rows: Tensor) -> None:
 
 
 def mirrored(total: Tensor) -> Tensor:
-    """Return matrices `[..., D, D]`, in place, with what stands above the diagonal below it too."""
+    """Return matrices `[..., D, D]`, in place, with what is above the diagonal below it too."""
     for strip in _strips(total.shape[-1]):
         total[..., strip.stop :, strip] = total[..., strip, strip.stop :].mT
     return total

@@ -166,7 +166,7 @@ def _what_failed(source: str, error: Exception) -> str:
     if "deserializing header" in text or "SafetensorError" in type(error).__name__:
         return "has a damaged safetensors file: copy or download it again"
     if "Unrecognized model" in text:
-        return "has a config.json that names no model_type: is it a transformers model's?"
+        return "names no model_type in its config: is it a transformers model's?"
     if "model type" in text and "does not recognize" in text:
         return "is of a type that this transformers does not know: upgrade transformers, or see --trust-remote-code"
     if not Path(source).exists():

@@ -42,12 +42,12 @@ class Ragged:
 
     @classmethod
     def of(cls, tokens: Tensor, lengths: npt.ArrayLike) -> Ragged:
-        """Return tokens with the place where each sample begins; lengths that do not fit are an error."""
+        """Return tokens with the index where each sample begins; lengths that do not fit are an error."""
         counts = torch.as_tensor(np.asarray(lengths, dtype=np.int64))
         if tokens.ndim != 2 or counts.ndim != 1 or int(counts.sum()) != len(tokens) or bool((counts < 1).any()):
             raise LayerscopeError(
                 f"tokens has shape {tuple(tokens.shape)} and lengths add up to {int(counts.sum())}: give tokens [M, D] "
-                "of all samples one after another, and how many each has, 1 or more"
+                "of all samples one after another, and the length of each, at least 1"
             )
         return cls(tokens, counts, counts.cumsum(0) - counts)
 
@@ -145,7 +145,7 @@ def attention_probe(
 
     held = Ragged.of(tokens, lengths)
     if not bool(torch.isfinite(tokens).all()):
-        raise LayerscopeError("tokens hold NaN or infinity: leave out the samples they come from")
+        raise LayerscopeError("tokens hold NaN or infinite values: drop the samples they come from")
     kept, classes, skipped = usable_classes(labels, len(held.lengths), folds)
     rows = np.flatnonzero(kept)
     right = np.zeros(len(rows), dtype=bool)

@@ -55,8 +55,8 @@ def linearly_judged(
 def _losses(rows: Floats, classes: Numbers, fold: Numbers, seed: int) -> Floats:
     """Return the log-loss of each C that was tried, over the folds other than each, `[tried, folds]`.
 
-    A probe trained without two neighbouring folds is checked on each of them for the other, so that every fit serves
-    twice; each is fitted again and again, from strong regularisation to weak, starting from its last weights.
+    A probe trained without two neighbouring folds is checked on each of them for the other, so that every fit is used
+    twice; each is refitted from strong regularisation to weak, starting from its last weights.
     """
     few = _thinned(classes, fold, seed)
     rows, classes, fold = rows[few], classes[few], fold[few]
@@ -70,8 +70,7 @@ def _losses(rows: Floats, classes: Numbers, fold: Numbers, seed: int) -> Floats:
             probe.fit(strength)
             for held, judged in ((one, two), (two, one)):
                 there = np.flatnonzero(fold == judged)
-                told = probe.log_probabilities(rows[there], known)[np.arange(len(there)), classes[there]]
-                loss[held] -= told.mean()
+                loss[held] -= probe.log_probabilities(rows[there], known)[np.arange(len(there)), classes[there]].mean()
         losses.append(loss)
         if (len(losses) - 1 - np.argmin(losses, axis=0)).min() >= PATIENCE:
             break

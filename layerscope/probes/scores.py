@@ -99,20 +99,20 @@ def usable_rows(
 def usable_classes(
     labels: npt.ArrayLike, n: int, folds: int, least: int = 2
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64], int]:
-    """Return which of n samples can be judged in so many folds, their classes from 0 on, and how many are left out.
+    """Return which of n samples can be judged in `folds` folds, their classes from 0 on, and how many are left out.
 
-    A class needs a member for each fold, of which there are `least` or more. Raises `LayerscopeError` where fewer than
-    2 classes have them.
+    A class needs a member for each fold. Raises `LayerscopeError` for fewer than `least` folds, and where fewer than 2
+    classes have enough members.
     """
     names = np.asarray(labels)
     if names.shape != (n,):
-        raise LayerscopeError(f"{n} samples and labels {names.shape}: give one label for each")
+        raise LayerscopeError(f"{n} samples and labels of shape {names.shape}: give one label for each sample")
     if folds < least:
-        raise LayerscopeError(f"folds={folds}: give at least {least}")
+        raise LayerscopeError(f"folds is {folds}: give at least {least}")
     _, classes, sizes = np.unique(names, return_inverse=True, return_counts=True)
     kept = sizes[classes] >= folds
     if int((sizes >= folds).sum()) < 2:
-        raise LayerscopeError(f"fewer than 2 classes have {folds} members: label more samples or ask for fewer folds")
+        raise LayerscopeError(f"fewer than 2 classes have {folds} members: label more samples, or give fewer `folds`")
     return kept, np.unique(classes[kept], return_inverse=True)[1], int((~kept).sum())
 
 

@@ -20,7 +20,7 @@ def token_probe(
     """Return how well the linear classifier of `linear_probe` reads the labels of words, sentences held out whole.
 
     `states` is `[N, D]`, a row a word, `labels` `[N]` and `sentences` `[N]`, the number of the sentence that each word
-    stands in. Words of labels that stand in fewer than `folds` sentences are left out and counted. Words of a sentence
+    belongs to. Words of labels that occur in fewer than `folds` sentences are left out and counted. Words of a sentence
     are not independent, so the standard error is that of a ratio over sentences (right words to words), and the
     interval Wilson's at the number of independent words that would have this error. `n` counts words. Raises
     `LayerscopeError` as `linear_probe` does.
@@ -43,7 +43,7 @@ def token_probe(
     spread = [len(np.unique(groups[classes == number])) for number in range(len(known))]
     frequent = np.array(spread)[classes] >= folds
     if len(np.unique(classes[frequent])) < 2:
-        raise LayerscopeError(f"fewer than 2 labels stand in {folds} sentences: give more sentences")
+        raise LayerscopeError(f"fewer than 2 labels occur in {folds} sentences: give more sentences, or fewer `folds`")
     rows, kept, _ = usable_rows(states[np.flatnonzero(frequent)], names[frequent], folds, least=3)
     groups = np.unique(groups[frequent], return_inverse=True)[1]
     splits = StratifiedGroupKFold(folds, shuffle=True, random_state=seed).split(rows, kept, groups)

@@ -1,4 +1,4 @@
-"""Train a model so that every layer speaks to the one shared classifier."""
+"""Training of a model whose every layer can be the last: losses over layers, and trainers."""
 
 import lazy_loader
 

@@ -1,6 +1,5 @@
 from .detection import aligned_detection_loss as aligned_detection_loss
-from .loss import aligned_loss as aligned_loss
+from .loss import aligned_loss as aligned_loss, exit_weights as exit_weights
 from .objectives import Objective as Objective
 from .sentence import AlignedLoss as AlignedLoss
 from .trainer import AlignedTrainer as AlignedTrainer
-from .weights import exit_weights as exit_weights

@@ -6,13 +6,13 @@ from typing import Any
 
 from layerscope.models.mean_head import is_mean_head
 from layerscope.training.data import READS
-from layerscope.training.depths import Line, Trained
-from layerscope.training.folder import Place
+from layerscope.training.depths import Trained
+from layerscope.training.folder import TrainingFolder
 from layerscope.truncation.card import MEAN, READERS, escape
 from layerscope.truncation.checkpoint import auto_class
 
 IMAGE_PROCESSORS = ("preprocessor_config.json", "processor_config.json")
-TOLD = {
+OBJECTIVES = {
     "standard": "the last layer's loss alone",
     "aligned": "the loss of one shared head at every layer",
     "cosine": "the last layer's loss, and the cosine of every layer to it",
@@ -22,19 +22,19 @@ TOLD = {
 }
 
 
-def write_card(done: Trained, place: Place, module: Any) -> None:
+def write_card(done: Trained, folder: TrainingFolder, module: Any) -> None:
     """Write README.md into the folder of a trained model."""
-    (place.path / "README.md").write_text(render(done, place, module), encoding="utf-8", errors="replace")
+    (folder.path / "README.md").write_text(_card(done, folder, module), encoding="utf-8", errors="replace")
 
 
-def render(done: Trained, place: Place, module: Any) -> str:
-    """Return the card as Markdown with its YAML head."""
-    about, settings = place.about, place.about["settings"]
+def _card(done: Trained, folder: TrainingFolder, module: Any) -> str:
+    about, settings = folder.about, folder.about["settings"]
     task, name = settings["task"], escape(about["model"]["name"])
     origin = f"From random weights of {name}'s config" if about["model"]["from_config"] else f"From {name}"
     held = about["data"]["eval"]
     speed = f" Speed: {escape(done.measured)}." if done.measured else ""
-    rows = "\n".join(f"| {line.layer} | {line} | {_ms(line)} |" for line in done.own)
+    times = {line.layer: "–" if line.ms_per_sample is None else f"{line.ms_per_sample:.2f}" for line in done.own}
+    rows = "\n".join(f"| {line.layer} | {line} | {times[line.layer]} |" for line in done.own)
     return f"""---
 library_name: transformers
 tags:
@@ -45,7 +45,7 @@ tags:
 # {name}, {task}
 {MEAN if is_mean_head(module.config) else ""}
 {origin}, trained on {escape(about["data"]["train"]["name"])} for {task} with the objective {settings["objective"]}: \
-{TOLD[settings["objective"]]}. All settings stand in training.json.
+{OBJECTIVES[settings["objective"]]}. All settings are in training.json.
 
 {escape(done.headline)}.
 
@@ -61,19 +61,15 @@ Scores: {done.own[0].n:,} {"samples" if done.classes else "tokens"} of {escape(h
 import transformers
 
 model = transformers.{auto_class(module)}.from_pretrained("path/to/this/folder")
-{_reading(module, place, READS.get(task, "text"))}
+{_reading(module, folder, READS.get(task, "text"))}
 ```
 A model that ends at layer K: `layerscope truncate path/to/this/folder --layer K --out small`.
 """
 
 
-def _reading(module: Any, place: Place, modality: str) -> str:
-    """Return the line that makes inputs: by the processor in the folder, or, of images without one, in words."""
-    if modality == "image" and not any((place.path / name).is_file() for name in IMAGE_PROCESSORS):
+def _reading(module: Any, folder: TrainingFolder, modality: str) -> str:
+    """Return the line that makes inputs: by the processor in the folder, or, for images without one, in words."""
+    if modality == "image" and not any((folder.path / name).is_file() for name in IMAGE_PROCESSORS):
         size, channels = getattr(module.config, "image_size", 224), getattr(module.config, "num_channels", 3)
         return f"# pixel_values: {channels} channel{'s' * (channels != 1)}, resized to {size}, scaled to -1 ... 1"
     return f'processor = transformers.{READERS[modality]}.from_pretrained("path/to/this/folder")'
-
-
-def _ms(line: Line) -> str:
-    return "–" if line.ms_per_sample is None else f"{line.ms_per_sample:.2f}"

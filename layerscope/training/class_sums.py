@@ -25,10 +25,9 @@ class ClassSums:
 
     def update(self, states: Tensor, labels: Tensor) -> None:
         """Add finite states `[n, D]` with their classes `[n]`."""
-        if states.device != self.moment.device and states.device.type != "mps":  # which knows no float64
+        if states.device.type != "mps":  # which knows no float64
             self.to(states.device)
-        place = self.moment.device
-        rows, labels = states.to(place).double(), labels.to(place)
+        rows, labels = states.to(self.moment.device).double(), labels.to(self.moment.device)
         counts = torch.bincount(labels, minlength=len(self.counts)).double()
         means = torch.zeros_like(self.sums).index_add_(0, labels, rows) / counts.clamp_min(1)[:, None]
         first = (self.counts == 0) & (counts > 0)
@@ -38,24 +37,22 @@ class ClassSums:
         self.sums.index_add_(0, labels, moved)
         self.moment.addmm_(moved.T, moved)
 
-    def to(self, place: torch.device | str) -> None:
+    def to(self, device: torch.device | str) -> None:
         """Move to a device."""
-        for name in ("counts", "shifts", "sums", "moment"):
-            setattr(self, name, getattr(self, name).to(place))
+        for name, sums in vars(self).items():
+            setattr(self, name, sums.to(device))
 
     def merge(self, other: ClassSums) -> None:
         """Add the sums over other states of the same classes."""
-        place = self.moment.device
-        counts, shifts, sums, moment = (
-            each.to(place) for each in (other.counts, other.shifts, other.sums, other.moment)
-        )
+        other.to(self.moment.device)
         first = self.counts == 0
-        self.shifts[first] = shifts[first]
-        apart = (shifts - self.shifts) * (counts > 0)[:, None]
-        cross = sums.T @ apart
-        self.counts += counts
-        self.sums += sums + counts[:, None] * apart
-        self.moment += moment + cross + cross.T + apart.T @ (counts[:, None] * apart)
+        self.shifts[first] = other.shifts[first]
+        apart = (other.shifts - self.shifts) * (other.counts > 0)[:, None]
+        moved = other.counts[:, None] * apart
+        cross = other.sums.T @ apart
+        self.counts += other.counts
+        self.sums += other.sums + moved
+        self.moment += other.moment + cross + cross.T + apart.T @ moved
 
     def nc1(self) -> float:
         """Return what `neural_collapse` gives of all states at once as `nc1`; NaN for fewer than two classes."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import copy
-import csv
-import io
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
 from layerscope.core.progress import Teller
+from layerscope.core.saved import jsonable
 from layerscope.inputs.corpus import count
 from layerscope.models import LayeredModel, LoadOptions, Override
 from layerscope.models.inspection import made_up_samples
@@ -22,7 +23,7 @@ from layerscope.runs import open_run
 from layerscope.show.document import Document
 from layerscope.show.notebook import Shown
 from layerscope.training.document import document
-from layerscope.training.folder import BASELINES, DEPTHS, Place
+from layerscope.training.folder import BASELINES, DEPTHS, TrainingFolder
 from layerscope.truncation.agreement import expected_at
 from layerscope.truncation.costs import Costs, costs_by_depth
 from layerscope.truncation.depth import find_depth
@@ -31,9 +32,9 @@ from layerscope.truncation.source import open_source
 SCORES = ("perplexity", "layer_accuracy")
 """The score of a training: perplexity where it was measured, else accuracy."""
 LOSS = 0.01
-"""A shallower layer may lose so much to serve in the place of the last: a point of accuracy, 1 % of perplexity."""
+"""Largest loss at which a shallower layer is chosen over the last: a point of accuracy, 1 % of perplexity."""
 FEWEST = 50
-"""Below so many samples or tokens no depth is chosen."""
+"""With fewer samples or tokens no depth is chosen."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,9 @@ class Line:
     n: int
 
     def __str__(self) -> str:
-        """Return the score as it is shown."""
-        blind = self.metric == "perplexity"
-        value, error = (number if blind else 100 * number for number in (self.value, self.stderr))
-        return f"{value:,.1f}" + ("" if error != error else f" ±{error:,.1f}") + ("" if blind else " %")
+        factor, unit = (1, "") if self.metric == "perplexity" else (100, " %")
+        error = "" if math.isnan(self.stderr) else f" ±{factor * self.stderr:,.1f}"
+        return f"{factor * self.value:,.1f}{error}{unit}"
 
     def loses(self, other: Line) -> float:
         """Return how much worse this layer is than another: in accuracy (0 … 1), or as a share of its perplexity."""
@@ -64,9 +64,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Trained(Shown):
-    """What a training left: its folder, its layers and those of its baselines; `measured` says on what.
+    """What a training left: its folder, its layers and those of its baselines; `measured` says on what device.
 
-    `classes` is how many there are to guess from, None of a language model.
+    `classes` is the number of classes, None for a language model.
     """
 
     path: Path
@@ -82,11 +82,9 @@ class Trained(Shown):
 
     @property
     def chosen(self) -> Line | None:
-        """The shallowest layer that loses at most `LOSS` against the last, None where there is none or no telling."""
-        last = self.own[-1]
-        if self._doubt() is not None:
-            return None
-        return next((line for line in self.own[:-1] if line.loses(last) <= LOSS), None)
+        """The shallowest layer that loses at most `LOSS` against the last; None without one, or if in doubt."""
+        fit = (line for line in self.own[:-1] if line.loses(self.own[-1]) <= LOSS)
+        return next(fit, None) if self._doubt() is None else None
 
     @property
     def headline(self) -> str:
@@ -94,20 +92,13 @@ class Trained(Shown):
         own, last, found, doubt = self.own, self.own[-1], self.chosen, self._doubt()
         if doubt is not None:
             return f"No depth is chosen: {doubt}"
-        name = "perplexity" if last.metric == "perplexity" else "accuracy"
-        what = f"N = {last.n:,} {'tokens' if self.classes is None else ''}".strip()
+        name, unit, point = ("perplexity", "%", "1 %") if self.classes is None else ("accuracy", "points", "1 point")
+        what = f"N = {last.n:,}{' tokens' if self.classes is None else ''}"
         if found is None:
-            within = "1 %" if last.metric == "perplexity" else "1 point"
-            return f"All {last.layer} layers: {name} {last} ({what}); no shallower layer is within {within} of it"
-        loss = found.loses(last)
-        apart = (
-            f"{100 * abs(loss):.1f} {'%' if name == 'perplexity' else 'points'} worse than"
-            if loss > 0
-            else "as good as"
-        )
-        faster = ""
-        if found.ms_per_sample and last.ms_per_sample:
-            faster = f", {last.ms_per_sample / found.ms_per_sample:.1f} × faster"
+            return f"All {last.layer} layers: {name} {last} ({what}); no shallower layer is within {point} of it"
+        loss, times = found.loses(last), (found.ms_per_sample, last.ms_per_sample)
+        apart = f"{100 * loss:.1f} {unit} worse than" if loss > 0 else "as good as"
+        faster = f", {times[1] / times[0]:.1f} × faster" if times[0] and times[1] else ""
         return f"Layer {found.layer} of {len(own)}: {name} {found}{faster}, {apart} all {last.layer} ({last}; {what})"
 
     @property
@@ -138,36 +129,26 @@ class Trained(Shown):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same as JSON can hold it; what is not a number is null."""
-        rows = [
-            {key: None if isinstance(value, float) and value != value else value for key, value in asdict(line).items()}
-            for line in self.lines
-        ]
         return {
             "path": str(self.path),
             "history": str(self.history),
-            "depths": rows,
+            "depths": jsonable(self.lines),
             "measured": self.measured,
             "headline": self.headline,
             "layer": None if self.chosen is None else self.chosen.layer,
         }
 
 
-def check_depths(depths: Sequence[Any], deepest: int) -> None:
+def check_depths(depths: Sequence[int], deepest: int) -> None:
     """Raise where a baseline would not be shallower than the model."""
-    if depths and deepest == 1:
-        raise LayerscopeError("--baseline-depths: this model has one layer, and no model is shallower")
     for depth in depths:
-        if isinstance(depth, bool) or not isinstance(depth, int) or not 1 <= depth < deepest:
-            raise LayerscopeError(
-                f"--baseline-depths {depth}: this model has {deepest} layers, give some of 1..{deepest - 1}"
-            )
+        if depth >= deepest:
+            mend = f"give some of 1..{deepest - 1}" if deepest > 1 else "leave them out"
+            raise LayerscopeError(f"baseline_depths {depth}: this model has {count(deepest, 'layer')}, {mend}")
 
 
 def shallower(model: LayeredModel, depths: Sequence[int], seed: int, *, from_config: bool) -> dict[int, Any]:
-    """Return separate models of these depths: the first blocks of a checkpoint, or random weights of such a config.
-
-    Raises `LayerscopeError` where no config of the model's class says another depth.
-    """
+    """Return separate models of these depths: the first blocks of a checkpoint, or random weights of such a config."""
     if not depths:
         return {}
     _, samples = made_up_samples(model.loaded)
@@ -182,53 +163,38 @@ def shallower(model: LayeredModel, depths: Sequence[int], seed: int, *, from_con
     return found
 
 
-def compare(place: Place, baselines: Mapping[int, Place], part: str | None, teller: Teller) -> Trained:
+def compare(
+    folder: TrainingFolder, baselines: Mapping[int, TrainingFolder], part: str | None, teller: Teller
+) -> Trained:
     """Write and return `depths.csv` in the history: each layer of the model, and each baseline at its own depth."""
-    name = str(place.about["model"]["name"])
-    own = _scored(place, name)
-    costs = _costs(place.path, [line.layer for line in own], part, teller)
-    found = [*own]
+    name, classes = str(folder.about["model"]["name"]), folder.about["model"]["classes"]
+    tables = [_scored(folder, name)]
     for depth, other in sorted(baselines.items()):
-        found += [line for line in _scored(other, f"{name}, {count(depth, 'layer')}") if line.layer == depth]
-    lines = tuple(_priced(line, costs) for line in found)
-    aside(place.history / DEPTHS, lambda part: part.write_text(_table(lines), encoding="utf-8"))
-    classes = place.about["model"]["classes"]
-    measured = "" if costs is None else costs.measured
-    return Trained(place.path, place.history, lines, measured, None if classes is None else len(classes))
-
-
-def _scored(place: Place, name: str) -> list[Line]:
-    table = open_run(place.history).table()
-    table = table[table["step"] == table["step"].max()]
-    metric = next(metric for metric in SCORES if (table["metric"] == metric).any())
-    rows = table[table["metric"] == metric].sort_values("layer")
-    depth, objective = int(rows["layer"].max()), place.about["settings"]["objective"]
-    columns = (rows["layer"].tolist(), rows["value"].tolist(), rows["stderr"].tolist(), rows["n"].tolist())
-    return [
-        Line(name, objective, depth, layer, metric, value, stderr, None, None, n)
-        for layer, value, stderr, n in zip(*columns, strict=True)
-    ]
-
-
-def _costs(folder: Path, layers: Sequence[int], part: str | None, teller: Teller) -> Costs | None:
+        table = _scored(other, f"{name}, {count(depth, 'layer')}")
+        tables.append(table[table["layer"] == depth])
+    costs: Costs | None = None
     try:
-        source = open_source(str(folder), None, Override(part), LoadOptions())
-        return costs_by_depth(source, layers)
+        source = open_source(str(folder.path), None, Override(part), LoadOptions())
+        costs = costs_by_depth(source, tables[0]["layer"].tolist())
     except LayerscopeError as error:
         teller.say(f"no times by depth: {error}")
-        return None
+    lines = tuple(_line(row, costs) for table in tables for row in table.to_dict("records"))
+    frame = pd.DataFrame(map(asdict, lines))
+    aside(folder.history / DEPTHS, lambda part: part.write_text(frame.to_csv(index=False), encoding="utf-8"))
+    measured = "" if costs is None else costs.measured
+    return Trained(folder.path, folder.history, lines, measured, None if classes is None else len(classes))
 
 
-def _priced(line: Line, costs: Costs | None) -> Line:
-    if costs is None:
-        return line
-    cost = costs.layers[line.layer]
-    return replace(line, ms_per_sample=cost.milliseconds, megabytes=cost.megabytes)
+def _scored(folder: TrainingFolder, name: str) -> pd.DataFrame:
+    """Return the score of each layer after the last step, with the columns of a `Line` that are known by then."""
+    table = open_run(folder.history).table()
+    table = table[table["step"] == table["step"].max()]
+    metric = next(metric for metric in SCORES if (table["metric"] == metric).any())
+    rows = table[table["metric"] == metric].sort_values("layer")[["layer", "metric", "value", "stderr", "n"]]
+    return rows.assign(name=name, objective=folder.about["settings"]["objective"], depth=rows["layer"].max())
 
 
-def _table(lines: Sequence[Line]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Line)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(line) for line in lines)
-    return text.getvalue()
+def _line(row: dict[Any, Any], costs: Costs | None) -> Line:
+    cost = None if costs is None else costs.layers[row["layer"]]
+    timed = (None, None) if cost is None else (cost.milliseconds, cost.megabytes)
+    return Line(**row, ms_per_sample=timed[0], megabytes=timed[1])

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.training.exits import recorded
-from layerscope.training.loss import check_classes
-from layerscope.training.weights import exit_weights
+from layerscope.training.loss import check_classes, exit_weights
 
 
 def aligned_detection_loss(
@@ -52,7 +51,7 @@ def aligned_detection_loss(
         raise LayerscopeError(f"{type(model).__name__} is not a DETR: give a DetrForObjectDetection")
     if model.config.auxiliary_loss:
         raise LayerscopeError(
-            "this DETR's auxiliary_loss is on: set config.auxiliary_loss = False, which this replaces"
+            "this DETR's auxiliary_loss is on: set config.auxiliary_loss = False, it is replaced here"
         )
     for label in labels:
         check_classes(label["class_labels"], model.config.num_labels)

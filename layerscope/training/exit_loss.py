@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,10 +15,10 @@ from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.exit_heads import ExitHeads, heads_of
 from layerscope.models.forward import Inputs, accepts
-from layerscope.training.alone import Parts, parts_of
 from layerscope.training.exits import Exits
 from layerscope.training.loss import IGNORED, aligned_loss
 from layerscope.training.objectives import Objective
@@ -31,21 +33,24 @@ class ExitLoss:
     """The loss of a training step, computed by the model's `forward`: of all exits while `on`, else of the last layer.
 
     The last layer's is computed here too: the same value as the model's own, but divided by the number of items even
-    where the model's own code takes the mean of each batch whatever the Trainer tells it. The instance's `forward` is
-    replaced, so that class, weights and their names stay what they are. Heads of the objective "classifiers" are
-    copies of the model's own, in a member `exit_heads`.
+    where the model's own code always takes the mean of a batch. The instance's `forward` is replaced, so that class,
+    weights and their names stay what they are. Heads of the objective "classifiers" are copies of the model's own, in a
+    member `exit_heads`. Where `score` is set, it gets what every layer gives its head, and the labels, while the model
+    is evaluated.
     """
 
     def __init__(self, exits: Exits, objective: Objective, inputs: Inputs) -> None:
-        """Attach to the model of `exits`; `inputs`, a small batch, tell whether its labels are shifted."""
+        """Attach to the model of `exits`; `inputs`, a small batch, show whether its labels are shifted."""
         self.exits, self.objective, self.on = exits, objective, False
         self.score: Score | None = None
-        """Where set, it is shown what every layer gives its head, and the labels, while the model is evaluated."""
         self.module: Any = exits.module
         self.every = exits.over_all(inputs)
         self.shift = _shifts(self.module, inputs)
         if objective.name == "classifiers":
-            self.module.add_module(HEADS, self._heads())
+            if exits.head is None:
+                raise LayerscopeError("this model's logits are not those of one linear layer: no classifier per layer")
+            heads = nn.ModuleList(copy.deepcopy(exits.head) for _ in exits.layers[:-1])
+            self.module.add_module(HEADS, heads)
         self._own = self.module.forward
         kinds = {parameter.kind for parameter in inspect.signature(self._own).parameters.values()}
         self._takes_items = inspect.Parameter.VAR_KEYWORD in kinds
@@ -56,24 +61,20 @@ class ExitLoss:
 
         self.module.forward = forward
 
+    @property
+    def own(self) -> dict[int, nn.Module]:
+        """The heads of the layers before the last exit, none where all read one."""
+        return dict(zip(self.exits.layers, getattr(self.module, HEADS, ()), strict=False))
+
     def own_heads(self) -> ExitHeads | None:
-        """Return the heads of the layers before the last exit, None where all read one."""
-        path, heads = self.exits.head_path, getattr(self.module, HEADS, None)
-        if path is None or heads is None:
-            return None
-        return heads_of(path, dict(zip(self.exits.layers, heads, strict=False)))
+        """Return the weights of these heads as they are now."""
+        return heads_of(self.exits.head_path, self.own) if self.exits.head_path and self.own else None
 
     def detach(self) -> None:
-        """Give the model its own `forward` back, and take what was added away."""
+        """Give the model its own `forward` back, and remove what was added."""
         del self.module.forward
         if hasattr(self.module, HEADS):
             delattr(self.module, HEADS)
-
-    def _heads(self) -> nn.ModuleList:
-        head = self.exits.head
-        if head is None:
-            raise LayerscopeError("this model's logits are not those of one linear layer: no classifier per layer")
-        return nn.ModuleList(copy.deepcopy(head) for _ in self.exits.layers[:-1])
 
     def _forward(self, *args: Any, labels: Tensor | None = None, **named: Any) -> Any:
         items = named.pop("num_items_in_batch", None)
@@ -83,14 +84,12 @@ class ExitLoss:
         parts = Parts((given,)) if args else parts_of(self.exits.model, given)
         if labels is None or not self.module.training:
             return self._evaluated(parts, labels, items, *args)
-
         head: Any = self.exits.head or nn.Identity()
         heads: nn.ModuleList | None = getattr(self.module, HEADS, None)
         options: dict[str, Any] = {"shift": self.shift, "items": items}
-        calls = [functools.partial(self._own, *args, **_unlabelled(part)) for part in parts.inputs]
+        calls = [partial(self._own, *args, **_unlabelled(part)) for part in parts.inputs]
         if self.on:
-            found = zip(*map(self.exits, calls), strict=True)
-            states = [parts.joined(exit_) for exit_ in found]
+            states = [parts.joined(found) for found in zip(*map(self.exits, calls), strict=True)]
             loss = self.objective.loss(states, labels, head, self.exits.layers, heads, **options)
         else:
             loss = aligned_loss([parts.joined([*map(self.exits.last, calls)])], labels, head, **options)
@@ -101,18 +100,15 @@ class ExitLoss:
     def _evaluated(self, parts: Parts, labels: Tensor | None, items: Any, *args: Any) -> Any:
         """Return what the model itself gives, after `score`, where set, has seen every exit of the same pass."""
         whole = parts.order is None
-        told = {"num_items_in_batch": items} if whole and items is not None and self._takes_items else {}
-        outputs, reads = [], []
-        for part in parts.inputs:
-            own = functools.partial(self._own, *args, **part, **told)
-            if self.score is None or labels is None:
-                outputs.append(own())
-                continue
-            output, read = self.every.reading(own, functools.partial(self._own, *args, **_unlabelled(part)))
-            outputs.append(output)
-            reads.append(read)
-        if self.score is not None and labels is not None:
-            self.score(parts.readers(reads), self._readers(), labels)
+        more = {"num_items_in_batch": items} if whole and items is not None and self._takes_items else {}
+        calls = [partial(self._own, *args, **part, **more) for part in parts.inputs]
+        if self.score is None or labels is None:
+            outputs: Sequence[Any] = [own() for own in calls]
+        else:
+            bare = [partial(self._own, *args, **_unlabelled(part)) for part in parts.inputs]
+            outputs, reads = zip(*map(self.every.reading, calls, bare), strict=True)
+            heads: list[Head] = [self.own.get(layer, self.every.head or nn.Identity()) for layer in self.every.layers]
+            self.score(lambda index: parts.joined([read(index) for read in reads]), heads, labels)
         if whole:
             return outputs[0]
         logits = parts.joined([output.logits for output in outputs])
@@ -121,11 +117,41 @@ class ExitLoss:
         loss = aligned_loss([logits], labels, nn.Identity(), shift=self.shift, items=items)
         return ModelOutput(loss=loss, logits=logits)
 
-    def _readers(self) -> list[Head]:
-        """Return what reads each layer from 1 on: its own head where it has one, else the model's."""
-        shared = self.every.head or nn.Identity()
-        own = dict(zip(self.exits.layers, getattr(self.module, HEADS, ()), strict=False))
-        return [own.get(layer, shared) for layer in self.every.layers]
+
+@dataclass(frozen=True)
+class Parts:
+    """The inputs of each part of a batch, and the order that puts their rows, one after another, back as they came."""
+
+    inputs: tuple[dict[str, Any], ...]
+    order: Tensor | None = None
+    width: int = 0
+
+    def joined(self, found: Sequence[Tensor]) -> Tensor:
+        """Return what the parts gave, `[b, …]` each, as that of the batch; missing tokens are 0."""
+        if self.order is None:
+            return found[0]
+        pad = torch.nn.functional.pad
+        whole = torch.cat([one if one.ndim < 3 else pad(one, (0, 0, 0, self.width - one.shape[1])) for one in found])
+        return whole[self.order.to(whole.device)]
+
+
+def parts_of(model: LayeredModel, named: dict[str, Any]) -> Parts:
+    """Return the parts of a batch whose samples may be padded to the longest of them; the others are never padded."""
+    mask = named.get("attention_mask")
+    if mask is None or mask.ndim != 2 or model.padding:  # nothing is read from the device unless it must be
+        return Parts((named,))
+    lengths = mask.sum(1)
+    if model.joins(int(lengths.min()), mask.shape[1]):
+        return Parts((named,))
+
+    def own(value: Any, rows: Tensor) -> Any:
+        if not isinstance(value, Tensor) or not value.ndim or len(value) != len(mask):
+            return value
+        return value[rows, : lengths[rows[0]]] if value.shape[:2] == mask.shape else value[rows]
+
+    parts = [(lengths == length).nonzero()[:, 0] for length in lengths.unique()]
+    inputs = tuple({name: own(value, rows) for name, value in named.items()} for rows in parts)
+    return Parts(inputs, torch.cat(parts).argsort(), mask.shape[1])
 
 
 def _unlabelled(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -134,8 +160,9 @@ def _unlabelled(inputs: dict[str, Any]) -> dict[str, Any]:
 
 @torch.no_grad()
 def _shifts(module: nn.Module, inputs: Inputs) -> bool:
-    """Return whether the model's own loss compares position t with label t + 1; told by labels of position 0 alone."""
+    """Return whether the model's own loss compares position t with label t + 1, as labels of position 0 alone show."""
     named: dict[str, Any] = {key: value for key, value in inputs.named.items() if accepts(module, key)}
+    kind = type(module).__name__
     with evaluating(module):
         logits: Tensor = module(**named).logits
         shape = logits.shape[:-1]
@@ -144,19 +171,19 @@ def _shifts(module: nn.Module, inputs: Inputs) -> bool:
             own: Tensor = module(**named, labels=labels).loss
         except Exception as error:
             raise LayerscopeError(
-                f"{type(module).__name__} takes no class of each {'token' if len(shape) > 1 else 'sample'} as labels "
+                f"{kind} takes no class of each {'token' if len(shape) > 1 else 'sample'} as labels "
                 f"({type(error).__name__}): aligned training takes models of classes or tokens"
             ) from error
         shift = False
         if len(shape) > 1 and shape[1] > 1:
             first = torch.full_like(labels, IGNORED)
             first[:, 0] = labels[:, 0]
-            told = module(**named, labels=first).loss
-            shift = not (bool(torch.isfinite(told)) and bool(told > 0))
+            loss = module(**named, labels=first).loss
+            shift = not (bool(torch.isfinite(loss)) and bool(loss > 0))
     wanted = aligned_loss([logits], labels, nn.Identity(), shift=shift)
     if not torch.isclose(own.to(wanted.dtype), wanted, rtol=1e-3 if own.dtype.itemsize > 2 else 2e-2):
         raise LayerscopeError(
-            f"the loss of {type(module).__name__} is not a cross-entropy of classes or tokens: set problem_type to "
+            f"the loss of {kind} is not a cross-entropy of classes or tokens: set problem_type to "
             "single_label_classification, or train another model"
         )
     return shift

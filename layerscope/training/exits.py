@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
-from layerscope.models.forward import Inputs, accepts, hidden_of
-from layerscope.models.lens import bypassed, logits_of
+from layerscope.models.forward import Inputs, forward, hidden_of
+from layerscope.models.lens import bypassed, logits_of, replaced
 from layerscope.models.stack import Stack
 from layerscope.models.trace import Call as TracedCall, same, trace
+from layerscope.training.loss import exit_weights
 
 Call = Callable[[], Any]
 """Runs the model on a batch, without labels."""
@@ -26,27 +27,26 @@ class Exits:
 
     The last block hands on the states of every exit, stacked along the batch, so that the model's own code after it
     (final norm, pooler, transform) reads them all at once. Where that code looks at the batch again, as a classifier on
-    a decoder does for its last token, it runs once for each exit with the blocks bypassed. Where logits are what a
-    linear layer gives, that layer is left out and stands in `head`: its input is what an exit gives. Else `head` is
-    None, and an exit gives logits.
+    a decoder does for its last token, it runs once for each exit with the blocks bypassed. Where a linear layer gives
+    the logits, it is left out and stands in `head`: its input is what an exit gives. Else `head` is None, and an exit
+    gives logits.
     """
 
     def __init__(self, model: LayeredModel, inputs: Inputs, layers: Sequence[int] | None = None) -> None:
         """Find the head by a probe on `inputs`, a small batch; `layers` are the exits, None is 1 … L."""
         self.model, self.module, self.stack = model, model.module, model.stack
-        self.layers = checked(model, layers)
-        self._head, self._at_once = None, True
+        self.layers = exit_layers(model, layers)
+        self._head: str | None = None
+        name = model.loaded.name
         with evaluating(self.module), torch.no_grad():
-            own = logits_of(_call(self.module, inputs)())
+            own = logits_of(forward(self.module, inputs))
             if own is not None and bool(own.isnan().any()):
                 raise LayerscopeError(
-                    f"{model.loaded.name} gives logits that are NaN before any training: its weights are spoilt, take "
-                    "an earlier checkpoint or another model"
+                    f"{name} gives logits that are NaN before any training: its weights are spoilt, take an earlier "
+                    "checkpoint or another model"
                 )
             if own is None or model.lens is None:
-                raise LayerscopeError(
-                    f"{model.loaded.name} has no head over its {self.stack.part}: give a model with one"
-                )
+                raise LayerscopeError(f"{name} has no head over its {self.stack.part}: give a model with one")
             calls = trace(self.module, "", inputs)
             _check_widths(self.module, self.stack, calls)
             self._head = _linear(calls, own)
@@ -69,89 +69,75 @@ class Exits:
 
     def __call__(self, call: Call) -> list[Tensor]:
         """Return what each exit gives, `[B, …, D]` for `head`, or logits `[B, …, K]`, from one call of the model."""
-        return self._stacked(call) if self._at_once else self._one_by_one(call)
+        if self._at_once:
+            return self._stacked(call)
+        with self._headless(), recorded(self.module, self.stack.ends) as states:
+            call()
+        return [self._alone(call, states[layer - 1]) for layer in self.layers]
 
-    def last(self, call: Call) -> Tensor:
-        """Return what the model's own last layer gives `head`, or its logits, from one call of the model."""
-        with self._headless() as given:
+    def last(self, call: Call, stacked: Sequence[int] = ()) -> Tensor:
+        """Return what the model's last layer, or those `stacked` in its stead, give `head`, or their logits."""
+        with self._headless() as given, recorded(self.module, self.stack.ends, stacked) if stacked else nullcontext():
             output = call()
         found = given[-1] if given else logits_of(output)
         if found is None:
             raise RuntimeError("the head gave no logits")
         return found
 
+    def reading(self, own: Call, bare: Call) -> tuple[Any, Callable[[int], Tensor]]:
+        """Return what the model itself gives in `own`, and a function of what the exit at an index gives.
+
+        `own` may have labels, `bare` is the same call without. With a linear head one pass gives all exits; else the
+        code after the blocks runs once more for each exit that is read.
+        """
+        if self.head is not None and self._at_once:
+            with self._headless(len(self.layers)) as given, recorded(self.module, self.stack.ends, self.layers):
+                output = own()
+            return output, given[-1].chunk(len(self.layers)).__getitem__
+        with recorded(self.module, self.stack.ends) as states:
+            output = own()
+        return output, lambda index: self._alone(bare, states[self.layers[index] - 1])
+
     def _stacked(self, call: Call) -> list[Tensor]:
-        with self._headless() as given, self._recorded(self.layers):
-            output = call()
-        found = given[-1] if given else logits_of(output)
-        if found is None or len(found) % len(self.layers):
+        found = self.last(call, self.layers)
+        if len(found) % len(self.layers):
             raise RuntimeError("the code after the blocks did not read every exit")
         return list(found.chunk(len(self.layers)))
 
-    def reading(self, own: Call, bare: Call) -> tuple[Any, Callable[[int], Tensor]]:
-        """Return what the model itself gives in `own`, and what returns what the exit at a place gives.
-
-        `own` may be given labels, `bare` is the same call without. Of a linear head all exits come out of one pass;
-        else the code after the blocks runs once more for each exit that is asked for.
-        """
-        if self.head is not None and self._at_once:
-            with self._headless(len(self.layers)) as given, self._recorded(self.layers):
-                output = own()
-            return output, given[-1].chunk(len(self.layers)).__getitem__
-        with self._recorded() as states:
-            output = own()
-        return output, lambda place: self._alone(bare, states[self.layers[place] - 1])
-
-    def _one_by_one(self, call: Call) -> list[Tensor]:
-        with self._headless(), self._recorded() as states:
-            call()
-        return [self._alone(call, states[layer - 1]) for layer in self.layers]
-
     def _alone(self, call: Call, state: Tensor) -> Tensor:
-        """Return what one exit gives, by the code after the blocks."""
         with bypassed(self.module, self.stack, state):
             return self.last(call)
-
-    def _recorded(self, stacked: Sequence[int] = ()) -> AbstractContextManager[list[Tensor]]:
-        return recorded(self.module, self.stack.ends, stacked)
 
     @contextmanager
     def _headless(self, stacked: int = 0) -> Iterator[list[Tensor]]:
         """Within, the head hands on what it is given, which is kept; of `stacked` exits it reads the last one."""
         given: list[Tensor] = []
-        head = self.head
-        if head is None:
-            yield given
-            return
+        head: Any = self.head
+        read: Any = None if head is None else head.forward
 
-        own, read = head.__dict__.get("forward"), head.forward
-
-        def keep(states: Tensor) -> Tensor:
+        def keep(states: Tensor) -> Any:
             given.append(states)
             return read(states.chunk(stacked)[-1]) if stacked else states
 
-        head.forward = keep  # type: ignore[method-assign, assignment]
-        try:
+        with replaced({} if head is None else {head: keep}):
             yield given
-        finally:
-            del head.__dict__["forward"]
-            if own is not None:
-                head.forward = own  # type: ignore[method-assign]
 
     def _agrees(self, inputs: Inputs, own: Tensor) -> bool:
         """Return whether stacked exits are read as each is alone, the last one as the model itself reads it."""
-        call = _call(self.module, inputs)
+        self._at_once = False
+
+        def call() -> Any:
+            return forward(self.module, inputs)
+
         try:
             stacked = self._stacked(call)
         except Exception:  # the code after the blocks fails in its own way on a batch of another size
             return False
-        alone = self._one_by_one(call)
-        last = stacked[-1] if self.head is None else self.head(stacked[-1])
-        ends = self.layers[-1] != self.stack.depth or torch.allclose(last, own.to(last.dtype), rtol=1e-4, atol=1e-4)
-        return ends and all(
-            one.shape == two.shape and torch.allclose(one, two, rtol=1e-4, atol=1e-4)
-            for one, two in zip(stacked, alone, strict=True)
-        )
+        pairs = [*zip(stacked, self(call), strict=True)]
+        if self.layers[-1] == self.stack.depth:
+            last = stacked[-1] if self.head is None else self.head(stacked[-1])
+            pairs.append((last, own.to(last.dtype)))
+        return all(one.shape == two.shape and torch.allclose(one, two, rtol=1e-4, atol=1e-4) for one, two in pairs)
 
 
 @contextmanager
@@ -169,7 +155,12 @@ def recorded(module: nn.Module, blocks: Sequence[str], stacked: Sequence[int] = 
         states.append(hidden)
         if not stacked or len(states) < len(blocks):
             return None
-        return _put(output, hidden, torch.cat([states[layer - 1] for layer in stacked]))
+        exits = torch.cat([states[layer - 1] for layer in stacked])
+        if isinstance(output, Tensor):
+            return exits
+        if isinstance(output, (tuple, list)):
+            return type(output)(exits if item is hidden else item for item in output)
+        raise LayerscopeError(f"a block of this model gives a {type(output).__name__}: its exits cannot be trained")
 
     handles = [module.get_submodule(path).register_forward_hook(after) for path in dict.fromkeys(blocks)]
     try:
@@ -179,41 +170,32 @@ def recorded(module: nn.Module, blocks: Sequence[str], stacked: Sequence[int] = 
             handle.remove()
 
 
-def checked(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int, ...]:
+def exit_layers(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int, ...]:
     """Return the depths of exits, None is every layer from 1 on; raises `LayerscopeError` for others."""
     if model.stack.added or model.stack.turned:
         model.stack.check_plain("exits")
-    depth = model.stack.depth
-    found = tuple(range(1, depth + 1)) if layers is None else tuple(layers)
-    if not found or list(found) != sorted(set(found)) or found[0] < 1 or found[-1] > depth:
-        raise LayerscopeError(f"exits {list(found)}: give increasing layers from 1 to {depth}")
+    found = tuple(range(1, model.stack.depth + 1) if layers is None else layers)
+    exit_weights(found, model.stack.depth)  # which checks them
     return found
-
-
-def _call(module: nn.Module, inputs: Inputs) -> Call:
-    if inputs.positional is not None:
-        return lambda: module(inputs.positional)
-    named = {key: value for key, value in inputs.named.items() if accepts(module, key)}
-    return lambda: module(**named)
 
 
 def _check_widths(module: nn.Module, stack: Stack, calls: list[TracedCall]) -> None:
     """Raise where blocks of the same kind lie outside the stack because their states have another width."""
     kind, inside = type(module.get_submodule(stack.blocks[-1])), tuple(f"{path}." for path in stack.blocks)
     for call in calls:
-        if type(call.module) is not kind or f"{call.path}.".startswith(inside):
-            continue
-        if call.returned.shape[-1] != stack.width or call.given.shape[-1] != stack.width:
+        given, returned = call.given.shape[-1], call.returned.shape[-1]
+        outside = type(call.module) is kind and not f"{call.path}.".startswith(inside)
+        if outside and (given != stack.width or returned != stack.width):
             raise LayerscopeError(
-                f"layers differ in width: {call.path} turns {call.given.shape[-1]} features into "
-                f"{call.returned.shape[-1]}, {stack.blocks[-1]} gives {stack.width}; one head reads layers of one width"
+                f"layers differ in width: {call.path} turns {given} features into {returned}, {stack.blocks[-1]} gives "
+                f"{stack.width}; one head reads layers of one width"
             )
 
 
 def _linear(calls: list[TracedCall], own: Tensor) -> str | None:
-    """Return the path of the linear layer whose output is the logits, if one is.
+    """Return the path of the linear layer whose output is the logits, if there is one.
 
-    A layer that an adapter wraps and adds to is none: what it gives is not yet the logits, though it is at the start.
+    A layer that an adapter wraps and adds to is not: what it gives is not yet the logits, though it is at the start.
     """
     calls = [call for call in calls if same(call.returned.to(own.dtype), own)]
     linear = next((call for call in reversed(calls) if isinstance(call.module, nn.Linear)), None)
@@ -225,12 +207,3 @@ def _linear(calls: list[TracedCall], own: Tensor) -> str | None:
         if wraps and any(p.requires_grad and p not in inside for p in call.module.parameters()):
             return None
     return linear.path
-
-
-def _put(output: Any, hidden: Tensor, other: Tensor) -> Any:
-    """Return a block's output with another hidden state in the place of its own."""
-    if isinstance(output, Tensor):
-        return other
-    if isinstance(output, (tuple, list)):
-        return type(output)(other if item is hidden else item for item in output)
-    raise LayerscopeError(f"a block of this model gives a {type(output).__name__}: its exits cannot be trained")

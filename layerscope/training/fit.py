@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import math
 import os
-from contextlib import closing
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from transformers import TrainerCallback
 
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.progress import Teller
+from layerscope.core.processes import launched
+from layerscope.core.progress import Advance, Teller
 from layerscope.inputs.corpus import count
 from layerscope.inputs.seen import FILE, Digests
 from layerscope.models import LoadOptions
 from layerscope.models.load import without_bars
-from layerscope.training.by_length import ByLength, LongestFirst, of_lengths
-from layerscope.training.examples import Collator, Epochs, Examples
-from layerscope.training.folder import Place, step_of
-from layerscope.training.progress import Telling
+from layerscope.training.data import Encoded
+from layerscope.training.examples import ByLength, Examples, lengths_of
+from layerscope.training.folder import TrainingFolder, step_of
 from layerscope.training.settings import Settings
 from layerscope.training.trainer import AlignedTrainer
 
@@ -39,9 +41,7 @@ class Job:
     name: str
     module: Any
     processor: Any
-    train: Examples
-    eval: Examples
-    collator: Collator
+    data: Encoded
     settings: Settings
     part: str | None = None
     report_to: str = "none"
@@ -50,15 +50,69 @@ class Job:
 
 
 class _Trainer(AlignedTrainer):
-    """The trainer of the command: its batches hold texts of like lengths."""
+    """The trainer of the command: its batches hold texts of like lengths, those of an evaluation little padding."""
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        if of_lengths(self.train_dataset):
-            return ByLength(self.train_dataset, self._train_batch_size)
-        return super()._get_train_sampler(train_dataset)
+        lengths = lengths_of(self.train_dataset)
+        if lengths is None:
+            return super()._get_train_sampler(train_dataset)
+        return ByLength(self.train_dataset, lengths, self._train_batch_size)
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
-        return LongestFirst(eval_dataset) if of_lengths(eval_dataset) else super()._get_eval_sampler(eval_dataset)
+        lengths = lengths_of(eval_dataset)
+        if lengths is None:
+            return super()._get_eval_sampler(eval_dataset)
+        return np.argsort(-lengths, kind="stable").tolist()
+
+
+class _Progress(TrainerCallback):  # type: ignore[misc]
+    """A bar with the loss, and a line at each evaluation; the last step is evaluated and saved whatever the interval.
+
+    It also sets the epoch of the examples: a data loader that skips what a checkpoint has seen would give another one.
+    """
+
+    def __init__(self, teller: Teller, title: str, examples: Examples, stack: ExitStack) -> None:
+        self.teller, self.title, self.examples, self.stack, self.loss = teller, title, examples, stack, ""
+        self.advance: Advance | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.is_world_process_zero:
+            self.advance = self.stack.enter_context(self.teller.bar(self.title, state.max_steps, "steps"))
+            self.advance(state.global_step)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.examples.epoch = int((state.epoch or 0) + 1e-6)  # counted from the state, which a checkpoint restores
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        if self.advance is not None:
+            self.advance(1, self.loss)
+        if state.global_step >= state.max_steps:
+            control.should_evaluate = control.should_save = True
+        return control
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
+        if logs and "loss" in logs:
+            self.loss = f"loss {float(logs['loss']):.3f}"
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Mapping[str, float], **_: Any) -> None:
+        if state.is_world_process_zero:
+            self.teller.say(_line(state.global_step, metrics))
+
+
+def _line(step: int, metrics: Mapping[str, float]) -> str:
+    """Return an evaluation in a line: loss, and the first, middle and last layer's score."""
+    found = {key.removeprefix("eval_"): value for key, value in metrics.items()}
+    words = [f"step {step:,}"]
+    if "loss" in found:
+        words.append(f"loss {found['loss']:.3f}")
+    for name, form in (("accuracy", "{:.1%}"), ("perplexity", "{:,.1f}")):
+        depth = sum(key.startswith(f"{name}_layer_") for key in found)
+        layers = sorted({1, max(1, depth // 2), depth}) if depth and name in found else []
+        scores = ", ".join(f"{form.format(found[f'{name}_layer_{k}'])} at layer {k}" for k in layers)
+        words += [f"{name} {scores}"] if scores else []
+    if "effective_depth" in found:
+        words.append(f"effective depth {found['effective_depth']:g}")
+    return " · ".join(words)
 
 
 def check_reports(name: str) -> None:
@@ -66,12 +120,11 @@ def check_reports(name: str) -> None:
     from transformers.integrations import get_available_reporting_integrations
     from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
-    if name in ("none", "all"):
-        return
-    if name not in INTEGRATION_TO_CALLBACK:
-        raise LayerscopeError(f"--report-to {name!r} does not exist{choices(name, ['none', *INTEGRATION_TO_CALLBACK])}")
-    if name not in get_available_reporting_integrations():
-        raise LayerscopeError(f"--report-to {name}: it is not installed")
+    known = ["none", "all", *INTEGRATION_TO_CALLBACK]
+    if name not in known:
+        raise LayerscopeError(f"report_to {name!r} does not exist{choices(name, known)}")
+    if name not in ("none", "all", *get_available_reporting_integrations()):
+        raise LayerscopeError(f"report_to {name!r} is not installed: install it, or choose another")
 
 
 def is_main() -> bool:
@@ -84,61 +137,68 @@ def steps_of(job: Job) -> int:
     chosen = job.settings
     if chosen.max_steps is not None:
         return chosen.max_steps
-    batches = math.ceil(len(job.train) / (chosen.batch_size * int(os.environ.get("WORLD_SIZE", "1"))))
+    batches = math.ceil(len(job.data.train) / (chosen.batch_size * launched()))
     return math.ceil(chosen.epochs * max(1, math.ceil(batches / chosen.gradient_accumulation)))
 
 
-def evaluations_of(job: Job, steps: int) -> tuple[int, bool]:
+def evaluations_of(chosen: Settings, steps: int, evaluated: int) -> tuple[int, bool]:
     """Return the steps between evaluations, and whether there is one before the first step.
 
-    All that was given, or within `SHARE`; the end is always evaluated.
+    The interval is the one given, or keeps within `SHARE`; the end is always evaluated.
     """
-    chosen = job.settings
     if chosen.eval_every is not None:
         return chosen.eval_every, True
-    trained = steps * chosen.batch_size * chosen.gradient_accumulation * int(os.environ.get("WORLD_SIZE", "1"))
-    most = int(SHARE * trained / max(1, len(job.eval)))
+    trained = steps * chosen.batch_size * chosen.gradient_accumulation * launched()
+    most = int(SHARE * trained / max(1, evaluated))
     return math.ceil(steps / min(EVALUATIONS, max(1, most - 1))), most > 1
 
 
-def fit(job: Job, place: Place, teller: Teller) -> None:
-    """Train, write the model as a standard checkpoint into the folder, and take the checkpoints of the way away."""
-    checkpoint = place.last_checkpoint()
-    steps = steps_of(job)
+def fit(job: Job, folder: TrainingFolder, teller: Teller) -> None:
+    """Train, write the model as a standard checkpoint into the folder, and delete the checkpoints of the way."""
+    if folder.finished:
+        teller.say(f"{folder.path} is finished: nothing is left to train")
+        return
+    checkpoint, steps = folder.last_checkpoint(), steps_of(job)
     if checkpoint is not None:
-        teller.say(f"going on from {checkpoint}")
-    every, _ = evaluations_of(job, steps)
-    teller.say(f"every layer is evaluated on {count(len(job.eval), 'sample')} after every {count(every, 'step')}")
-    with without_bars(), closing(Telling(teller, job.name)) as telling:
-        trainer = _trainer(job, place, steps, telling, fresh=checkpoint is None)
+        teller.say(f"resuming from {checkpoint}")
+    evaluated = len(job.data.eval)
+    every, first = evaluations_of(job.settings, steps, evaluated)
+    teller.say(f"every layer is evaluated on {count(evaluated, 'sample')} after every {count(every, 'step')}")
+    with without_bars(), ExitStack() as stack:
+        progress = _Progress(teller, job.name, job.data.train, stack)
+        trainer = _trainer(job, folder, steps, every, first and checkpoint is None, progress)
         if checkpoint is not None and step_of(checkpoint) >= steps:  # the Trainer would take one more step
             trainer._load_from_checkpoint(str(checkpoint))
         else:
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         heads = trainer.exit_loss.own_heads()
         trainer.exit_loss.detach()
-        trainer.save_model(str(place.path))
+        trainer.save_model(str(folder.path))
     if not is_main():
         return
     if heads is not None:
-        heads.save(place.path)
+        heads.save(folder.path)
     if job.seen is not None:
-        np.save(place.path / FILE, job.seen)
-    (place.path / "training_args.bin").unlink(missing_ok=True)  # a pickle; training.json tells the same
+        np.save(folder.path / FILE, job.seen)
+    (folder.path / "training_args.bin").unlink(missing_ok=True)  # a pickle of what training.json holds
     if not job.keep_checkpoints:
-        place.drop_checkpoints()
+        folder.drop_checkpoints()
+    folder.write(finished=True)
 
 
-def _trainer(job: Job, place: Place, steps: int, telling: Telling, *, fresh: bool) -> AlignedTrainer:
+def _trainer(
+    job: Job, folder: TrainingFolder, steps: int, every: int, on_start: bool, progress: _Progress
+) -> AlignedTrainer:
+    from transformers import PrinterCallback, TrainingArguments
+
+    chosen = job.settings
+    on_gpu = LoadOptions(device=chosen.device).place().type == "cuda"
+    save = chosen.eval_every or math.ceil(steps / EVALUATIONS)
+    multistep = chosen.scheduler == "multistep"
+    warm = "constant_with_warmup" if chosen.scheduler == "constant" and chosen.warmup else chosen.scheduler
     try:
-        from transformers import PrinterCallback, TrainingArguments
-
-        chosen = job.settings
-        on_gpu = LoadOptions(device=chosen.device).place().type == "cuda"
-        every, first = evaluations_of(job, steps)
-        save = chosen.eval_every or math.ceil(steps / EVALUATIONS)
         args = TrainingArguments(
-            str(place.checkpoints),
+            str(folder.checkpoints),
             max_steps=steps,
             per_device_train_batch_size=chosen.batch_size,
             per_device_eval_batch_size=chosen.batch_size,
@@ -146,10 +206,10 @@ def _trainer(job: Job, place: Place, steps: int, telling: Telling, *, fresh: boo
             learning_rate=chosen.learning_rate,
             weight_decay=chosen.weight_decay,
             warmup_steps=chosen.warmup,
-            lr_scheduler_type="constant" if chosen.scheduler == "multistep" else _warmed(chosen),
+            lr_scheduler_type="constant" if multistep else warm,
             eval_strategy="steps",
             eval_steps=every,
-            eval_on_start=fresh and first,
+            eval_on_start=on_start,
             save_strategy="steps",
             save_steps=save,
             save_total_limit=2,
@@ -171,34 +231,21 @@ def _trainer(job: Job, place: Place, steps: int, telling: Telling, *, fresh: boo
         objective=chosen.for_exits(),
         layers=chosen.layers,
         part=job.part,
-        history=place.history,
+        history=folder.history,
         args=args,
-        train_dataset=job.train,
-        eval_dataset=job.eval,
-        data_collator=job.collator,
+        train_dataset=job.data.train,
+        eval_dataset=job.data.eval,
+        data_collator=job.data.collator,
         processing_class=job.processor,
-        callbacks=[telling, Epochs(job.train)],
+        callbacks=[progress],
     )
     trainer.remove_callback(PrinterCallback)
-    if chosen.scheduler == "multistep":
+    if multistep:
+        warmup = args.get_warmup_steps(steps)
+
+        def rate(step: int) -> float:
+            return float(min(1.0, (step + 1) / (warmup + 1)) * CUT ** sum(step >= cut * steps for cut in CUTS))
+
         trainer.create_optimizer()
-        trainer.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(trainer.optimizer, _multistep(args, steps))
+        trainer.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(trainer.optimizer, rate)
     return trainer
-
-
-def _warmed(chosen: Settings) -> str:
-    return "constant_with_warmup" if chosen.scheduler == "constant" and chosen.warmup else chosen.scheduler
-
-
-def _multistep(args: Any, steps: int) -> Any:
-    warm = args.get_warmup_steps(steps)
-
-    def rate(step: int) -> float:
-        return float(min(1.0, (step + 1) / (warm + 1)) * CUT ** sum(step >= cut * steps for cut in CUTS))
-
-    return rate
-
-
-def standard(settings: Settings) -> Settings:
-    """Return the settings of a baseline: the same recipe, the last layer's loss alone."""
-    return replace(settings, objective="standard", layers=None, distillation=0.0)

@@ -1,4 +1,4 @@
-"""The folder of a training: what is in it, whether it is the same training, and where it goes on."""
+"""The folder of a training: what is in it, whether it is the same training, and where it resumes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from layerscope.core.files import read_json, write_json
 from layerscope.core.folders import own_folder
 
 ABOUT = "training.json"
-CHECKPOINTS, HISTORY, BASELINES = "checkpoints", "history", "baselines"
-DEPTHS, REPORT = "depths.csv", "report.html"
+BASELINES, DEPTHS, REPORT = "baselines", "depths.csv", "report.html"
 
 
 @dataclass(frozen=True)
-class Place:
+class TrainingFolder:
     """A folder that holds this training and no other; `about` says which it is."""
 
     path: Path
@@ -35,69 +34,71 @@ class Place:
     @property
     def checkpoints(self) -> Path:
         """The folder of checkpoints."""
-        return self.path / CHECKPOINTS
+        return self.path / "checkpoints"
 
     @property
     def history(self) -> Path:
-        """The run folder of what each layer could at each evaluation."""
-        return self.path / HISTORY
+        """The run folder of what each layer scored at each evaluation."""
+        return self.path / "history"
 
     def last_checkpoint(self) -> Path | None:
         """Return the last whole checkpoint, None where there is none."""
-        folders = self.checkpoints.glob("checkpoint-*") if self.checkpoints.is_dir() else ()
-        return max(filter(_is_whole, folders), key=step_of, default=None)
+        whole = filter(_is_whole, self.checkpoints.glob("checkpoint-*"))
+        return max(whole, key=step_of, default=None)
 
     def drop_checkpoints(self) -> None:
-        """Take the checkpoints of the way away; what the Trainer reported beside them, as to TensorBoard, stays."""
+        """Delete the checkpoints of the way; what the Trainer reported beside them, as to TensorBoard, stays."""
         for folder in self.checkpoints.glob("checkpoint-*"):
             shutil.rmtree(folder, ignore_errors=True)
         if self.checkpoints.is_dir() and not any(self.checkpoints.iterdir()):
             self.checkpoints.rmdir()
 
-    def finish(self) -> None:
-        """Say that the training has come to its end."""
-        _write(self.path, {**self.about, "finished": True})
+    def write(self, *, finished: bool) -> None:
+        """Write which training this is, and whether it has come to its end."""
+        write_json(self.path / ABOUT, {**self.about, "finished": finished})
 
 
-def open_place(out: str | Path, about: Mapping[str, Any], *, main: bool) -> Place:
+def open_training(out: str | Path, about: Mapping[str, Any], *, main: bool) -> TrainingFolder:
     """Return the folder of a training, new or begun before; `main` is the one process that writes.
 
-    Raises:
-        LayerscopeError: for a folder that cannot be written, that holds something else, or another training: what
-            differs is named.
-
+    Raises `LayerscopeError` for a folder that cannot be written, that holds something else, or another training: what
+    differs is named.
     """
     path = Path(out).expanduser()
-    place = Place(path, about)
+    folder = TrainingFolder(path, about)
     if not main:
-        return place
-    unbegun = _unbegun(path)
-    if not unbegun:
+        return folder
+    begun = not _unbegun(path)
+    if begun:
         own_folder(path, "training", ABOUT)
-    if (path / ABOUT).is_file() and not unbegun:
-        _same(path, read_json(path / ABOUT), about)
-    else:
-        _make(path, about)
-    if not os.access(path, os.W_OK):
-        raise LayerscopeError(f"--out {str(path)!r} cannot be written (Permission denied): name another folder")
-    return place
+    try:
+        if begun and (path / ABOUT).is_file():
+            _refuse_another(path, read_json(path / ABOUT), about)
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+            folder.write(finished=False)
+        if not os.access(path, os.W_OK):
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        raise LayerscopeError(f"out {str(path)!r} cannot be written ({error.strerror}): name another folder") from error
+    return folder
 
 
 @contextmanager
-def nothing_left(place: Place, *, main: bool) -> Iterator[None]:
-    """Within, a start that fails before its first evaluation takes the folder away again, in the one main process."""
+def nothing_left(folder: TrainingFolder, *, main: bool) -> Iterator[None]:
+    """Within, a start that fails before its first evaluation deletes the folder again, in the one main process."""
     try:
         yield
     except BaseException:
-        if main and _unbegun(place.path):
-            shutil.rmtree(place.path, ignore_errors=True)
+        if main and _unbegun(folder.path):
+            shutil.rmtree(folder.path, ignore_errors=True)
         raise
 
 
 def _unbegun(path: Path) -> bool:
-    """Whether a folder tells of a training, or of its baselines, and holds nothing of them."""
-    files = [file.name for file in path.rglob("*") if not file.is_dir()]
-    return bool(files) and set(files) <= {ABOUT, f".{ABOUT}.part"}
+    """Whether a folder names a training, or its baselines, and holds nothing of them."""
+    files = {file.name for file in path.rglob("*") if not file.is_dir()}
+    return bool(files) and files <= {ABOUT, f".{ABOUT}.part"}
 
 
 def step_of(checkpoint: Path) -> int:
@@ -113,21 +114,7 @@ def _is_whole(checkpoint: Path) -> bool:
         return False
 
 
-def _make(path: Path, about: Mapping[str, Any]) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LayerscopeError(
-            f"--out {str(path)!r} cannot be written ({error.strerror}): name another folder"
-        ) from error
-    _write(path, {**about, "finished": False})
-
-
-def _write(path: Path, about: Mapping[str, Any]) -> None:
-    write_json(path / ABOUT, about)
-
-
-def _same(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+def _refuse_another(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     """Raise where a folder holds another training; where it runs does not matter."""
     now = json.loads(json.dumps(new))
     differ = [
@@ -138,8 +125,8 @@ def _same(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     ]
     if differ:
         raise LayerscopeError(
-            f"--out {str(path)!r} holds another training ({'; '.join(differ[:4])}{'; …' if len(differ) > 4 else ''}): "
-            "name another folder, or give the same settings to go on"
+            f"out {str(path)!r} holds another training ({'; '.join(differ[:4])}{'; …' if len(differ) > 4 else ''}): "
+            "name another folder, or give the same settings to resume it"
         )
 
 

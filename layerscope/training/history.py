@@ -19,22 +19,32 @@ from layerscope.training.objectives import Objective
 KIND = "training"
 TABLE = "training"
 SAME = (("model", "class"), ("model", "depth"), ("options", "objective"), ("options", "schedule"))
-"""What two trainings share whose steps can stand in one history."""
+"""What two trainings must share for their steps to stand in one history."""
+CHOSEN = ("learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs",
+          "max_steps", "warmup_steps", "weight_decay", "lr_scheduler_type", "optim", "seed")  # fmt: skip
+"""The Trainer's arguments that a history keeps."""
 
 
-class History:
+class History(TrainerCallback):  # type: ignore[misc]
     """A run folder of the rows of each evaluation; `write` starts it.
 
-    A run that is there goes on where it is of the same model class, depth, objective and schedule: what was measured
-    after the step that a training starts at is dropped, by one that starts anew all but its step 0. Of several
-    evaluation sets each has a run of its own, in a folder by its name in this one.
+    A run that is there continues where it has the same model class, depth, objective and schedule: rows after the step
+    that a training starts at are dropped, and a training that starts anew keeps only its step 0. With several
+    evaluation sets each has a run of its own, in a folder of its name in this one.
     """
 
     def __init__(self, path: str | Path, manifest: dict[str, Any]) -> None:
         """Take a folder; raises `LayerscopeError` where another run lies in it."""
         self.path, self.manifest = Path(path), manifest
-        for place in self._places():
-            self._refuse_another(RunFolder(place))
+        for folder in self._folders():
+            self._refuse_another(folder)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Drop what was measured after the step that a training starts at, in the process that writes."""
+        for folder in self._folders() if state.is_world_process_zero else ():
+            rows = _rows(folder)
+            if len(rows) and rows["step"].max() > state.global_step:
+                folder.write_table(TABLE, rows[rows["step"] <= state.global_step])
 
     def write(self, step: int, rows: list[Row], data: dict[str, Any], name: str = "") -> None:
         """Add the rows of an evaluation, on the set `name` where there are several; the same step's are replaced."""
@@ -50,22 +60,15 @@ class History:
         whole = pd.concat([old[old["step"] != step], new.astype(COLUMNS)], ignore_index=True)
         folder.write_table(TABLE, whole.sort_values("step", kind="stable", ignore_index=True))
 
-    def rewind(self, step: int) -> None:
-        """Drop what was measured after a step, from which a training goes on."""
-        for place in self._places():
-            folder = RunFolder(place)
-            rows = _rows(folder)
-            if len(rows) and rows["step"].max() > step:
-                folder.write_table(TABLE, rows[rows["step"] <= step])
-
-    def _places(self) -> list[Path]:
-        """Folders of the runs that are there."""
-        return sorted(file.parent for file in (*self.path.glob("run.json"), *self.path.glob("*/run.json")))
+    def _folders(self) -> list[RunFolder]:
+        """Return the runs that are there."""
+        files = (*self.path.glob("run.json"), *self.path.glob("*/run.json"))
+        return [RunFolder(file.parent) for file in sorted(files)]
 
     def _refuse_another(self, folder: RunFolder) -> None:
         there = folder.manifest
         if there.get("kind") != KIND:
-            raise LayerscopeError(f"{str(folder.path)!r} holds a run that is not a history of a training: give another")
+            raise LayerscopeError(f"{str(folder.path)!r} holds a run that is not a training: give another folder")
         for group, name in SAME:
             old, new = there[group].get(name), self.manifest[group].get(name)
             if old != new:
@@ -75,28 +78,13 @@ class History:
                 )
 
 
-class Rewinds(TrainerCallback):  # type: ignore[misc]
-    """At the start of a training, takes from a history what lies after the step it starts at."""
-
-    def __init__(self, history: History) -> None:
-        self.history = history
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Drop later rows, in the process that writes."""
-        if state.is_world_process_zero:
-            self.history.rewind(state.global_step)
-
-
 def manifest(model: LayeredModel, objective: Objective, language_model: bool, args: Any, notes: list[str]) -> Any:
-    """Return what `run.json` tells of a training, all but its data."""
-    told = about_model(model, model.loaded.name) | {"sites": [SITE], "language_model": language_model}
-    chosen = ("learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs",
-              "max_steps", "warmup_steps", "weight_decay", "lr_scheduler_type", "optim", "seed")  # fmt: skip
+    """Return what `run.json` holds of a training, all but its data."""
     return {
         **versions(),
         "kind": KIND,
         "command": "",
-        "model": told,
+        "model": about_model(model, model.loaded.name) | {"sites": [SITE], "language_model": language_model},
         "pooling": [],
         "pair_pooling": [],
         "options": {
@@ -104,24 +92,13 @@ def manifest(model: LayeredModel, objective: Objective, language_model: bool, ar
             "schedule": objective.schedule,
             "weights": str(objective.weights),
             "metrics": [],
-            **{name: _plain(getattr(args, name, None)) for name in chosen},
+            **{name: getattr(args, name, None) for name in CHOSEN},
         },
         "notes": notes,
     }
-
-
-def about_data(dataset: Any, samples: int, modality: str) -> dict[str, Any]:
-    """Return what `run.json` tells of the samples a training is evaluated on; `dataset.name` names them, if it has."""
-    name = getattr(dataset, "name", None)
-    named = name if isinstance(name, str) and name else "evaluation data"
-    return {"name": named, "source": named, "modality": modality, "samples": samples, "labels": True}
 
 
 def _rows(folder: RunFolder) -> pd.DataFrame:
     if not folder.has_table(TABLE):
         return pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS)
     return folder.read_table(TABLE).astype(COLUMNS)
-
-
-def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(getattr(value, "value", value))

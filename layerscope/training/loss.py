@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import OneOf
 from layerscope.training.chunked import chunked_cross_entropy
-from layerscope.training.weights import exit_weights
+from layerscope.training.settings import WEIGHTS
 
 IGNORED = -100
 
@@ -57,84 +59,106 @@ def aligned_loss(
         1.0986
 
     """
-    rows, truth = counted(states, labels, shift=shift, ignore_index=ignore_index, items=items)
-    shares = shares_of(len(rows), layers, weights)
+    counting: dict[str, Any] = {"shift": shift, "ignore_index": ignore_index, "items": items}
+    rows, truth, shares = counted(states, labels, layers, weights, **counting)
     rows = rows if norm is None else [norm(row) for row in rows]
     if isinstance(head, nn.Linear):
         check_classes(truth, head.out_features)
-        found = chunked_cross_entropy(rows, head.weight, head.bias, truth, shares)
+        found: Any = chunked_cross_entropy(rows, head.weight, head.bias, truth, shares)
     else:
-        found = _plain(rows, head, truth, shares)
-    return found / (len(truth) if items is None else items)
+        found = sum(
+            share * nn.functional.cross_entropy(logits_of(row, head, truth), truth, reduction="sum")
+            for row, share in zip(rows, shares, strict=True)
+        )
+    return torch.as_tensor(found) / (len(truth) if items is None else items)
+
+
+def exit_weights(
+    layers: Sequence[int], depth: int | None = None, weights: str | Sequence[float] = "linear"
+) -> tuple[float, ...]:
+    """Return the weight of each exit; they sum to 1.
+
+    `layers` are the depths of the exits, from 1 on, `depth` is L (None: the last of them). "linear" is
+    2ℓ / (L(L+1)), "uniform" 1/L, both renormalised over the exits; a sequence of one number per exit is renormalised
+    too. Raises `LayerscopeError` for layers that are not increasing or not within 1 … L, and for weights that are
+    negative, not finite or all 0.
+
+    Source: Tracing Representation Progression, section 3 and figure 15.
+
+    >>> from layerscope.training import exit_weights
+    >>> exit_weights([1, 3])
+    (0.25, 0.75)
+    >>> exit_weights([1, 2, 3, 4], weights="uniform")
+    (0.25, 0.25, 0.25, 0.25)
+    """
+    found = [int(layer) for layer in layers]
+    last = found[-1] if depth is None and found else depth
+    if not found or found != sorted(set(found)) or found[0] < 1 or last is None or found[-1] > last:
+        raise LayerscopeError(f"exits {list(layers)!r}: give increasing layers from 1 to {last or 'L'}, at least one")
+    if isinstance(weights, str):
+        OneOf(WEIGHTS).take("weights", weights)
+        plain = [float(layer) if weights == "linear" else 1.0 for layer in found]
+    else:
+        plain = [float(weight) for weight in weights]
+    total = math.fsum(plain)
+    if len(plain) != len(found) or any(not math.isfinite(w) or w < 0 for w in plain) or total <= 0:
+        raise LayerscopeError(f"weights {plain} for {len(found)} exits: give each at least 0, and not all 0")
+    return tuple(weight / total for weight in plain)
 
 
 def counted(
     states: Tensor | Sequence[Tensor],
     labels: Tensor,
+    layers: Sequence[int] | None,
+    weights: str | Sequence[float],
     *,
     shift: bool = False,
     ignore_index: int = IGNORED,
     items: Tensor | float | None = None,
-) -> tuple[list[Tensor], Tensor]:
-    """Return the states `[N, D]` of each exit whose labels count, and these labels `[N]`.
-
-    What is ignored never meets the classes. Raises `LayerscopeError` as `aligned_loss` does.
-    """
+) -> tuple[list[Tensor], Tensor, tuple[float, ...]]:
+    """Return the states `[N, D]` of each exit whose labels count, these labels `[N]`, and the weight of each exit."""
     exits = list(states)
-    _check(exits, labels)
+    if not exits:
+        raise LayerscopeError("no exit is given: give the states of at least one layer")
+    last = tuple(exits[-1].shape)
+    for number, state in enumerate(exits):
+        if tuple(state.shape) != last:
+            raise LayerscopeError(
+                f"exit {number} has states of shape {tuple(state.shape)} and the last one {last}: one head reads exits "
+                "of one shape"
+            )
+    if labels.is_floating_point():
+        raise LayerscopeError(f"labels are {labels.dtype}: give classes, as whole numbers")
+    if tuple(labels.shape) != last[:-1]:
+        raise LayerscopeError(f"states {last} and labels {tuple(labels.shape)}: give one label for each state")
     if shift:
         exits, labels = [state[..., :-1, :] for state in exits], labels[..., 1:]
     counts = labels != ignore_index
     truth = labels[counts].long()
     if not len(truth) and not items:
         raise LayerscopeError("every label of this batch is ignored: leave such batches out")
-    return [state[counts] for state in exits], truth
+    if layers is not None and len(layers) != len(exits):
+        raise LayerscopeError(f"{len(exits)} exits and {len(layers)} layers: name the depth of each exit")
+    shares = exit_weights(layers if layers is not None else range(1, len(exits) + 1), weights=weights)
+    return [state[counts] for state in exits], truth, shares
 
 
-def shares_of(exits: int, layers: Sequence[int] | None, weights: str | Sequence[float]) -> tuple[float, ...]:
-    """Return the weight of each of `exits` exits, at their true depths."""
-    if layers is not None and len(layers) != exits:
-        raise LayerscopeError(f"{exits} exits and {len(layers)} layers: name the depth of each exit")
-    return exit_weights(layers if layers is not None else range(1, exits + 1), weights=weights)
+def logits_of(rows: Tensor, head: Callable[[Tensor], Tensor], truth: Tensor) -> Tensor:
+    """Return the logits `[N, K]` of one exit, in float32 at least; raises for labels that are none of its classes."""
+    logits = head(rows)
+    if logits.ndim != 2 or len(logits) != len(truth):
+        raise LayerscopeError(f"the head turns {tuple(rows.shape)} into {tuple(logits.shape)}: it must give a row each")
+    check_classes(truth, logits.shape[-1])
+    return wide(logits)
 
 
-def _plain(rows: Sequence[Tensor], head: Callable[[Tensor], Tensor], truth: Tensor, shares: Sequence[float]) -> Tensor:
-    """Return the weighted sum over exits and rows, by autograd."""
-    total: Any = 0.0
-    for row, share in zip(rows, shares, strict=True):
-        logits = head(row)
-        if logits.ndim != 2 or len(logits) != len(truth):
-            raise LayerscopeError(
-                f"the head turns {tuple(row.shape)} into {tuple(logits.shape)}: one row each is needed"
-            )
-        check_classes(truth, logits.shape[-1])
-        logits = logits if logits.dtype == torch.float64 else logits.float()
-        total = total + share * nn.functional.cross_entropy(logits, truth, reduction="sum")
-    return torch.as_tensor(total)
-
-
-def _check(exits: Sequence[Tensor], labels: Tensor) -> None:
-    if not exits:
-        raise LayerscopeError("no exit is given: give the states of one layer or more")
-    for number, state in enumerate(exits):
-        if state.shape != exits[-1].shape:
-            raise LayerscopeError(
-                f"exit {number} has states of shape {tuple(state.shape)} and the last one {tuple(exits[-1].shape)}: "
-                "one head reads exits of one shape"
-            )
-    if labels.is_floating_point():
-        raise LayerscopeError(f"labels are {labels.dtype}: give classes, as whole numbers")
-    if labels.shape != exits[-1].shape[:-1]:
-        raise LayerscopeError(
-            f"states {tuple(exits[-1].shape)} and labels {tuple(labels.shape)}: give one label for each state"
-        )
+def wide(values: Tensor) -> Tensor:
+    """Return values in float32 at least."""
+    return values if values.dtype == torch.float64 else values.float()
 
 
 def check_classes(truth: Tensor, classes: int) -> None:
     """Raise `LayerscopeError` where a label is none of the head's classes."""
-    if not len(truth):
-        return
-    low, high = int(truth.min()), int(truth.max())
-    if low < 0 or high >= classes:
-        wrong = low if low < 0 else high
-        raise LayerscopeError(f"label {wrong} is outside the head's {classes} classes, 0 to {classes - 1}")
+    for label in map(int, truth.aminmax()) if len(truth) else ():
+        if not 0 <= label < classes:
+            raise LayerscopeError(f"label {label} is outside the head's {classes} classes, 0 to {classes - 1}")

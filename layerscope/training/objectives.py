@@ -1,17 +1,17 @@
-"""What the exits of a model are asked for in a step of training."""
+"""The loss over the exits of a model, and the steps of a training that use it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
+import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError, choices
-from layerscope.training.loss import aligned_loss
-from layerscope.training.rivals import classifiers_loss, linear_cka, mean_cosine, similarity_loss
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import Number, OneOf
+from layerscope.training.loss import aligned_loss, counted, logits_of, wide
 from layerscope.training.settings import Name, Schedule
 
 
@@ -38,22 +38,14 @@ class Objective:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse what does not exist."""
-        for value, kind, known in (
-            (self.name, "objective", get_args(Name)),
-            (self.schedule, "schedule", get_args(Schedule)),
-        ):
-            if value not in known:
-                raise LayerscopeError(f"{kind} {value!r} does not exist{choices(str(value), known)}")
-        for name in ("beta", "distillation", "temperature"):
-            value = getattr(self, name)
-            if not math.isfinite(value) or value < 0 or (name == "temperature" and value == 0):
-                raise LayerscopeError(
-                    f"{name} is {value}: give a number {'above' if name == 'temperature' else 'from'} 0"
-                )
-
+        OneOf(get_args(Name)).take("objective", self.name)
+        OneOf(get_args(Schedule)).take("schedule", self.schedule)
+        for name, kind in (("beta", Number(0)), ("distillation", Number(0)), ("temperature", Number(above=0))):
+            kind.take(name, getattr(self, name))
         if self.distillation and self.name != "classifiers":
-            raise LayerscopeError(f"distillation is of the objective 'classifiers', not {self.name!r}: leave it out")
+            raise LayerscopeError(
+                f"the objective {self.name!r} has no distillation: leave it out, or try `objective='classifiers'`"
+            )
 
     def counts_in(self, step: int) -> bool:
         """Return whether optimiser step `step`, from 1 on, uses this loss and not the model's own."""
@@ -73,9 +65,86 @@ class Objective:
         if self.name == "aligned":
             return aligned_loss(states, labels, head, **options)
         if self.name == "classifiers":
-            every = [*(heads or ()), head]
-            return classifiers_loss(
-                states, labels, every, distillation=self.distillation, temperature=self.temperature, **options
-            )
+            options |= {"distillation": self.distillation, "temperature": self.temperature}
+            return classifiers_loss(states, labels, [*(heads or ()), head], **options)
         similarity = mean_cosine if self.name == "cosine" else linear_cka
         return similarity_loss(states, labels, head, similarity, self.beta, **options)
+
+
+Similarity = Callable[[Tensor, Tensor], Tensor]
+"""How alike two sets of rows `[N, D]` are, a scalar, 1 at most."""
+
+
+def mean_cosine(one: Tensor, two: Tensor) -> Tensor:
+    """Return the mean cosine of the rows of two layers."""
+    return nn.functional.cosine_similarity(one, two, dim=-1).mean()
+
+
+def linear_cka(one: Tensor, two: Tensor) -> Tensor:
+    """Return the biased linear CKA of the rows of two layers within the batch, with gradients.
+
+    Source: Tracing Representation Progression, equation 3.
+    """
+    a, b = one - one.mean(0), two - two.mean(0)
+    wide = len(a) < a.shape[-1]  # the cheaper of the Grams and the features
+    inner = [(x @ x.T, y @ y.T) if wide else (x.T @ y, x.T @ y) for x, y in ((a, b), (a, a), (b, b))]
+    cross, own_a, own_b = ((x * y).sum() for x, y in inner)
+    # clamped under the root, whose slope at 0 is infinite: one row alone is no variance
+    return cross / (own_a * own_b).clamp_min(torch.finfo(one.dtype).tiny).sqrt()
+
+
+def similarity_loss(
+    states: Tensor | Sequence[Tensor],
+    labels: Tensor,
+    head: nn.Linear | Callable[[Tensor], Tensor],
+    similarity: Similarity = mean_cosine,
+    beta: float = 1.0,
+    weights: str | Sequence[float] = "linear",
+    layers: Sequence[int] | None = None,
+    **counting: Any,
+) -> Tensor:
+    """Return CE of the last exit + β Σ λ_ℓ (1 − similarity(h_ℓ, h_L)) over the exits before it, a scalar.
+
+    The arguments are those of `aligned_loss`. Source: Tracing Representation Progression, appendix B.3.
+    """
+    rows, truth, shares = counted(states, labels, layers, weights, **counting)
+    items = counting.get("items")
+    loss = aligned_loss(rows[-1:], truth, head, items=items)
+    if len(rows) == 1 or not len(truth):
+        return loss
+    with torch.autocast(rows[0].device.type, enabled=False):  # sums of squares overflow in half precision
+        *others, last = map(wide, rows)
+        apart = [share * (1 - similarity(row, last)) for share, row in zip(shares, others, strict=False)]
+    share_of_items = 1.0 if items is None else len(truth) / items
+    return loss + beta * share_of_items * torch.stack(apart).sum()
+
+
+def classifiers_loss(
+    states: Tensor | Sequence[Tensor],
+    labels: Tensor,
+    heads: Sequence[Callable[[Tensor], Tensor]],
+    weights: str | Sequence[float] = "linear",
+    layers: Sequence[int] | None = None,
+    distillation: float = 0.0,
+    temperature: float = 1.0,
+    **counting: Any,
+) -> Tensor:
+    """Return Σ λ_ℓ CE(head_ℓ(h_ℓ)) with a head for each exit, a scalar.
+
+    With `distillation` δ each exit but the last adds λ_ℓ δ T² KL(p_L ‖ p_ℓ) at temperature T, the last exit's
+    probabilities held fixed (Hinton et al. 2015). Further arguments are those of `aligned_loss`.
+    """
+    rows, truth, shares = counted(states, labels, layers, weights, **counting)
+    items = counting.get("items")
+    if len(heads) != len(rows):
+        raise LayerscopeError(f"{len(rows)} exits and {len(heads)} heads: give one for each")
+    logits = [logits_of(row, head, truth) for head, row in zip(heads, rows, strict=True)]
+    teacher = (logits[-1].detach() / temperature).log_softmax(-1)
+    total = logits[-1].new_zeros(())
+    for share, one in zip(shares, logits, strict=True):
+        total = total + share * nn.functional.cross_entropy(one, truth, reduction="sum")
+        if distillation and one is not logits[-1]:
+            student = (one / temperature).log_softmax(-1)
+            apart = nn.functional.kl_div(student, teacher, reduction="sum", log_target=True)
+            total = total + share * distillation * temperature**2 * apart
+    return total / (len(truth) if items is None else items)

@@ -10,121 +10,95 @@ from typing import Any
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
 from layerscope.core.progress import Console, Silent, Teller
-from layerscope.inputs.corpus import Corpus, count
+from layerscope.inputs.corpus import count
 from layerscope.inputs.seen import kept
 from layerscope.models import LayeredModel
 from layerscope.models.encode import encoder_for
-from layerscope.training import data as reading, start as starting
 from layerscope.training.card import write_card
+from layerscope.training.data import READS, TAGGING, Data, choose_task, describe, encode, prepare, read
 from layerscope.training.depths import Trained, check_depths, compare, shallower
-from layerscope.training.fit import Job, check_reports, fit, is_main, standard
-from layerscope.training.folder import BASELINES, REPORT, Place, nothing_left, open_place
-from layerscope.training.presets import told
-from layerscope.training.settings import Settings, settings_of
+from layerscope.training.fit import Job, check_reports, fit, is_main
+from layerscope.training.folder import BASELINES, REPORT, TrainingFolder, nothing_left, open_training
+from layerscope.training.loss import exit_weights
+from layerscope.training.settings import Settings, described, settings_of
+from layerscope.training.start import Start, find, sees_both_sides, start
 from layerscope.training.trainer import layered_model
-from layerscope.training.weights import exit_weights
 
 
 def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
-    """Do what `train` is asked for; return what every depth scores and costs, in the process that writes."""
-    depths = asked.baseline_depths or ()
-    preset, as_printed, from_config, part = asked.preset, asked.as_printed, asked.from_config, asked.part
+    """Train as asked; return what every depth scores and costs, in the process that writes."""
+    preset, as_printed, from_config = asked.preset, asked.as_printed, asked.from_config
     wanted = settings_of(settings, preset, as_printed=as_printed)
     teller: Teller = Console() if asked.progress and is_main() else Silent()
     if preset is not None:
-        teller.say(told(preset, settings, as_printed=as_printed))
-    columns = reading.Columns(asked.text_column, asked.label_column)
-    origin = starting.find(asked.model, from_config=from_config)
-    source = reading.read(asked.train, columns, wanted.task)
-    task = starting.choose_task(wanted.task, source, origin.config)
-    held = None if asked.eval is None else reading.read(asked.eval, columns, task)
+        teller.say(described(preset, settings, as_printed=as_printed))
+    columns = asked.text_column, asked.label_column
+    origin = find(asked.model, from_config=from_config)
+    source = read(asked.train, wanted.task, *columns)
+    task = choose_task(source, sees_both_sides(origin.config)) if wanted.task == "auto" else wanted.task
+    held = None if asked.eval is None else read(asked.eval, task, *columns)
     chosen = wanted.decided(task, from_config=from_config)
     check_reports(asked.report_to)
-    data = reading.prepare(source, held, task, chosen.seed)
-    begun, classes = starting.start(origin, task, data.classes, chosen, asked.processor)
-    layered = layered_model(begun.module, begun.processor, part)
-    deepest = layered.stack.depth
-    check_depths(depths, deepest)
-    exit_weights(chosen.layers or range(1, deepest + 1), deepest, chosen.weights)
+    data = prepare(source, held, task, chosen.seed)
+    begun = start(origin, task, data.classes, chosen, asked.processor)
+    layered = layered_model(begun.module, begun.processor, asked.part)
+    depth, depths = layered.stack.depth, asked.baseline_depths or ()
+    check_depths(depths, depth)
+    exit_weights(chosen.layers or range(1, depth + 1), depth, chosen.weights)
     about = {
         "layerscope": version("layerscope"),
-        "data": {"train": reading.describe(data.train), "eval": reading.describe(data.eval)},
-        "model": {"name": origin.name, "from_config": from_config, "classes": classes},
+        "data": {"train": describe(data.train), "eval": describe(data.eval)},
+        "model": {"name": origin.name, "from_config": from_config, "classes": begun.classes},
         "settings": asdict(chosen),
     }
-    place = open_place(asked.out, about, main=is_main())
-    with nothing_left(place, main=is_main()):
+    folder = open_training(asked.out, about, main=is_main())
+    with nothing_left(folder, main=is_main()):
         for note in (*data.notes, *begun.notes, *layered.notes):
             teller.say(note)
-        job = _job(origin.name, begun, data, classes, chosen, part, asked.report_to, asked.keep_checkpoints, teller)
-        others = _baselines(job, layered, place, depths, from_config=from_config)
-        _fit(job, place, teller)
-    for other, there in others.values():
+        job = _job(origin.name, begun, data, chosen, asked, teller)
+        others = _baselines(job, layered, folder, depths, from_config=from_config)
+        fit(job, folder, teller)
+    for other, beside in others.values():
         teller.say(f"a separate model of {other.name}")
-        _fit(other, there, teller)
+        fit(other, beside, teller)
     if not is_main():
-        return Trained(place.path, place.history, (), "")
-    done = compare(place, {depth: there for depth, (_, there) in others.items()}, part, teller)
-    write_card(done, place, begun.module)
-    for depth, (other, there) in others.items():
+        return Trained(folder.path, folder.history, (), "")
+    done = compare(folder, {depth: beside for depth, (_, beside) in others.items()}, asked.part, teller)
+    write_card(done, folder, begun.module)
+    for depth, (other, beside) in others.items():
         lines = tuple(line for line in done.lines if line.depth == depth)
-        write_card(replace(done, path=there.path, history=there.history, lines=lines), there, other.module)
-    _report(place, teller)
-    return done
-
-
-def _fit(job: Job, place: Place, teller: Teller) -> None:
-    if place.finished:
-        teller.say(f"{place.path} is finished: nothing is left to train")
-        return
-    fit(job, place, teller)
-    if is_main():
-        place.finish()
-
-
-def _baselines(
-    job: Job, layered: LayeredModel, place: Place, depths: Sequence[int], *, from_config: bool
-) -> dict[int, tuple[Job, Place]]:
-    """Return the separate models of other depths, each a job with a folder of its own."""
-    found = {}
-    recipe = standard(job.settings)
-    for depth, module in shallower(layered, depths, job.settings.seed, from_config=from_config).items():
-        about = {
-            **place.about,
-            "model": {**place.about["model"], "name": f"{job.name}, {count(depth, 'layer')}"},
-            "settings": asdict(recipe),
-        }
-        there = open_place(place.path / BASELINES / f"depth-{depth}", about, main=is_main())
-        found[depth] = replace(job, name=count(depth, "layer"), module=module, settings=recipe), there
-    return found
-
-
-def _report(place: Place, teller: Teller) -> None:
+        write_card(replace(done, path=beside.path, history=beside.history, lines=lines), beside, other.module)
     from layerscope.reports.page import report
 
     try:
-        report(place.history, place.path / REPORT)
+        report(folder.history, folder.path / REPORT)
     except LayerscopeError as error:  # plotly is an extra, and the training is whole without a page
         teller.say(f"no page: {error}")
+    return done
 
 
-def _job(
-    name: str,
-    begun: starting.Start,
-    data: reading.Data,
-    classes: Sequence[str] | None,
-    chosen: Settings,
-    part: str | None,
-    report_to: str,
-    keep: bool,
-    teller: Teller,
-) -> Job:
-    modality = reading.READS.get(chosen.task, "text")
+def _job(name: str, begun: Start, data: Data, chosen: Settings, asked: Asked, teller: Teller) -> Job:
+    modality = READS.get(chosen.task, "text")
     encoder = encoder_for(modality, begun.processor, begun.module, max_length=chosen.max_length, prompt="")
-    encoded = reading.encode(data, classes, encoder, chosen)
+    encoded = encode(data, begun.classes, encoder, chosen)
     for note in encoded.notes:
         teller.say(note)
+    seen = None if begun.classes is None or chosen.task == TAGGING else kept(data.train)
     return Job(
-        name, begun.module, begun.processor, encoded.train, encoded.eval, encoded.collator, chosen, part, report_to,
-        keep, kept(data.train) if classes is not None and isinstance(data.train, Corpus) else None,
-    )  # fmt: skip
+        name, begun.module, begun.processor, encoded, chosen, asked.part, asked.report_to, asked.keep_checkpoints, seen
+    )
+
+
+def _baselines(
+    job: Job, layered: LayeredModel, folder: TrainingFolder, depths: Sequence[int], *, from_config: bool
+) -> dict[int, tuple[Job, TrainingFolder]]:
+    """Return the separate models of other depths: the same recipe with the last layer's loss alone, in own folders."""
+    found = {}
+    recipe = replace(job.settings, objective="standard", layers=None, distillation=0.0)
+    for depth, module in shallower(layered, depths, job.settings.seed, from_config=from_config).items():
+        name = count(depth, "layer")
+        model = {**folder.about["model"], "name": f"{job.name}, {name}"}
+        about = {**folder.about, "model": model, "settings": asdict(recipe)}
+        beside = open_training(folder.path / BASELINES / f"depth-{depth}", about, main=is_main())
+        found[depth] = replace(job, name=name, module=module, settings=recipe), beside
+    return found

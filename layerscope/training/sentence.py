@@ -13,8 +13,9 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.models.capture import evaluating
 from layerscope.models.inspection import TEXTS
-from layerscope.training.exits import checked, recorded
-from layerscope.training.weights import exit_weights
+from layerscope.models.lens import replaced
+from layerscope.training.exits import exit_layers, recorded
+from layerscope.training.loss import exit_weights
 
 TOKENS = "token_embeddings"
 
@@ -50,25 +51,13 @@ class AlignedLoss(nn.Module):
         self, loss: nn.Module, layers: Sequence[int] | None = None, weights: str | Sequence[float] = "linear"
     ) -> None:
         super().__init__()
-        model = _model_of(loss)
+        self.loss, self.model = loss, _model_of(loss)
         for part in reversed(list(loss.modules())):  # what is wrapped is named before what wraps it
-            if any("AdaptiveLayer" in kind.__name__ for kind in type(part).__mro__):
-                raise LayerscopeError(
-                    f"{type(part).__name__} trains every layer itself: give it to the Trainer as it is, or give "
-                    "AlignedLoss the loss inside it"
-                )
-            name, cached = type(part).__name__, any("Cached" in kind.__name__ for kind in type(part).__mro__)
-            if getattr(part, "uses_gradient_cache", cached):
-                plain = name.removeprefix("Cached")
-                mend = f"{plain} with a smaller batch" if plain != name else "one that runs it once"
-                raise LayerscopeError(
-                    f"{name} runs the model a second time after its loss, where no layer can be asked: give {mend}"
-                )
-        self.loss, self.model = loss, model
-        layered = find_layers(load(model, LoadOptions()), "text", TEXTS, Override(), max_length=None, prompt="")
-        self._layered = layered
-        self.layers = checked(layered, layers)
-        self.shares = exit_weights(self.layers, layered.stack.depth, weights)
+            _check_kind(part)
+        found = find_layers(load(self.model, LoadOptions()), "text", TEXTS, Override(), max_length=None, prompt="")
+        self._layered = found
+        self.layers = exit_layers(found, layers)
+        self.shares = exit_weights(self.layers, found.stack.depth, weights)
         self._check()
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Tensor:
@@ -76,8 +65,8 @@ class AlignedLoss(nn.Module):
         columns = list(sentence_features)
         total: Any = 0.0
         with self._exits() as choose:
-            for place, share in enumerate(self.shares):
-                choose(place)
+            for index, share in enumerate(self.shares):
+                choose(index)
                 # the model writes into what it is given, and the next layer must find it as it was
                 found = self.loss([dict(features) for features in columns], labels)
                 found = torch.stack([*found.values()]).sum() if isinstance(found, dict) else found
@@ -85,25 +74,25 @@ class AlignedLoss(nn.Module):
         return torch.as_tensor(total)
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return what the model card tells of this loss."""
+        """Return what the model card says of this loss."""
         return {"loss": type(self.loss).__name__, "layers": list(self.layers), "weights": list(self.shares)}
 
     @contextmanager
     def _exits(self) -> Iterator[Callable[[int], None]]:
-        """Within, the transformer gives the token states of the exit that is chosen by its place.
+        """Within, the transformer gives the token states of the exit that is chosen by its index.
 
-        The first choice runs it, on each batch that the loss brings, and keeps every exit; the others are told the same
+        The first choice runs it on each batch that the loss brings, and keeps every exit; later ones get the same
         batches in the same order, and read what was kept.
         """
         transformer: Any = self.model_itself[0]
-        own, had = transformer.forward, transformer.__dict__.get("forward")
+        own = transformer.forward
         kept: list[tuple[dict[str, Any], tuple[Tensor, ...]]] = []
         calls: Iterator[Any] = iter(())
         chosen, first = 0, True
 
-        def choose(place: int) -> None:
+        def choose(index: int) -> None:
             nonlocal chosen, calls, first
-            chosen, calls, first = place, iter(kept), not kept
+            chosen, calls, first = index, iter(kept), not kept
 
         def forward(features: dict[str, Any], **options: Any) -> dict[str, Any]:
             if first:
@@ -111,13 +100,8 @@ class AlignedLoss(nn.Module):
             output, states = kept[-1] if first else next(calls)
             return {**output, TOKENS: states[chosen]}
 
-        transformer.forward = forward
-        try:
+        with replaced({transformer: forward}):
             yield choose
-        finally:
-            del transformer.forward
-            if had is not None:
-                transformer.forward = had
 
     @property
     def model_itself(self) -> Any:
@@ -137,10 +121,10 @@ class AlignedLoss(nn.Module):
     def _check(self) -> None:
         """Raise `LayerscopeError` where the transformer's output does not read the states of its last block alone."""
         model = self.model
-        prepare = getattr(model, "preprocess", None) or model.tokenize
+        features = (getattr(model, "preprocess", None) or model.tokenize)(TEXTS)
+        features = {key: value.to(model.device) if isinstance(value, Tensor) else value
+                    for key, value in features.items()}  # fmt: skip
         with evaluating(model):
-            features = {key: value.to(model.device) if isinstance(value, Tensor) else value
-                        for key, value in prepare(TEXTS).items()}  # fmt: skip
             own = model[0](dict(features)).get(TOKENS)
             last = self._stacked(lambda: model[0](dict(features)))[1][-1] if own is not None else None
         deepest = self.layers[-1] == self._layered.stack.depth
@@ -148,6 +132,19 @@ class AlignedLoss(nn.Module):
             raise LayerscopeError(
                 f"the layers of {type(model[0]).__name__} do not give token states that its pooling reads"
             )
+
+
+def _check_kind(loss: nn.Module) -> None:
+    """Raise for a loss that trains every layer itself, and for one that runs its model a second time."""
+    name, kinds = type(loss).__name__, [kind.__name__ for kind in type(loss).__mro__]
+    if any("AdaptiveLayer" in kind for kind in kinds):
+        raise LayerscopeError(
+            f"{name} trains every layer itself: give it to the Trainer as it is, or give AlignedLoss the loss inside it"
+        )
+    if getattr(loss, "uses_gradient_cache", any("Cached" in kind for kind in kinds)):
+        plain = name.removeprefix("Cached")
+        mend = f"{plain} with a smaller batch" if plain != name else "one that runs it once"
+        raise LayerscopeError(f"{name} runs the model again after its loss, when no layer can be read: give {mend}")
 
 
 def _model_of(loss: nn.Module) -> Any:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import SEED, Number, OneOf, Several, Whole
 from layerscope.core.shared_options import DATA, MODEL
-from layerscope.training.presets import IMAGE, preset_settings
-from layerscope.training.weights import NAMED
 
 if TYPE_CHECKING:
     from layerscope.training.objectives import Objective
@@ -18,17 +16,37 @@ if TYPE_CHECKING:
 OBJECTIVE = "Objective"
 STEPS = "Steps"
 EVALUATION = "Evaluation"
-TASKS = (
-    "classification", "token-classification", "causal-lm", "masked-lm", "image-classification", "audio-classification",
-)  # fmt: skip
+TASKS = {
+    "classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
+    "causal-lm": "AutoModelForCausalLM",
+    "masked-lm": "AutoModelForMaskedLM",
+    "image-classification": "AutoModelForImageClassification",
+    "audio-classification": "AutoModelForAudioClassification",
+}
+"""What is learnt, and the class of transformers that has a head for it."""
+WEIGHTS = ("linear", "uniform")
 Name = Literal["standard", "aligned", "cosine", "cka", "classifiers"]
 Schedule = Literal["alternate", "always"]
-HEADS = ("auto", "mean", "own", "new")
-SCHEDULERS = ("linear", "cosine", "constant", "multistep")
-DTYPES = ("float32", "bf16")
-DEVICES = ("auto", "cpu", "cuda")
 FINE_TUNED, FROM_SCRATCH = 2e-5, 5e-4
 """Learning rates where none is given."""
+IMAGE = "image-classification"
+PRESETS: dict[str, dict[str, Any]] = {
+    "tracing-glue": dict(
+        task="classification", schedule="always", learning_rate=2e-5, batch_size=32, epochs=3, max_length=256
+    ),
+    "tracing-gpt2": dict(
+        task="causal-lm", schedule="always", learning_rate=2e-5, batch_size=8, max_steps=40_000, max_length=256
+    ),
+    # the print has a learning rate of 0.1, at which AdamW does not learn; this is the rate of DeiT itself
+    "tracing-deit": dict(
+        task=IMAGE, schedule="alternate", learning_rate=5e-4, batch_size=256, epochs=200, weight_decay=1e-4,
+        scheduler="multistep", augment=True,
+    ),
+}  # fmt: skip
+"""Published settings by name: Tracing Representation Progression, section 4 and appendix."""
+PRINTED: dict[str, dict[str, Any]] = {"tracing-deit": {"learning_rate": 0.1}}
+"""The printed values that the preset replaces."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +54,13 @@ class Settings:
     """The settings of one training; None is a default that the model and the data decide.
 
     Attributes:
-        task: what is learnt; auto is what the data and the model suggest.
+        task: task to learn; auto is what the data and the model suggest.
         objective: loss over the exits, see `Objective`.
         schedule: alternate (odd steps train the last layer alone) or always; by default alternate for images.
         weights: weights of the exits: linear, uniform, or one number per exit with commas.
         layers: layers that are exits, such as 3,6 or 3-6; by default every layer.
         beta: weight of the cosine or CKA regulariser.
-        distillation: weight of distillation from the last exit, of the objective classifiers.
+        distillation: weight of distillation from the last exit; only with the objective classifiers.
         temperature: temperature of the distillation.
         head: head to train: mean (a linear head over the mean of the tokens), own (the model's), new (the model's, from
             random weights); auto is mean for text encoders without a trained head.
@@ -65,14 +83,14 @@ class Settings:
     """
 
     task: Annotated[str, OneOf(("auto", *TASKS)), DATA] = "auto"
-    objective: Annotated[str, OneOf(get_args(Name)), OBJECTIVE] = "aligned"
-    schedule: Annotated[str | None, OneOf(get_args(Schedule)), OBJECTIVE] = None
-    weights: Annotated[str | Sequence[float], Several(Number(0), NAMED), OBJECTIVE] = "linear"
+    objective: Annotated[Name, OneOf(get_args(Name)), OBJECTIVE] = "aligned"
+    schedule: Annotated[Schedule | None, OneOf(get_args(Schedule)), OBJECTIVE] = None
+    weights: Annotated[str | Sequence[float], Several(Number(0), WEIGHTS), OBJECTIVE] = "linear"
     beta: Annotated[float, Number(0), OBJECTIVE] = 1.0
     distillation: Annotated[float, Number(0), OBJECTIVE] = 0.0
     temperature: Annotated[float, Number(above=0), OBJECTIVE] = 1.0
     layers: Annotated[Sequence[int] | None, Several(Whole(), such_as="3,6 or 3-6"), OBJECTIVE] = None
-    head: Annotated[str, OneOf(HEADS), MODEL] = "auto"
+    head: Annotated[str, OneOf(("auto", "mean", "own", "new")), MODEL] = "auto"
     epochs: Annotated[float, Number(above=0), STEPS] = 3
     max_steps: Annotated[int | None, Whole(1), STEPS] = None
     learning_rate: Annotated[float | None, Number(above=0), STEPS] = None
@@ -80,27 +98,21 @@ class Settings:
     gradient_accumulation: Annotated[int, Whole(1), STEPS] = 1
     weight_decay: Annotated[float, Number(0), STEPS] = 0.01
     warmup: Annotated[float, Number(0), STEPS] = 0.0
-    scheduler: Annotated[str, OneOf(SCHEDULERS), STEPS] = "linear"
+    scheduler: Annotated[str, OneOf(("linear", "cosine", "constant", "multistep")), STEPS] = "linear"
     max_length: Annotated[int | None, Whole(1), DATA] = None
     augment: Annotated[bool | None, DATA] = None
     eval_every: Annotated[int | None, Whole(1), EVALUATION] = None
     eval_samples: Annotated[int | None, Whole(1), EVALUATION] = None
     seed: Annotated[int, SEED, STEPS] = 0
-    dtype: Annotated[str, OneOf(DTYPES), MODEL] = "float32"
-    device: Annotated[str, OneOf(DEVICES), MODEL] = "auto"
+    dtype: Annotated[str, OneOf(("float32", "bf16")), MODEL] = "float32"
+    device: Annotated[str, OneOf(("auto", "cpu", "cuda")), MODEL] = "auto"
 
-    def for_exits(self, schedule: str = "always") -> Objective:
-        """Return the objective of these settings; `schedule` stands in where none is given."""
+    def for_exits(self) -> Objective:
+        """Return the objective of these settings."""
         from layerscope.training.objectives import Objective  # imports torch
 
-        return Objective(
-            self.objective,  # type: ignore[arg-type]
-            self.schedule or schedule,  # type: ignore[arg-type]
-            self.weights,
-            self.beta,
-            self.distillation,
-            self.temperature,
-        )
+        schedule = self.schedule or "always"
+        return Objective(self.objective, schedule, self.weights, self.beta, self.distillation, self.temperature)
 
     def decided(self, task: str, *, from_config: bool) -> Settings:
         """Return the same with what the task decides filled in; raises `LayerscopeError` where it forbids a setting."""
@@ -116,11 +128,23 @@ class Settings:
 
 
 def settings_of(given: Mapping[str, Any], preset: str | None = None, *, as_printed: bool = False) -> Settings:
-    """Return settings: those given (None is not given) over those of a preset over the defaults.
-
-    Raises:
-        LayerscopeError: for a preset that does not exist, and for `as_printed` without one.
-
-    """
+    """Return settings: those given (None is not given) over those of a preset over the defaults."""
+    if as_printed and preset is None:
+        raise LayerscopeError("`as_printed=True` needs a preset, whose printed values it takes: give `preset`")
     named = {name: value for name, value in given.items() if value is not None}
-    return Settings(**{**preset_settings(preset, as_printed=as_printed), **named})
+    return Settings(**_preset(preset or "", as_printed) | named)
+
+
+def described(preset: str, given: Mapping[str, Any], *, as_printed: bool) -> str:
+    """Return a line on what a preset sets, without what was given beside it."""
+
+    def listed(values: Mapping[str, Any]) -> str:
+        return ", ".join(f"{key} {value}" for key, value in values.items() if given.get(key) is None)
+
+    printed = "" if as_printed else listed(PRINTED.get(preset, {}))
+    note = f" (the paper prints {printed}: see `as_printed=True`)" if printed else ""
+    return f"preset {preset}: {listed(_preset(preset, as_printed))}{note}"
+
+
+def _preset(name: str, as_printed: bool) -> dict[str, Any]:
+    return PRESETS.get(name, {}) | (PRINTED.get(name, {}) if as_printed else {})

@@ -11,30 +11,20 @@ from typing import Any
 import torch
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.inputs.corpus import listed
 from layerscope.models.checks import check_folder, check_name, clear_errors, near_folder
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
 from layerscope.models.load import without_bars
 from layerscope.models.loaded import eager
 from layerscope.models.mean_head import as_told, is_mean_head, mean_headed
+from layerscope.models.processor import load_processor
 from layerscope.models.weights import is_offloaded, is_quantised
-from layerscope.training.data import READS, Source
-from layerscope.training.processors import find_processor, pad
-from layerscope.training.settings import Settings
-from layerscope.training.tagged import TaggedCorpus
-
-AUTO = {
-    "classification": "AutoModelForSequenceClassification",
-    "token-classification": "AutoModelForTokenClassification",
-    "causal-lm": "AutoModelForCausalLM",
-    "masked-lm": "AutoModelForMaskedLM",
-    "image-classification": "AutoModelForImageClassification",
-    "audio-classification": "AutoModelForAudioClassification",
-}
+from layerscope.training.settings import TASKS, Settings
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a model is made of: its config, where it lies, its name; `module` where it was given as an object."""
+    """What a model is made of: its config, its source, its name; `module` where it was given as an object."""
 
     source: str
     config: Any
@@ -45,128 +35,82 @@ class Origin:
 
 @dataclass(frozen=True)
 class Start:
-    """A model ready to be trained, what reads its inputs, and what was told on the way."""
+    """A model ready to be trained, what reads its inputs, the names of its classes in its order, and notes."""
 
     module: Any
     processor: Any
+    classes: tuple[str, ...] | None
     notes: tuple[str, ...]
 
 
 def find(model: Any, *, from_config: bool) -> Origin:
     """Return where a model comes from; raises `LayerscopeError` where nothing is there."""
     if not isinstance(model, (str, Path)):
-        model = eager(model)
-        if getattr(model, "config", None) is None or from_config:
-            raise LayerscopeError(
-                f"a {type(model).__name__} cannot be trained here: give a transformers model, a name or a folder"
-            )
-        place = getattr(model.config, "_name_or_path", "")
-        if is_quantised(model) or is_offloaded(model):
-            state = "quantised" if is_quantised(model) else "partly offloaded"
-            raise LayerscopeError(f"this {type(model).__name__} is {state}: only whole models in floats are trained")
-        return Origin(place, model.config, Path(place).name or type(model).__name__, model)
+        return _of_object(eager(model), from_config=from_config)
     source = embedded(str(model))
     check_name(source)
-    place = Path(source).expanduser()
+    path = Path(source).expanduser()
+    name = path.resolve().parent.name if path.name == "config.json" else path.name.removesuffix(".json")
     if from_config:
-        return Origin(str(place), _config_at(place), _called(place), from_config=True)
-    if place.exists() or source.startswith((".", "/", "~")):
-        check_folder(place, allow_pickle=False)
-        source = str(_transformer_in(place))
+        file = path / "config.json" if path.is_dir() else path
+        if not file.is_file():
+            what = "holds no config.json" if path.is_dir() else f"does not exist{near_folder(path)}"
+            raise LayerscopeError(
+                f"{str(path)!r} {what}: with `from_config=True` give a folder with config.json, or a JSON file"
+            )
+        source = str(file)
+    elif path.exists() or source.startswith((".", "/", "~")):
+        check_folder(path, allow_pickle=False)
+        modules = path / "modules.json"  # of a SentenceTransformer, whose first module is the transformer
+        inside = json.loads(modules.read_text(encoding="utf-8"))[0].get("path", "") if modules.is_file() else ""
+        source = str(path / str(inside))
     else:
         go_offline_without_hub()
     import transformers
 
     with clear_errors(source):
         config = transformers.AutoConfig.from_pretrained(source)
-    return Origin(source, config, EMBEDDED if model == EMBEDDED else _called(place))
+    return Origin(source, config, EMBEDDED if model == EMBEDDED else name, from_config=from_config)
 
 
-def _called(place: Path) -> str:
-    """Return the name of a folder, or of a config file."""
-    return place.resolve().parent.name if place.name == "config.json" else place.name.removesuffix(".json")
+def _of_object(model: Any, *, from_config: bool) -> Origin:
+    kind = type(model).__name__
+    if getattr(model, "config", None) is None or from_config:
+        raise LayerscopeError(f"a {kind} cannot be trained here: give a transformers model, a name or a folder")
+    if is_quantised(model) or is_offloaded(model):
+        state = "quantised" if is_quantised(model) else "partly offloaded"
+        raise LayerscopeError(f"this {kind} is {state}: only whole models in floats are trained")
+    source = getattr(model.config, "_name_or_path", "")
+    return Origin(source, model.config, Path(source).name or kind, model)
 
 
-def _config_at(place: Path) -> Any:
-    import transformers
-
-    file = place / "config.json" if place.is_dir() else place
-    if not file.is_file():
-        what = "holds no config.json" if place.is_dir() else f"does not exist{near_folder(place)}"
-        raise LayerscopeError(f"--from-config: {str(place)!r} {what}: give a folder with config.json, or a JSON file")
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        found = None
-    kind = found.get("model_type") if isinstance(found, dict) else None
-    if kind not in transformers.CONFIG_MAPPING:
-        raise LayerscopeError(
-            f"--from-config: {str(file)!r} is not a config of a transformers model: it needs a model_type"
-        )
-    with clear_errors(str(file)):
-        return transformers.AutoConfig.for_model(**found)
-
-
-def _transformer_in(folder: Path) -> Path:
-    """Return the folder of the transformer in that of a SentenceTransformer, else the folder itself."""
-    listed = folder / "modules.json"
-    if not listed.is_file():
-        return folder
-    first = json.loads(listed.read_text(encoding="utf-8"))[0]
-    return folder / str(first.get("path", ""))
-
-
-def choose_task(asked: str, data: Source, config: Any) -> str:
-    """Return the task that data and model make, where none is asked for."""
-    if asked != "auto":
-        return asked
-    if isinstance(data, TaggedCorpus):
-        return "token-classification"
-    for task, modality in READS.items():
-        if data.modality == modality:
-            return task
-    if data.labels is not None:
-        return "classification"
-    if not data.running:
-        raise LayerscopeError(
-            f"{data.name} has no labels to classify: name their column with --label-column, or learn the text itself "
-            "with --task causal-lm or masked-lm"
-        )
-    return "masked-lm" if _sees_both_sides(config) else "causal-lm"
-
-
-def start(
-    origin: Origin, task: str, classes: Sequence[str] | None, settings: Settings, processor: Any
-) -> tuple[Start, tuple[str, ...] | None]:
-    """Return the model of a task, and the names of its classes in its order.
-
-    Raises:
-        LayerscopeError: where transformers has no such model, and where labels are not the classes of a trained head.
-
-    """
+def start(origin: Origin, task: str, classes: Sequence[str] | None, settings: Settings, processor: Any) -> Start:
+    """Return the model of a task; raises where transformers has none, or labels are not those of a trained head."""
     notes: list[str] = []
     if origin.module is not None:
-        module = origin.module
-        order = _own_classes(module.config, classes, origin.name) if classes is not None else None
+        module, order = origin.module, _own_classes(origin.module.config, classes, origin.name) if classes else None
     else:
         module, order = _made(origin, task, classes, settings, notes)
     if processor is None or isinstance(processor, (str, Path)):
-        processor = find_processor(str(processor or origin.source), module)
-    notes += pad(module, processor)
+        processor = _processor(str(processor or origin.source), module)
+    _pad(module, processor, notes)
     _run_every_layer(module, notes)
     if task == "masked-lm" and getattr(processor, "mask_token_id", None) is None:
         raise LayerscopeError(
-            f"the tokenizer of {origin.name} has no mask token, which masked-lm needs: name another with --processor"
+            f"the tokenizer of {origin.name} has no mask token, which masked-lm needs: name another with `processor`"
         )
-    return Start(module, processor, tuple(notes)), order
+    return Start(module, processor, order, tuple(notes))
 
 
 def _made(
     origin: Origin, task: str, classes: Sequence[str] | None, settings: Settings, notes: list[str]
 ) -> tuple[Any, tuple[str, ...] | None]:
-    config, mean = origin.config, _takes_mean(origin, task, settings.head)
+    config, head = origin.config, settings.head
+    mean = _takes_mean(origin, task, head)
     auto = _auto(config, "token-classification" if mean else task, origin.name)
-    trained = not origin.from_config and _has_head(config, auto) and settings.head != "new"
+    own = auto._model_mapping[type(config)]
+    kinds = {kind.__name__ for kind in (own if isinstance(own, (list, tuple)) else (own,))}
+    trained = not origin.from_config and _architecture(config) in kinds and head != "new"
     trained = trained and mean == is_mean_head(config)
     order = None
     if classes is not None:
@@ -175,8 +119,10 @@ def _made(
         config.id2label = dict(enumerate(order))
         config.label2id = {name: number for number, name in enumerate(order)}
         config.problem_type = None if mean or task == "token-classification" else "single_label_classification"
-    if task == "classification" and mean is False and settings.head in ("auto", "mean") and not trained:
-        _native_mean(config, notes)
+    fresh_head = task == "classification" and not mean and head in ("auto", "mean") and not trained
+    if fresh_head and getattr(config, "classifier_pooling", None) is not None:
+        config.classifier_pooling = "mean"
+        notes.append("head: the model's own, over the mean of the tokens (classifier_pooling)")
     torch.manual_seed(settings.seed)
     with without_bars(), clear_errors(origin.source):
         module, fresh = _weights(origin, auto, config)
@@ -189,7 +135,7 @@ def _made(
         notes.append(f"every weight is random, seed {settings.seed}")
     elif fresh:
         notes.append(f"freshly initialised, seed {settings.seed}: {', '.join(fresh)}")
-    module.config._name_or_path = origin.name  # which histories are called by
+    module.config._name_or_path = origin.name  # the name in the history
     return as_told(module), order
 
 
@@ -220,17 +166,18 @@ def _renewed(module: Any, fresh: list[str]) -> list[str]:
 def _auto(config: Any, task: str, name: str) -> Any:
     import transformers
 
-    auto = getattr(transformers, AUTO[task])
+    auto = getattr(transformers, TASKS[task])
     if type(config) not in auto._model_mapping:
         raise LayerscopeError(
-            f"{name} ({config.model_type}) has no head for {task} in transformers: choose another --task or model"
+            f"{name} ({config.model_type}) has no head for {task} in transformers: choose another `task`, or model"
         )
-    if task == "causal-lm" and _sees_both_sides(config) and not getattr(config, "is_decoder", False):
-        raise LayerscopeError(f"{name} ({config.model_type}) sees both sides of a token: take --task masked-lm")
+    if task == "causal-lm" and sees_both_sides(config) and not getattr(config, "is_decoder", False):
+        raise LayerscopeError(f"{name} ({config.model_type}) sees both sides of a token: try `task='masked-lm'`")
     return auto
 
 
-def _sees_both_sides(config: Any) -> bool:
+def sees_both_sides(config: Any) -> bool:
+    """Return whether the model of a config reads what follows a token too."""
     from transformers import MODEL_FOR_MASKED_LM_MAPPING
 
     return type(config) in MODEL_FOR_MASKED_LM_MAPPING
@@ -245,52 +192,37 @@ def _takes_mean(origin: Origin, task: str, head: str) -> bool:
     from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING as TOKENS
 
     config = origin.config
-    possible = task == "classification" and type(config) in TOKENS and not hasattr(config, "classifier_pooling")
+    native = hasattr(config, "classifier_pooling")
+    possible = task == "classification" and type(config) in TOKENS and not native
     if head == "mean":
-        if task != "classification" or not (possible or hasattr(config, "classifier_pooling")):
+        if not possible and not (task == "classification" and native):
             raise LayerscopeError(
-                f"head 'mean' is for classification of texts, and {origin.name} ({config.model_type}) with --task "
-                f"{task} has none: take --head own"
+                f"head 'mean' is for classification of texts, and {origin.name} ({config.model_type}) has none for the "
+                f"task {task}: try `head='own'`"
             )
         return possible
-    if head != "auto" or not possible or not _sees_both_sides(config):
+    if head != "auto" or not possible or not sees_both_sides(config):
         return False
     return is_mean_head(config) or origin.from_config or not _architecture(config).endswith("SequenceClassification")
-
-
-def _native_mean(config: Any, notes: list[str]) -> None:
-    if getattr(config, "classifier_pooling", None) is not None:
-        config.classifier_pooling = "mean"
-        notes.append("head: the model's own, over the mean of the tokens (classifier_pooling)")
 
 
 def _architecture(config: Any) -> str:
     return str((getattr(config, "architectures", None) or [""])[0])
 
 
-def _has_head(config: Any, auto: Any) -> bool:
-    found = auto._model_mapping[type(config)]
-    kinds = found if isinstance(found, (list, tuple)) else (found,)
-    return _architecture(config) in {kind.__name__ for kind in kinds}
-
-
 def _own_classes(config: Any, classes: Sequence[str], name: str) -> tuple[str, ...]:
     """Return the classes of a trained head in its order; labels must be among them, or be their numbers."""
     own = tuple(str(config.id2label[number]) for number in sorted(config.id2label))
-    unnamed = all(label == f"LABEL_{number}" for number, label in enumerate(own))
-    numbers = tuple(str(number) for number in range(len(own)))
-    if unnamed and any(label in numbers for label in classes):
-        unknown = [label for label in classes if label not in numbers]
-        if not unknown:
-            return numbers
-    else:
-        unknown = [label for label in classes if label not in own]
+    numbers = tuple(map(str, range(len(own))))
+    unnamed = own == tuple(f"LABEL_{number}" for number in numbers)
+    known = numbers if unnamed and any(label in numbers for label in classes) else own
+    unknown = [label for label in classes if label not in known]
     if unknown:
         raise LayerscopeError(
-            f"label {unknown[0]!r} is not one of the {len(own)} classes of {name} ({', '.join(own[:5])}"
-            f"{', …' if len(own) > 5 else ''}): rename it, or train a fresh head with --head new"
+            f"label {unknown[0]!r} is not one of the {len(own)} classes of {name} ({listed(own)}): rename it, or train "
+            "a fresh head with `head='new'`"
         )
-    return own
+    return known
 
 
 def _run_every_layer(module: Any, notes: list[str]) -> None:
@@ -303,3 +235,33 @@ def _run_every_layer(module: Any, notes: list[str]) -> None:
                 dropped = True
     if dropped:
         notes.append("layerdrop is off: every layer is an exit")
+
+
+def _processor(source: str, module: Any) -> Any:
+    """Return what reads the model's inputs; images without a processor are resized to its size, scaled to -1 … 1."""
+    file = Path(source)
+    try:
+        found = load_processor(str(file.parent.resolve()) if file.is_file() else source, module, {})
+    except LayerscopeError as error:
+        raise LayerscopeError(f"{error}, or name one with `processor`") from error
+    config = module.config
+    if found is not None or getattr(config, "num_channels", 3) != 3:
+        return found
+    from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+    size = getattr(config, "image_size", 224)
+    height, width = size if isinstance(size, (tuple, list)) else (size, size)
+    return ViTImageProcessorPil(size={"height": height, "width": width}, image_mean=[0.5] * 3, image_std=[0.5] * 3)
+
+
+def _pad(module: Any, tokenizer: Any, notes: list[str]) -> None:
+    """Let a tokenizer and model that know no padding, which a batch needs, pad with the end of a text."""
+    if not hasattr(tokenizer, "pad_token_id"):
+        return
+    if tokenizer.pad_token_id is None:
+        if tokenizer.eos_token is None:
+            raise LayerscopeError("the tokenizer has neither a padding token nor an end token: give it a pad_token")
+        tokenizer.pad_token = tokenizer.eos_token
+        notes.append(f"padding: {tokenizer.eos_token!r}, as the tokenizer has no token of its own")
+    if getattr(module.config, "pad_token_id", None) is None:
+        module.config.pad_token_id = tokenizer.pad_token_id

@@ -1,7 +1,8 @@
-"""A transformers Trainer whose steps ask every exit, and whose evaluations tell what each layer can."""
+"""A transformers Trainer whose steps train every exit, and whose evaluations score every layer."""
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,53 +11,47 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from torch import Tensor
-from transformers import Trainer
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers import PreTrainedModel, Trainer
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.inspection import made_up_samples
+from layerscope.models.mean_head import standard_class
 from layerscope.models.stack import SeveralWidths
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
 from layerscope.training.guard import Guard, check_options
-from layerscope.training.history import History, Rewinds, about_data, manifest
-from layerscope.training.layer_evaluation import LayerEvaluation
+from layerscope.training.history import History, manifest
+from layerscope.training.layer_scores import LayerScores, logged, once, over_processes, score_options
 from layerscope.training.objectives import Objective
-from layerscope.training.resuming import load_renamed
 
 EVALUATION = "Evaluation"
-"""What the Trainer calls the loop of `evaluate`, and not that of `predict`."""
+"""What the Trainer calls the loop of `evaluate`, unlike that of `predict`."""
 
 
 class AlignedTrainer(Trainer):  # type: ignore[misc]
     """`transformers.Trainer` with an objective over exits; everything else is the Trainer's.
 
-    Every evaluation reads each layer 1 … L through the model's head (of "classifiers" each through its own), in the
-    passes that make its own loss, and adds to its metrics `eval_accuracy` (of a language model `eval_perplexity`) and
+    Every evaluation reads each layer 1 … L through the model's head (with "classifiers" each through its own), in the
+    passes that make its own loss, and adds to its metrics `eval_accuracy` (for a language model `eval_perplexity`) and
     `eval_accuracy_layer_K`, `eval_cosine_layer_K` (to the last layer), `eval_saturation_layer`, `eval_effective_depth`
     and `eval_nc1`.
 
     Args:
-        model: a model with a head: sequence, token, image or audio classification, causal or masked language modelling.
-        args: the Trainer's, as all that follow up to `model_init` and all `others`: in its order, or by name.
-        data_collator: see the Trainer.
-        train_dataset: see the Trainer.
-        eval_dataset: see the Trainer.
-        processing_class: the tokenizer, image processor or feature extractor of the model.
-        model_init: makes the model, in the place of `model`; called again at the start of each `train`.
-        *others: the Trainer's, after `model_init` in its order.
+        *args: the Trainer's own in its order: model, args, data_collator … The model has a head: sequence, token, image
+            or audio classification, causal or masked language modelling.
         objective: the loss over the exits, or its name.
         layers: the exits; by default every layer from 1 on.
         part: which stack, where a model has several.
         history: a run folder for the scores of every layer at every evaluation, by step, which `open_run` and `report`
             read. With several evaluation sets, each has a folder of its own name in it.
-        **options: the Trainer's own.
+        **options: the Trainer's own by name.
 
     Raises:
-        LayerscopeError: for a model without a head, for a loss that is no cross-entropy, and for options that take the
-            loss from elsewhere.
+        LayerscopeError: for a model without a head, for a loss that is not a cross-entropy, and for options that take
+            the loss from elsewhere.
 
     Example:
         >>> from transformers import AutoModelForSequenceClassification, TrainingArguments
@@ -71,55 +66,43 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
 
     def __init__(
         self,
-        model: Any = None,
-        args: Any = None,
-        data_collator: Any = None,
-        train_dataset: Any = None,
-        eval_dataset: Any = None,
-        processing_class: Any = None,
-        model_init: Any = None,
-        *others: Any,
+        *args: Any,
         objective: Objective | str = "aligned",
         layers: Sequence[int] | None = None,
         part: str | None = None,
         history: str | Path | None = None,
         **options: Any,
     ) -> None:
-        self.objective = Objective(objective) if isinstance(objective, str) else objective  # type: ignore[arg-type]
-        if (model is None) == (model_init is None):
+        given = inspect.signature(Trainer).bind_partial(*args, **options).arguments
+        model = given.get("model")
+        if (model is None) == (given.get("model_init") is None):
             raise LayerscopeError("AlignedTrainer takes either a model or model_init: give one of them")
-        self._found = (processing_class, part, layers)
-        self.history: History | None = None
-        self.guard: Guard | None = None
+        self.objective = Objective(objective) if isinstance(objective, str) else objective  # type: ignore[arg-type]
+        self._given = given.get("processing_class"), part, layers
         if model is not None:
             self._attach(model)
-        super().__init__(
-            model, args, data_collator, train_dataset, eval_dataset, processing_class, model_init, *others, **options
-        )
+        super().__init__(*args, **options)
         check_options(self)
-        layered = self.layered
-        self.guard = Guard(self.exit_loss)
+        self.guard = Guard(self)
         self.add_callback(self.guard)
         self.model_accepts_loss_kwargs = True  # the exits' loss divides by them, whatever the model's own does
+        self.history: History | None = None
         if history is not None:
-            told = self.layer_evaluation
-            notes = [*layered.notes, *filter(None, [told.left_out])]
-            self.history = History(history, manifest(layered, self.objective, told.language_model, self.args, notes))
-            self.add_callback(Rewinds(self.history))
-        self._modality = layered.encoder.modality
+            notes = [*self.layered.notes, *filter(None, [self.left_out])]
+            language_model = self.scoring["language_model"]
+            self.history = History(history, manifest(self.layered, self.objective, language_model, self.args, notes))
+            self.add_callback(self.history)
 
     def _attach(self, model: Any) -> None:
         """Find the exits of a model, and have its `forward` compute their loss."""
-        processor, part, layers = self._found
+        processor, part, layers = self._given
         try:
             self.layered = layered_model(model, processor, part)
-        except LayerscopeError as error:  # which names the argument of every other verb
+        except LayerscopeError as error:  # which names the argument of the other verbs
             raise LayerscopeError(str(error).replace("processor=", "processing_class=")) from error
         inputs = probe(self.layered)
         self.exit_loss = ExitLoss(Exits(self.layered, inputs, layers), self.objective, inputs)
-        self.layer_evaluation = LayerEvaluation(self.layered, self.exit_loss)
-        if self.guard is not None:
-            self.guard.exit_loss = self.exit_loss
+        self.scoring, self.left_out = score_options(self.layered, self.exit_loss)
 
     def call_model_init(self, trial: Any = None) -> Any:
         """Return what `model_init` makes, with its exits found."""
@@ -128,11 +111,7 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
         return model
 
     def compute_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | int | None = None,
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Tensor | int | None = None
     ) -> Any:
         """Return the loss of the objective in its steps, else the model's own."""
         self.exit_loss.on = bool(model.training and self.objective.counts_in(self.state.global_step + 1))
@@ -140,61 +119,55 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
             found = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         finally:
             self.exit_loss.on = False
-        if model.training and self.guard is not None:
+        if model.training:
             self.guard.watch(found[0] if return_outputs else found, inputs)
         return found
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
         """Train as the Trainer does; raises `LayerscopeError` for a loss that is not finite or another objective."""
-        assert self.guard is not None
-        self.guard.resuming(resume_from_checkpoint, self.args.output_dir)
+        self.guard.check_resumed(resume_from_checkpoint)
         return super().train(resume_from_checkpoint, *args, **options)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
-        load_renamed(self.model if model is None else model, Path(resume_from_checkpoint))
+        _load_renamed(self.model if model is None else model, Path(resume_from_checkpoint))
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        step = self.state.global_step
-        folder = str(Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{step}")
-        assert self.guard is not None
-        self.guard.before_save(self.model, folder, step, self.args.should_save)
+        self.guard.before_save(Path(self._get_output_dir(trial)))
         super()._save_checkpoint(model, trial)
 
     def evaluation_loop(
-        self,
-        dataloader: Any,
-        description: str,
-        prediction_loss_only: bool | None = None,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "eval",
+        self, dataloader: Any, description: str, *args: Any, metric_key_prefix: str = "eval", **options: Any
     ) -> Any:
         """Return the Trainer's own output, with the scores of every layer, from the same passes, in its metrics.
 
         Random generators are left as they were: how often a model is evaluated does not change its training.
         """
-        with generators_kept(self.args.device), self.layer_evaluation.scoring(self.accelerator):
-            output = super().evaluation_loop(
-                dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
-            )
-        for name, value in self.layer_evaluation.logged().items():
+        options["metric_key_prefix"] = metric_key_prefix
+        scores = LayerScores(**self.scoring)
+        self.exit_loss.score = lambda read, heads, labels: scores.update(read, heads, once(labels, self.accelerator))
+        try:
+            with generators_kept(self.args.device):
+                output = super().evaluation_loop(dataloader, description, *args, **options)
+        finally:
+            self.exit_loss.score = None
+        rows = over_processes(scores, self.accelerator).compute()
+        for name, value in logged(rows, scores.language_model).items():
             output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)  # what compute_metrics gave stays
-        if self.history is not None and description == EVALUATION and self.layer_evaluation.rows:
-            self._keep(self.history, dataloader.dataset, output.num_samples, metric_key_prefix)
+        if self.history is not None and description == EVALUATION and rows and self.is_world_process_zero():
+            own = getattr(dataloader.dataset, "name", None)
+            name = own if isinstance(own, str) and own else "evaluation data"
+            about = {"name": name, "source": name, "modality": self.layered.encoder.modality,
+                     "samples": output.num_samples, "labels": True}  # fmt: skip
+            which = "" if metric_key_prefix == "eval" else metric_key_prefix.removeprefix("eval_")
+            self.history.write(self.state.global_step, rows, about, which)
         return output
-
-    def _keep(self, history: History, dataset: Any, samples: int, prefix: str) -> None:
-        """Write the last evaluation, in one process."""
-        if self.is_world_process_zero():
-            data = about_data(dataset, samples, self._modality)
-            name = "" if prefix == "eval" else prefix.removeprefix("eval_")
-            history.write(self.state.global_step, self.layer_evaluation.rows, data, name)
 
 
 @contextmanager
 def generators_kept(device: torch.device) -> Iterator[None]:
     """Within, whatever is drawn at random is drawn from copies of the generators."""
-    python, array = random.getstate(), np.random.get_state()  # noqa: NPY002  that which others draw from
+    python, array = random.getstate(), np.random.get_state()  # noqa: NPY002  the generator that others draw from
     kind, devices = (device.type, [device]) if device.type not in ("cpu", "mps") else ("cuda", [])
     with torch.random.fork_rng(devices, device_type=kind):
         try:
@@ -207,9 +180,8 @@ def generators_kept(device: torch.device) -> Iterator[None]:
 def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
     """Return a model with its layers found by samples that are made up."""
     loaded = load(model, LoadOptions(), processor)
-    modality, samples = made_up_samples(loaded)
     try:
-        return find_layers(loaded, modality, samples, Override(part), max_length=None, prompt="")
+        return find_layers(loaded, *made_up_samples(loaded), Override(part), max_length=None, prompt="")
     except SeveralWidths as several:
         raise LayerscopeError(f"{several.differ}: one head reads layers of one width") from several
 
@@ -219,3 +191,21 @@ def probe(model: LayeredModel) -> Any:
     """Return a small batch of made-up samples, on the model's device."""
     _, samples = made_up_samples(model.loaded)
     return model.encoder.batch(list(samples)[:2]).to(model.device)
+
+
+def _load_renamed(model: Any, checkpoint: Path) -> None:
+    """Load the weights of a checkpoint that were saved under other names than the model has for them.
+
+    transformers saves a ViT and others under the names of older releases. Its `from_pretrained` knows both names, but
+    its Trainer looks for those in memory alone, and passes over the others without an error.
+    """
+    saved: set[str] = set()
+    for path in checkpoint.glob("model*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            saved |= set(file.keys())
+    missing = {name for name in model.state_dict() if name not in saved}
+    if not isinstance(model, PreTrainedModel) or not saved or not missing:
+        return
+    loaded = standard_class(type(model)).from_pretrained(checkpoint, dtype="auto", local_files_only=True).state_dict()
+    model.load_state_dict({name: loaded[name] for name in missing if name in loaded}, strict=False)
+    model.tie_weights()

@@ -21,11 +21,10 @@ from scipy.stats import chisquare
 from torch import Tensor, nn
 
 from layerscope import LayerscopeError, metrics
+from layerscope.core.options import Asked
 from layerscope.generation import decoder as opening, generate, score
-from layerscope.generation.decoder import open_decoder, open_language_model
-from layerscope.generation.decoding import continued, greedy, nucleus
-from layerscope.generation.kept import NAME
-from layerscope.models import LoadOptions, Override
+from layerscope.generation.decoder import MEMORY, open_decoder, open_language_model
+from layerscope.generation.generator import continued, greedy, nucleus
 from layerscope.truncation import speed, truncate_layers
 
 NEW = 24
@@ -146,7 +145,7 @@ def test_every_depth_says_what_generate_of_the_truncated_model_says(family: Fami
 
 def test_the_cache_is_used(family: Family) -> None:
     """A decoder that does not trust its cache would say the same, slowly."""
-    found = open_language_model(family.model, TOKENIZER, Override(), LoadOptions())
+    found = open_language_model(Asked(model=family.model, processor=TOKENIZER))
     for layer in family.cuts:
         decoder = open_decoder(found, layer)
         assert decoder.cached and not decoder.alone
@@ -312,7 +311,7 @@ def test_the_model_is_left_as_it_was_whatever_happens(call: str) -> None:
             raise Stop
 
     def work() -> None:
-        model.__dict__.pop(NAME, None)  # what an earlier call found out: every one is to probe
+        model.__dict__.pop(MEMORY, None)  # what an earlier call found out: every one is to probe
         if call == "score":
             score(model, prompts(), processor=TOKENIZER, progress=False)
         else:
@@ -339,26 +338,29 @@ def broken() -> Any:
 
 
 REFUSED = [
-    ({"prompts": []}, "the list of prompts is empty"),
-    ({"prompts": "w3 w4"}, "prompts are a list of texts: give one or several strings in a list"),
+    ({"prompts": []}, "prompts are a list of texts: give one or more strings in a list"),
+    ({"prompts": "w3 w4"}, "prompts are a list of texts: give one or more strings in a list"),
     ({"prompts": ["w3", 4]}, "prompts are a list of texts"),
-    ({"prompts": ["w3", ""]}, r"prompt 1 \(''\) has no token, and the tokenizer none that begins a text"),
-    ({"prompts": ["w3", words([5] * 70)]}, "prompt 1 has 70 tokens and the model reads 64: cut it to 63 or fewer"),
+    ({"prompts": ["w3", ""]}, r"prompt 1 \(''\) has no token, and the tokenizer has none that begins a text"),
+    (
+        {"prompts": ["w3", words([5] * 70)]},
+        "prompt 1 has 70 tokens, and the model reads 64 with the new ones: cut it",
+    ),
     (
         {"prompts": ["w3", words([5] * 60)]},
-        "prompt 1 has 60 tokens, and 24 new ones do not fit the model's 64: take max_new_tokens 4 or less, or cut",
+        "prompt 1 has 60 tokens, and the model reads 64 with the new ones: try `max_new_tokens=4`, or cut the prompt",
     ),
     ({"layer": 4}, r"layer 4 does not exist: this model has layers 0\.\.3"),
     ({"layer": 0}, "layer 0 is what the first block reads"),
     ({"layer": "2"}, "layer is '2': give a whole number"),
-    ({"top_p": 0}, r"top_p 0 is not a share of the probability: give a number in \(0, 1\], or None"),
-    ({"top_p": 1.1}, "top_p 1.1 is not a share"),
-    ({"top_p": float("nan")}, "top_p nan is not a share"),
-    ({"temperature": 0}, "temperature 0 is not above 0"),
-    ({"temperature": -1.0}, "temperature -1.0 is not above 0"),
-    ({"max_new_tokens": 0}, "max_new_tokens 0 is not a whole number of 1 or more"),
-    ({"batch_size": 0}, "batch_size 0 is not a whole number of 1 or more"),
-    ({"seed": -1}, "seed -1 is not a whole number of 0 or more"),
+    ({"top_p": 0}, "top_p is 0: give a number above 0 and at most 1"),
+    ({"top_p": 1.1}, "top_p is 1.1: give a number above 0"),
+    ({"top_p": float("nan")}, "top_p is nan: give"),
+    ({"temperature": 0}, "temperature is 0: give a number above 0"),
+    ({"temperature": -1.0}, "temperature is -1: give"),
+    ({"max_new_tokens": 0}, "max_new_tokens is 0: give a whole number of at least 1"),
+    ({"batch_size": 0}, "batch_size is 0: give a whole number of at least 1"),
+    ({"seed": -1}, "seed is -1: give a whole number from 0"),
 ]
 
 
@@ -380,21 +382,21 @@ def test_what_is_no_language_model(make: Callable[[], nn.Module]) -> None:
 
 
 def test_nan_is_told_with_its_layer_and_place() -> None:
-    with pytest.raises(LayerscopeError, match="layer 2 gives logits that are NaN after 6 tokens of prompt 1: look at"):
+    with pytest.raises(LayerscopeError, match="layer 2 gives logits that are NaN after 6 tokens of prompt 1: check"):
         told(broken(), ["w3 w4 w5", "w3 w4 w5 w6 w7 w50 w8 w9"], 2)
-    with pytest.raises(LayerscopeError, match="layer 1 gives logits that are NaN on text 1: look at"):
+    with pytest.raises(LayerscopeError, match="layer 1 gives logits that are NaN on text 1: check its weights"):
         score(broken(), ["w3 w4 w5", "w3 w50 w5"], processor=TOKENIZER, progress=False)
 
 
 def test_texts_that_cannot_be_scored() -> None:
     for texts, line in (
-        ([], "the list of texts is empty"),
-        (["w3 w4", "w3"], "text 1 has one token: nothing of it is predicted"),
-        ([words([5] * 65)], "text 0 has 65 tokens and the model reads 64: cut it into several"),
+        ([], "texts are a list of texts"),
+        (["w3 w4", "w3"], "text 1 has one token, and nothing to predict: leave it out"),
+        ([words([5] * 65)], "text 0 has 65 tokens and the model reads 64: split it"),
     ):
         with pytest.raises(LayerscopeError, match=line):
             score(zoo.gpt2(), texts, processor=TOKENIZER, progress=False)
-    with pytest.raises(LayerscopeError, match="no layer is named"):
+    with pytest.raises(LayerscopeError, match="layers is empty: give whole numbers"):
         score(zoo.gpt2(), ["w3 w4"], [], processor=TOKENIZER, progress=False)
 
 

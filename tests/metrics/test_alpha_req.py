@@ -48,7 +48,7 @@ def test_leading_dimensions_and_errors(rng):
     values = alpha_req(Z, (2, 15))
     assert values.shape == (2, 3) and values.dtype == torch.float64
     assert float(values[1, 0]) == pytest.approx(alpha_req(torch.from_numpy(Z[1, 0]), (2, 15)))
-    with pytest.raises(LayerscopeError, match=r"fit=\(10, 100\) holds fewer than two of the 8 ranks"):
+    with pytest.raises(LayerscopeError, match=r"fit=\(10, 100\) holds fewer than two of the ranks 1 ... 8"):
         alpha_req(Z[..., :8])
     with pytest.raises(LayerscopeError, match=r"fit=\(0, 9\)"):
         alpha_req(Z, (0, 9))

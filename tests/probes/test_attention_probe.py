@@ -96,5 +96,5 @@ def test_wrong_input():
         attention_probe(tokens, [5, 5], [0])
     with pytest.raises(LayerscopeError, match="fewer than 2 classes have 3 members"):
         attention_probe(tokens, np.full(5, 2), [0, 0, 0, 1, 1])
-    with pytest.raises(LayerscopeError, match="NaN or infinity"):
+    with pytest.raises(LayerscopeError, match="NaN or infinite"):
         attention_probe(tokens * torch.nan, np.full(5, 2), [0, 0, 0, 1, 1])

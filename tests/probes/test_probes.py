@@ -163,11 +163,11 @@ def test_errors(clusters):
         linear_probe(states, np.arange(240))
     with pytest.raises(LayerscopeError, match="k=500 neighbours out of 192"):
         knn_probe(states, labels, k=500)
-    with pytest.raises(LayerscopeError, match="folds=1"):
+    with pytest.raises(LayerscopeError, match="folds is 1"):
         knn_probe(states, labels, folds=1)
-    with pytest.raises(LayerscopeError, match="folds=2: give at least 3"):
+    with pytest.raises(LayerscopeError, match="folds is 2: give at least 3"):
         linear_probe(states, labels, folds=2)
-    with pytest.raises(LayerscopeError, match=r"labels \(7,\)"):
+    with pytest.raises(LayerscopeError, match=r"labels of shape \(7,\)"):
         linear_probe(states, labels[:7])
 
 

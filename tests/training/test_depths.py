@@ -1,8 +1,6 @@
 """What a training says it bought, and how often it is evaluated."""
 
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -53,13 +51,10 @@ def test_too_few_samples_and_a_model_at_chance_say_nothing_of_depth(
 
 
 def test_evaluation_takes_a_bounded_share():
-    def job(evaluated: int, **settings: object) -> SimpleNamespace:
-        return SimpleNamespace(settings=replace(Settings(), **settings), eval=range(evaluated))
-
-    assert evaluations_of(job(872), 750) == (75, True)  # 24,000 sentences: ten times, and before the first step
-    assert evaluations_of(job(872), 188) == (47, True)  # 6,000: four times
-    assert evaluations_of(job(872), 38) == (38, False)  # 1,200: at the end alone
-    assert evaluations_of(job(872, eval_every=5), 38) == (5, True)
+    assert evaluations_of(Settings(), 750, 872) == (75, True)  # 24,000 sentences: ten times, and before the first step
+    assert evaluations_of(Settings(), 188, 872) == (47, True)  # 6,000: four times
+    assert evaluations_of(Settings(), 38, 872) == (38, False)  # 1,200: at the end alone
+    assert evaluations_of(Settings(eval_every=5), 38, 872) == (5, True)
     for steps, evaluated in ((188, 872), (750, 872), (100, 400)):
-        every, first = evaluations_of(job(evaluated), steps)
+        every, first = evaluations_of(Settings(), steps, evaluated)
         assert (-(-steps // every) + first) * evaluated <= 0.75 * steps * 32

@@ -19,8 +19,7 @@ from torch import nn
 from layerscope.training import aligned_loss
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
-from layerscope.training.objectives import Objective
-from layerscope.training.rivals import linear_cka, mean_cosine, similarity_loss
+from layerscope.training.objectives import Objective, linear_cka, mean_cosine, similarity_loss
 from layerscope.training.trainer import layered_model
 
 __all__ = ["one_thread"]

@@ -81,10 +81,10 @@ def test_a_loss_broken_before_any_checkpoint_says_so(tmp_path: Path):
 @pytest.mark.parametrize(
     ("change", "layers", "told"),
     [
-        (Objective("cosine"), None, "trained with objective 'aligned', this training asks for objective 'cosine'"),
-        (Objective(schedule="alternate"), None, "schedule 'always', this training asks for schedule 'alternate'"),
-        (Objective(weights=[1, 1, 2]), None, r"weights 'linear', this training asks for weights \[1, 1, 2\]"),
-        (Objective(), [1, 3], r"layers \[1, 2, 3\], this training asks for layers \[1, 3\]"),
+        (Objective("cosine"), None, "trained with objective 'aligned', this training has objective 'cosine'"),
+        (Objective(schedule="alternate"), None, "schedule 'always', this training has schedule 'alternate'"),
+        (Objective(weights=[1, 1, 2]), None, r"weights 'linear', this training has weights \[1, 1, 2\]"),
+        (Objective(), [1, 3], r"layers \[1, 2, 3\], this training has layers \[1, 3\]"),
     ],
 )
 def test_another_objective_does_not_resume(tmp_path: Path, change: Objective, layers: Any, told: str):
@@ -106,7 +106,7 @@ def test_a_checkpoint_of_a_plain_trainer_does_not_resume(tmp_path: Path):
     record = tmp_path / "checkpoint-6" / "objective.json"
     assert json.loads(record.read_text())["objective"] == "aligned"
     record.unlink()
-    with pytest.raises(LayerscopeError, match="does not tell its objective"):
+    with pytest.raises(LayerscopeError, match="does not hold its objective"):
         run(tmp_path, tiny.classifier()).train(resume_from_checkpoint=True)
 
 

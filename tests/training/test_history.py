@@ -196,7 +196,7 @@ def test_the_trainers_own_ways_hold(tmp_path):
     assert seen[0]["eval_own"] == open_run(tmp_path / "history").metric("layer_accuracy", step=2)[3]
     assert run.state.best_metric == max(found["eval_accuracy_layer_1"] for found in seen)
     assert run.evaluate(metric_key_prefix="late")["late_own"] == run.evaluate()["eval_accuracy_layer_3"]
-    assert run.layer_evaluation.exit_loss.score is None
+    assert run.exit_loss.score is None
     unlabelled = run.predict([{k: v for k, v in row.items() if k != "labels"} for row in classes()])
     assert not [name for name in unlabelled.metrics if "layer" in name]
 
@@ -267,7 +267,7 @@ def test_another_training_is_refused(tmp_path):
     told = read_json(path / "run.json")
     del told["kind"]
     write_json(path / "run.json", told)
-    with pytest.raises(LayerscopeError, match="not a history of a training"):
+    with pytest.raises(LayerscopeError, match="holds a run that is not a training"):
         trainer(tmp_path / "out", tiny.classifier(), classes(), history=path)
     shutil.rmtree(path)
     path.mkdir()

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from layerscope.training import Objective, aligned_loss
-from layerscope.training.rivals import classifiers_loss, linear_cka, mean_cosine, similarity_loss
+from layerscope.training.objectives import classifiers_loss, linear_cka, mean_cosine, similarity_loss
 
 LAYERS, WEIGHTS = [2, 3, 7], [0.2, 0.5, 0.3]
 

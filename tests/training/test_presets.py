@@ -5,9 +5,8 @@ import pytest
 from PIL import Image
 
 from layerscope import LayerscopeError
-from layerscope.training.augmentation import augmented
-from layerscope.training.presets import told
-from layerscope.training.settings import settings_of
+from layerscope.training.examples import augmented
+from layerscope.training.settings import described, settings_of
 
 
 def test_presets_have_the_printed_settings():
@@ -23,10 +22,10 @@ def test_presets_have_the_printed_settings():
 def test_what_is_given_beats_the_preset():
     found = settings_of({"epochs": 2, "schedule": "always", "batch_size": None}, "tracing-deit", as_printed=True)
     assert (found.epochs, found.schedule, found.batch_size) == (2, "always", 256)
-    line = told("tracing-deit", {"epochs": 2}, as_printed=False)
+    line = described("tracing-deit", {"epochs": 2}, as_printed=False)
     assert line.startswith("preset tracing-deit: task image-classification, schedule alternate, learning_rate 0.0005, ")
     assert "epochs" not in line
-    assert line.endswith("(the paper prints learning_rate 0.1: --as-printed)")
+    assert line.endswith("(the paper prints learning_rate 0.1: see `as_printed=True`)")
 
 
 def test_schedules_and_rates_that_the_task_decides():
@@ -37,7 +36,7 @@ def test_schedules_and_rates_that_the_task_decides():
 
 
 def test_as_printed_needs_a_preset():
-    with pytest.raises(LayerscopeError, match="--as-printed takes a preset as the paper prints it"):
+    with pytest.raises(LayerscopeError, match="`as_printed=True` needs a preset"):
         settings_of({}, as_printed=True)
 
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from layerscope import LayerscopeError
 from layerscope.metrics import cka
-from layerscope.training.rivals import classifiers_loss, linear_cka, mean_cosine, similarity_loss
+from layerscope.training.objectives import classifiers_loss, linear_cka, mean_cosine, similarity_loss
 
 E, N, D, K = 3, 12, 6, 5
 

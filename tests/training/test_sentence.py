@@ -119,7 +119,9 @@ def test_what_cannot_be_asked_at_every_layer_is_told(tmp_path: Path):
     model = served(tmp_path)
     cached = CachedMultipleNegativesRankingLoss(model)
     for loss in (cached, MatryoshkaLoss(model, cached, [8])):
-        with pytest.raises(LayerscopeError, match="CachedMultipleNegativesRankingLoss runs the model a second time"):
+        with pytest.raises(
+            LayerscopeError, match="CachedMultipleNegativesRankingLoss runs the model again after its loss"
+        ):
             AlignedLoss(loss)
     with pytest.raises(LayerscopeError, match="AdaptiveLayerLoss trains every layer itself: give it to the Trainer as"):
         AlignedLoss(AdaptiveLayerLoss(model, MultipleNegativesRankingLoss(model)))

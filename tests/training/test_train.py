@@ -15,7 +15,7 @@ from typed import cli
 
 import layerscope
 from layerscope.core.files import read_json, write_json
-from layerscope.training.data import Columns, read
+from layerscope.training.data import read
 
 __all__ = ["cli", "one_thread"]
 TASKS = {
@@ -189,7 +189,7 @@ def test_pairs_are_read_together(tmp_path: Path):
     ]
     frame = pd.DataFrame(rows, columns=["text_a", "text_b", "label"])
     frame.to_csv(data, index=False)
-    assert read(frame, Columns(), "auto").samples == read(data, Columns(), "auto").samples
+    assert read(frame, "auto").samples == read(data, "auto").samples
     seen: list[dict] = []
     loaded = hf.BertForSequenceClassification(hf.BertConfig(**tiny.COMMON, max_position_embeddings=64))
     loaded.register_forward_pre_hook(lambda _, args, named: seen.append(named), with_kwargs=True)

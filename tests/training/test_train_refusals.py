@@ -62,43 +62,44 @@ CASES = [
     (["bert", "--train", "texts.csv", "--batch-size", "0"], "batch_size is 0: give a whole number of at least 1"),
     (["bert", "--train", "texts.csv", "--beta", "-1"], "beta is -1: give a number of at least 0"),
     (["bert", "--train", "texts.csv", "--as-printed"],
-     "--as-printed takes a preset as the paper prints it: name one with --preset"),
+     "--as-printed needs a preset, whose printed values it takes: give --preset"),
     (["bert"], "layerscope train needs --train: layerscope train --help shows an example"),
     (["vit", "--train", "texts.csv", "--from-config"],
-     "vit (vit) has no head for classification in transformers: choose another --task or model"),
+     "vit (vit) has no head for classification in transformers: choose another --task, or model"),
     (["bert", "--train", "photos"],
-     "bert (bert) has no head for image-classification in transformers: choose another --task or model"),
+     "bert (bert) has no head for image-classification in transformers: choose another --task, or model"),
     (["bert", "--train", "photos", "--task", "classification"],
-     "photos holds image samples, and --task classification reads text"),
+     "photos holds image samples, and the task classification reads text"),
     (["vit", "--train", "photos", "--from-config", "--head", "mean"],
-     "head 'mean' is for classification of texts, and vit (vit) with --task image-classification has none: "
-     "take --head own"),
+     "head 'mean' is for classification of texts, and vit (vit) has none for the task image-classification: "
+     "try --head own"),
     (["bert", "--train", "novel.txt", "--task", "causal-lm"],
-     "bert (bert) sees both sides of a token: take --task masked-lm"),
+     "bert (bert) sees both sides of a token: try --task masked-lm"),
     (["bert", "--train", "novel.txt"],
      "the tokenizer of bert has no mask token, which masked-lm needs: name another with --processor"),
     (["classifier", "--train", "texts.csv"],
      "label 'high' is not one of the 2 classes of classifier (LABEL_0, LABEL_1): rename it, or train a fresh head with "
      "--head new"),
     (["bert", "--train", "plain.csv"],
-     "plain has no labels to classify: name their column with --label-column, or learn the text itself with "
-     "--task causal-lm or masked-lm"),
+     "plain has no labels, which classification learns from: name their column with --label-column, or learn the text "
+     "itself with --task causal-lm or --task masked-lm"),
     (["bert", "--train", "novel.txt", "--task", "classification"],
      "novel has no labels, which classification learns from: name their column with --label-column, or learn the text "
-     "itself with --task causal-lm or masked-lm"),
+     "itself with --task causal-lm or --task masked-lm"),
     (["bert", "--train", "texts.csv", "--eval", "other.csv"],
      "label 'new' of other is not in the training data texts (high, low): a model cannot learn it, leave such samples "
      "out"),
     (["bert", "--train", "alike.csv", "--eval", "alike.csv"],
-     "every label of alike is 'low': give two classes or more"),
+     "every label of alike is 'low': give at least two classes"),
     (["bert", "--train", "texts.csv", "--eval", "empty.csv"],
      "{place}/empty.csv has a header but no rows: give at least one text"),
     (["broken.json", "--train", "photos", "--from-config"],
-     "--from-config: '{place}/broken.json' is not a config of a transformers model: it needs a model_type"),
+     "'{place}/broken.json' names no model_type in its config: is it a transformers model's?"),
     (["vi", "--train", "photos", "--from-config"],
-     "--from-config: '{place}/vi' does not exist, did you mean vit?: give a folder with config.json, or a JSON file"),
+     "'{place}/vi' does not exist, did you mean vit?: with --from-config give a folder with config.json, or a JSON "
+     "file"),
     (["vit/config.json", "--train", "photos", "--from-config", "--baseline-depths", "3"],
-     "--baseline-depths 3: this model has 3 layers, give some of 1..2"),
+     "baseline_depths 3: this model has 3 layers, give some of 1..2"),
     (["bert", "--train", "texts.csv", "--baseline-depths", "0"],
      "baseline_depths is 0: give whole numbers of at least 1, such as 3,6"),
     (["bert", "--train", "texts.csv", "--device", "tpu"],
@@ -108,12 +109,12 @@ CASES = [
     (["bert", "--train", "texts.csv", "--seed", "5000000000"],
      "seed is 5000000000: give a whole number from 0 to 4294967295"),
     (["bert", "--train", "texts.csv", "--distillation", "0.5"],
-     "distillation is of the objective 'classifiers', not 'aligned': leave it out"),
+     "the objective 'aligned' has no distillation: leave it out, or try --objective classifiers"),
     (["bert", "--train", "texts.csv", "--augment"],
      "augment crops and turns images, and classification reads none: leave it out"),
     (["bert", "--train", "texts.csv", "--max-length", "1"],
      "--max-length 1 has no room for text beside the tokenizer's 2 special tokens: give 3 or more"),
-    (["gpt2", "--train", "line.txt"], "line has one sample: nothing can be held out, give --eval"),
+    (["gpt2", "--train", "line.txt"], "line has one sample, and none can be held out: give --eval"),
     (["swin.json", "--train", "photos", "--from-config"],
      "the layers of this model differ in width, stage-1 (1 layer of 8), stage-2 (1 layer of 16): one head reads layers "
      "of one width"),
@@ -145,8 +146,8 @@ def test_another_training_in_the_same_folder_loses_nothing(cli, place: Path, tmp
     printed = cli(*common, "--objective", "standard", "--seed", "1")
     assert (printed.status, printed.line) == (
         2,
-        f"--out '{tmp_path}/out' holds another training (objective aligned there, standard here; seed 0 there, 1 here):"
-        " name another folder, or give the same settings to go on",
+        f"out '{tmp_path}/out' holds another training (objective aligned there, standard here; seed 0 there, 1 here):"
+        " name another folder, or give the same settings to resume it",
     )
     assert before == {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     again = cli(*common)
@@ -185,8 +186,8 @@ def test_where_nothing_can_be_reported_to(cli, place: Path, tmp_path: Path):
     common = ["train", place / "bert", "--train", place / "texts.csv", "--out", tmp_path / "out", "--report-to"]
     wrong, missing = cli(*common, "tensorbord"), cli(*common, "neptune")
     assert (wrong.status, missing.status) == (2, 2)
-    assert wrong.line.startswith("--report-to 'tensorbord' does not exist, did you mean tensorboard? (choose none, ")
-    assert missing.line == "--report-to neptune: it is not installed"
+    assert wrong.line.startswith("report_to 'tensorbord' does not exist, did you mean tensorboard? (choose none, ")
+    assert missing.line == "report_to 'neptune' is not installed: install it, or choose another"
     assert not (tmp_path / "out").exists()
 
 

@@ -37,7 +37,7 @@ class Rows:
     @cached_property
     def spectrum(self) -> Tensor:
         """The singular values, descending."""
-        return singular_values(self._factor())
+        return singular_values(self._factor(lambda rows: rows))
 
     @cached_property
     def centred_spectrum(self) -> Tensor:
@@ -47,17 +47,17 @@ class Rows:
     @cached_property
     def unit_factor(self) -> Tensor:
         """A matrix with the singular values of the rows at unit norm."""
-        return unit_rows(self._rows)
+        return self._factor(unit_rows)
 
-    def _factor(self) -> Tensor:
-        return self._rows
+    def _factor(self, scaled: Callable[[Tensor], Tensor]) -> Tensor:
+        return scaled(self._rows)
 
     def _centred_factor(self) -> Tensor:
         return centred(self._rows)
 
 
 class StoredRows(Rows):
-    """The same of one layer on disk `[N, 1, D]`, read in blocks: a D x D factor has the singular values of all N."""
+    """Rows of one layer on disk `[N, 1, D]`, read in blocks: a D x D factor has the singular values of all N."""
 
     def __init__(self, states: RowBlocks) -> None:
         self._states = states
@@ -67,13 +67,8 @@ class StoredRows(Rows):
         """Return some of the rows `[n, D]`."""
         return torch.as_tensor(self._states[span])[:, 0].double()
 
-    @cached_property
-    def unit_factor(self) -> Tensor:
-        """A matrix with the singular values of the rows at unit norm."""
-        return row_factor(unit_rows(block) for block in self._blocks())
-
-    def _factor(self) -> Tensor:
-        return row_factor(self._blocks())
+    def _factor(self, scaled: Callable[[Tensor], Tensor]) -> Tensor:
+        return row_factor(map(scaled, self._blocks()))
 
     def _centred_factor(self) -> Tensor:
         # Less the first row, equal rows are exactly zero, and so is their mean.
@@ -81,7 +76,7 @@ class StoredRows(Rows):
         for block in self._blocks():
             total = total + (block - first).sum(0)
         mean = total / self.count
-        return row_factor((block - first) - mean for block in self._blocks())
+        return self._factor(lambda rows: (rows - first) - mean)
 
     def _blocks(self) -> Iterator[Tensor]:
         return (self.read(slice(start, start + BLOCK)) for start in range(0, self.count, BLOCK))

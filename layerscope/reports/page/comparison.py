@@ -16,17 +16,17 @@ from layerscope.comparison.findings import (
     as_values,
     best,
     checkpoints,
+    difference_text,
     differences,
     findings,
     headline,
+    layer_label,
     layer_name,
     maps,
     pairs,
-    place,
     scale_of,
     shown,
     similarity_name,
-    told,
 )
 from layerscope.reports.page.content import SIDE_BY_SIDE, Figure, Json, Section, Table, beside
 from layerscope.runs.registry import Metric, about
@@ -196,9 +196,9 @@ def _line(at: int, pair: Pair, rows: pd.DataFrame) -> Json | None:
 
 
 def _point(pair: Pair, row: pd.Series[Any]) -> str:
-    a, b = place(row["layer"], row["site"], pair.a), place(row["layer_b"], row["site_b"], pair.b)
+    a, b = layer_label(row["layer"], row["site"], pair.a), layer_label(row["layer_b"], row["site_b"], pair.b)
     where = "" if a == b else f" ({layer_name(b)} of {plain(pair.b.name)} less {layer_name(a)} of {plain(pair.a.name)})"
-    return told(row) + where
+    return difference_text(row) + where
 
 
 def _series(entry: ShownComparison) -> Iterator[Figure]:
