@@ -37,7 +37,7 @@ def main() -> None:
     from layerscope.core.progress import Console
     from layerscope.early_exit import ExitModel
     from layerscope.early_exit.cost_model import Simulation
-    from layerscope.early_exit.guarantee import Goal
+    from layerscope.early_exit.guarantee import Goal, split
     from layerscope.early_exit.recorded import record
     from layerscope.early_exit.thresholds import certify
     from layerscope.early_exit.timing import measure_times
@@ -54,13 +54,13 @@ def main() -> None:
     with console.bar("every layer", len(read), "samples") as advance:
         recorded = record(model, map(read.batch, read.plan(32)), read.labels, advance)
     goal = Goal(given.max_disagreement)
-    times = measure_times(model, read, recorded.lengths, read.plan(32), teller=console)
+    times = measure_times(model, read, recorded.lengths, read.plan(32), console)
     violations, layers, clock, never = 0, [], [], 0
     with console.bar("draws", given.draws, "draws") as advance:
         for draw in range(given.draws):
             order = np.random.default_rng(draw).permutation(len(recorded))
             known, others = np.sort(order[: given.rows]), np.sort(order[given.rows :])
-            calibration = certify(model, recorded.take(known), times, goal)
+            calibration = certify(model, recorded.take(known), times, goal, *split(len(known), goal), 32)
             truth = recorded.take(others)
             leaving = truth.leaves(calibration.exits, calibration.threshold)
             violations += bool(truth.disagrees(leaving).mean() > given.max_disagreement)

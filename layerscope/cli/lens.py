@@ -36,7 +36,7 @@ def lens(
     json: Json = False,
 ) -> None:
     """Print the reading, and write its pages and figures."""
-    from layerscope.reports.written import PAGE_MARK, ending
+    from layerscope.show.written import PAGE_MARK, ending
 
     file = None if page is None else ending(Path(page), "page", "--page", PAGES, PAGE_MARK)
     reading, out = verb(**options), options.get("out")

@@ -109,7 +109,7 @@ def say_drawn(drawn: Sequence[Path], folder: Path) -> list[str]:
 
 def table_file(csv: str | None, header: str) -> Path | None:
     """Return the CSV file that is asked for, refused before the long job where it cannot be one of ours."""
-    from layerscope.reports.written import ending
+    from layerscope.show.written import ending
 
     return None if csv is None else ending(Path(csv), "table", "--csv", (".csv",), header)
 
@@ -117,7 +117,7 @@ def table_file(csv: str | None, header: str) -> Path | None:
 def write_table(file: Path | None, text: Callable[[], str]) -> None:
     """Write a table as CSV where a file is named."""
     if file is not None:
-        from layerscope.reports.written import write
+        from layerscope.show.written import write
 
         print(f"table: {write(file, text(), 'table', '--csv')}", file=sys.stderr)
 

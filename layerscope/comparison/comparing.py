@@ -23,7 +23,7 @@ def compare_runs(asked: Asked) -> Comparison:
     runs = opened(asked.runs)
     series = is_series(runs)
     order = steps(runs) if series else None
-    ordered = [] if order is None or order == sorted(order) else ["the checkpoints are in the order of their steps"]
+    ordered = [] if order is None or order == sorted(order) else ["the checkpoints are sorted by their steps"]
     if order is not None:
         order, runs = map(list, zip(*sorted(zip(order, runs, strict=True), key=itemgetter(0)), strict=True))
     sides, notes = sides_of(runs, asked.pooling, asked.site)

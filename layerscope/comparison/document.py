@@ -36,7 +36,6 @@ from layerscope.show.document import (
     Cell,
     Column,
     Document,
-    HeatMap,
     Part,
     Row,
     Sentences,
@@ -45,6 +44,7 @@ from layerscope.show.document import (
     row,
 )
 from layerscope.show.numbers import error, number
+from layerscope.show.plots import HeatMap
 
 if TYPE_CHECKING:
     from layerscope.comparison.comparison import Comparison
@@ -84,11 +84,11 @@ def _map(pair: Pair) -> HeatMap:
         "" if found is None else f"{square.columns[found[0]]} ({shown(found[1])})" for found in best(square, metric)
     )
     return HeatMap(
-        f"{similarity_name(metric)}: layers of {pair.a.name} down, of {pair.b.name} across",
-        "layer",
-        tuple(map(str, square.index)),
-        tuple("fin" if name == "final" else str(name) for name in square.columns),
-        tuple(tuple(map(float, line)) for line in as_values(square)),
+        title=f"{similarity_name(metric)}: layers of {pair.a.name} down, of {pair.b.name} across",
+        corner="layer",
+        rows=tuple(map(str, square.index)),
+        columns=tuple("fin" if name == "final" else str(name) for name in square.columns),
+        values=tuple(tuple(map(float, line)) for line in as_values(square)),
         aside=("most like", tuple(words)),
     )
 

@@ -80,7 +80,7 @@ class Side:
 def opened(given: Sequence[Run | str | Path]) -> list[Run]:
     """Return the runs to compare, all of the same samples; anything else is an error."""
     if isinstance(given, (Run, str, Path)) or len(given) < 2:
-        raise LayerscopeError("compare needs two runs or more: layerscope compare RUN_A RUN_B")
+        raise LayerscopeError("compare needs two runs or more: give the folder of each")
     if len(given) > MOST_RUNS:
         raise LayerscopeError(f"{len(given)} runs are too many to compare at once: give {MOST_RUNS} at most")
     runs = [entry if isinstance(entry, Run) else open_run(Path(entry).expanduser()) for entry in given]
@@ -134,24 +134,19 @@ def sides_of(runs: Sequence[Run], pooling: str | None = None, site: str | None =
 def _refuse_other_samples(first: Run, other: Run) -> None:
     """Raise where two runs are not of the same samples, naming what differs."""
     a, b = first.info["data"], other.info["data"]
-    names = f"{str(first.path)!r} and {str(other.path)!r}"
-    options = ["`data`", "`samples`", "`seed`"]
+    if (a["samples"], a["fingerprint"]) == (b["samples"], b["fingerprint"]):
+        return
+    own, others = first.info["options"], other.info["options"]
+    changed = [name for name in ("chunk", "repeat_tokens", "random_tokens") if own.get(name) != others.get(name)]
+    labels = ["label_column"] if a.get("label_column") != b.get("label_column") else []
+    *options, last = (f"`{name}`" for name in ("data", "samples", "seed", *labels, *changed))
+    differ = "other contents" if a["name"] == b["name"] else f"{a['name']} and {b['name']}"
     if a["samples"] != b["samples"]:
-        raise LayerscopeError(
-            f"the samples of {names} do not match ({a['samples']:,} of {a['name']}, {b['samples']:,} of {b['name']}): "
-            f"{_alike(options)}"
-        )
-    if a["fingerprint"] != b["fingerprint"]:
-        own, others = first.info["options"], other.info["options"]
-        changed = [name for name in ("chunk", "repeat_tokens", "random_tokens") if own.get(name) != others.get(name)]
-        labels = ["label_column"] if a.get("label_column") != b.get("label_column") else []
-        options += [f"`{name}`" for name in (*labels, *changed)]
-        what = "other contents" if a["name"] == b["name"] else f"{a['name']} and {b['name']}"
-        raise LayerscopeError(f"the samples of {names} do not match ({what}): {_alike(options)}")
-
-
-def _alike(options: Sequence[str]) -> str:
-    return f"profile both with the same {', '.join(options[:-1])} and {options[-1]}"
+        differ = f"{a['samples']:,} of {a['name']}, {b['samples']:,} of {b['name']}"
+    raise LayerscopeError(
+        f"the samples of {str(first.path)!r} and {str(other.path)!r} do not match ({differ}): "
+        f"profile both with the same {', '.join(options)} and {last}"
+    )
 
 
 def _fine(run: Run) -> dict[int, int]:

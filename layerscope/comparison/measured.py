@@ -88,8 +88,9 @@ class PerSample:
             with folder.shard(shard) as file:
                 for key in filter(is_scalar, file.keys()):
                     values = file.get_tensor(key).numpy()
-                    empty = np.full((len(values), len(side.rows)), np.nan, dtype=np.float32)
-                    wholes.setdefault(key, empty)[:, into[into >= 0]] = values[:, into >= 0]
+                    if key not in wholes:
+                        wholes[key] = np.full((len(values), len(side.rows)), np.nan, dtype=np.float32)
+                    wholes[key][:, into[into >= 0]] = values[:, into >= 0]
         for key, whole in wholes.items():
             metric, variant, site = parse_key(key)
             columns = [Column(site, layer) for layer in side.run.layers_at(site)]

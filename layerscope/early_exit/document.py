@@ -16,24 +16,26 @@ from layerscope.early_exit.findings import (
 )
 from layerscope.show.document import (
     EMPTY,
-    Axis,
     Cell,
-    Chart,
     Column,
     Document,
     Facts,
-    Meaning,
     Row,
+    Section,
     Sentences,
-    Series,
     Table,
 )
 from layerscope.show.numbers import number, percent, times
+from layerscope.show.plots import Axis, Chart, Meaning, Series
 
 if TYPE_CHECKING:
     from layerscope.early_exit.exit_report import ExitReport
 
 CHOSEN = "●"
+LEAD = (
+    "Samples that are sure leave before the last layer. Times are measured with whole batches, checks and compaction "
+    "included."
+)
 SPEED = Meaning(
     "How many samples a second go through, as a multiple of the plain model's, and how many of their predictions are "
     "right (without labels: are the plain model's). One point for each threshold, and one for the model truncated at "
@@ -55,6 +57,7 @@ FORECAST = Meaning(
 
 def document(report: ExitReport) -> Document:
     """Return what exits gain, what is guaranteed, and the charts and tables that both rest on."""
+    tables = (_curve(report), _layers(report), _depths(report))
     return Document(
         answer=report.verdict,
         reasons=(report.goal,),
@@ -63,11 +66,14 @@ def document(report: ExitReport) -> Document:
             f"{report.depth} layers", f"{report.classes:,} classes",
             f"{report.samples:,} samples (exits chosen on {report.design:,})", f"batch size {report.batch_size}",
         ),
-        parts=(
-            Sentences("", tuple(findings(report))), *_charts(report), _curve(report), _layers(report), _depths(report),
-        ),
+        parts=(Sentences("", tuple(findings(report))), *tables),
         notes=report.notes,
-        details=(_settings(report), Facts(tuple(_flat(report.calibration or {})), "Calibration")),
+        sections=(Section("exits", "Early exit", LEAD, (*_charts(report), *tables)),),
+        details=(
+            Sentences("Noted on the way:", report.notes), _settings(report),
+            Facts(tuple(_flat(report.calibration or {})), "Calibration"),
+        ),
+        kind="early exits",
     )  # fmt: skip
 
 
@@ -132,14 +138,15 @@ def _speed(report: ExitReport) -> Chart:
         Series("plain model", (1.0,), (100 * own,), (f"plain model: {percent(own)}, 1×",), mark="points", tone="ink"),
     )
     return Chart(
-        f"{what} against speed",
-        Axis("measured speed-up (×)", reached and reached[0]),
-        Axis(f"{what.lower()} (%)", reached and (100 * reached[1][0], 100 * reached[1][1])),
-        series,
-        f"{percent(value(report, labelled))} at {times(report.measured)}",
-        SPEED,
-        "Truncated models far below the exits are in the table alone.",
-        2.3,
+        title=f"{what} against speed",
+        name=f"exits_{what.lower()}_against_speed",
+        x=Axis("measured speed-up (×)", reached and reached[0]),
+        y=Axis(f"{what.lower()} (%)", reached and (100 * reached[1][0], 100 * reached[1][1])),
+        series=series,
+        summary=f"{percent(value(report, labelled))} at {times(report.measured)}",
+        about=SPEED,
+        note="Truncated models far below the exits are in the table alone.",
+        height=2.3,
     )
 
 
@@ -173,12 +180,13 @@ def _leaving(report: ExitReport) -> Chart:
         tone="rival",
     )
     return Chart(
-        "Where samples leave",
-        Axis("layer", (0.4, report.depth + 0.6), whole=True),
-        Axis(f"% of {report.samples:,} samples", (0.0, 105.0)),
-        (bars, line),
-        "Bars: the share of samples that leaves at each layer; a line: the share that has left so far",
-        LEAVING,
+        title="Where samples leave",
+        name="exits_where_samples_leave",
+        x=Axis("layer", (0.4, report.depth + 0.6), whole=True),
+        y=Axis(f"% of {report.samples:,} samples", (0.0, 105.0)),
+        series=(bars, line),
+        summary="Bars: the share of samples that leaves at each layer; a line: the share that has left so far",
+        about=LEAVING,
         height=1.8,
     )
 
@@ -203,13 +211,14 @@ def _forecast(report: ExitReport) -> Chart:
         marked=tuple(i for i, row in enumerate(rows) if row["chosen"]),
     )
     return Chart(
-        "Predicted and measured speed",
-        Axis("predicted (×)", (low, high)),
-        Axis("measured (×)", (low, high)),
-        (*guides, points),
-        f"{times(report.predicted)} predicted, {times(report.measured)} measured",
-        FORECAST,
-        "Lines: measured as predicted, and 10 % to each side.",
+        title="Predicted and measured speed",
+        name="exits_predicted_and_measured_speed",
+        x=Axis("predicted (×)", (low, high)),
+        y=Axis("measured (×)", (low, high)),
+        series=(*guides, points),
+        summary=f"{times(report.predicted)} predicted, {times(report.measured)} measured",
+        about=FORECAST,
+        note="Lines: measured as predicted, and 10 % to each side.",
     )
 
 

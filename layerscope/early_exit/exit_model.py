@@ -233,15 +233,10 @@ class ExitModel(nn.Module):
         watch: Watch | None = None,
         named: dict[str, Any] | None = None,
     ) -> Outcome:
-        """Run one batch with other exits, and with rows that leave by another rule.
+        """Run one batch, as the model's encoder makes it, with other exits and with rows that leave by another rule.
 
-        Args:
-            inputs: the batch, as the model's encoder makes it.
-            exits: layers, ascending; with none the model runs as it is, without hooks.
-            decide: called with layer, logits [b, K] and rows [b] after each exit; returns which leave.
-            watch: is called at the end of each stage (see `layerscope.early_exit.leaving`).
-            named: what the model is called with besides, or instead where it is the same batch.
-
+        With no exits the model runs as it is, without hooks. For `decide` and `watch` see
+        `layerscope.early_exit.leaving`; `named` is what the model is called with besides.
         """
         given = {**inputs.named, **(named or {})}
         given = {name: fitted(self.model, value) for name, value in given.items() if value is not None}

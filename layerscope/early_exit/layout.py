@@ -124,17 +124,10 @@ def front_of(module: nn.Module, blocks: Sequence[str]) -> tuple[str, ...]:
 
 
 def find_layout(model: LayeredModel, batch: Inputs, one_more: Inputs, shorter: Inputs) -> Layout:
-    """Return the layout of a model.
+    """Return the layout of a model, from a batch of two samples, the same with a third, and two of fewer positions.
 
-    Args:
-        model: with its blocks found; run in evaluation mode.
-        batch: two samples, one of them padded where samples differ in length.
-        one_more: the same and a third, as wide.
-        shorter: two samples, as padded, of fewer positions where samples differ in length.
-
-    Raises:
-        LayerscopeError: where a block's states do not hold one entry a sample.
-
+    One of the two is padded, where samples differ in length. Raises `LayerscopeError` where a block's states do not
+    hold one entry a sample.
     """
     name, axes = model.loaded.name, {}
     with evaluating(model.module):

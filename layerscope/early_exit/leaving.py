@@ -46,20 +46,10 @@ def run(
     decide: Decide,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Run one batch and return what each row says where it leaves.
+    """Run one batch, the `inputs` of `call`, and return what each row says where it leaves.
 
-    Args:
-        model: with its blocks found, in evaluation mode.
-        tail: of that model.
-        call: runs the model on the batch.
-        inputs: the same batch.
-        exits: the layers to be checked, 1 … L − 1, ascending.
-        decide: says which rows leave.
-        watch: is called at the end of each stage.
-
-    Hooks are removed whatever happens. The rows that are left after the last block are read by the model's own code
-    where no row has left, else by the tail.
-
+    The model is in evaluation mode; its exits are layers 1 … L − 1, ascending. Hooks are removed whatever happens. The
+    rows that are left after the last block are read by the model's own code where no row has left, else by the tail.
     """
     forward = _Forward(model, tail, inputs, frozenset(exits), decide, watch or (lambda *_: None))
     module = model.module

@@ -90,17 +90,9 @@ def record(
     labels: NDArray[np.int64] | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Recorded:
-    """Return what every layer of a model says of each sample, by the model's criterion.
+    """Return what every layer of a model says of each sample of some batches, by the model's criterion.
 
-    Args:
-        model: whose layers are all read, whatever its exits are.
-        batches: of the samples, in order.
-        labels: the class number of each sample, where they are known.
-        advance: called with the number of rows of each batch that is done.
-
-    Raises:
-        LayerscopeError: where a layer gives logits that are NaN.
-
+    `advance` is called with the rows of each batch. Raises `LayerscopeError` where a layer gives logits that are NaN.
     """
     parts = []
     for inputs in batches:

@@ -66,12 +66,12 @@ def _report(
     model: ExitModel, read: Validation, goal: Goal, batch_size: int, seed: int | None, worth: float, teller: Teller
 ) -> tuple[ExitReport, Calibration]:
     """Return the report of exits, chosen by the seed or the model's own, and the calibration behind it."""
-    design, _ = parts(len(read), goal, seed)  # too few samples are refused before the long pass over them
+    design, tested = parts(len(read), goal, seed)  # too few samples are refused before the long pass over them
     plan = read.plan(batch_size)
     with teller.bar("every layer", len(read), "samples") as advance:
         recorded = record(model, map(read.batch, plan), read.labels, advance)
-    times = measure_times(model, read, recorded.lengths, plan, teller=teller)
-    calibration = certify(model, recorded, times, goal, batch_size=batch_size, seed=seed)
+    times = measure_times(model, read, recorded.lengths, plan, teller)
+    calibration = certify(model, recorded, times, goal, design, tested, batch_size)
     chosen = calibration.exits
     shown = chosen or tuple(range(1, model.depth))
     threshold = calibration.threshold if chosen else NEVER

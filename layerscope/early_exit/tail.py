@@ -78,11 +78,8 @@ def find_tail(model: LayeredModel) -> Tail:
 
     Of four samples each leaves at another layer, the longest first; each must have the logits it has alone, with the
     whole of the model's code before and after its blocks. Where that fails with the shortcuts (sequences trimmed, the
-    modules after the blocks called one by one, those before them skipped), it is tried without.
-
-    Raises:
-        LayerscopeError: for a model without a head of classes, and where rows cannot leave its batches.
-
+    modules after the blocks called one by one, those before them skipped), it is tried without. Raises
+    `LayerscopeError` for a model without a head of classes, and where rows cannot leave its batches.
     """
     lens, name, module, stack = _head(model), model.loaded.name, model.module, model.stack
 

@@ -84,14 +84,14 @@ def calibrate(
 
 
 def certify(
-    model: ExitModel, recorded: Recorded, times: Times, goal: Goal, *, batch_size: int = 32, seed: int | None = 0
+    model: ExitModel, recorded: Recorded, times: Times, goal: Goal, design: Rows, tested: Rows, batch_size: int
 ) -> Calibration:
-    """Return the exits that are worth their cost, chosen on some samples, with the threshold that the others certify.
+    """Return the exits that are worth their cost by the `design` samples, with the threshold that the others certify.
 
-    Without a seed the model's own exits are taken, and all samples certify.
+    Without any of the former the model's own exits are taken.
     """
-    exits, (design, tested) = model.exits, parts(len(recorded), goal, seed)
-    if seed is not None:
+    exits = model.exits
+    if len(design):
         part = recorded.take(design)
         plan = in_order(len(part), batch_size)
         exits = choose_exits(part, plan, times, greediest(part, goal, len(tested)), trims=model.trims).exits

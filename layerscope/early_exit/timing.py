@@ -11,7 +11,7 @@ from statistics import fmean, median
 import numpy as np
 from torch import Tensor
 
-from layerscope.core.progress import Silent, Teller
+from layerscope.core.progress import Teller
 from layerscope.core.stopwatch import Clock, Stopwatch, rounds_in
 from layerscope.early_exit.cost_model import STAGES, Plan, Rows, Times
 from layerscope.early_exit.criteria import sureness
@@ -35,23 +35,12 @@ class Size:
     parted: Inputs
 
 
-def measure_times(
-    model: ExitModel, read: Validation, lengths: Rows, plan: Plan, *, teller: Teller | None = None
-) -> Times:
+def measure_times(model: ExitModel, read: Validation, lengths: Rows, plan: Plan, teller: Teller) -> Times:
     """Return what each stage takes, at sizes from a row and the shortest length to the plan's largest batch.
 
-    Rows are made to leave whatever they say, so that every stage is met at every size. The sizes take turns, so that a
-    busy machine slows all of them alike; at least three rounds over all sizes are run.
-
-    Args:
-        model: as it will be run, with its criterion.
-        read: N samples.
-        lengths: [N] their positions.
-        plan: the batches whose time will be asked for: numbers of samples, not all empty.
-        teller: shows a bar.
-
+    Rows are made to leave whatever they say, so that every stage is met at every size; `lengths` [N] are their
+    positions. The sizes take turns, so that a busy machine slows all of them alike; at least three rounds are run.
     """
-    teller = teller or Silent()
     most = max(map(len, plan))
     rows = (*(2**k for k in range(most.bit_length()) if 2**k < most), most)
     tokens = _token_sizes(lengths[np.concatenate(plan)])

@@ -1,8 +1,9 @@
 """Metrics of states: arrays or tensors in, floats out, or tensors with the leading dimensions of what went in.
 
 Every metric takes leading dimensions, so that all layers go through one call; logarithms are natural. Each raises
-`LayerscopeError` for input that is empty, not finite or of shapes that do not fit, and for an option out of its range.
-A metric is one file: its function, and beside it its record (`metric.Metric`), which the registry finds there.
+`LayerscopeError` for empty input, shapes that do not fit and options out of range; those of a data set also for values
+that are not finite, which those of a sample's tokens answer with NaN. A metric is one file: its function, and beside it
+its record (`metric.Metric`), which the registry finds there.
 
 Precision. States may be bfloat16 or float16, as models make them; nothing is computed in half precision, where the
 square of 15,000 is already infinite. Metrics of a data set (one value for many samples: spectra, similarities,
@@ -14,17 +15,10 @@ summed in float32 whatever the model's dtype, and all that is computed from the 
 entropy below 1, which weigh the smallest eigenvalues, take singular values of the states and never a Gram.
 """
 
-from importlib import import_module as _import_module
-from pkgutil import iter_modules as _iter_modules
-
+from layerscope.metrics.metric import public_names as _public_names
 from layerscope.metrics.pairs.cosines import cosine_pairs, cosine_to
 from layerscope.metrics.pairs.matrix import similarity_matrix
 
-__all__ = ["cosine_pairs", "cosine_to", "similarity_matrix"]
-for _found in _iter_modules(__path__):
-    # A metric's file hands on the function of its name, or all that it lists; only then the name is not the module's.
-    _module = _import_module(f"{__name__}.{_found.name}")
-    for _name in getattr(_module, "__all__", [_found.name]):
-        if hasattr(_module, _name):
-            globals()[_name] = getattr(_module, _name)
-            __all__ += [_name]
+_found = _public_names(__name__)
+globals().update(_found)  # only now: the name is that of the file as well
+__all__ = ["cosine_pairs", "cosine_to", "similarity_matrix", *_found]

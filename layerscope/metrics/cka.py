@@ -14,11 +14,7 @@ BANDWIDTHS = ("median_sq_offdiag", "median_sq_all", "median_distance")
 
 
 def cka(
-    X: Array,
-    Y: Array,
-    kernel: str = "linear",
-    debiased: bool = True,
-    bandwidth: str | float = "median_sq_offdiag",
+    X: Array, Y: Array, kernel: str = "linear", debiased: bool = True, bandwidth: str | float = "median_sq_offdiag"
 ) -> float | Tensor:
     """Return the centred kernel alignment of two descriptions of the same samples.
 

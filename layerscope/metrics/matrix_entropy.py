@@ -41,7 +41,7 @@ def entropy_of_rows(rows: Tensor, alpha: float) -> Tensor:
 def matrix_entropy(
     Z: Array, alpha: float = 1.0, rows: str = "unit", normalization: str | None = None
 ) -> float | Tensor:
-    """Return the matrix-based Renyi entropy S_alpha of the Gram matrix Z Z^T / tr(Z Z^T).
+    """Return the matrix-based Rényi entropy S_alpha of the Gram matrix Z Z^T / tr(Z Z^T).
 
     `Z` is `[..., N, D]`; the value `[...]` is in nats, 0 ... log min(N, D). `rows` scales the rows to unit norm
     ("unit"), leaves them ("raw"), or subtracts the mean row and then scales ("centered"); a zero row stays zero, and

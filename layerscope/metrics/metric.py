@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from inspect import getdoc
 from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any, ClassVar, Literal
 
 Needs = Literal["tokens", "pooled", "views", "pairs", "lens", "labels"]
@@ -73,5 +74,18 @@ class Metric:
 
 def records(package: str) -> Iterator[Metric]:
     """Yield the records in the files of a package."""
-    for found in iter_modules(import_module(package).__path__, f"{package}."):
-        yield from (value for value in vars(import_module(found.name)).values() if isinstance(value, Metric))
+    for module in _files(package):
+        yield from (value for value in vars(module).values() if isinstance(value, Metric))
+
+
+def public_names(package: str) -> dict[str, Any]:
+    """Return what a package hands on of its files: of each the function that has its name, or all in its `__all__`."""
+    found: dict[str, Any] = {}
+    for module in _files(package):
+        names = getattr(module, "__all__", [module.__name__.rpartition(".")[2]])
+        found |= {name: vars(module)[name] for name in names if name in vars(module)}
+    return found
+
+
+def _files(package: str) -> Iterator[ModuleType]:
+    return (import_module(file.name) for file in iter_modules(import_module(package).__path__, f"{package}."))

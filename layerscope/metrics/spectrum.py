@@ -17,13 +17,13 @@ _LARGE = 256
 
 
 def check_alpha(alpha: float) -> None:
-    """Raise `LayerscopeError` unless the Renyi order is above 0 (infinity is allowed)."""
+    """Raise `LayerscopeError` unless the Rényi order is above 0 (infinity is allowed)."""
     if not alpha > 0:
-        raise LayerscopeError(f"alpha={alpha} is not a Renyi order: give a number above 0, such as 1.0")
+        raise LayerscopeError(f"alpha={alpha} is not a Rényi order: give a number above 0, such as 1.0")
 
 
 def entropy_of_spectrum(weights: Tensor, alpha: float = 1.0) -> Tensor:
-    """Return the Renyi entropy of order alpha of non-negative weights `[..., K]`, scaled to sum 1.
+    """Return the Rényi entropy of order alpha of non-negative weights `[..., K]`, scaled to sum 1.
 
     Nats, 0 ... log K; NaN where a weight is NaN, 0 where all weights are zero. alpha = 1 is Shannon's entropy, alpha =
     inf the min-entropy (Giraldo, Rao and Principe 2014).

@@ -1,6 +1,7 @@
 """What labels a layer holds: linear, nearest-neighbour, attention and token probes, cross-validated."""
 
-import lazy_loader
+from layerscope.metrics.metric import public_names as _public_names
 
-# the names are in __init__.pyi and imported when they are first used: torch alone takes seconds
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_found = _public_names(__name__)
+globals().update(_found)
+__all__ = [*_found]

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from layerscope.core.errors import LayerscopeError
 from layerscope.probes.scores import ProbeScore, score_of, usable_classes
 
+__all__ = ["attention_probe"]
+
 Numbers = npt.NDArray[np.int64]
 
 RATES = (1e-2, 3e-3, 1e-3)
@@ -116,11 +118,7 @@ class Readers(nn.Module):
 
 
 def attention_probe(
-    tokens: Tensor,
-    lengths: npt.ArrayLike,
-    labels: npt.ArrayLike,
-    folds: int = 3,
-    seed: int = 0,
+    tokens: Tensor, lengths: npt.ArrayLike, labels: npt.ArrayLike, folds: int = 3, seed: int = 0
 ) -> ProbeScore:
     """Return how well labels are read from all tokens of a frozen layer by a trained attention, cross-validated.
 

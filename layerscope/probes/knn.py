@@ -10,6 +10,8 @@ from layerscope.metrics.arrays import Array
 from layerscope.metrics.metric import Metric
 from layerscope.probes.scores import FromLabels, ProbeScore, by_fold, score_of, stratified, usable_rows
 
+__all__ = ["knn_probe"]
+
 NEIGHBOURS = 10
 _DISTANCES_MB = 8  # scikit-learn would hold the distances between all samples at once
 

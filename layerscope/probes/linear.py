@@ -12,6 +12,8 @@ from layerscope.metrics.metric import Metric
 from layerscope.probes.regression import APART, linearly_judged
 from layerscope.probes.scores import FromLabels, FromScore, ProbeScore, by_fold, score_of, stratified, usable_rows
 
+__all__ = ["linear_probe"]
+
 
 def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0) -> ProbeScore:
     """Return how well a linear classifier reads `labels` from `states`, cross-validated.
@@ -67,10 +69,6 @@ def _linearly(
     return *linearly_judged(rows, classes, fold, seed), fold, skipped
 
 
-def _strength(score: ProbeScore) -> float:
-    return float(np.median(score.strengths))
-
-
 LINEAR_PROBE = Metric(
     linear_probe,
     FromLabels(linear_probe),
@@ -84,7 +82,7 @@ LINEAR_PROBE = Metric(
 )
 LINEAR_PROBE_C = Metric(
     name="linear_probe_c",
-    how=FromScore(_strength),
+    how=FromScore(lambda score: float(np.median(score.strengths))),
     title="linear probe's C",
     reading="median over the folds; small: strong regularisation",
     meaning="Inverse strength of the linear probe's L2 regularisation, chosen by the log-loss on folds held out of "

@@ -13,6 +13,8 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, unit_rows
 from layerscope.metrics.metric import How, Needs
 
+__all__ = ["ProbeScore"]
+
 
 @dataclass(frozen=True)
 class ProbeScore:

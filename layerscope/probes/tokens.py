@@ -13,6 +13,8 @@ from layerscope.metrics.arrays import Array
 from layerscope.probes.regression import linearly_judged
 from layerscope.probes.scores import ProbeScore, by_fold, numbered, usable_rows, wilson
 
+__all__ = ["token_probe"]
+
 
 def token_probe(
     states: Array, labels: npt.ArrayLike, sentences: npt.ArrayLike, folds: int = 5, seed: int = 0

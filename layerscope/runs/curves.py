@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerscope.runs.registry import COUNTS, KNOWN, about, rank
-from layerscope.show.numbers import NIL, error, number
+from layerscope.show.numbers import INTERVAL, NIL, error, number
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
@@ -65,6 +65,17 @@ class Curve:
     def log(self) -> bool:
         """Whether only a logarithmic axis shows its shape."""
         return about(self.metric).log
+
+    @property
+    def differs(self) -> bool:
+        """Whether any two layers differ by more than their errors, where these are unknown by more than a hundredth."""
+        known = np.flatnonzero(np.isfinite(self.values))
+        if len(known) < 2:
+            return bool(len(known))
+        low, high = (int(known[pick(self.values[known])]) for pick in (np.argmin, np.argmax))
+        (a, b), errors = self.values[[low, high]], self.stderr[[low, high]]
+        reach = INTERVAL * math.hypot(*errors)
+        return bool(b - a > (reach if math.isfinite(reach) else 0.01 * max(abs(a), abs(b))))
 
     def at(self, layer: int) -> tuple[float, float]:
         """Return value and standard error at a layer, NaN where there is none."""

@@ -11,12 +11,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope.core.saved import jsonable
-from layerscope.runs.curves import SIMILAR, Curve, Group, curves
+from layerscope.runs.curves import SIMILAR, Curve, Group, curves, told
+from layerscope.runs.details import details, unfinished
 from layerscope.runs.findings import answer, findings
+from layerscope.runs.plots import KINDS, SECTIONS, sections
 from layerscope.runs.registry import Needs, about
 from layerscope.runs.states import PROJECTED
 from layerscope.runs.sublayers import first_panel, site_name, told_steps
-from layerscope.show.document import EMPTY, MARK, Cell, Column, Document, Facts, Part, Row, Sentences, Table
+from layerscope.runs.titles import titled
+from layerscope.show.document import (
+    EMPTY,
+    MARK,
+    Cell,
+    Column,
+    Document,
+    Facts,
+    Frame,
+    Part,
+    Row,
+    Section,
+    Sentences,
+    Table,
+)
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import pooling_name
 
@@ -28,14 +44,6 @@ TITLES: dict[Group, str] = {
     "quality": "Quality of each layer",
     "similarity": "Similarity to the last layer",
 }
-KINDS: dict[Needs, str] = {
-    "labels": "What probes read from each layer",
-    "lens": "What the model's head reads from each layer",
-    "tokens": "Tokens within each sample",
-    "pooled": "Vectors of all samples",
-    "views": "Views of the same sample",
-}
-"""Titles of the parts of a group that is too wide for one table."""
 ERROR = "± is one standard error."
 UNJUDGED = f"Without labels {MARK} is no verdict: which end of a metric serves a task differs by model and data."
 
@@ -63,7 +71,50 @@ def document(run: Run) -> Document:
         parts=tuple(parts),
         notes=(*([ERROR] if any(map(_has_error, known)) else []), *([UNJUDGED] if marked else [])),
         commands=tuple(shlex.join(["layerscope", verb, path]) for verb in ([*(["select"] if named else []), "report"])),
+        sections=(*sections(run, known), *every_number(run, known)),
+        details=details(run),
+        warnings=unfinished(run),
+        kind="runs",
+        depth=run.depth,
     )  # fmt: skip
+
+
+def every_number(run: Run, known: Sequence[Curve]) -> Iterator[Section]:
+    """Yield what a page has at its end: every metric by layer in one table, and the long frame."""
+    order = {needs: i for i, (kinds, _, _) in enumerate(SECTIONS.values()) for needs in kinds}
+    shown = sorted(known, key=lambda c: order[about(c.metric).needs])
+    rows = [
+        Row((Cell(str(layer), value=layer), *(_plain_cell(c, layer) for c in shown)))
+        for layer in range(run.columns[0].layer, run.depth + 1)
+    ]
+    if any(c.final is not None for c in shown):
+        rows.append(Row((Cell("final", value=run.depth + 0.5), *(_plain_cell(c, None) for c in shown))))
+    lead = "A row for each layer; a heading sorts. Marked cells are the layers that stand out in a metric."
+    columns = (Column("layer"), *(Column(titled(c.metric), unit=_column_detail(c, shown)) for c in shown))
+    yield Section("layers", "Every layer", "", (Table("Every layer", columns, tuple(rows), (lead,), name="layers"),))
+    lead = "One row for each metric, layer, site and pooling, and for every two layers."
+    frame = Frame("Every number", lead, "numbers", run.table(), ("run", "metric"))
+    yield Section("numbers", frame.title, "", (frame,))
+
+
+def _column_detail(curve: Curve, beside: Sequence[Curve]) -> str:
+    same = [other for other in beside if other.metric == curve.metric]
+    details = [curve.unit]
+    if len({other.variant for other in same}) > 1 and curve.variant:
+        details.append(curve.variant)
+    if len({other.pooling for other in same}) > 1 and curve.pooling:
+        details.append(pooling_name(curve.pooling))
+    return ", ".join(filter(None, details))
+
+
+def _plain_cell(curve: Curve, layer: int | None) -> Cell:
+    """Return a value in its unit, which the head of its column names, at a layer or (None) after the final norm."""
+    if curve.final is None if layer is None else layer not in curve.layers:
+        return EMPTY
+    value, stderr = curve.last() if layer is None else curve.at(layer)
+    marked = layer is not None and layer == curve.stands_out
+    text = told(curve, value, stderr).removesuffix(f" {curve.unit}")
+    return Cell(text, value=value * curve.scale, marked=marked, more=(("stderr", stderr * curve.scale),))
 
 
 def as_dict(run: Run) -> dict[str, Any]:
@@ -129,7 +180,12 @@ def _table(title: str, members: Sequence[Curve], run: Run, narrow: tuple[Table, 
     names = [*map(str, layers), *(["final"] if after else [])]
     cells = [_cells(curve, layers, after) for curve in members]
     columns = [
-        Column(_heading(curve, members), "decimal", tuple(curve.at(layer)[0] for layer in layers), curve.log)
+        Column(
+            _heading(curve, members),
+            "decimal",
+            tuple(curve.at(layer)[0] for layer in layers if curve.differs),
+            curve.log,
+        )
         for curve in members
     ]
     rows = [Row((Cell(name), *(column[i] for column in cells))) for i, name in enumerate(names)]

@@ -18,6 +18,7 @@ from layerscope.runs.keys import is_scalar, parse_key
 from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, projected_width, sublayers_in
 from layerscope.show.document import Document
 from layerscope.show.notebook import Shown
+from layerscope.show.written import write_page
 
 if TYPE_CHECKING:
     import torch
@@ -202,9 +203,13 @@ class Run(Shown):
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the run as one HTML page that opens offline, by default `report.html` in its folder."""
-        from layerscope import report  # the verb, by the front door: a run knows nothing of rooms above it
 
-        return report(self, path)
+        def text() -> str:
+            from layerscope.show.page.page import render
+
+            return render([self.document()])
+
+        return write_page(self.path / "report.html" if path is None else path, text)
 
     def states(self, pooling: str, columns: tuple[Column, ...], rows: np.ndarray[Any, Any]) -> StoredStates:
         """Return rows of the plan as a lazy array [N, layers, D], of the projected site [N, layers, P]."""

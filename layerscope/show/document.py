@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from layerscope.show.plots import Bars, Boxes, Chart, HeatMap
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MARK = "◂"
 """What stands beside a marked cell."""
@@ -16,8 +21,8 @@ class Cell:
     """One entry of a table.
 
     `text` is what is shown, `detail` what stands beside it (a standard error), `value` the number behind it, for
-    sorting and for CSV. A `marked` cell stands out from its column; `share` (0 … 1) is drawn as a bar, `shape` as a
-    spark line before the text.
+    sorting and for CSV, which has the numbers of `more` by name too. A `marked` cell stands out from its column;
+    `share` (0 … 1) is drawn as a bar, `shape` as a spark line before the text.
     """
 
     text: str
@@ -26,6 +31,7 @@ class Cell:
     marked: bool = False
     share: float | None = None
     shape: tuple[float, ...] = ()
+    more: tuple[tuple[str, float], ...] = ()
 
 
 EMPTY = Cell("")
@@ -72,63 +78,6 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Axis:
-    """An axis of a chart: what it measures, and the range that is shown, None for that of the points."""
-
-    title: str
-    range: tuple[float, float] | None = None
-    whole: bool = False
-    """Whether only whole numbers lie on it, as layers do."""
-
-
-Mark = Literal["line", "points", "bars", "guide"]
-Tone = Literal["own", "rival", "ink", "muted"]
-
-
-@dataclass(frozen=True)
-class Series:
-    """Points of a chart that belong together.
-
-    `texts` say in full what each point is, `labels` stand beside them. `tone` is the colour: the result's own, that of
-    its rival, or none. Points in `marked` are the chosen ones; those in `pale` recede.
-    """
-
-    name: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    texts: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-    mark: Mark = "line"
-    tone: Tone = "own"
-    marked: tuple[int, ...] = ()
-    pale: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Meaning:
-    """What a chart measures, which way is better, and where it comes from."""
-
-    meaning: str
-    direction: str
-    source: str
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Series over two axes; `summary` says in a sentence what is seen, `note` what its marks stand for."""
-
-    title: str
-    x: Axis
-    y: Axis
-    series: tuple[Series, ...]
-    summary: str
-    about: Meaning
-    note: str = ""
-    height: float = 2.0
-    """Height in a figure for print, in inches."""
-
-
-@dataclass(frozen=True)
 class Facts:
     """Names and what is known of each."""
 
@@ -138,27 +87,19 @@ class Facts:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences that stand by themselves, as findings do."""
+    """Sentences that stand by themselves, as findings do; `quoted` ones are examples, of several lines each."""
 
     title: str
     texts: tuple[str, ...]
+    quoted: bool = False
 
 
 @dataclass(frozen=True)
-class HeatMap:
-    """Numbers by row and column, drawn as shades of `low` … `high` where there is no room for digits.
-
-    `corner` says what rows and columns are; `aside` is a heading and a few words on each row.
-    """
+class Code:
+    """What is typed or called, under a title."""
 
     title: str
-    corner: str
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    values: tuple[tuple[float, ...], ...]
-    low: float = 0.0
-    high: float = 1.0
-    aside: tuple[str, tuple[str, ...]] = ("", ())
+    text: str
 
 
 @dataclass(frozen=True)
@@ -202,7 +143,29 @@ class TokenGrid:
     legend: str = ""
 
 
-Part = Table | Facts | Sentences | Chart | HeatMap | TokenGrid
+@dataclass(frozen=True)
+class Frame:
+    """A long frame, for a page's reader to filter, sort and save; `choose` are columns with a choice of values."""
+
+    title: str
+    lead: str
+    name: str
+    frame: pd.DataFrame
+    choose: tuple[str, ...] = ()
+
+
+Part = Table | Facts | Sentences | Chart | HeatMap | Boxes | Bars | TokenGrid
+
+
+@dataclass(frozen=True)
+class Section:
+    """What stands on a page under one heading, and what figures are drawn of; `legend` says how to read all of it."""
+
+    name: str
+    title: str
+    lead: str
+    parts: tuple[Part | Frame, ...]
+    legend: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -210,8 +173,10 @@ class Document:
     """A result as it is shown.
 
     `answer` answers the user's question in one line. `title` says what the result is of (a model, data), `facts` what
-    else tells it from others, `reasons` are sentences that belong to the answer. `notes` are small print, `commands`
-    what to type next, `details` what a page has room for: how the result was made.
+    else tells it from others, `reasons` are sentences that belong to the answer. `parts` are what a terminal and a
+    notebook show, `notes` are small print, `commands` what to type next. `sections` are what a page has instead of the
+    parts other than sentences, and `details` what it has room for: how the result was made; `warnings` stand above the
+    answer there. `kind` is what several of such results are called, `depth` that of the model.
     """
 
     answer: str
@@ -221,7 +186,11 @@ class Document:
     parts: tuple[Part, ...] = field(default=())
     notes: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
-    details: tuple[Facts, ...] = ()
+    sections: tuple[Section, ...] = ()
+    details: tuple[Facts | Sentences | Code, ...] = ()
+    warnings: tuple[str, ...] = ()
+    kind: str = "results"
+    depth: int | None = None
 
 
 def row(*entries: Cell | str, marked: bool = False, quiet: bool = False) -> Row:

@@ -9,8 +9,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from layerscope.show.document import Head, HeatMap, Prediction, TokenGrid
+from layerscope.show.document import Head, Prediction, TokenGrid
 from layerscope.show.plain import plain
+from layerscope.show.plots import HeatMap, ends
 
 SHADES = "·░▒▓█"
 CELL = 6
@@ -33,8 +34,9 @@ def heat_map(part: HeatMap, width: int) -> Text:
     if fits:
         lines = [f"{part.corner:>{left}}" + "".join(f"{name:>{CELL}}" for name in part.columns) + f"   {title}"]
     else:
+        low, high = ends([part])
         across = f"{part.columns[0]} to {part.columns[-1]} across"
-        lines = [f"{part.corner:>{left}} {across}, {SHADES} from {part.low:g} to {part.high:g}"]
+        lines = [f"{part.corner:>{left}} {across}, {SHADES} from {low:g} to {high:g}"]
     for number, (name, line) in enumerate(zip(part.rows, part.values, strict=True)):
         cells = "".join(f"{_digits(v):>{CELL}}" for v in line) if fits else " " + "".join(_shade(v, part) for v in line)
         lines.append(f"{name:>{left}}{cells}   {words[number] if words else ''}".rstrip())
@@ -48,7 +50,8 @@ def _digits(value: float) -> str:
 def _shade(value: float, part: HeatMap) -> str:
     if not math.isfinite(value):
         return " "
-    share = (value - part.low) / (part.high - part.low)
+    low, high = ends([part])
+    share = (value - low) / (high - low)
     return SHADES[max(0, min(len(SHADES) - 1, int(share * len(SHADES))))]
 
 

@@ -12,7 +12,6 @@ from layerscope.show.document import (
     Cell,
     Document,
     Facts,
-    HeatMap,
     Part,
     Row,
     Sentences,
@@ -20,6 +19,7 @@ from layerscope.show.document import (
     TokenGrid,
 )
 from layerscope.show.plain import plain
+from layerscope.show.plots import HeatMap, ends
 from layerscope.show.spark import bar, spark
 
 ALIGN = {"left": "left", "right": "right", "decimal": "right"}
@@ -77,10 +77,11 @@ def _part(part: Part) -> Iterator[str]:
 
 def _heat_map(part: HeatMap) -> Iterator[str]:
     title, words = part.aside
+    low, high = ends([part])
     yield "".join(_tag("th", _text(name)) for name in (part.corner, *part.columns, *([title] if words else [])))
     for number, (name, values) in enumerate(zip(part.rows, part.values, strict=True)):
         digits = (f"{value:.2f}" if math.isfinite(value) else "–" for value in values)
-        shares = ((value - part.low) / (part.high - part.low) for value in values)
+        shares = ((value - low) / (high - low) for value in values)
         cells = map(_shaded, digits, shares)
         yield _tag("th", _text(name)) + "".join(cells) + (_tag("td", _text(words[number]), "left") if words else "")
 

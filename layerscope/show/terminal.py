@@ -17,7 +17,6 @@ from layerscope.show.document import (
     Column,
     Document,
     Facts,
-    HeatMap,
     Part,
     Row,
     Sentences,
@@ -26,6 +25,7 @@ from layerscope.show.document import (
 )
 from layerscope.show.grids import heat_map, print_predictions
 from layerscope.show.plain import folded, plain
+from layerscope.show.plots import HeatMap
 from layerscope.show.spark import BAR_WIDTH, bar, spark
 
 HEADING = 16

@@ -40,12 +40,11 @@ class _Chunked(torch.autograd.Function):
         ctx: Any, labels: Tensor, shares: tuple[float, ...], weight: Tensor, bias: Tensor | None, *rows: Tensor
     ) -> Tensor:
         wide = torch.float64 if weight.dtype == torch.float64 else torch.float32
-        needs_rows = any(ctx.needs_input_grad[4:])
-        needs_weight, needs_bias = ctx.needs_input_grad[2], bias is not None and ctx.needs_input_grad[3]
+        needs = ctx.needs_input_grad
         total = torch.zeros((), dtype=wide, device=weight.device)
-        of_rows = [torch.empty_like(row) for row in rows] if needs_rows else []
-        of_weight = torch.zeros_like(weight, dtype=wide) if needs_weight else None
-        of_bias = torch.zeros_like(weight[:, 0], dtype=wide) if needs_bias else None
+        of_rows = [torch.empty_like(row) for row in rows] if any(needs[4:]) else []
+        of_weight = torch.zeros_like(weight, dtype=wide) if needs[2] else None
+        of_bias = torch.zeros_like(weight[:, 0], dtype=wide) if bias is not None and needs[3] else None
         # each chunk passes over the whole gradient of a head, so a large head takes rows in proportion to its width
         size = max(1, CHUNK // len(weight), weight.shape[1] // 3)
         with torch.autocast(weight.device.type, enabled=False):
@@ -54,9 +53,9 @@ class _Chunked(torch.autograd.Function):
                     part, truth = row[start : start + size], labels[start : start + size, None]
                     log_p = torch.log_softmax(torch.nn.functional.linear(part, weight, bias), -1, dtype=wide)
                     total -= share * log_p.gather(1, truth).sum()
-                    if not (needs_rows or needs_weight or needs_bias):
+                    if not any(needs):
                         continue
-                    # d CE / d logits = softmax - onehot, in place of the log-probabilities
+                    # d CE / d logits = softmax - onehot, instead of the log-probabilities
                     slope = log_p.exp_().scatter_add_(1, truth, log_p.new_full(truth.shape, -1.0))
                     if of_bias is not None:
                         of_bias.add_(slope.sum(0), alpha=share)

@@ -15,12 +15,11 @@ from layerscope.metrics.arrays import directions
 from layerscope.models import LayeredModel
 from layerscope.training.chunked import CHUNK
 from layerscope.training.class_sums import ClassSums
-from layerscope.training.exit_loss import ExitLoss
+from layerscope.training.exit_loss import ExitLoss, Head
 from layerscope.training.loss import IGNORED, check_classes, wide
 
 Row = dict[str, Any]
 Read = Callable[[int], Tensor]
-Head = Callable[[Tensor], Tensor]
 
 SITE = "head"
 """The states are what the head reads: after all that follows the last block, be it norm, pooling or pooler."""

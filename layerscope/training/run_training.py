@@ -14,6 +14,7 @@ from layerscope.inputs.corpus import count
 from layerscope.inputs.seen import kept
 from layerscope.models import LayeredModel
 from layerscope.models.encode import encoder_for
+from layerscope.runs import open_run
 from layerscope.training.card import write_card
 from layerscope.training.data import READS, TAGGING, Data, choose_task, describe, encode, prepare, read
 from layerscope.training.depths import Trained, check_depths, compare, shallower
@@ -68,10 +69,8 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
     for depth, (other, beside) in others.items():
         lines = tuple(line for line in done.lines if line.depth == depth)
         write_card(replace(done, path=beside.path, history=beside.history, lines=lines), beside, other.module)
-    from layerscope.reports.page import report
-
     try:
-        report(folder.history, folder.path / REPORT)
+        open_run(folder.history).report(folder.path / REPORT)
     except LayerscopeError as error:  # plotly is an extra, and the training is whole without a page
         teller.say(f"no page: {error}")
     return done

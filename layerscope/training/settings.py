@@ -1,4 +1,4 @@
-"""How a training runs: every choice in one place, checked once."""
+"""How a training runs: its settings, checked where they are declared, and published presets."""
 
 from __future__ import annotations
 
@@ -55,8 +55,9 @@ class Settings:
 
     Attributes:
         task: task to learn; auto is what the data and the model suggest.
-        objective: loss over the exits, see `Objective`.
-        schedule: alternate (odd steps train the last layer alone) or always; by default alternate for images.
+        objective: loss over the exits: standard (the last layer alone), aligned (one head for all exits), cosine or cka
+            (the last layer, and every layer's similarity to it), or classifiers (a head for each exit).
+        schedule: always, or alternate (odd steps train the last layer alone), the default for images.
         weights: weights of the exits: linear, uniform, or one number per exit with commas.
         layers: layers that are exits, such as 3,6 or 3-6; by default every layer.
         beta: weight of the cosine or CKA regulariser.

@@ -94,6 +94,7 @@ def render(source: Source, made: Truncated) -> str:
         auto=made.auto, reader=READERS[modality], imports="from PIL import Image\n" * (modality == "image"),
         given=_given(source), output=output, after=_after(source, output),
     )  # fmt: skip
+    score = f"\n| {made.scored} | {made.shown()} | {made.shown(full=True)} |" if made.score is not None else ""
     at = f" at revision {escape(str(source.model.loaded.revision))}" if source.model.loaded.revision else ""
     return f"""---
 {_head(source, made)}
@@ -105,7 +106,12 @@ The first {made.layer} of {made.depth} blocks of {name}{part}{at}. {_output(sour
 
 > {WARNING}
 
-{_table(source, made)}
+| | this model | the full model |
+| --- | --- | --- |
+| parameters | {made.parameters:,} | {made.full_parameters:,} |
+| MB of weights | {made.megabytes:,.1f} | {made.full_megabytes:,.1f} |
+| ms per {source.unit} | {made.milliseconds:.2f} | {made.full_milliseconds:.2f} |
+| speed | {made.speedup:.2f} × (by its operations {made.ideal:.2f} ×) | 1 × |{score}
 
 Speed: {escape(made.measured)}.{_scores(source, made)}
 
@@ -162,19 +168,6 @@ def _output(source: Source, made: Truncated) -> str:
         return f"Its output is layer {made.layer} of the full model."
     where = "before" if made.site == "raw" else "after"
     return f"Its output is layer {made.layer} of the full model, {where} the final norm ({escape(norm)})."
-
-
-def _table(source: Source, made: Truncated) -> str:
-    rows = [
-        ("parameters", f"{made.parameters:,}", f"{made.full_parameters:,}"),
-        ("MB of weights", f"{made.megabytes:,.1f}", f"{made.full_megabytes:,.1f}"),
-        (f"ms per {source.unit}", f"{made.milliseconds:.2f}", f"{made.full_milliseconds:.2f}"),
-        ("speed", f"{made.speedup:.2f} × (by its operations {made.ideal:.2f} ×)", "1 ×"),
-    ]
-    if made.score is not None:
-        rows.append((made.scored, made.shown(), made.shown(full=True)))
-    lines = ["| | this model | the full model |", "| --- | --- | --- |"]
-    return "\n".join([*lines, *(f"| {what} | {escape(here)} | {escape(full)} |" for what, here, full in rows)])
 
 
 def _scores(source: Source, made: Truncated) -> str:

@@ -59,10 +59,9 @@ def load_back(folder: Path, built: Any, source: Source) -> nn.Module:
     """Load what was written as anyone would, in the dtype that the full model is compared in."""
     import transformers
 
-    computed = next(p.dtype for p in source.module.parameters())
     try:
         module, report = getattr(transformers, auto_class(built)).from_pretrained(
-            folder, dtype=computed, local_files_only=True, output_loading_info=True
+            folder, dtype=source.dtype, local_files_only=True, output_loading_info=True
         )
     except Exception as error:
         line = (str(error).strip().splitlines() or [""])[0][:120]

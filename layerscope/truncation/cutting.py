@@ -6,26 +6,39 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.folders import folder_aside, own_folder
-from layerscope.core.option_kinds import Whole
 from layerscope.core.options import Asked, checked
 from layerscope.core.progress import Console, Silent, Teller
 from layerscope.models import LoadOptions, Override
 from layerscope.models.load import without_bars
+from layerscope.scores import Evaluation, open_evaluation
+from layerscope.scores.evaluation import STORE
+from layerscope.scores.origins import FILE
 from layerscope.truncation.agreement import expected_at
 from layerscope.truncation.card import write_card
 from layerscope.truncation.checkpoint import write_checkpoint
 from layerscope.truncation.depth import find_depth
 from layerscope.truncation.figures import Made, Truncated, measure
-from layerscope.truncation.given import resolved
 from layerscope.truncation.onnx_file import write_onnx
 from layerscope.truncation.origin import copy_terms
 from layerscope.truncation.sentence import MODES, write_sentence_transformer
 from layerscope.truncation.source import Source, open_source
 from layerscope.truncation.truncator import truncate
+
+
+@runtime_checkable
+class Chosen(Protocol):
+    """A choice of a layer, such as `select` returns: of which model, and as it was scored."""
+
+    model: str
+    source: str | None
+    layer: int
+    as_shipped: bool
+    pooling: str | None
+    raw_only: bool
 
 
 def truncate_layers(given: Any, layers: Sequence[int], out: str | Path, **options: Any) -> list[Truncated]:
@@ -77,6 +90,45 @@ def cut(asked: Asked) -> list[Truncated]:
     return [replace(entry, path=str(folder / Path(entry.path).relative_to(aside))) for entry in found]
 
 
+def resolved(asked: Asked) -> tuple[Asked, str | None]:
+    """Return the options with a model or a run as `given`, and the pooling of the scores that named it.
+
+    What was asked for goes before what an evaluation or a selection says. Raises `LayerscopeError` for a selection that
+    truncates nothing, and for scores that name no model.
+    """
+    given = asked.given
+    if isinstance(given, (str, Path)):
+        folder = Path(given).expanduser()
+        given = open_evaluation(given) if (folder / FILE).is_file() or STORE.is_in(folder) else None
+    if isinstance(given, Chosen):
+        return _by_selection(given, asked)
+    return _by_evaluation(given, asked) if isinstance(given, Evaluation) else (asked, None)
+
+
+def _by_selection(selection: Chosen, asked: Asked) -> tuple[Asked, str | None]:
+    if not asked.layers and selection.as_shipped:
+        raise LayerscopeError("nothing to truncate: the selection keeps the model as shipped; give a layer to cut it")
+    if selection.source is None:
+        raise LayerscopeError(f"the selection does not say where {selection.model} is: give the model and a layer")
+    options = {"given": selection.source, "layers": asked.layers or [selection.layer]}
+    if selection.raw_only and asked.format == "auto":
+        options |= {"format": "onnx", "site": "raw"}
+    return Asked(**vars(asked) | options), selection.pooling
+
+
+def _by_evaluation(evaluation: Evaluation, asked: Asked) -> tuple[Asked, str | None]:
+    models = sorted(evaluation.origins)
+    if len(models) != 1:
+        known = f"{len(models)} models ({', '.join(models)})" if models else "no model that is here"
+        raise LayerscopeError(f"evaluation {evaluation.source!r} names {known}: give the model itself")
+    source = evaluation.origins[models[0]].source
+    if source is None:
+        raise LayerscopeError(f"evaluation {evaluation.source!r} was made of a model in memory: give the model itself")
+    rows = evaluation.scores[evaluation.scores["kind"] == "layer"]
+    poolings = rows["pooling"].dropna().unique()
+    return Asked(**vars(asked) | {"given": source}), str(poolings[0]) if len(poolings) == 1 else None
+
+
 def _write(source: Source, layer: int, format: str, site: str, folder: Path) -> Made:  # noqa: A002
     folder.mkdir(exist_ok=True)
     heads = source.heads
@@ -110,7 +162,7 @@ def _format(asked: Asked, source: Source) -> str:
 
 def checked_layers(layers: Iterable[int], depth: int) -> list[int]:
     """Return layers in order, each once; raises `LayerscopeError` for what is none of 1 … L."""
-    found = sorted({Whole().take("layer", layer) for layer in layers})
+    found = sorted(set(layers))
     if not found:
         raise LayerscopeError(f"no layer is named: give one or several of 1..{depth}")
     for layer in found:

@@ -66,11 +66,7 @@ def find_depth(module: Any, stack: Stack, expected: Expected) -> Depth:
 
     Each whole number of the config (and of the configs in it) that equals L is set to `expected.layer`, with the lists
     of L entries cut or not; a new model of that config must have the weights of the full one but for the blocks left
-    out, run that many blocks, and give the states of that layer.
-
-    Raises:
-        LayerscopeError: where no such number is there.
-
+    out, run that many blocks, and give the states of that layer. Raises `LayerscopeError` where no number does.
     """
     refused = "no number in its config sets how many blocks it has"
     for kind in _kinds(module, stack):

@@ -35,24 +35,26 @@ LENGTHS = (1, 3, 2)
 class Exported(nn.Module):
     """A model as a function of positional tensors: what the tokenizer gives, in its order."""
 
-    def __init__(self, run: nn.Module, inputs: tuple[str, ...], outputs: tuple[str, ...], as_features: bool) -> None:
+    def __init__(
+        self, model: nn.Module, after: nn.Module | None, inputs: tuple[str, ...], outputs: tuple[str, ...]
+    ) -> None:
         super().__init__()
-        self.run, self.inputs, self.outputs, self.as_features = run, inputs, outputs, as_features
-        self.options: dict[str, Any] = {"use_cache": False} if not as_features and accepts(run, "use_cache") else {}
+        self.model, self.after, self.inputs, self.outputs = model, after, inputs, outputs
+        self.options: dict[str, Any] = {"use_cache": False} if accepts(model, "use_cache") else {}
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return the named outputs."""
+        """Return the named outputs: of the model, or of what follows it in a SentenceTransformer."""
         named = dict(zip(self.inputs, tensors, strict=True))
-        found: Mapping[str, Tensor] = self.run(named) if self.as_features else self.run(**named, **self.options)
+        found: Mapping[str, Tensor] = self.model(**named, **self.options)
+        if self.after is not None:
+            found = self.after({**named, "token_embeddings": next(iter(found.values()))})
         return tuple(found[name] for name in self.outputs)
 
 
 def write_onnx(source: Source, depth: Depth, layer: int, site: str, folder: Path) -> float:
     """Export a truncated model with its tokenizer, and return how far onnxruntime's numbers are from torch's.
 
-    Raises:
-        LayerscopeError: where the model cannot be exported, or onnxruntime gives other numbers than torch.
-
+    Raises `LayerscopeError` where the model cannot be exported, or onnxruntime gives other numbers than torch.
     """
     exported = export(source, depth, layer, site, folder)
     save_processors(source, folder)
@@ -73,8 +75,7 @@ def export(source: Source, depth: Depth, layer: int, site: str, folder: Path) ->
         module = base_of(built, shallower(source.model.stack, layer))
     else:
         module = built.get_submodule(source.model.stack.entry)
-    module = module.to(torch.float32)
-    exported, batch = _exported(source, module, built)
+    exported, batch = _exported(source, module.to(torch.float32), built)
     _export(exported, batch, folder / FILE, source.name)
     return exported
 
@@ -99,27 +100,15 @@ def weights_in(folder: Path) -> Iterator[Path]:
 def _exported(source: Source, module: nn.Module, built: nn.Module) -> tuple[Exported, dict[str, Tensor]]:
     """The function to export, with a batch to follow it through."""
     served = source.model.loaded.served
-    called = module if served is None else built
-    batch = {name: tensor for name, tensor in _batch(source, 2).items() if accepts(called, name)}
+    model = module if served is None else built
+    batch = {name: tensor for name, tensor in _batch(source, 2).items() if accepts(model, name)}
     if served is None:
         with torch.inference_mode():
-            output: Any = module(**batch)
-        name = next(name for name, value in output.items() if isinstance(value, Tensor))
-        return Exported(module, tuple(batch), (name,), False).eval(), batch
-    after = [copy.deepcopy(child) for child in list(served)[1:]]
-    pipeline = nn.Sequential(_Inner(built), *after).to(torch.float32)
-    return Exported(pipeline, tuple(batch), ("token_embeddings", SENTENCE), True).eval(), batch
-
-
-class _Inner(nn.Module):
-    """The first module of a SentenceTransformer as its others see it: states under the name they look for."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {**features, "token_embeddings": self.model(**features)[0]}
+            output: Any = model(**batch)
+        after, outputs = None, [next(name for name, value in output.items() if isinstance(value, Tensor))]
+    else:
+        after, outputs = nn.Sequential(*map(copy.deepcopy, list(served)[1:])), ["token_embeddings", SENTENCE]
+    return Exported(model, after, tuple(batch), tuple(outputs)).to(torch.float32).eval(), batch
 
 
 def _batch(source: Source, samples: int, start: int = 0) -> dict[str, Tensor]:

@@ -76,12 +76,9 @@ class Source:
 def open_source(given: Any, processor: Any, override: Override, options: LoadOptions) -> Source:
     """Open a model, or the model of a run with the part, blocks and norm it was profiled with, in its own dtype.
 
-    Another dtype of the options is taken; a model given as an object stays in its own.
-
-    Raises:
-        LayerscopeError: for what cannot be loaded, and for a plain module, a quantised model, an adapter that is not
-            merged, or a model of remote code: none of these can be written so that transformers alone loads it.
-
+    Another dtype of the options is taken; a model given as an object stays in its own. Raises `LayerscopeError` for
+    what cannot be loaded, and for a plain module, a quantised model, an adapter that is not merged, or a model of
+    remote code: none of these can be written so that transformers alone loads it.
     """
     run = run_of(given)
     if run is not None:

@@ -170,7 +170,7 @@ def test_a_sample_that_breaks_in_one_run_is_left_out_of_all(make, tmp_path):
 def test_a_series_is_put_in_the_order_of_its_steps(three):
     found = layerscope.compare(three, progress=False)
     assert found.series and [member.step for member in found.runs] == [3, 20, 100]
-    assert "the checkpoints are in the order of their steps" in found.notes
+    assert "the checkpoints are sorted by their steps" in found.notes
     counterparts = found.table("counterpart")
     rows = counterparts[(counterparts["metric"] == "cka") & (counterparts["layer"] == 2)]
     by_pair = {(row["run"], row["run_b"]): row["value"] for row in rows.to_dict("records")}

@@ -62,7 +62,7 @@ def test_json_has_every_row(cli, spoken):  # noqa: F811
 def test_a_mistake_is_one_line(cli, spoken, given, line):  # noqa: F811
     done = cli("compare", *spoken, *given)
     assert done.status == 2 and done.line.startswith(line)
-    assert cli("compare", spoken[0]).line == "compare needs two runs or more: layerscope compare RUN_A RUN_B"
+    assert cli("compare", spoken[0]).line == "compare needs two runs or more: give the folder of each"
 
 
 def test_a_narrow_window_shades_what_it_cannot_print(three, deep):

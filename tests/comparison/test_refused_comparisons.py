@@ -15,7 +15,7 @@ def refused(*runs, **options):
 
 
 def test_too_few_the_same_and_what_is_no_run(three, tmp_path):
-    assert refused(three[0]) == "compare needs two runs or more: layerscope compare RUN_A RUN_B"
+    assert refused(three[0]) == "compare needs two runs or more: give the folder of each"
     with pytest.raises(LayerscopeError, match="two runs or more"):
         layerscope.compare(str(three[0].path))
     assert "is given twice: compare needs runs that differ" in refused(three[0], three[0].path)

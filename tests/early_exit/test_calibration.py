@@ -21,8 +21,8 @@ from layerscope.early_exit.recorded import Recorded
 
 def left_at(row: Recorded, exits: tuple[int, ...], threshold: float) -> int:
     agreeing = 0
-    for place, layer in enumerate(exits):
-        if place and row.predictions[0, layer - 1] == row.predictions[0, exits[place - 1] - 1]:
+    for number, layer in enumerate(exits):
+        if number and row.predictions[0, layer - 1] == row.predictions[0, exits[number - 1] - 1]:
             agreeing += 1
         else:
             agreeing = 0
@@ -33,7 +33,7 @@ def left_at(row: Recorded, exits: tuple[int, ...], threshold: float) -> int:
 
 
 def by_hand(data: Recorded, exits: tuple[int, ...], goal: Goal, thresholds: tuple[float, ...]) -> tuple[float, int]:
-    rows = [data.take(np.array([place])) for place in range(len(data))]
+    rows = [data.take(np.array([number])) for number in range(len(data))]
     kept, seen = math.nan, -1
     for threshold in (NEVER, *thresholds):
         errors = 0
@@ -85,10 +85,10 @@ def test_sums_along_the_path_equal_a_loop(criterion, exits):
     data = recorded(scores, draw.integers(3, size=(80, 5)), None, criterion, 3)
     values = draw.integers(-9, 9, size=(80, len(exits) + 1))
     found = along(data, exits, thresholds, values)
-    places = {layer: place for place, layer in enumerate((*exits, 5))}
+    columns = {layer: number for number, layer in enumerate((*exits, 5))}
     for threshold, total in zip(thresholds, found, strict=True):
         left = [left_at(data.take(np.array([row])), exits, threshold) for row in range(80)]
-        assert total == sum(values[row, places[layer]] for row, layer in enumerate(left))
+        assert total == sum(values[row, columns[layer]] for row, layer in enumerate(left))
         assert left == data.leaves(exits, threshold).tolist()
 
 

@@ -1,4 +1,4 @@
-"""What `save` writes, `open_exit_report` gives back, or tells in one line what is wrong with it."""
+"""What `save` writes, `open_exit_report` gives back, or says in one line what is wrong with it."""
 
 import json
 import math
@@ -34,10 +34,12 @@ def test_a_saved_report_is_the_same_again(make, tmp_path):
 
 
 def test_json_says_null_for_never_and_for_what_is_not_known():
-    told = json.loads(json.dumps(never().as_dict(), allow_nan=False))
-    assert told["threshold"] is None and told["curve"][-1]["threshold"] is None and told["curve"][0]["threshold"] == 0.6
-    assert told["depths"][0]["measured"] is None and told["depths"][1]["measured"] == 3.0
-    assert told["exits"] == [] and told["pays"] is False and told["notes"] == ["drawn with seed 0"]
+    shown = json.loads(json.dumps(never().as_dict(), allow_nan=False))
+    assert (
+        shown["threshold"] is None and shown["curve"][-1]["threshold"] is None and shown["curve"][0]["threshold"] == 0.6
+    )
+    assert shown["depths"][0]["measured"] is None and shown["depths"][1]["measured"] == 3.0
+    assert shown["exits"] == [] and shown["pays"] is False and shown["notes"] == ["drawn with seed 0"]
     unknown = made(labelled=False).as_dict()
     assert unknown["accuracy"] is None and unknown["layers"][0]["layer_accuracy"] is None
 
@@ -95,14 +97,14 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize(("damage", "line"), DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_folder_is_told_in_one_line(damage, line, tmp_path):
+def test_a_damaged_folder_is_refused_in_one_line(damage, line, tmp_path):
     damage(made().save(tmp_path))
-    with pytest.raises(LayerscopeError) as told:
+    with pytest.raises(LayerscopeError) as refused:
         open_exit_report(tmp_path)
-    assert str(told.value) == re.sub(r"^\{f\}(\S*)", rf"'{tmp_path}\1'", line)
+    assert str(refused.value) == re.sub(r"^\{f\}(\S*)", rf"'{tmp_path}\1'", line)
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path):
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(LayerscopeError, match=r"file/exits' cannot be made \(Not a directory\): name another folder"):
         made().save(tmp_path / "file" / "exits")

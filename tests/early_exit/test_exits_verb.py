@@ -77,9 +77,9 @@ def test_from_data_to_a_model_that_leaves_early(
                "--out", out, "--json")  # fmt: skip
     assert done.status == 0, done.err
     report = layerscope.open_exit_report(out)
-    told = json.loads(done.out)
-    assert told["verdict"] == report.verdict and report.verdict.startswith("pays: ") and report.pays
-    assert told["pages"] == [str(out / "report.html")] and (out / "report.html").stat().st_size > 1_000_000
+    printed = json.loads(done.out)
+    assert printed["verdict"] == report.verdict and report.verdict.startswith("pays: ") and report.pays
+    assert printed["pages"] == [str(out / "report.html")] and (out / "report.html").stat().st_size > 1_000_000
     frame = pd.read_csv(table)
     model = ExitModel.from_pretrained(out / "model")
     assert report.path == str(out / "model") and (model.exits, model.threshold) == (report.exits, report.threshold)
@@ -120,7 +120,7 @@ def _full(model: ExitModel, batch: list[str]) -> np.ndarray:
     return model.model(**model.processor(batch, padding=True, return_tensors="pt")).logits.argmax(-1).numpy()
 
 
-def test_data_that_the_model_was_trained_on_and_labels_that_are_ids_are_told(folder: Path, tmp_path: Path) -> None:
+def test_data_that_the_model_was_trained_on_and_labels_that_are_ids_are_noted(folder: Path, tmp_path: Path) -> None:
     trained = shutil.copytree(folder, tmp_path / "trained")
     same = pd.DataFrame({"text": texts(60, seed=1), "label": [f"LABEL_{i % 3}" for i in range(60)]})
     new = [f"{text} w1 w2 w3 w4 w5" for text in texts(60, seed=2)]
@@ -133,9 +133,9 @@ def test_data_that_the_model_was_trained_on_and_labels_that_are_ids_are_told(fol
     old = " ".join(read_validation(ExitModel(trained), tmp_path / "same.csv").notes)
     assert "40 of 60 samples are among those that trained was trained on: it is surer of these than of new ones" in old
     assert "trained was trained and evaluated on the same data" in old and "ids" not in old
-    told = " ".join(read_validation(ExitModel(trained), tmp_path / "other.csv").notes)
-    assert "trained was trained on" not in told
-    assert "the labels of other look like ids: 60 different ones in 60 samples" in told
+    notes = " ".join(read_validation(ExitModel(trained), tmp_path / "other.csv").notes)
+    assert "trained was trained on" not in notes
+    assert "the labels of other look like ids: 60 different ones in 60 samples" in notes
     plain = read_validation(ExitModel(folder), tmp_path / "same.csv").notes
     assert all(note.endswith("(guessed)") for note in plain)
 
@@ -155,7 +155,7 @@ def test_of_many_samples_an_even_share_of_digests_tells(monkeypatch: pytest.Monk
         assert seen_of(mixed, tmp_path) == (0, 0)
 
 
-def test_what_does_not_pay_is_told_and_not_written(
+def test_what_does_not_pay_is_reported_and_not_written(
     cli: Callable[..., Printed], folder: Path, table: Path, tmp_path: Path
 ) -> None:
     out, figures = tmp_path / "out", tmp_path / "figures"
@@ -245,7 +245,7 @@ def test_models_that_cannot_leave(cli: Callable[..., Printed], table: Path, tmp_
     ):
         done = cli("exits", saved(model, tmp_path / name, special=True), "--data", table)
         assert (done.status, done.line) == (2, line)
-    place = tmp_path / "file"
-    place.write_text("taken")
-    done = cli("exits", tmp_path / "lm", "--data", table, "--out", place)
-    assert (done.status, done.line) == (2, f"out {str(place)!r} cannot be made ({place} is a file): name a folder")
+    path = tmp_path / "file"
+    path.write_text("taken")
+    done = cli("exits", tmp_path / "lm", "--data", table, "--out", path)
+    assert (done.status, done.line) == (2, f"out {str(path)!r} cannot be made ({path} is a file): name a folder")

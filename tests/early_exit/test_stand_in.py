@@ -1,4 +1,4 @@
-"""An exit model in the place of its classifier: calls, threads, a Trainer, copies, pipelines, exceptions."""
+"""An exit model instead of its classifier: calls, threads, a Trainer, copies, pipelines, exceptions."""
 
 import copy
 import pickle
@@ -153,9 +153,9 @@ def test_pipelines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyP
         part = {"tokenizer": processor} if name == "bert" else {"image_processor": processor}
         run = hf.pipeline(task, model=model, batch_size=3, device="cpu", **part)
         samples = samples_for(model, 5)
-        told = run(samples)
+        labelled = run(samples)
         wanted = [model(**model.layered.encoder.batch([sample]).named) for sample in samples]
-        assert [one["label"] if isinstance(one, dict) else one[0]["label"] for one in told] == [
+        assert [one["label"] if isinstance(one, dict) else one[0]["label"] for one in labelled] == [
             module.config.id2label[int(out.prediction)] for out in wanted
         ]
         assert any(int(out.exit_layer) < L for out in wanted)

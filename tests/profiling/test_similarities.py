@@ -14,9 +14,9 @@ from layerscope.metrics.pairs.similarity import MOST
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.profiling.available import check_available
 from layerscope.profiling.options import Options
-from layerscope.reports.page.content import sections, shown
 from layerscope.runs.curves import _stands_out, curves
 from layerscope.runs.registry import METRICS, choose_metrics
+from layerscope.show.plots import HeatMap
 
 __all__ = ["one_thread"]
 
@@ -82,6 +82,6 @@ def test_a_distance_stands_out_where_it_stays_low(run) -> None:
 
 
 def test_the_page_has_a_map_of_every_similarity_that_has_values(run) -> None:
-    section = next(s for s in sections(shown([run])) if s.id == "similarity")
-    maps = [figure.metric.name for figure in section.figures if figure.kind == "heat"]
+    section = next(section for section in run.document().sections if section.name == "similarity")
+    maps = [plot.name for plot in section.parts if isinstance(plot, HeatMap)]
     assert maps == [name for name in NAMES if name not in CANONICAL]

@@ -11,9 +11,9 @@ from rich.console import Console
 from typed import cli
 
 from layerscope.early_exit.findings import against_truncation, findings, threshold, truncations, window
-from layerscope.reports.figures import draw, style
-from layerscope.reports.figures.charts import draw_charts
-from layerscope.show.document import Chart
+from layerscope.reports.figures import draw
+from layerscope.show.figures import style
+from layerscope.show.figures.draw import figures
 from layerscope.show.spark import bar
 from layerscope.show.terminal import show
 
@@ -28,8 +28,8 @@ def printed(report, width=80):
 
 def figure(report, number, width=style.TEXT_WIDTH):
     """Return the panel of a report's chart in a figure for print."""
-    charts = [part for part in report.document().parts if isinstance(part, Chart)]
-    return draw_charts([charts[number]], ["one"], width).axes
+    drawers = list(figures([("one", report.document())]))
+    return drawers[number][1](width).axes
 
 
 def rows(text, title):
@@ -171,9 +171,10 @@ def test_figures_hold_the_values():
         (axis,) = figure(report, 1, style.COLUMN_WIDTH)
         assert [bar.get_height() for bar in axis.patches] == pytest.approx(list(100 * report.layers["share"]))
         assert axis.get_ylabel() == "% of 400 samples"
-        charts = [
-            next(part for part in report.document().parts if isinstance(part, Chart)) for report in REPORTS["all"]
+        charts = [next(part for part in report.document().sections[0].parts) for report in REPORTS["all"]]
+        given = [
+            (name, report.document()) for name, report in zip(("first", "second"), REPORTS["all"][::2], strict=True)
         ]
-        axes = draw_charts(charts[::2], ["first", "second"], style.TEXT_WIDTH).axes
+        axes = dict(figures(given))["exits_accuracy_against_speed"](style.TEXT_WIDTH).axes
         assert [axis.get_title(loc="left") for axis in axes] == ["first", "second"]
         assert [chart.y.title for chart in charts] == ["accuracy (%)", "agreement (%)", "accuracy (%)"]

@@ -10,9 +10,9 @@ from frames import scored
 from layerscope.reports.correlations import pairings
 from layerscope.reports.figures import draw
 from layerscope.reports.figures.scores import draw_averages, draw_correlations, draw_tasks
-from layerscope.reports.figures.style import COLUMN_WIDTH, TEXT_WIDTH, styled
 from layerscope.scores import Evaluation
 from layerscope.scores.scored import scored as entries_of
+from layerscope.show.figures.style import COLUMN_WIDTH, TEXT_WIDTH, styled
 
 M, N = [0.1, 0.6, 0.8, 0.4], [0.9, 0.1, 0.2, 0.4]
 LONG = "AVeryLongNameOfATaskThatNobodyWouldWriteOutTwiceClassification"

@@ -14,8 +14,8 @@ from typed import cli, unread
 import layerscope
 from layerscope import LayerscopeError
 from layerscope.core.folders import HELD, folder_aside, own_folder, writing
-from layerscope.reports.figures import style
 from layerscope.scores import save_rules, shipped_rules
+from layerscope.show.figures import style
 
 __all__ = ["cli", "unread"]
 

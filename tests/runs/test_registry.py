@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from layerscope import metrics
+from layerscope import metrics, probes
 from layerscope.metrics.metric import How, Metric
 from layerscope.runs.registry import COUNTS, KNOWN, METRICS, TRAINED, about, measured, rank
 
@@ -30,12 +30,13 @@ def test_metrics_come_in_the_order_of_their_kinds():
     assert about("of another version") == Metric(name="of another version", title="of another version")
 
 
-def test_what_type_checkers_read_is_what_there_is():
-    stub = ast.parse(Path(metrics.__file__).with_suffix(".pyi").read_text())
+@pytest.mark.parametrize("room", [metrics, probes])
+def test_what_type_checkers_read_is_what_there_is(room):
+    stub = ast.parse(Path(room.__file__).with_suffix(".pyi").read_text())
     named = [alias.asname for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names]
-    assert sorted(named) == sorted(set(named)) and set(named) <= set(metrics.__all__)
+    assert sorted(named) == sorted(set(named)) and set(named) <= set(room.__all__)
     for name in named:
-        assert callable(getattr(metrics, name)), name
+        assert callable(getattr(room, name)), name
 
 
 @pytest.mark.parametrize("name", ["anisotropy", "nesum", "cka", "infonce"])

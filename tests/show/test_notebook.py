@@ -11,7 +11,6 @@ from layerscope.show.document import (
     Document,
     Facts,
     Head,
-    HeatMap,
     Prediction,
     Row,
     Sentences,
@@ -19,6 +18,7 @@ from layerscope.show.document import (
     TokenGrid,
 )
 from layerscope.show.notebook import Shown, html
+from layerscope.show.plots import HeatMap
 
 HOSTILE = "</td></table><script>alert(1)</script><img src=x onerror=\"alert('2')\">&lt;$x$\x1b[2J"
 
@@ -49,7 +49,9 @@ def document(text):
         (Row((Cell(text), Cell(text, text, marked=True), Cell(text, share=0.5))), Row((Cell("a"),) * 3, marked=True)),
         (text,),
     )  # fmt: skip
-    heat = HeatMap(text, text, (text,), (text, text), ((0.5, math.nan),), aside=(text, (text,)))
+    heat = HeatMap(
+        title=text, corner=text, rows=(text,), columns=(text, text), values=((0.5, math.nan),), aside=(text, (text,))
+    )
     told = Prediction(text, 0.5, ((text, 0.5),), settles=True)
     grid = TokenGrid(
         text, text, text, text, (Head(text),), ((Head(text), (told,)),), ((text, (text,)),), ((text, (text,)),), text

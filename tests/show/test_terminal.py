@@ -6,7 +6,8 @@ import math
 import pytest
 from rich.console import Console
 
-from layerscope.show.document import MARK, Cell, Column, Document, Facts, HeatMap, Row, Table, columns, row
+from layerscope.show.document import MARK, Cell, Column, Document, Facts, Row, Table, columns, row
+from layerscope.show.plots import HeatMap
 from layerscope.show.spark import spark
 from layerscope.show.terminal import show
 
@@ -86,7 +87,9 @@ def test_texts_are_neither_markup_nor_commands_to_the_terminal():
 def test_a_map_has_digits_where_there_is_room_and_shades_where_not():
     values = tuple(tuple(float(i == j) for j in range(20)) for i in range(2))
     names = tuple(map(str, range(20)))
-    part = HeatMap("near", "layer", ("0", "final"), names, values, aside=("best", ("", "1")))
+    part = HeatMap(
+        title="near", corner="layer", rows=("0", "final"), columns=names, values=values, aside=("best", ("", "1"))
+    )
     wide, narrow = printed(part, width=200), printed(part)
     assert "1.00  0.00" in wide and "best" in wide and wide.rstrip().endswith("   1")
     assert "0 to 19 across, ·░▒▓█ from 0 to 1" in narrow and "    0 █" + "·" * 19 in narrow

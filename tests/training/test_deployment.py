@@ -61,7 +61,7 @@ def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(
         found = classify(rows["text"].tolist(), batch_size=16, truncation=True, max_length=32)
         return float(np.mean([one["label"] == str(label) for one, label in zip(found, rows["label"], strict=True)]))
 
-    (small,) = truncate_layers(out, [1], tmp_path / "small", folders=False, progress=False)
+    (small,) = truncate_layers(out, [1], tmp_path / "small", progress=False)
     assert served(out) == pytest.approx(reported[2])
     assert served(Path(small.path)) == pytest.approx(reported[1]) == pytest.approx(small.score)
     assert small.full_score == pytest.approx(reported[2])

@@ -38,8 +38,8 @@ def layer(walk: walks.Walk, k: int = K) -> Tensor:
 
 
 def loaded(auto: type, folder: Path, **options: object) -> nn.Module:
-    model, told = auto.from_pretrained(folder, output_loading_info=True, **options)
-    assert not told["missing_keys"] and not told["unexpected_keys"] and not told["mismatched_keys"]
+    model, report = auto.from_pretrained(folder, output_loading_info=True, **options)
+    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
     return model.eval()
 
 

@@ -75,27 +75,27 @@ def test_a_sentence_transformer_gives_sentences(tmp_path: Path) -> None:
     close(found, torch.from_numpy(served.encode(texts)))
     axes = {tuple(entry.shape) for entry in (*run.get_inputs(), *run.get_outputs())}
     assert axes == {("batch", "sequence"), ("batch", "sequence", 384), ("batch", 384)}
-    told = used(out)
-    close(told["vectors"], torch.from_numpy(served.encode(["a text", "another, which is longer"])))
+    names = used(out)
+    close(names["vectors"], torch.from_numpy(served.encode(["a text", "another, which is longer"])))
     assert "in turns, in float32 by onnxruntime, on" in (out / "README.md").read_text()
 
 
 def used(folder: Path) -> dict[str, object]:
     """Run what the card shows, and return its names."""
     code = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
-    told: dict[str, object] = {}
-    exec(code.replace("path/to/this/folder", str(folder)), told)
-    return told
+    names: dict[str, object] = {}
+    exec(code.replace("path/to/this/folder", str(folder)), names)
+    return names
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
 def test_the_card_shows_how_states_become_vectors(pooling: str) -> None:
     states, mask = np.random.default_rng(0).normal(size=(3, 4, 5)), np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 1, 0]])
-    told = {"np": np, "states": states, "batch": {"attention_mask": mask}}
-    exec(AFTER[pooling].format(output="states"), told)
+    names = {"np": np, "states": states, "batch": {"attention_mask": mask}}
+    exec(AFTER[pooling].format(output="states"), names)
     rows = [state[real == 1] for state, real in zip(states, mask, strict=True)]
     wanted = {"mean": [row.mean(0) for row in rows], "last": [row[-1] for row in rows], "cls": [s[0] for s in states]}
-    np.testing.assert_allclose(told["vectors"], wanted[pooling])
+    np.testing.assert_allclose(names["vectors"], wanted[pooling])
 
 
 @torch.no_grad()

@@ -128,8 +128,8 @@ def test_the_checkpoints_own_precision_stays_and_another_can_be_named(cli, tmp_p
     assert {tensor.dtype for tensor in after.values()} == {torch.bfloat16}
     assert all(torch.equal(tensor, before[name]) for name, tensor in after.items())
     assert (made.dtype, made.difference) == ("bfloat16", 0) and "in bfloat16" in made.measured
-    told = cli("truncate", full, "--layer", 2, "--dtype", "float16", "--out", tmp_path / "half", "--json")
-    assert json.loads(told.out)[0]["dtype"] == "float16"
+    done = cli("truncate", full, "--layer", 2, "--dtype", "float16", "--out", tmp_path / "half", "--json")
+    assert json.loads(done.out)[0]["dtype"] == "float16"
     assert {tensor.dtype for tensor in load_file(tmp_path / "half" / "model.safetensors").values()} == {torch.float16}
     with pytest.raises(layerscope.LayerscopeError, match=r"is loaded in float32: convert it \(.to\(torch.float16\)\)"):
         layerscope.truncate(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,14 +10,10 @@ from typing import Any
 from layerscope.comparison.comparison import Comparison
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.exit_report import ExitReport
-from layerscope.reports.figures.member import Key, Member, keys
-from layerscope.runs.curves import curves, panels
 from layerscope.runs.names import run_names
-from layerscope.runs.registry import METRICS
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.scored import scored
-from layerscope.show.document import Chart, Document
 
 Drawer = Callable[[float], Any]
 """Draws a figure of a width in inches."""
@@ -50,72 +45,29 @@ def draw(
     Raises `LayerscopeError` where matplotlib is missing, the folder cannot be written, or there is nothing to draw.
     """
     try:
-        from layerscope.reports.figures import style
+        from layerscope.show.figures import draw as documents, style
     except ImportError:
         raise LayerscopeError('figures need matplotlib: pip install "layerscope[figures]"') from None
     given = [runs] if isinstance(runs, Run) else list(runs)
+    called = run_names(given) if names is None else list(names)
+    if len(called) != len(given):
+        raise LayerscopeError(f"{len(given)} runs have {len(called)} names: give as many names as runs")
+    shown = [(name, run.document()) for name, run in zip(called, given, strict=True)]
+    shown += [(" on ".join(report.document().title), report.document()) for report in exits]
     drawers: list[tuple[str, Drawer]] = []
-    single: list[tuple[str, Drawer]] = []
-    if given or (evaluation is None and not exits and not comparisons):
-        members = _members(given, names)
-        drawers, single = list(_drawers(members)), list(_single(members))
     if evaluation is not None:
         drawers += _of_scores(given, evaluation)
-    if exits:
-        drawers += _of_documents([report.document() for report in exits], "exits")
     if comparisons:
         drawers += _of_comparisons(comparisons)
-    target = Path(folder)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LayerscopeError(
-            f"figures cannot be written to {str(folder)!r}: {error.strerror}; give another folder"
-        ) from None
-    written: list[Path] = []
+    if not drawers and not any(documents.figures(shown)):
+        held = f"run {str(given[0].path)!r} holds" if len(given) == 1 else "these runs hold"
+        raise LayerscopeError(f"{held} no metric by layer: there is nothing to draw")
+    written = documents.draw(shown, folder)
     with style.styled():
         for name, drawer in drawers:
-            written += style.save(drawer(style.TEXT_WIDTH), target, name)
-            written += style.save(drawer(style.COLUMN_WIDTH), target, f"{name}-column")
-        for name, drawer in single:
-            written += style.save(drawer(style.COLUMN_WIDTH), target, name)
+            written += style.save(drawer(style.TEXT_WIDTH), Path(folder), name)
+            written += style.save(drawer(style.COLUMN_WIDTH), Path(folder), f"{name}-column")
     return written
-
-
-def _members(runs: list[Run], names: Sequence[str] | None) -> list[Member]:
-    """Return the runs with their names and curves; an error where there is none."""
-    names = run_names(runs) if names is None else list(names)
-    if len(names) != len(runs):
-        raise LayerscopeError(f"{len(runs)} runs have {len(names)} names: give as many names as runs")
-    alone = len(runs) == 1
-    known = [panels(curves(run)) for run in runs]
-    members = [Member(run, names[i], i, alone, known[i]) for i, run in enumerate(runs)]
-    if not any(known):
-        held = f"run {str(runs[0].path)!r} holds" if alone else "these runs hold"
-        raise LayerscopeError(f"{held} no metric by layer: there is nothing to draw")
-    return members
-
-
-def _drawers(members: list[Member]) -> Iterator[tuple[str, Drawer]]:
-    """Yield the name of each figure there is something for, and what draws it."""
-    from layerscope.reports.figures.boxes import draw_boxes
-    from layerscope.reports.figures.lines import draw_curves
-    from layerscope.reports.figures.pairs import draw_pairs
-    from layerscope.reports.figures.saturation import draw_saturation
-    from layerscope.reports.figures.sublayers import draw_sublayers
-
-    found = keys(members)
-    there = {metric for metric, _ in found}
-    yield "curves", partial(draw_curves, members, found)
-    for metric in (m.name for m in METRICS.values() if m.needs == "pairs"):
-        if metric in there and any(member.run.has_states for member in members):
-            yield metric, partial(draw_pairs, members, metric)
-    if any(member.boxes for member in members):
-        yield "cosine_to_last", partial(draw_boxes, members)
-    if members[0].alone and members[0].run.sublayers:
-        yield "sublayers", partial(draw_sublayers, members[0])
-    if "saturated" in there:
-        yield "saturation", partial(draw_saturation, members)
 
 
 def _of_scores(runs: list[Run], evaluation: Evaluation) -> Iterator[tuple[str, Drawer]]:
@@ -131,17 +83,6 @@ def _of_scores(runs: list[Run], evaluation: Evaluation) -> Iterator[tuple[str, D
         yield "correlations", partial(draw_correlations, paired, [entry.name for entry in entries])
 
 
-def _of_documents(documents: Sequence[Document], prefix: str) -> Iterator[tuple[str, Drawer]]:
-    """Yield the charts of documents, those of one title in one figure, a panel for each document."""
-    from layerscope.reports.figures.charts import draw_charts
-
-    charts = [(chart, " on ".join(d.title)) for d in documents for chart in d.parts if isinstance(chart, Chart)]
-    for title in dict.fromkeys(chart.title for chart, _ in charts):
-        own = [(chart, name) for chart, name in charts if chart.title == title]
-        slug = re.sub(r"[^a-z]+", "_", title.lower())
-        yield f"{prefix}_{slug}", partial(draw_charts, [chart for chart, _ in own], [name for _, name in own])
-
-
 def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[tuple[str, Drawer]]:
     """Yield the figures of comparisons: a panel for each pair, a line for each pair, and maps of each series."""
     from layerscope.reports.figures.comparison import draw_checkpoints, draw_differences, draw_rectangles
@@ -153,19 +94,3 @@ def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[tuple[str, Dr
     series = [comparison for comparison in comparisons if comparison.series]
     for number, comparison in enumerate(series):
         yield f"checkpoints{f'-{number + 1}' if len(series) > 1 else ''}", partial(draw_checkpoints, comparison)
-
-
-def _single(members: list[Member]) -> Iterator[tuple[str, Drawer]]:
-    """Yield a figure for each metric, and for each variant of it where there are several."""
-    from layerscope.reports.figures.lines import draw_curves
-
-    found = keys(members)
-    for key in found:
-        yield _file_name(key, found), partial(draw_curves, members, [key])
-
-
-def _file_name(key: Key, among: list[Key]) -> str:
-    metric, variant = key
-    several = sum(other == metric for other, _ in among) > 1
-    name = f"curve-{metric}-{variant}" if several and variant else f"curve-{metric}"
-    return re.sub(r"[^\w=.+-]+", "-", name)

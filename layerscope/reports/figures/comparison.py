@@ -20,11 +20,12 @@ from layerscope.comparison.findings import (
     scale_of,
     similarity_name,
 )
-from layerscope.reports.figures import style
-from layerscope.reports.figures.lines import BAND, layer_step, mark_layers
-from layerscope.reports.figures.pairs import HEAT, PRINTED, SMALLEST
 from layerscope.runs.registry import about
 from layerscope.runs.titles import titled, unit_apart
+from layerscope.show.figures import style
+from layerscope.show.figures.axes import layer_step, mark_layers
+from layerscope.show.figures.charts import BAND
+from layerscope.show.figures.maps import EVEN as HEAT, PRINTED, SMALLEST
 from layerscope.show.plain import plain
 
 MOST = 6

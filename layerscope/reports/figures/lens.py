@@ -34,7 +34,7 @@ def draw_reading(reading: Reading, folder: str | Path) -> list[Path]:
     Raises `LayerscopeError` where matplotlib is missing or the folder cannot be written.
     """
     try:
-        from layerscope.reports.figures import style
+        from layerscope.show.figures import style
     except ImportError:
         raise LayerscopeError('figures need matplotlib: pip install "layerscope[figures]"') from None
     target = Path(folder).expanduser()
@@ -58,7 +58,7 @@ def draw_reading(reading: Reading, folder: str | Path) -> list[Path]:
 def _grid(reading: Reading, width: float) -> Any:
     from matplotlib.patches import Patch
 
-    from layerscope.reports.figures import style
+    from layerscope.show.figures import style
 
     grid = _shown(reading, grids(reading)[0])
     wide = 1.3 if reading.kind == "class" else 0.6
@@ -106,7 +106,7 @@ def _panel(figure: Any, axis: Any, grid: TokenGrid, columns: range, most: int, s
     from matplotlib.colors import LinearSegmentedColormap, to_hex
     from matplotlib.patches import Rectangle
 
-    from layerscope.reports.figures import style
+    from layerscope.show.figures import style
 
     colors = LinearSegmentedColormap.from_list("lens", [PALE, STRONG])
     room = 0.92 * share / most
@@ -137,8 +137,8 @@ def _panel(figure: Any, axis: Any, grid: TokenGrid, columns: range, most: int, s
 
 
 def _curve(reading: Reading, width: float) -> Any:
-    from layerscope.reports.figures import style
-    from layerscope.reports.figures.lines import mark_layers
+    from layerscope.show.figures import style
+    from layerscope.show.figures.axes import mark_layers
 
     table = reading.cumulative
     figure, (axis,) = style.sheet(width, 1, 1, 1.9, plain(reading.model))

@@ -12,10 +12,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from layerscope.reports.correlations import NAMES, Pairing
-from layerscope.reports.figures import style
-from layerscope.reports.figures.lines import layer_step, mark_layers, marked, ring
 from layerscope.scores.scored import Scored
 from layerscope.scores.statistics import STATISTICS
+from layerscope.show.figures import style
+from layerscope.show.figures.axes import layer_step, mark_layers, marked, ring
 
 HEAT = LinearSegmentedColormap.from_list("gains", ("#b35806", "#f7f7f5", "#2166ac"))
 """Orange below its reference, blue above: told apart by the colour-blind."""

@@ -19,9 +19,9 @@ from layerscope.runs.names import run_names
 from layerscope.runs.registry import METRICS, Metric, about, rank
 from layerscope.runs.run import Run
 from layerscope.runs.titles import capital, titled
-from layerscope.show.document import Meaning
 from layerscope.show.numbers import number
 from layerscope.show.plain import plain, pooling_name
+from layerscope.show.plots import Meaning
 
 Json = dict[str, Any]
 

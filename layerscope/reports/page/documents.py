@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 import pandas as pd
 
 from layerscope.reports.page.content import Figure, Json, Section, Table, beside
-from layerscope.show.document import Cell, Chart, Document, Sentences, Series, Table as Shown
+from layerscope.show.document import Cell, Document, Sentences, Table as Shown
 from layerscope.show.plain import plain
+from layerscope.show.plots import Chart, Series
 
-GLYPHS = {"own": "●", "rival": "■", "ink": "◆"}
+GLYPHS: dict[str | int, str] = {"own": "●", "rival": "■", "ink": "◆"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ def section(id: str, title: str, lead: str, shown: Sequence[Held]) -> Section:  
 
 
 def _figures(shown: Sequence[Held]) -> Iterator[Figure]:
-    charts = [(entry, part) for entry in shown for part in entry.document.parts if isinstance(part, Chart)]
+    parts = [(entry, part) for entry in shown for s in entry.document.sections for part in s.parts]
+    charts = [(entry, part) for entry, part in parts if isinstance(part, Chart)]
     for title in dict.fromkeys(chart.title for _, chart in charts):
         own = [(entry, chart) for entry, chart in charts if chart.title == title]
         summary = "; ".join(f"{entry.name}: {chart.summary}" for entry, chart in own)

@@ -9,8 +9,8 @@ from layerscope import __version__
 from layerscope.core.errors import LayerscopeError
 from layerscope.logit_lens.document import LEGENDS, SHOWN, grids, listed, percent
 from layerscope.logit_lens.reading import Reading
-from layerscope.reports.written import write
 from layerscope.show.plain import plain
+from layerscope.show.written import write
 
 SCRIPTS = ("theme.js", "lens.js")
 HEIGHT, LEFT, STEP, FLOOR = 160, 44, 34, 24

@@ -6,13 +6,15 @@ from pathlib import Path
 from layerscope.comparison.comparison import STORE as COMPARISONS, Comparison, open_comparison
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.exit_report import STORE as EXITS, ExitReport, open_exit_report
-from layerscope.reports.written import PAGE_MARK, ending, write
+from layerscope.reports.page.facts import unlike
 from layerscope.runs.folder import RunFolder
+from layerscope.runs.names import run_names
 from layerscope.runs.run import Run, open_run
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.opening import holds_scores, merged, open_evaluation
+from layerscope.show.plain import plain
+from layerscope.show.written import write_page
 
-SUFFIXES = (".html", ".htm")
 DEFAULT = "report.html"
 
 Given = Run | Evaluation | ExitReport | Comparison | str | Path
@@ -24,14 +26,30 @@ def write_report(shown: Given | Sequence[Given], out: str | Path | None) -> Path
     kept: list[ExitReport | Comparison] = [*exits, *compared]
     places = [*(run.path for run in runs), *(entry.folder or Path() for entry in kept)]
     own = places[0] if len(places) == 1 and evaluation is None else Path()
-    target = ending(own / DEFAULT if out is None else Path(out), "page", "--out", SUFFIXES, PAGE_MARK)
-    try:
-        from layerscope.reports.page.render import render
-    except ImportError as error:
-        package = str(error.name).partition(".")[0]
-        raise LayerscopeError(f'the page needs {package}: pip install "layerscope[report]"') from error
+    target = own / DEFAULT if out is None else Path(out)
+    return write_page(target, lambda: _rendered(runs, evaluation, exits, compared))
 
-    return write(target, render(runs, evaluation, exits, compared), "page", "--out")
+
+def _rendered(
+    runs: list[Run], evaluation: Evaluation | None, exits: list[ExitReport], compared: list[Comparison]
+) -> str:
+    if evaluation is not None or compared:
+        from layerscope.reports.page.render import render
+
+        return render(runs, evaluation, exits, compared)
+    from layerscope.show.page.page import Named, render as render_documents
+
+    names = run_names(runs)
+    documents = [Named(run.document(), name if len(runs) > 1 else "") for run, name in zip(runs, names, strict=True)]
+    # trainings of several depths are rivals at the same cost: there a layer is a layer
+    percent = False if runs and all(run.steps for run in runs) else None
+    given = [*(Named(report.document()) for report in exits), *documents]
+    title = _title(runs[0]) if len(runs) == 1 else f"{len(runs)} runs compared" if runs else ""
+    return render_documents(given, title, [unlike(runs)] if unlike(runs) else [], percent=percent)
+
+
+def _title(run: Run) -> str:
+    return f"{plain(str(run.info['model']['name']))} on {plain(str(run.info['data']['name']))}"
 
 
 def opened(
@@ -73,6 +91,6 @@ def _run(path: str | Path) -> Run:
     if place.is_file() or (place.is_dir() and not RunFolder.exists(place) and not any(place.glob("*/run.json"))):
         raise LayerscopeError(
             f"{str(path)!r} is neither a run nor an evaluation: give the folder of a run, or of mteb results, a CSV of "
-            "scores, or what Evaluation.save wrote; or the --out of exits or compare"
+            "scores, or what Evaluation.save wrote; or the folder that exits or compare wrote"
         )
     return open_run(path)

@@ -87,7 +87,7 @@ def test_runs_of_hostile_names_lie_over_each_other(browser, runs, tmp_path, widt
 def test_what_a_pointer_shows_over_a_plot_is_text(browser, runs, tmp_path):
     with browser.open(report(runs, tmp_path / "page.html")) as opened:
         hover = """(run) => {
-            const plot = cards.find(c => c.figure.kind === 'curve').plots[0];
+            const plot = cards.find(c => c.figure.overlaid).plots[0];
             const at = plot.data.findIndex(t => t.hovertext && t.marker.symbol === SYMBOLS[run]);
             Plotly.Fx.hover(plot, [{ curveNumber: at, pointNumber: 1 }]);
             const label = plot.querySelector('.hoverlayer');
@@ -99,7 +99,7 @@ def test_what_a_pointer_shows_over_a_plot_is_text(browser, runs, tmp_path):
             name = opened.ask("(i) => short(runName(i))", i)
             assert name.replace(" ", "") in shown.replace("\u00a0", "").replace(" ", "")
             assert styled == 0
-        far = "cards.find(c => c.figure.kind === 'box').plots[0].data[1].hovertext"
+        far = "cards.find(c => c.figure.kind === 'boxes').plots[0].data[1].hovertext"
         assert all("<" not in text for text in opened.ask(far))
         unharmed(opened)
 

@@ -45,8 +45,8 @@ def test_opens_without_a_word_and_draws_everything(browser, single, width, schem
         assert opened.ask("cards.map(c => c.figure.file)") == FILES
         assert opened.texts("main section h2") == ["What stands out", "Early exit", "What was run"]
         assert opened.text("h1") == f"{HOSTILE} on held out"
-        assert opened.texts("#findings li")[:2] == [made().verdict, made().goal]
-        assert opened.text("#findings li strong") == made().verdict
+        assert opened.text("#findings .answer strong") == made().verdict
+        assert opened.texts("#findings li")[0] == made().goal
         opened.tab.click("#runs summary")
         facts = opened.texts("#runs details dd")
         assert facts == ["300", "0.0130", "0.950", "–"]
@@ -56,7 +56,7 @@ def test_opens_without_a_word_and_draws_everything(browser, single, width, schem
 def test_plots_are_the_values(browser, single):
     shown, rec = made(), recorded()
     with browser.open(single[0]) as opened:
-        cut, exits, chosen, plain = drawn(opened, FILES[0])
+        cut, exits, plain, chosen = drawn(opened, FILES[0])
         curve = shown.curve.iloc[::-1]  # the slowest first
         assert exits["x"] == pytest.approx(list(curve["measured"]))
         assert exits["y"] == pytest.approx([100 * value for value in curve["accuracy"]])
@@ -132,23 +132,23 @@ def test_the_keyboard_reaches_tables_and_switches(browser, several):
 
 def test_several_reports_stand_beside_each_other_by_what_all_have(browser, several):
     with browser.open(several) as opened:
-        assert opened.console == [] and opened.text("h1") == "3 reports of early exit"
+        assert opened.console == [] and opened.text("h1") == "3 early exits compared"
         assert opened.texts("fieldset.runs bdi") == [
             "tiny on held out (1)",
             "other on held out",
             "tiny on held out (2)",
         ]
         files = opened.ask("cards.map(c => c.figure.file)")
-        assert files == [FILES[0], FILES[1], FILES[2], "agreement-against-speed"], "one has no labels"
+        assert files == [FILES[0], "agreement-against-speed", FILES[1], FILES[2]], "one has no labels"
         rec = recorded()
         leaves = rec.leaves((2, 4), 0.9)
         agree = 100 * (1 - float(rec.disagrees(leaves).mean()))
-        assert drawn(opened, "agreement-against-speed")[2]["y"] == pytest.approx([agree])
-        assert drawn(opened, FILES[0], 1)[2]["x"] == pytest.approx([0.98 / 1.02])
+        assert drawn(opened, "agreement-against-speed")[-1]["y"] == pytest.approx([agree])
+        assert drawn(opened, FILES[0], 1)[-1]["x"] == pytest.approx([0.98 / 1.02])
         assert drawn(opened, FILES[1], 2)[0]["y"] == pytest.approx([0, 0, 0, 0, 0, 100])
         opened.tab.uncheck("input[data-run='1']")
         opened.drawn()
-        assert opened.ask("cards[1].plots.map(p => p.closest('.slot').hidden)") == [False, True, False]
+        assert opened.ask("cards[2].plots.map(p => p.closest('.slot').hidden)") == [False, True, False]
         assert "other" not in opened.text("#exit-layers tbody")
 
 
@@ -159,7 +159,7 @@ def test_what_has_no_labels_never_exits_or_was_not_tried_is_shown(browser, make,
     made_here = make()
     with browser.open(report(made_here, tmp_path / "x.html")) as opened:
         assert opened.console == []
-        assert opened.text("#findings li strong") == made_here.verdict
+        assert opened.text("#findings .answer strong") == made_here.verdict
         assert all(opened.ask("cards.flatMap(c => c.plots).map(p => p.querySelectorAll('.main-svg').length)"))
         head = opened.ask("[...document.querySelectorAll('#exit-layers th[scope=col]')].map(h => h.textContent)")
         assert any("accuracy" in text for text in head) == made_here.labelled
@@ -181,7 +181,7 @@ def test_what_the_page_carries_is_json_without_infinities(single, content_of):
     assert json.dumps(content, allow_nan=False)
     cells = next(table for table in content["tables"] if table["id"] == "exit-depths")["rows"][0]["cells"]
     assert cells[2] is None, "the first layer was not measured"
-    assert math.isfinite(content["figures"][0]["choices"][0]["drawn"][0]["x"][0])
+    assert math.isfinite(content["figures"][0]["choices"][0]["series"][0]["x"][0])
 
 
 def test_a_damaged_report_makes_no_page(tmp_path):

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from layerscope.reports.figures import _drawers, _members, _single, draw
-from layerscope.reports.figures.pairs import draw_pairs
-from layerscope.reports.figures.style import COLUMN_WIDTH, TEXT_WIDTH, fitted, sheet, styled
+from layerscope.reports.figures import draw
+from layerscope.runs.names import run_names
+from layerscope.show.figures.draw import figures, singles
+from layerscope.show.figures.style import COLUMN_WIDTH, TEXT_WIDTH, fitted, sheet, styled
 
 pytestmark = pytest.mark.filterwarnings("error:constrained_layout")
 HOSTILE = [
@@ -50,13 +51,17 @@ def faults(figure):
     return cut, over
 
 
+def documents(runs, names=None):
+    return [(name, run.document()) for name, run in zip(names or run_names(runs), runs, strict=True)]
+
+
 def drawings(runs, names=None):
-    members = _members(runs, names)
+    given = documents(runs, names)
     with styled():
-        for name, drawer in _drawers(members):
+        for name, drawer in figures(given):
             for width in (TEXT_WIDTH, COLUMN_WIDTH):
                 yield f"{name} {width}", drawer(width)
-        for name, drawer in _single(members):
+        for name, drawer in singles(given):
             yield name, drawer(COLUMN_WIDTH)
 
 
@@ -111,9 +116,9 @@ def test_maps_of_poolings_below_titles_of_several_lines(written, pairs, name):
         square = np.exp(-abs(x[:, None] - x) / 9)
         rows = [row for p in poolings for row in pairs("cosine_similarity", square, pooling=p)]
         runs.append(written(rows, depth=depth, pooling=["mean"], data=f"data{depth}"))
-    members = _members(runs, [f"{name} {i}" for i in range(3)])
+    drawer = dict(figures(documents(runs, [f"{name} {i}" for i in range(3)])))["cosine_similarity"]
     with styled():
-        assert faults(draw_pairs(members, "cosine_similarity", COLUMN_WIDTH)) == ([], [])
+        assert faults(drawer(COLUMN_WIDTH)) == ([], [])
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from layerscope.core.errors import LayerscopeError
 
 PAGE_MARK = '<meta name="generator" content="layerscope'
 """What a page of ours says of itself."""
+PAGES = (".html", ".htm")
 HEAD = 1 << 16
 
 
@@ -53,6 +55,17 @@ def write(path: Path, text: str, what: str, option: str) -> Path:
             reason = str(error.strerror)
         raise LayerscopeError(_refused(what, path, reason, option)) from error
     return path
+
+
+def write_page(out: str | Path, text: Callable[[], str]) -> Path:
+    """Write a page, rendered once it is known that the file can be one; a page of ours that is there is replaced."""
+    target = ending(Path(out), "page", "`out`", PAGES, PAGE_MARK)
+    try:
+        rendered = text()
+    except ImportError as error:
+        package = str(error.name).partition(".")[0]
+        raise LayerscopeError(f'the page needs {package}: pip install "layerscope[report]"') from error
+    return write(target, rendered, "page", "`out`")
 
 
 def _refused(what: str, path: Path, reason: object, option: str) -> str:

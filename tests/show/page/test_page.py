@@ -13,9 +13,9 @@ import pytest
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.reports.boxes import boxes
 from layerscope.reports.page import report
 from layerscope.runs import open_run
+from layerscope.runs.boxes import boxes
 from layerscope.runs.registry import METRICS
 
 
@@ -51,7 +51,8 @@ def test_a_page_of_fifty_layers_stays_under_6_mb(written, by_layer, pairs, tmp_p
 
 def test_the_page_carries_the_whole_long_frame(language, labelled, tmp_path, content_of):
     runs = [language, labelled]
-    columns = content_of(report(runs, tmp_path / "page.html"))["frame"]
+    tables = content_of(report(runs, tmp_path / "page.html"))["tables"]
+    columns = next(table for table in tables if table["id"] == "numbers")["columns"]
     tables = [run.table() for run in runs]
     table = pd.concat(tables, ignore_index=True).astype(object)
     assert [c["name"] for c in columns] == ["run", *table.columns]
@@ -83,15 +84,15 @@ def test_boxes_are_the_quartiles_of_each_layer(labelled):
     values = labelled.samples()
     values = values[values["metric"] == "cosine_to_last"]
     found = boxes(labelled)
-    assert [box.layer for box in found] == list(range(labelled.depth + 1))
+    assert [box.name for box in found] == [str(layer) for layer in range(labelled.depth + 1)]
     for box in found:
-        one = values[(values["layer"] == box.layer) & (values["site"] == "raw")].set_index("name")["value"]
-        assert (box.low, box.first, box.median, box.third, box.high) == pytest.approx(
-            tuple(np.percentile(one, [5, 25, 50, 75, 95]))
-        )
-        far = one[(one < box.low) | (one > box.high)]
+        one = values[(values["layer"] == int(box.name)) & (values["site"] == "raw")].set_index("name")["value"]
+        low, high = box.whiskers
+        wanted = tuple(np.percentile(one, [5, 25, 50, 75, 95]))
+        assert (low, *box.quartiles, high) == pytest.approx(wanted)
+        far = one[(one < low) | (one > high)]
         assert dict(box.outliers) == {str(k): v for k, v in far.items()}
-        assert [abs(v - box.median) for _, v in box.outliers] == sorted(abs(far - box.median), reverse=True)
+        assert [abs(v - box.quartiles[1]) for _, v in box.outliers] == sorted(abs(far - box.quartiles[1]), reverse=True)
 
 
 def test_runs_that_differ_say_in_what(labelled, language, tmp_path):
@@ -117,7 +118,7 @@ def test_a_run_that_was_stopped_says_what_it_lacks(labelled, tmp_path):
 def test_values_that_are_not_finite_stay_off_the_json(written, by_layer, tmp_path, content_of):
     rows = by_layer("effective_rank", [1.0, math.nan, math.inf, 2.0, 3.0], [0.1, math.nan, math.inf, 0.1, 0.1])
     content = content_of(report(written(rows), tmp_path / "page.html"))
-    assert content["figures"][0]["lines"][0]["values"] == [1.0, None, None, 2.0, 3.0]
+    assert content["figures"][0]["choices"][0]["series"][0]["y"] == [1.0, None, None, 2.0, 3.0]
 
 
 def refused(*arguments, **named):
@@ -134,21 +135,21 @@ def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
     assert refused([there, str(there)]) == f"run {str(there)!r} is given twice: name each run once"
     named = tmp_path / "data.csv"
     named.write_text("text\nkept\n")
-    assert refused(there, named) == f"--out {str(named)!r} is not a valid name for a page: let it end in .html"
+    assert refused(there, named) == f"`out` {str(named)!r} is not a valid name for a page: let it end in .html"
     assert named.read_text() == "text\nkept\n"
     folder = tmp_path / "folder.html"
     folder.mkdir()
-    said = f"--out {str(folder)!r} is a folder: name a file in it, such as {folder / 'report.html'}"
+    said = f"`out` {str(folder)!r} is a folder: name a file in it, such as {folder / 'report.html'}"
     assert refused(there, folder) == said
     blocked = named / "page.html"
-    said = f"page {str(blocked)!r} cannot be written ({str(named)!r} is not a folder): choose another file with --out"
+    said = f"page {str(blocked)!r} cannot be written ({str(named)!r} is not a folder): choose another file with `out`"
     assert refused(there, blocked) == said
     nobody = "~nobody-of-this-name/page.html"
     assert refused(there, nobody).startswith(f"page {nobody!r} cannot be written (Could not determine home directory")
     long = tmp_path / f"{'x' * 300}.html"
     assert (
         refused(there, long)
-        == f"page {str(long)!r} cannot be written (File name too long): choose another file with --out"
+        == f"page {str(long)!r} cannot be written (File name too long): choose another file with `out`"
     )
     said = f"{named} has no column 'model': it needs model, layer, task, main_score and has text"
     assert refused(named, tmp_path / "a.html") == said
@@ -169,7 +170,7 @@ def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
     said = f"run {str(empty)!r} has no table yet: run the same command to go on"
     assert refused(empty, tmp_path / "a.html") == said
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    monkeypatch.delitem(sys.modules, "layerscope.reports.page.render", raising=False)
+    monkeypatch.delitem(sys.modules, "layerscope.show.page.page", raising=False)
     assert refused(there, tmp_path / "a.html") == 'the page needs plotly: pip install "layerscope[report]"'
 
 
@@ -178,7 +179,7 @@ def test_a_full_disk_leaves_the_page_that_was_there(labelled, tmp_path):
     page = report(labelled, tmp_path / "page.html")
     before = page.read_bytes()
     (tmp_path / ".page.html.part").symlink_to("/dev/full")
-    said = f"page {str(page)!r} cannot be written (No space left on device): choose another file with --out"
+    said = f"page {str(page)!r} cannot be written (No space left on device): choose another file with `out`"
     assert refused(labelled, page) == said
     assert page.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html"]

@@ -51,12 +51,11 @@ def test_opens_without_a_word_on_the_console_and_without_a_request(browser, requ
 def test_every_plot_is_drawn(browser, request, page):
     with browser.open(request.getfixturevalue(page)) as opened:
         drawn = opened.ask(f"{PLOTS}.map(p => [p.className, p.querySelectorAll('.main-svg').length, p.data.length])")
-        assert len(drawn) == opened.ask("page.figures.reduce((n, f) => n + (f.places?.length ?? 1), 0)")
+        assert len(drawn) == opened.ask("page.figures.reduce((n, f) => n + f.places.length, 0)")
         for name, sheets, traces in drawn:
             assert sheets and traces, name
         marks = {
-            "curve": "path.js-line", "heat": ".heatmaplayer image, .heatmaplayer path", "box": "path.box",
-            "bars": ".bars path",
+            "chart": "path.js-line, .bars path", "map": ".heatmaplayer image, .heatmaplayer path", "boxes": "path.box",
         }  # fmt: skip
         for kind, mark in marks.items():
             seen = opened.ask(
@@ -83,7 +82,8 @@ def test_curves_are_the_runs_values_with_their_bands(browser, one, language):
 def test_heat_maps_hold_every_two_layers(browser, one, language):
     with browser.open(one) as opened:
         found = opened.ask(
-            f"{PLOTS}.filter(p => p.ariaLabel.startsWith('CKA of every')).map(p => [p.data[0].x, p.data[0].z])"
+            f"{PLOTS}.filter(p => p.ariaLabel.startsWith('CKA of every'))"
+            ".map(p => [p.layout.xaxis.ticktext, p.data[0].z])"
         )
     for (names, values), pooling in zip(found, ("position", "mean"), strict=True):
         square = language.metric("cka", pooling=pooling)
@@ -194,12 +194,11 @@ def test_the_download_of_a_figure_holds_its_numbers(browser, one, language, tmp_
         wanted = table[table["metric"] == "perplexity"].sort_values("layer")
         assert [float(row["value"]) for row in found] == list(wanted["value"])
         assert [float(row["stderr"]) for row in found] == list(wanted["stderr"])
-        assert [(row["site"], int(row["layer"])) for row in found] == list(
-            zip(wanted["site"], wanted["layer"], strict=True)
-        )
+        assert [int(row["layer"]) for row in found] == list(wanted["layer"])
+        assert [row["point"].partition(":")[0] for row in found] == [f"layer {layer}" for layer in wanted["layer"]]
         found = rows_of(opened.save(card("Cosine of every two layers") + " [data-csv]", tmp_path))
         square = language.metric("cosine_similarity", pooling="mean").to_numpy()
-        values = [float(row["value"]) for row in found if row["pooling"] == "mean"]
+        values = [float(row["value"]) for row in found if row["series"] == "mean pooling"]
         assert values == list(square.reshape(-1))
         found = rows_of(opened.save("#layers [data-csv]", tmp_path))
         entropy = language.metric("prompt_entropy", site="raw")
@@ -214,7 +213,7 @@ def test_a_plot_is_saved_as_an_image(browser, one, tmp_path):
             "(p => [p.clientWidth, p.clientHeight])(cards.find(c => c.figure.file === 'curvature').plots[0])"
         )
     image = Image.open(path).convert("RGB")
-    assert image.size == (3 * size[0], 3 * (size[1] + 40))  # with room for a title
+    assert image.size == (3 * size[0], 3 * (size[1] + 36))  # with room for a title of two lines
     colors = image.getcolors(1 << 24)
     assert len(colors) > 10
     assert max(colors)[1] == (255, 255, 255)  # whatever the page's theme: an image goes onto paper

@@ -10,14 +10,12 @@ from torch import nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.profiling import profile
-from layerscope.reports.figures import _members, draw
-from layerscope.reports.figures.boxes import draw_boxes
-from layerscope.reports.figures.lines import draw_curves, layer_step
-from layerscope.reports.figures.member import keys
-from layerscope.reports.figures.pairs import draw_pairs
-from layerscope.reports.figures.saturation import draw_saturation
-from layerscope.reports.figures.style import COLUMN_WIDTH, DPI, TEXT_WIDTH, look, save, styled
+from layerscope.reports.figures import draw
 from layerscope.runs.curves import curves
+from layerscope.runs.names import run_names
+from layerscope.show.figures.axes import layer_step
+from layerscope.show.figures.draw import figures, singles
+from layerscope.show.figures.style import COLUMN_WIDTH, DPI, TEXT_WIDTH, look, save, styled
 
 FIGURES = ["curves", "cosine_similarity", "cka", "cosine_to_last", "saturation"]
 
@@ -43,20 +41,21 @@ def panels_of(figure):
     return {axis.get_title(loc="left").replace("\n", " "): axis for axis in figure.axes}
 
 
-def drawing(drawer, runs, *args, width=TEXT_WIDTH, names=None):
-    members = _members(runs, names)
+def drawing(name, runs, width=TEXT_WIDTH, names=None):
+    """Return one figure of runs, by its name."""
+    given = [(called, run.document()) for called, run in zip(names or run_names(runs), runs, strict=True)]
     with styled():
-        return drawer(members, *args, width)
+        return dict(figures(given))[name](width)
 
 
 def all_curves(runs, width=TEXT_WIDTH, names=None):
-    return drawing(draw_curves, runs, keys(_members(runs, names)), width=width, names=names)
+    return drawing("curves", runs, width, names)
 
 
 def test_a_labelled_run_with_a_head_has_all_figures_at_both_widths(drawn, labelled):
     names = [f"{name}{suffix}" for name in FIGURES for suffix in ("", "-column")]
-    names += [f"curve-{c.metric}" for c in curves(labelled)]
-    assert list(drawn) == [f"{name}.{kind}" for name in names for kind in ("png", "pdf")]
+    names += [f"curve-{c.metric}" for c in curves(labelled) if c.metric != "infonce_bound"]  # in InfoNCE's panel
+    assert sorted(drawn) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "pdf"))
 
 
 def test_figures_are_as_wide_as_a_text_or_a_column_and_hold_a_picture(drawn):
@@ -90,29 +89,37 @@ def test_the_same_runs_give_the_same_bytes(written, pairs, tmp_path):
 
 def test_lines_are_the_runs_numbers(labelled):
     axes = panels_of(all_curves([labelled]))
-    assert len(axes) == len(curves(labelled))
-    line = axes["effective rank"].lines[0]
+    assert len(axes) == len(curves(labelled)) - 1 and "InfoNCE and its bound" in axes
+    line = axes["Effective rank"].lines[0]
     np.testing.assert_array_equal(line.get_ydata(), labelled.metric("effective_rank"))
     np.testing.assert_array_equal(line.get_xdata(), [0, 1, 2, 3])
-    probe = axes["linear probe"]
+    probe = axes["Linear probe"]
     np.testing.assert_allclose(probe.lines[0].get_ydata(), 100 * labelled.metric("linear_probe"))
     assert probe.get_ylabel() == "%"
-    ring = probe.lines[-1]
-    assert ring.get_xdata()[0] == next(c.stands_out for c in curves(labelled) if c.metric == "linear_probe")
+    curve = next(c for c in curves(labelled) if c.metric == "effective_rank")
+    assert axes["Effective rank"].lines[-1].get_xdata()[0] == curve.stands_out
+
+
+def test_a_ring_marks_only_what_differs_by_more_than_its_error(written, by_layer):
+    rows = by_layer("linear_probe", [0.5, 0.6, 0.52], [0.1] * 3, pooling="mean")
+    rows += by_layer("knn_probe", [0.5, 0.9, 0.52], [0.01] * 3, pooling="mean")
+    axes = panels_of(all_curves([written(rows, depth=2)]))
+    assert len(axes["Linear probe"].lines) == 1
+    assert axes["kNN probe"].lines[-1].get_xdata()[0] == 1
 
 
 def test_runs_lie_over_each_other_by_depth_and_each_has_a_look_of_its_own(labelled, written, by_layer):
     deep = written(by_layer("effective_rank", np.arange(7.0), pooling="mean"), depth=6, model="deep")
     figure = all_curves([labelled, deep])
     axes = panels_of(figure)
-    own, other = (line for line in axes["effective rank"].lines if len(line.get_xdata()) > 1)
+    own, other = (line for line in axes["Effective rank"].lines if len(line.get_xdata()) > 1)
     np.testing.assert_allclose(own.get_xdata(), 100 * np.arange(4) / 3)
     np.testing.assert_allclose(other.get_xdata(), 100 * np.arange(7) / 6)
     np.testing.assert_array_equal(other.get_ydata(), np.arange(7.0))
     for looks in ("get_color", "get_linestyle", "get_marker"):
         assert getattr(own, looks)() != getattr(other, looks)()
-    assert {line.get_color() for line in axes["linear probe"].lines if len(line.get_xdata()) > 1} == {own.get_color()}
-    assert axes["linear probe"].get_xlabel() == "depth (%)" or axes["kNN probe"].get_xlabel() == "depth (%)"
+    assert {line.get_color() for line in axes["Linear probe"].lines if len(line.get_xdata()) > 1} == {own.get_color()}
+    assert {axis.get_xlabel() for axis in axes.values()} == {"", "depth (%)"}
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert texts[:2] == ["Sequential", "deep"]
 
@@ -145,15 +152,16 @@ def test_a_pooling_has_one_look_in_all_figures_of_a_run(written, by_layer):
     rows += by_layer("lidar", [1.0, 2.0, 1.5], pooling="last")
     run = written(rows, depth=2, pooling=["mean", "last"])
     own = {
-        "prompt entropy": [look(0)["color"]],
-        "effective rank": [look(1)["color"], look(2)["color"]],
+        "Prompt entropy": [look(0)["color"]],
+        "Effective rank": [look(1)["color"], look(2)["color"]],
         "LiDAR": [look(2)["color"]],
     }
-    singles = [drawing(draw_curves, [run], [key]) for key in keys(_members([run], None))]
-    for figure in (all_curves([run]), *singles):
+    with styled():
+        alone = [drawer(COLUMN_WIDTH) for _, drawer in singles([("one", run.document())])]
+    for figure in (all_curves([run]), *alone):
         for title, axis in panels_of(figure).items():
             assert [line.get_color() for line in axis.lines if len(line.get_xdata()) > 1] == own[title]
-    legend = [text.get_text() for text in singles[-1].legends[0].get_texts()]
+    legend = [text.get_text() for text in alone[-1].legends[0].get_texts()]
     assert "last pooling" in legend and "mean pooling" not in legend
 
 
@@ -165,26 +173,27 @@ def test_one_pooling_beside_what_is_by_token_needs_one_colour(written, by_layer)
 
 
 def test_the_legend_of_one_metric_names_the_runs_that_have_it(labelled, bare):
-    shown = [key for key in keys(_members([labelled, bare], None)) if key[0] == "linear_probe"]
-    figure = drawing(draw_curves, [labelled, bare], shown, names=["ours", "theirs"])
+    drawers = dict(singles([("ours", labelled.document()), ("theirs", bare.document())]))
+    with styled():
+        figure = drawers["curve-linear_probe"](COLUMN_WIDTH)
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert "ours" in texts and "theirs" not in texts
 
 
 def test_boxes_tell_their_pooling_and_end_at_their_last_layer(labelled, rows, tmp_path):
     run = profile(headless(), rows[0], out=tmp_path / "run", metrics="cosine_similarity", progress=False)
-    (axis,) = drawing(draw_boxes, [run]).axes
+    (axis,) = drawing("cosine_to_last", [run]).axes
     assert run.final == "raw" and axis.get_xlim() == (-0.5, run.depth - 0.5)
     pooling = run.folder.read_table("samples.cosine_to_last")["pooling"].unique()
     assert pooling.tolist() == ["mean"]
-    assert axis.get_title(loc="left") == "cosine to the last layer, mean pooling"
-    assert [a.get_title(loc="left") for a in drawing(draw_boxes, [run, labelled], names=["a", "b"]).axes] == [
+    assert axis.get_title(loc="left") == "Each sample's cosine to the last layer, mean pooling"
+    assert [a.get_title(loc="left") for a in drawing("cosine_to_last", [run, labelled], names=["a", "b"]).axes] == [
         "a\nmean pooling", "b\nmean pooling",
     ]  # fmt: skip
 
 
 def test_a_heat_map_prints_every_pair_and_names_its_axes(labelled):
-    axis = drawing(draw_pairs, [labelled], "cka").axes[0]
+    axis = drawing("cka", [labelled]).axes[0]
     square = labelled.metric("cka").to_numpy()
     np.testing.assert_array_equal(np.asarray(axis.collections[0].get_array()).reshape(square.shape), square)
     printed = [float(text.get_text()) for text in axis.texts]
@@ -196,7 +205,7 @@ def test_a_heat_map_prints_every_pair_and_names_its_axes(labelled):
 def test_heat_maps_of_several_runs_stand_beside_each_other_with_one_scale(labelled, written, pairs):
     square = np.full((3, 3), -0.5) + 1.5 * np.eye(3)
     other = written(pairs("cka", square), depth=2, model="other")
-    figure = drawing(draw_pairs, [labelled, other], "cka", width=COLUMN_WIDTH)
+    figure = drawing("cka", [labelled, other], width=COLUMN_WIDTH)
     first, second = figure.axes[:2]
     assert [a.get_title(loc="left") for a in (first, second)] == ["Sequential", "other"]
     assert {a.collections[0].get_clim() for a in (first, second)} == {(-0.5, 1.0)}
@@ -204,7 +213,7 @@ def test_heat_maps_of_several_runs_stand_beside_each_other_with_one_scale(labell
 
 
 def test_boxes_are_the_quartiles_of_the_samples(labelled, bare):
-    figure = drawing(draw_boxes, [labelled, bare])
+    figure = drawing("cosine_to_last", [labelled, bare])
     (axis,) = figure.axes
     rows = labelled.samples()
     rows = rows[(rows["metric"] == "cosine_to_last") & (rows["site"] == "raw")]
@@ -219,14 +228,14 @@ def test_boxes_are_the_quartiles_of_the_samples(labelled, bare):
 
 
 def test_the_bars_of_saturation_add_up_to_all_predictions(labelled):
-    axis = drawing(draw_saturation, [labelled]).axes[0]
+    axis = drawing("saturation", [labelled]).axes[0]
     heights = [bar.get_height() for bar in axis.patches]
     assert len(heights) == 3 and sum(heights) == pytest.approx(100.0)
     assert heights[0] == pytest.approx(100 * labelled.metric("saturated")[1])
 
 
 def test_saturation_of_several_runs_has_a_panel_for_each_that_has_one(labelled, bare):
-    figure = drawing(draw_saturation, [labelled, bare, labelled], names=["a", "b", "c"])
+    figure = drawing("saturation", [labelled, bare, labelled], names=["a", "b", "c"])
     assert list(panels_of(figure)) == ["a", "c"]
 
 
@@ -251,7 +260,7 @@ def test_values_that_are_not_finite_leave_gaps_and_single_ones_are_seen(written,
     values[[7, 20, 21, 30]] = [1.0, 2.0, 3.0, np.inf]
     run = written(by_layer("curvature", values) + by_layer("infonce", values * np.nan), depth=48)
     axes = panels_of(all_curves([run]))
-    line = axes["curvature"].lines[0]
+    line = axes["Curvature"].lines[0]
     np.testing.assert_array_equal(line.get_ydata(), np.where(np.isfinite(values), values, np.nan))
     assert 7 in line.get_markevery()
     assert [text.get_text() for text in axes["InfoNCE"].texts] == ["no value"]
@@ -263,7 +272,7 @@ def test_values_that_are_not_finite_leave_gaps_and_single_ones_are_seen(written,
 def test_a_constant_is_a_flat_line_in_the_middle_and_rounding_is_not_magnified(written, by_layer):
     run = written(by_layer("curvature", 2.0 + np.array([0.0, 3e-8, -1e-8])), depth=2)
     low, high = all_curves([run]).axes[0].get_ylim()
-    assert (low, high) == pytest.approx((1.9, 2.1))
+    assert (low, high) == pytest.approx((1.95, 2.05))
 
 
 def test_half_a_figure_never_takes_the_place_of_a_whole_one(tmp_path):
@@ -332,8 +341,9 @@ def test_a_folder_or_file_that_cannot_be_is_told_in_one_line(bare, tmp_path):
 
 def test_without_matplotlib_the_mend_is_named(labelled, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for name in [n for n in sys.modules if n.startswith("layerscope.reports.figures.")]:
+    for name in [n for n in sys.modules if n.startswith("layerscope.show.figures.")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delattr("layerscope.reports.figures.style")
+    for name in ("draw", "style"):
+        monkeypatch.delattr(f"layerscope.show.figures.{name}")
     with pytest.raises(LayerscopeError, match=r'pip install "layerscope\[figures\]"'):
         draw(labelled, tmp_path)

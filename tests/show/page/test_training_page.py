@@ -82,7 +82,7 @@ def test_opens_without_a_word_and_draws_everything(browser, page, width, scheme)
         assert opened.ask("window.hit") is None
         assert all(opened.ask("cards.flatMap(c => c.plots).map(p => p.querySelectorAll('.main-svg').length)"))
         names = ["Training", "Depth and the clock", "Similarity of layers", "What the model's head reads"]
-        assert opened.texts("main section h2")[2:6] == names
+        assert opened.texts("main section h2")[1:5] == names
         assert opened.texts("fieldset.runs bdi") == ["tiny, aligned", "tiny, standard (standard)",
                                                      "tiny, standard (shallow)"]  # fmt: skip
 
@@ -94,7 +94,8 @@ def test_maps_and_lines_are_the_values_by_step(browser, page, runs):
             wanted = [[100 * score("layer_accuracy", layer, step, run.depth) for step in STEPS]
                       for layer in range(1, run.depth + 1)]  # fmt: skip
             assert drawn["z"] == [pytest.approx(line) for line in wanted]
-            assert drawn["y"] == list(range(1, run.depth + 1))
+            named = opened.ask(f"({PLOTS})('accuracy-by-step')[{place}].layout.yaxis.ticktext")
+            assert named == [str(layer) for layer in range(1, run.depth + 1)]
             assert drawn["zmin"] == opened.ask(f"({PLOTS})('accuracy-by-step')[0].data[0].zmin"), "one scale for all"
         lines = opened.ask(f"({PLOTS})('effective-depth-by-step')[0].data")
         lines = [trace for trace in lines if trace.get("name")]
@@ -137,7 +138,7 @@ def test_a_run_can_be_hidden_and_its_values_downloaded(browser, page, tmp_path):
         found = next(row for row in rows if (row["layer"], row["step"]) == ("2", "50"))
         assert float(found["value"]) == pytest.approx(100 * score("layer_accuracy", 2, 50, 6))
         with opened.save("figure.card:has(h3:text-is('Accuracy by time')) [data-csv]", tmp_path).open() as file:
-            assert {row["model"] for row in csv.DictReader(file)} == {"aligned", HOSTILE, "separate"}
+            assert {row["series"] for row in csv.DictReader(file)} == {"aligned", HOSTILE, "separate"}
 
 
 def test_perplexity_takes_the_place_of_accuracy_and_a_logarithmic_scale(browser, tmp_path):

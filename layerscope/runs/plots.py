@@ -1,0 +1,267 @@
+"""The plots of a run: metrics by layer, every two layers, each sample's way to the last layer, inside the blocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from inspect import signature
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from layerscope.runs.boxes import box_plot
+from layerscope.runs.curves import SIMILAR, Curve, inside, panels, told
+from layerscope.runs.registry import METRICS, Needs, about
+from layerscope.runs.sublayers import site_name, told_steps
+from layerscope.runs.titles import capital, titled
+from layerscope.show.document import Section
+from layerscope.show.numbers import NIL, number
+from layerscope.show.plain import pooling_name
+from layerscope.show.plots import Axis, Chart, HeatMap, Meaning, Plot, Series
+
+if TYPE_CHECKING:
+    from layerscope.runs.run import Run
+
+SECTIONS: dict[str, tuple[tuple[Needs, ...], str, str]] = {
+    "probes": (
+        ("labels",),
+        "What your labels say",
+        "Accuracy of probes trained on each layer's vectors, cross-validated.",
+    ),
+    "quality": (
+        ("tokens", "pooled", "views"),
+        "Quality of each layer",
+        "Entropy, geometry and invariance, without labels. Which end of a scale serves a task differs by model and "
+        "data.",
+    ),
+    "similarity": (
+        ("pairs",),
+        "Similarity of layers",
+        "How close each layer is to the last, and every two layers to each other.",
+    ),
+    "head": (
+        ("lens",),
+        "What the model's head reads",
+        "Every layer seen through all that follows the model's last block: norm, pooler, head.",
+    ),
+}
+"""Which kinds of metrics stand under which heading."""
+KINDS: dict[Needs, str] = {
+    "labels": "What probes read from each layer",
+    "lens": "What the model's head reads from each layer",
+    "tokens": "Tokens within each sample",
+    "pooled": "Vectors of all samples",
+    "views": "Views of the same sample",
+}
+"""Titles of the parts of a group that is too wide for one table, or too long for one heading."""
+INSIDE = (
+    "After each norm, attention (or another branch that mixes tokens), MLP and residual addition, and what the block "
+    "gives."
+)
+TOGETHER = {"infonce_bound": "infonce"}
+"""What mirrors another metric is drawn in its panel."""
+STANDS_OUT = "stands out"
+LEAST = 0.05
+"""Of the values' size: where no error is known an axis is at least this long, not to magnify what hardly differs."""
+
+
+def sections(run: Run, known: list[Curve]) -> Iterator[Section]:
+    """Yield the plots of a run under their headings; a heading without a plot is left out."""
+    for name, (kinds, title, lead) in SECTIONS.items():
+        own = [curve for curve in known if about(curve.metric).needs in kinds]
+        plots = [*by_layer(own, run), *(BESIDE[name](run, own) if name in BESIDE else ())]
+        if plots:
+            yield Section(name, title, lead, tuple(plots), tuple(_legend(own)))
+    found = [_inside(curves, run) for curves in panels(inside(run)).values()]
+    if found:
+        yield Section("sublayers", "Inside the blocks", INSIDE, tuple(found))
+
+
+def by_layer(known: Sequence[Curve], run: Run) -> Iterator[Chart]:
+    """Yield a chart for each metric and variant: a line for each pooling, with errors and the value after the norm."""
+    found = panels(known)
+    metrics = {metric for metric, _ in found}
+    for (metric, variant), curves in found.items():
+        if TOGETHER.get(metric) in metrics:
+            continue
+        mirrored = [c for (other, _), own in found.items() if TOGETHER.get(other) == metric for c in own]
+        bound = f" and its {about(mirrored[0].metric).title.rpartition(' ')[2]}" if mirrored else ""
+        several = sum(other == metric for other, _ in found) > 1
+        yield Chart(
+            title=capital(titled(metric)) + bound,
+            variant=(variant or "").replace(",", ", "),
+            summary="; ".join(_summary(curve) for curve in curves),
+            about=_meanings([metric, *dict.fromkeys(curve.metric for curve in mirrored)], run),
+            unit=curves[0].unit,
+            group=KINDS.get(about(metric).needs, ""),
+            name=f"curve-{metric}-{variant}" if several and variant else f"curve-{metric}",
+            sheet="curves",
+            x=Axis("layer", whole=True, depth=run.depth),
+            y=axis_of(curves),
+            series=(*(series(c, run) for c in curves), *(replace(series(c, run), detail="bound") for c in mirrored)),
+            overlaid=True,
+            marked=STANDS_OUT,
+        )
+
+
+def axis_of(curves: Sequence[Curve]) -> Axis:
+    """Return the vertical axis of curves of one metric."""
+    values = np.abs(np.concatenate([c.values[np.isfinite(c.values)] for c in curves]))
+    errors = np.concatenate([c.stderr[np.isfinite(c.stderr) & (c.stderr > NIL)] for c in curves])
+    least = 4 * float(np.median(errors)) if len(errors) else LEAST * float(np.median(values)) if len(values) else 0.0
+    return Axis("", log=curves[0].log, scale=curves[0].scale, least=least)
+
+
+def meaning(metric: str, run: Run) -> Meaning:
+    """Return what a metric means, with which options it was computed in this run, and of a probe how it was fitted."""
+    known = about(metric)
+    table = run.at()
+    variants = table.loc[(table["metric"] == metric) & table["variant"].notna(), "variant"].unique()
+    more = [("Options", "; ".join(str(variant).replace(",", ", ") for variant in variants))] if len(variants) else []
+    if known.needs == "labels":
+        probe = getattr(known.how, "probe", None)
+        folds = signature(probe).parameters["folds"].default if probe else None
+        more += [("Folds", str(folds))] if folds else []
+        strength = table[table["metric"] == f"{metric}_c"].sort_values("layer")
+        rows = zip(strength["layer"], strength["value"], strict=True)
+        chosen = [f"{number(value)} at layer {layer}" for layer, value in rows]
+        more += [("C, the inverse strength of its regularisation", ", ".join(chosen))] if chosen else []
+    return Meaning(known.meaning, known.direction, known.source, tuple(more))
+
+
+def _meanings(metrics: list[str], run: Run) -> Meaning:
+    """Return what the first metric means, and behind it what mirrors it."""
+    first, *others = (meaning(metric, run) for metric in metrics)
+    found = zip(metrics[1:], others, strict=True)
+    beside = [(capital(about(name).title), f"{one.meaning} {one.direction} {one.source}") for name, one in found]
+    return replace(first, more=(*first.more, *beside))
+
+
+def series(curve: Curve, run: Run) -> Series:
+    """Return a curve as points by layer, the value after the final norm apart from the line."""
+    layers, values, errors = list(curve.layers), list(map(float, curve.values)), list(map(float, curve.stderr))
+    names = [f"layer {layer}" for layer in layers]
+    if curve.final is not None:
+        value, stderr = curve.last()
+        layers, values, errors = [*layers, run.depth], [*values, value], [*errors, stderr]
+        names.append("after the final norm")
+    by_token = about(curve.metric).needs == "tokens" or run.info["model"].get("lens") == "tokens"
+    counted = f"N: {curve.n:,}" + (f", {curve.n_skipped:,} skipped" if curve.n_skipped else "")
+    name = pooling_name(curve.pooling) if curve.pooling else ""
+    return Series(
+        name,
+        tuple(map(float, layers)),
+        tuple(values),
+        tuple(f"{where}: {told(curve, v, e)}" for where, v, e in zip(names, values, errors, strict=True)),
+        errors=tuple(errors) if np.isfinite(errors).any() else (),
+        marked=() if curve.stands_out is None or not curve.differs else (curve.layers.index(curve.stands_out),),
+        after=(len(layers) - 1,) if curve.final is not None else (),
+        note=f"by token · {counted}" if by_token and not name else counted,
+    )
+
+
+def _summary(curve: Curve) -> str:
+    start, end = told(curve, *curve.at(curve.layers[0])), told(curve, *curve.last())
+    text = f"{start} at layer {curve.layers[0]}, {end} at the last layer"
+    if curve.stands_out is not None and curve.differs:
+        text += f", layer {curve.stands_out} stands out with {told(curve, *curve.at(curve.stands_out))}"
+    return f"{pooling_name(curve.pooling)}: {text}" if curve.pooling else text
+
+
+def _legend(known: Sequence[Curve]) -> Iterator[str]:
+    """Yield what the marks of a section stand for, where there are such marks."""
+    marked = [c for c in known if c.stands_out is not None and c.differs]
+    low = [c for c in marked if about(c.metric).low]
+    if any(about(c.metric).needs == "pairs" for c in marked):
+        yield f"○ the layer from which on the value stays above {SIMILAR}"
+    elif len(low) < len(marked):
+        yield "○ stands out: the highest of layers 1 and up, no verdict"
+    for title in dict.fromkeys(c.title for c in low if about(c.metric).needs != "pairs"):
+        yield f"○ {title}: the lowest"
+    if any(c.metric == "saturated" for c in marked):
+        yield "○ saturated: the layer from which on it stays above half"
+    if any(c.final is not None for c in known):
+        yield "◇ after the final norm"
+    if any(np.isfinite(c.stderr).any() for c in known):
+        yield "Bands: ± one standard error."
+
+
+def _pairs(run: Run, known: Sequence[Curve]) -> Iterator[Plot]:
+    """Yield a heat map of every two layers for each similarity and pooling, and boxes of each sample's cosine."""
+    own = {m.name for m in METRICS.values() if m.needs == "pairs"}
+    # a history knows of each layer and the last one only
+    for curve in known if run.has_states else ():
+        square = run.metric(curve.metric, pooling=curve.pooling)
+        if curve.metric not in own or not square.notna().any(axis=None):
+            continue
+        names, record = tuple(map(str, square.index)), about(curve.metric)
+        yield HeatMap(
+            title=f"{capital(record.title)} of every two layers",
+            summary=f"A heat map: {record.meaning}",
+            about=meaning(curve.metric, run),
+            variant=(curve.variant or "").replace(",", ", "),
+            choice=pooling_name(curve.pooling),
+            name=curve.metric,
+            rows=names,
+            columns=names,
+            values=tuple(tuple(map(float, line)) for line in square.to_numpy()),
+            low=None,
+            least=1 - SIMILAR,
+            across="layer",
+            down="layer",
+            square=True,
+            upward=True,
+            depth=run.depth,
+        )
+    if (drawn := box_plot(run)) is not None:
+        yield replace(drawn, about=meaning("cosine_similarity", run))
+
+
+def _settling(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
+    """Yield bars of the share of predictions whose last change is at each layer."""
+    table = run.at()
+    mean = table.loc[table["metric"] == "saturation_layer", "value"]
+    at = float(mean.iloc[0]) if len(mean) else math.nan
+    for curve in [c for c in known if c.metric == "saturated"][:1]:
+        shares = np.diff(curve.values, prepend=0.0)
+        bars = Series(
+            "", tuple(map(float, curve.layers)), tuple(map(float, shares)),
+            tuple(f"layer {layer}: {100 * share:.1f} %" for layer, share in zip(curve.layers, shares, strict=True)),
+            mark="bars",
+        )  # fmt: skip
+        yield Chart(
+            title="Where predictions settle",
+            summary="Bars by layer: the share of predictions that settle there.",
+            about=meaning("saturation_layer", run),
+            name="saturation",
+            x=Axis("settles at layer", (0.4, run.depth + 0.6), whole=True),
+            y=Axis(f"% of {curve.n:,} predictions", scale=100.0),
+            series=(bars,),
+            lines=((at, f"mean {number(at)}"),) if math.isfinite(at) else (),
+            height=1.8,
+        )
+
+
+BESIDE = {"similarity": _pairs, "head": _settling}
+"""What stands below the curves of a section, by its name."""
+
+
+def _inside(curves: list[Curve], run: Run) -> Chart:
+    """Return one metric at every site of the blocks, of the first pooling: a line for each site."""
+    panel = [replace(c, final=None, stands_out=None) for c in curves if c.pooling == curves[0].pooling]
+    first = panel[0]
+    variant = f" ({first.variant})" if first.variant and first.variant != "alpha=1" else ""
+    lines = (replace(series(c, run), name=site_name(c.site), tone=i) for i, c in enumerate(panel))
+    return Chart(
+        title=capital(f"{first.title}{variant} inside the blocks"),
+        summary=told_steps(panel) or f"{first.title} at every site of the blocks",
+        about=meaning(first.metric, run),
+        unit=first.unit,
+        group=KINDS.get(about(first.metric).needs, ""),
+        name=f"inside-{first.metric}",
+        sheet="sublayers",
+        x=Axis("layer", whole=True, depth=run.depth),
+        y=axis_of(panel),
+        series=tuple(lines),
+    )

@@ -1,0 +1,1 @@
+"""Documents as figures for a paper: PNG and PDF, in one style."""

@@ -1,0 +1,123 @@
+"""Which figures documents give, and their files: PNG and PDF, as wide as a page's text and as one of its columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.show.document import Document
+from layerscope.show.figures import style
+from layerscope.show.figures.charts import Owned, Panel, draw_charts
+from layerscope.show.figures.maps import draw_bars, draw_boxes, draw_maps
+from layerscope.show.plain import plain
+from layerscope.show.plots import Bars, Boxes, Chart, HeatMap, Plot
+
+Drawer = Callable[[float], Any]
+"""Draws a figure of a width in inches."""
+KINDS: dict[type[Plot], Callable[..., Any]] = {HeatMap: draw_maps, Boxes: draw_boxes, Bars: draw_bars}
+
+
+def draw(given: Sequence[tuple[str, Document]], folder: str | Path) -> list[Path]:
+    """Draw the plots of documents, each with its name, into a folder and return the paths of the files.
+
+    Plots of one `sheet` are panels of one figure, those of several results lie over each other there; every other plot
+    has a figure of its own with a panel for each result. Each is there as `NAME.png` and `NAME.pdf`, 6.3 inches wide,
+    and for a column of 3.15 inches as `NAME-column.png` and `NAME-column.pdf`; each panel of a sheet whose results lie
+    over each other is there by itself, as wide as a column.
+
+    Raises `LayerscopeError` where the folder cannot be written.
+    """
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LayerscopeError(
+            f"figures cannot be written to {str(folder)!r}: {error.strerror}; give another folder"
+        ) from None
+    written: list[Path] = []
+    with style.styled():
+        for name, drawer in figures(given):
+            written += style.save(drawer(style.TEXT_WIDTH), target, name)
+            written += style.save(drawer(style.COLUMN_WIDTH), target, f"{name}-column")
+        for name, drawer in singles(given):
+            written += style.save(drawer(style.COLUMN_WIDTH), target, name)
+    return written
+
+
+def figures(given: Sequence[tuple[str, Document]]) -> Iterator[tuple[str, Drawer]]:
+    """Yield the name of each figure of several widths, and what draws it."""
+    owned, names, title = _owned(given), _series_names(given), _title(given)
+    for key in dict.fromkeys(one.plot.sheet or one.plot.name for one in owned):
+        own = [one for one in owned if (one.plot.sheet or one.plot.name) == key]
+        if isinstance(own[0].plot, Chart):
+            yield _file(key), partial(draw_charts, _panels(own), names, title)
+        else:
+            yield _file(key), partial(KINDS[type(own[0].plot)], own, title)
+
+
+def singles(given: Sequence[tuple[str, Document]]) -> Iterator[tuple[str, Drawer]]:
+    """Yield each panel of results that lie over each other as a figure of its own."""
+    owned, names, title = _owned(given), _series_names(given), _title(given)
+    own = [one for one in owned if isinstance(one.plot, Chart) and one.plot.overlaid and one.plot.sheet]
+    panels = _panels(own)
+    files = [panel.charts[0].plot.name for panel in panels]
+    for name, panel in zip(files, panels, strict=True):
+        variant = panel.charts[0].plot.variant.replace(", ", ",")
+        unique = f"{name}-{variant}" if files.count(name) > 1 and variant else name
+        yield _file(unique), partial(draw_charts, [panel], names, title)
+
+
+def _owned(given: Sequence[tuple[str, Document]]) -> list[Owned]:
+    """Return every plot with a name of a file, and whose it is; results of one kind are rivals, others stand alone."""
+    kinds = [document.kind for _, document in given]
+    return [
+        Owned(plot, name, kinds[:number].count(document.kind), kinds.count(document.kind) == 1)
+        for number, (name, document) in enumerate(given)
+        for section in document.sections
+        for plot in section.parts
+        if isinstance(plot, Plot) and plot.name
+    ]
+
+
+def _panels(owned: Sequence[Owned]) -> list[Panel]:
+    """Return charts by panel: those that lie over each other by title and variant, every other one by itself."""
+    found: dict[tuple[str, ...], list[Owned]] = {}
+    for one in owned:
+        apart = () if one.plot.overlaid else (str(one.number),)
+        found.setdefault((one.plot.title, one.plot.variant, *apart), []).append(one)
+    several = [title for title, *_ in found]
+    panels = []
+    for (title, variant, *_), own in found.items():
+        first = own[0]
+        told_apart = variant and several.count(title) > 1 and first.plot.overlaid
+        name = plain(f"{title} ({variant})" if told_apart else title)
+        if not first.plot.overlaid and not first.alone:
+            name = plain(first.name) + (f"\n{name}" if len(set(several)) > 1 else "")
+        shown = len(found) > 1 or first.plot.overlaid
+        panels.append(Panel(name if shown else "", tuple(own)))
+    return panels
+
+
+def _series_names(given: Sequence[tuple[str, Document]]) -> list[str]:
+    """Return the names of the series that lie over each other anywhere, in one order for all figures."""
+    charts = [one.plot for one in _owned(given) if isinstance(one.plot, Chart) and one.plot.overlaid]
+    found = dict.fromkeys(series.name for chart in charts for series in chart.series)
+    named = [name for name in found if name]
+    return [*([""] if "" in found and len(named) > 1 else []), *named]  # what has no name looks like the only one
+
+
+def _title(given: Sequence[tuple[str, Document]]) -> str:
+    """Return what one result is of; of several the data they share, as the legend has their names."""
+    last = {document.title[-1] for _, document in given if document.title}
+    if len(given) == 1:
+        name, document = given[0]
+        return " on ".join([name or document.title[0], *document.title[1:]])
+    return last.pop() if len(last) == 1 else ""
+
+
+def _file(name: str) -> str:
+    return re.sub(r"[^\w=.+-]+", "-", name)

@@ -1,0 +1,184 @@
+"""Plots of a document by kind: charts over two axes, heat maps, box plots and bars, as numbers and words alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a chart: what it measures, and the range that is shown, None for that of the points.
+
+    A `whole` axis has only whole numbers. One of layers has the `depth` of their model: models of several depths lie
+    over each other by percent of it. `scale` leads from values to what is shown (100 for shares in percent). `least`
+    is the shortest range worth showing: what differs by less is no difference.
+    """
+
+    title: str
+    range: tuple[float, float] | None = None
+    whole: bool = False
+    depth: int | None = None
+    log: bool = False
+    scale: float = 1.0
+    least: float = 0.0
+
+
+Mark = Literal["line", "points", "bars", "guide", "level"]
+Tone = Literal["own", "rival", "ink", "muted"] | int
+"""The result's own colour, that of its rival, none, or a colour by its number."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of a chart that belong together; a `detail` tells those of one name apart, as a bound.
+
+    `texts` say in full what each point is, `labels` stand beside them, `note` says how many samples they rest on.
+    `errors` are drawn as a band, of `points` as bars. Points in `marked` stand out; those in `pale` recede; those in
+    `after` follow the line, as what comes after the final norm does. A `right` series has an axis of its own.
+    """
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    texts: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    errors: tuple[float, ...] = ()
+    mark: Mark = "line"
+    tone: Tone = "own"
+    marked: tuple[int, ...] = ()
+    pale: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+    note: str = ""
+    right: bool = False
+    detail: str = ""
+    depth: int | None = None
+    """Of the model, where it is not that of the axis."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a plot shows, which way is better, and where it comes from; `more` are names and facts, as a formula."""
+
+    meaning: str = ""
+    direction: str = ""
+    source: str = ""
+    more: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """What is drawn under a title.
+
+    `summary` says in a sentence what is seen, `note` what its marks stand for, `unit` stands beside the title. Plots
+    of one `title` and `variant` belong together, whichever results they are of: a `choice` tells those of one result
+    apart (a pooling). `group` is what several of a long section share. `name` is what a file of it is called, `sheet`
+    that of the figure in which it is one panel of several.
+    """
+
+    title: str
+    variant: str = ""
+    summary: str = ""
+    about: Meaning = Meaning()
+    note: str = ""
+    unit: str = ""
+    choice: str = ""
+    group: str = ""
+    name: str = ""
+    sheet: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart(Plot):
+    """Series over two axes; `overlaid`: those of several results lie over each other, else they stand side by side.
+
+    `lines` are numbers across it with their names, as a mean.
+    """
+
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    overlaid: bool = False
+    lines: tuple[tuple[float, str], ...] = ()
+    height: float = 2.0
+    """Height in a figure for print, in inches."""
+    marked: str = "chosen"
+    """What a point that stands out is."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """Values of one column: quartiles, whiskers and mean; `outliers` are the furthest by name."""
+
+    name: str
+    quartiles: tuple[float, float, float]
+    whiskers: tuple[float, float]
+    mean: float
+    n: int
+    outliers: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boxes(Plot):
+    """A box plot; `x` and `y` name its axes, `each` says what an outlier is, as "sample"."""
+
+    x: str
+    y: str
+    boxes: tuple[Box, ...]
+    each: str = ""
+    legend: tuple[str, str, str] = ("median", "quarter to three quarters", "5 % to 95 %")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars(Plot):
+    """Numbers by name as bars that lie, from `low` to `high` their interval, NaN where it is unknown."""
+
+    x: Axis
+    rows: tuple[str, ...]
+    values: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeatMap(Plot):
+    """Numbers by row and column as colours from `low` to `high`, None for the least and the most there are.
+
+    What lies less than `least` apart is no difference, and gets colours that are close.
+
+    A terminal draws shades where there is no room for digits, `corner` says what rows and columns are, `aside` is a
+    heading and a few words on each row. On a page `down` and `across` name rows and columns; a map is a `square`
+    where both are layers, `upward` where the first row is the lowest, `diverging` where its numbers lie around 0,
+    `reversed` where less is better. Of each row one column may be ringed (`rings`); `texts` say what each cell is,
+    `shown` what is printed in it. `depth` is that of the model whose layers are rows or columns.
+    """
+
+    corner: str = ""
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...]
+    low: float | None = 0.0
+    high: float | None = 1.0
+    aside: tuple[str, tuple[str, ...]] = ("", ())
+    across: str = ""
+    down: str = ""
+    rings: tuple[int | None, ...] = ()
+    texts: tuple[tuple[str, ...], ...] = ()
+    shown: tuple[tuple[str, ...], ...] = ()
+    log: bool = False
+    square: bool = False
+    upward: bool = False
+    diverging: bool = False
+    reversed: bool = False
+    depth: int | None = None
+    least: float = 0.0
+
+
+def ends(maps: Sequence[HeatMap]) -> tuple[float, float]:
+    """Return the one scale of heat maps: what they ask for, else their least and their most number."""
+    known = [value for part in maps for line in part.values for value in line if math.isfinite(value)] or [0.0]
+    high = max(known) if maps[0].high is None else maps[0].high
+    low = min(*known, high - maps[0].least) if maps[0].low is None else maps[0].low
+    return low, high if high > low else low + 1.0

@@ -1,0 +1,3 @@
+from small_runs import bare, by_layer, labelled, pairs, rows, written
+
+__all__ = ["bare", "by_layer", "labelled", "pairs", "rows", "written"]
