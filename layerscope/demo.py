@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from layerscope.selection import Selection
 
 DATA = "stdlib-docs"
-TIMED_TEXTS, ROUNDS = 32, 5
 
 
 def demo(
@@ -28,7 +26,7 @@ def demo(
 
     Return the answer, `layer k: x % · the model as shipped: y % · z× faster · N`, and the run behind it. The layer is
     the one that `select` takes. The shares are cross-validated linear-probe accuracies of the documentation's module,
-    ± one standard error; the speed is measured here, a forward up to layer k against one through all layers.
+    ± one standard error; the speed is measured here, of a model that ends at layer k against the whole one.
 
     Args:
         out: run folder.
@@ -37,38 +35,15 @@ def demo(
 
     """
     asked = checked(demo, locals())
-    from layerscope.core.stopwatch import Stopwatch
-    from layerscope.models import LoadOptions, Override, find_layers, load
-    from layerscope.models.capture import evaluating
     from layerscope.models.hub import EMBEDDED
     from layerscope.profiling import profile
     from layerscope.selection import select
 
     run = profile(EMBEDDED, DATA, out=asked.out, samples=asked.samples, command=command)
-    found = select(run, cost=False, progress=False)
-    model = find_layers(
-        load(EMBEDDED, LoadOptions()),
-        "text",
-        ["A probe of the model."] * 2,
-        Override(),
-        max_length=None,
-        prompt="",
-    )
-    batch = model.encoder.batch(_texts()).to(model.device)
-    forwards = [partial(model.run, batch, lambda *_: None, until=layer) for layer in (found.layer, run.depth)]
-    with evaluating(model.module):
-        here, whole = Stopwatch(model.device).medians(forwards, ROUNDS)
-    return _answer(found, float(whole / here)), run
+    return _answer(select(run, progress=False)), run
 
 
-def _texts() -> list[str]:
-    from layerscope.inputs import draw, open_corpus
-
-    texts = draw(open_corpus(DATA), TIMED_TEXTS, seed=0).samples
-    return [str(text) for text in texts]
-
-
-def _answer(found: Selection, faster: float) -> str:
+def _answer(found: Selection) -> str:
     """Return the choice in a line, its score that of docstrings which had no part in choosing."""
     shipped = _share(found.baseline.score, found.baseline.stderr)
     about = found.basis.replace("sample", "docstring", 1).replace("classes", "modules", 1)
@@ -76,11 +51,10 @@ def _answer(found: Selection, faster: float) -> str:
         return f"no layer is recommended: {found.lacking}"
     if found.as_shipped or found.apart is None:
         return f"the model as shipped: {shipped} · no layer before the last comes near it · {about}"
-    apart = found.apart
-    return (
-        f"layer {found.layer}: {_share(apart.score, apart.stderr)} · the model as shipped: {shipped} · "
-        f"{faster:.1f}× faster · {about}"
-    )
+    faster = found.chosen.speedup
+    best = f"layer {found.layer}: {_share(found.apart.score, found.apart.stderr)}"
+    speed = [] if faster is None else [f"{faster:.1f}× faster"]
+    return " · ".join([best, f"the model as shipped: {shipped}", *speed, about])
 
 
 def _share(value: float | None, error: float | None) -> str:

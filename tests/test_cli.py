@@ -173,7 +173,7 @@ def test_a_library_that_may_write_no_more_is_a_line_of_its_own(tmp_path: Path) -
     ("text", "layers"), [("1..3", [1, 2, 3]), ("1-3", [1, 2, 3]), ("0, 2-4,6", [0, 2, 3, 4, 6]), ("-1", [-1])]
 )
 def test_layers_are_numbers_and_ranges(text: str, layers: list[int]) -> None:
-    assert Several(Whole()).read("layers", text) == layers
+    assert Several(Whole()).take("layers", text) == layers
 
 
 def test_a_link_to_a_missing_file_is_called_one(cli, bert: Path, tmp_path: Path) -> None:

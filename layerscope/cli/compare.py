@@ -24,7 +24,7 @@ def compare(
     options: Options,
     *,
     csv: Annotated[
-        str | None, Parameter(help="CSV file for every number, one a row.", group=OUTPUT, metavar="FILE")
+        str | None, Parameter(help="CSV file for all numbers, one in each row.", group=OUTPUT, metavar="FILE")
     ] = None,
     figures: Figures = None,
     json: Json = False,

@@ -19,13 +19,11 @@ def demo(options: Options, *, json: Json = False) -> None:
     """Print the answer and the run."""
     answer, run = verb(**options, command=command_line())
     page = run.report()
-    if json:
-        print(answer, file=sys.stderr)
-    lines = f"\nrun folder: {run.path}\npage: {page}"
+    print(answer, file=sys.stderr if json else sys.stdout)  # in one line, however narrow the terminal
     output.finish(
         json,
         lambda: run.as_dict() | {"page": str(page)},
-        lambda: replace(run.document(), answer=answer),
-        lines,
+        lambda: replace(run.document(), answer=""),
+        f"\nrun folder: {run.path}\npage: {page}",
         saved=run.path,
     )

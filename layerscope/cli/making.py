@@ -32,7 +32,7 @@ Options = dict[str, Any]
 def command(verb: Callable[..., Any], examples: str, *, argument: str = "") -> Callable[[Callable[..., None]], App]:
     """Return a decorator that makes an app of a function, which is called with the verb's options and with its own.
 
-    `argument` is what the help calls the verb's first option, which stands on the command line without a name.
+    `argument` is what the help calls the verb's first option, which is given on the command line without a name.
     """
 
     def make(do: Callable[..., None]) -> App:
@@ -48,13 +48,17 @@ def command(verb: Callable[..., Any], examples: str, *, argument: str = "") -> C
             if positional:
                 named = {next(iter(options)): positional[0]} | named
             use_flags([_flag(name) for name in options])
-            read, rest = {}, {}
-            for name, value in named.items():
-                if name in options:
-                    read[name] = options[name].kind.read(name, value) if isinstance(value, str) else value
-                else:
-                    rest[name] = Folder().take(name, value) if isinstance(value, Path) else value
-            do(read, **rest)
+            given = {
+                name: options[name].kind.read(value) if isinstance(value, str) else value
+                for name, value in named.items()
+                if name in options
+            }
+            rest = {
+                name: Folder().take(name, value) if isinstance(value, Path) else value
+                for name, value in named.items()
+                if name not in options
+            }
+            do(given, **rest)
 
         leading = next(iter(inspect.signature(verb).parameters.values())).kind is Declared.POSITIONAL_OR_KEYWORD
         first, *others = options.values()

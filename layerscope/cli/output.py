@@ -108,7 +108,7 @@ def say_drawn(drawn: Sequence[Path], folder: Path) -> list[str]:
 
 
 def table_file(csv: str | None, header: str) -> Path | None:
-    """Return the CSV file that is asked for, refused before the long job where it cannot be one of ours."""
+    """Return the path of a CSV file, refused before the long job where it cannot be one of ours."""
     from layerscope.show.written import ending
 
     return None if csv is None else ending(Path(csv), "table", "--csv", (".csv",), header)

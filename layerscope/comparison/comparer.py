@@ -33,11 +33,11 @@ def compare(
 
     Args:
         runs: folders of two or more runs of the same samples; all are compared with the first.
-        similarity: similarities of layers with commas, such as cka,cosine_similarity; by default CKA, and cosine where
-            all widths are equal.
-        metrics: metrics to compare, with commas; by default all that every run has.
+        similarity: similarities of layers, separated by commas, such as cka,cosine_similarity; by default CKA, and
+            cosine where all widths are equal.
+        metrics: metrics to compare, separated by commas; by default all that every run has.
         pooling: pooling to compare; by default the first that all runs have.
-        site: where in a layer, raw or normed; by default raw, and the last layer after its norm as well.
+        site: where layers are read, raw or normed; by default raw, and the last layer after its norm as well.
         out: folder for the numbers and a page.
         progress: show progress on standard error.
 

@@ -1,1 +1,1 @@
-"""What every room stands on: errors, progress, processes, and files that are written whole or not at all."""
+"""What every room uses: errors, progress, processes, and files that are written whole or not at all."""

@@ -22,8 +22,8 @@ class Kind:
 
     metavar: ClassVar[str] = "TEXT"
 
-    def read(self, name: str, text: str) -> Any:
-        """Return the value that a text stands for, or the text itself, which `take` then refuses."""
+    def read(self, text: str) -> Any:
+        """Return the value that a typed text stands for, or the text itself, which `take` then judges."""
         return text
 
     def take(self, name: str, value: Any) -> Any:
@@ -45,8 +45,8 @@ class Number(Kind):
     metavar: ClassVar[str] = "NUMBER"
     title: ClassVar[str] = "a number"
 
-    def read(self, name: str, text: str) -> Any:
-        """Return the number in a text."""
+    def read(self, text: str) -> Any:
+        """Return the number in a text, a fraction too."""
         try:
             return text if text in self.words else float(Fraction(text) if SHARE.fullmatch(text) else text)
         except (ValueError, ZeroDivisionError):
@@ -55,7 +55,9 @@ class Number(Kind):
     def take(self, name: str, value: Any) -> Any:
         """Return the number or word itself."""
         if not (self.fits(value) or (isinstance(value, str) and value in self.words)):
-            raise LayerscopeError(f"{name} is {shown(value)}: give {self.title}{self.bounds}{self._others()}")
+            words = "".join(f", or {word}" for word in self.words)
+            example = f", such as {self.such_as}" if self.such_as else ""
+            raise LayerscopeError(f"{name} is {shown(value)}: give {self.title}{self.bounds}{words}{example}")
         return value
 
     def fits(self, value: Any) -> bool:
@@ -82,10 +84,6 @@ class Number(Kind):
         words = " and ".join(f"{word} {bound}" for word, bound in given if bound is not None)
         return words and f" {words}"
 
-    def _others(self) -> str:
-        words = "".join(f", or {word}" for word in self.words)
-        return words + (f", such as {self.such_as}" if self.such_as else "")
-
 
 @dataclass(frozen=True)
 class Whole(Number):
@@ -94,7 +92,7 @@ class Whole(Number):
     metavar: ClassVar[str] = "INTEGER"
     title: ClassVar[str] = "a whole number"
 
-    def read(self, name: str, text: str) -> Any:
+    def read(self, text: str) -> Any:
         """Return the whole number in a text."""
         try:
             return text if text in self.words else int(text)
@@ -108,35 +106,19 @@ class Whole(Number):
 
 @dataclass(frozen=True)
 class Several(Kind):
-    """One number or several; a command line writes them with commas, and whole ones also as 3-6."""
+    """One number or several; a text has commas between them, and whole ones may be a range as 3-6."""
 
     each: Number
     words: tuple[str, ...] = ()
     such_as: str = ""
     metavar: ClassVar[str] = "NUMBERS"
 
-    def read(self, name: str, text: str) -> Any:
-        """Return the numbers in a text."""
-        if text in self.words:
-            return text
-        parts = [part.strip() for part in text.split(",")]
-        return [number for part in parts for number in self._range(name, part)]
-
-    def _range(self, name: str, text: str) -> Iterable[Any]:
-        ends = RANGE.fullmatch(text) if isinstance(self.each, Whole) else None
-        if ends is None:
-            return [self.each.read(name, text)]
-        first, last = map(int, ends.groups())
-        if last < first:
-            raise LayerscopeError(f"{name} is {text!r}, which ends before it begins: give {last}-{first}")
-        return range(first, last + 1)
-
     def take(self, name: str, value: Any) -> Any:
         """Return a list of numbers, or the word itself."""
         if isinstance(value, str):
-            value = self.read(name, value)
-        if isinstance(value, str):
-            return value
+            if value in self.words:
+                return value
+            value = [number for part in value.split(",") for number in self._range(name, part.strip())]
         numbers = list(value) if isinstance(value, Iterable) else [value]
         wrong = [number for number in numbers if not self.each.fits(number)]
         if wrong or not numbers:
@@ -146,6 +128,15 @@ class Several(Kind):
             words = "".join(f", or {word}" for word in self.words)
             raise LayerscopeError(f"{name} is {held}: give {title}{self.each.bounds}{example}{words}")
         return numbers
+
+    def _range(self, name: str, text: str) -> Iterable[Any]:
+        ends = RANGE.fullmatch(text) if isinstance(self.each, Whole) else None
+        if ends is None:
+            return [self.each.read(text)]
+        first, last = map(int, ends.groups())
+        if last < first:
+            raise LayerscopeError(f"{name} is {text!r}, which ends before it begins: give {last}-{first}")
+        return range(first, last + 1)
 
 
 @dataclass(frozen=True)

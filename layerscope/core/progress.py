@@ -11,7 +11,7 @@ from layerscope.core.spelling import spelled
 
 
 class Advance(Protocol):
-    """Called with the number of steps done, and with what stands beside the bar from now on."""
+    """Called with the number of steps done, and with a note to show beside the bar from now on."""
 
     def __call__(self, steps: int, note: str = "") -> None:
         """Move the bar."""

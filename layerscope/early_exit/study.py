@@ -51,12 +51,12 @@ def exits(
         samples: number of samples at most, drawn with the seed.
         seed: random seed.
         max_disagreement: share of predictions that may differ from the full model's; by default 0.01.
-        min_accuracy: least share of right predictions, as the goal instead; needs labels.
+        min_accuracy: smallest acceptable accuracy, as the goal instead of agreement; needs labels.
         confidence: confidence level of the guarantee.
         batch_size: samples served at once, in the order of the data.
         criterion: how an exit decides whether it is sure.
         exits: layers to leave at, such as 3,6 or 3-6; by default those whose measured costs pay.
-        min_speedup: smallest speed-up worth having; next to 0 the exit model is written whatever it gains.
+        min_speedup: smallest speed-up worth having; near 0, the exit model is written whatever it gains.
         processor: tokenizer or processor, where the model has none.
         out: folder for the report and its page, with the exit model in `model` where exits pay.
         progress: show progress on standard error.

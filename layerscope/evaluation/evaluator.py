@@ -38,11 +38,11 @@ def evaluate(
 
     Args:
         model_or_run: hub name, local folder, PEFT adapter folder, minilm, or the folder of a run, whose model,
-            revision, part, blocks, norm and pooling are taken as far as none is named here; in Python also what
-            `profile` takes.
-        tasks: names of mteb tasks with commas; layer-by-layer is the 32 of the paper, in English. In Python a list of
-            names, mteb task objects, and `KIND:PATH` of your own files; of data in memory `{KIND: data}`, a pandas
-            frame with the columns of such a file. Kinds for texts are those of `task_from_file`; linear-probe,
+            revision, part, blocks, norm and pooling apply unless they are named here; in Python also what `profile`
+            takes.
+        tasks: names of mteb tasks, separated by commas; layer-by-layer is the 32 of the paper, in English. In Python a
+            list of names, mteb task objects, and `KIND:PATH` of your own files; of data in memory `{KIND: data}`, a
+            pandas frame with the columns of such a file. Kinds for texts are those of `task_from_file`; linear-probe,
             knn-probe and attention-probe read labelled texts, images or sounds, whatever `profile` does, and
             token-probe sentences with a label for each word.
         out: folder of the results, in mteb's own layout and in `probes`; the same call on it resumes.

@@ -41,14 +41,14 @@ def sound_fault(file: Path | bytes) -> str | None:
 
 
 def _is_cut(file: Path | bytes) -> bool:
-    """Tell a wav that is shorter than it says; one that was piped says nothing (0 or the largest number)."""
+    """Return whether a wav is shorter than it says; one that was piped says nothing (0 or the largest number)."""
     if isinstance(file, bytes):
         head, size = file[:8], len(file)
     else:
         with file.open("rb") as stream:
             head, size = stream.read(8), file.stat().st_size
-    told = int.from_bytes(head[4:], "little")
-    return head.startswith(b"RIFF") and 0 < told < 2**32 - 1 - 2**16 and told > size
+    stated = int.from_bytes(head[4:], "little")
+    return head.startswith(b"RIFF") and 0 < stated < 2**32 - 1 - 2**16 and stated > size
 
 
 def _opened(file: Path | bytes) -> Any:
@@ -76,7 +76,7 @@ def resample(waveform: Waveform, rate: int) -> NDArray[np.float32]:
     (16000,)
     """
     if rate < 1:
-        raise LayerscopeError(f"a rate of {rate} Hz is not valid: give 1 or more")
+        raise LayerscopeError(f"rate is {rate} Hz: give 1 or more")
     samples = mono(waveform.samples)
     if rate == waveform.rate:
         return samples

@@ -15,7 +15,8 @@ BUILT_IN = ("stdlib-docs", "digits")
 _SHORTEST = 41  # characters
 # Tests, and what is not documentation of the library itself.
 _LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "__phello__", "site-packages", "dist-packages"}
-_Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+_Definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_Documented = (ast.Module, *_Definitions)
 
 
 def stdlib_docs() -> Corpus:
@@ -60,29 +61,19 @@ def _parsed(path: Path) -> ast.Module:
             return ast.Module(body=[], type_ignores=[])
 
 
-def _docstrings(node: _Documented, name: str) -> Iterator[tuple[str, str]]:
-    text = ast.get_docstring(node)
-    if text:
+def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the docstrings of a module and what it defines, also under `if` and `try`, by their dotted names."""
+    if isinstance(node, _Documented) and (text := ast.get_docstring(node)):
         yield name, text.strip()
-    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):  # no one documents a local function
-        for child in _definitions(node.body):
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):  # no one documents a local function
+        return
+    # the handlers of a `try` come last
+    fields = sorted(ast.iter_fields(node), key=lambda field: field[0] == "handlers")
+    for child in (child for _, value in fields if isinstance(value, list) for child in value):
+        if isinstance(child, _Definitions):
             yield from _docstrings(child, f"{name}.{child.name}")
-
-
-def _definitions(body: list[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield classes and functions, also those that stand under `if` and `try`."""
-    for node in body:
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield node
-        elif isinstance(node, (ast.If, ast.Try, ast.With)):
-            yield from _definitions(_statements(node))
-
-
-def _statements(node: ast.If | ast.Try | ast.With) -> list[ast.stmt]:
-    statements = [*node.body, *getattr(node, "orelse", []), *getattr(node, "finalbody", [])]
-    for handler in getattr(node, "handlers", []):
-        statements += handler.body
-    return statements
+        elif isinstance(child, (ast.If, ast.Try, ast.With, ast.ExceptHandler)):
+            yield from _docstrings(child, name)
 
 
 def digits() -> Corpus:

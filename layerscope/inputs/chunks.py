@@ -89,7 +89,7 @@ def _tokens(text: str, tokenizer: Any) -> tuple[NDArray[np.int64], NDArray[np.in
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:
-    """Yield a text in pieces that end with a line where they can, each with its place."""
+    """Yield a text in pieces that end with a line where they can, each with the position at which it starts."""
     start = 0
     while start < len(text):
         end = start + PIECE

@@ -24,7 +24,7 @@ def repeat_tokens(
 ) -> tuple[int, ...]:
     """Return ids in which each is replaced, with probability `share`, by a single one of them, drawn once.
 
-    Ids in `fixed` stay in place and are never the one that repeats. With a generator in the same state the same id
+    Ids in `fixed` stay as they are and are never the one that repeats. With a generator in the same state the same id
     repeats, and a greater share replaces every id that a smaller one does.
 
     >>> from layerscope.inputs import repeat_tokens
@@ -47,7 +47,7 @@ def random_tokens(
 ) -> tuple[int, ...]:
     """Return ids in which each is replaced, with probability `share`, by one drawn from `vocabulary`.
 
-    Ids in `fixed` stay in place. With a generator in the same state a greater share replaces every id that a smaller
+    Ids in `fixed` stay as they are. With a generator in the same state a greater share replaces every id that a smaller
     one does.
 
     >>> from layerscope.inputs import random_tokens
@@ -59,12 +59,12 @@ def random_tokens(
 
 
 def _replaced(
-    ids: Sequence[int], places: Sequence[int], others: Sequence[int], share: float, random: np.random.Generator
+    ids: Sequence[int], free: Sequence[int], others: Sequence[int], share: float, random: np.random.Generator
 ) -> tuple[int, ...]:
     out = list(ids)
-    for place, other, lot in zip(places, others, random.random(len(places)), strict=True):
+    for i, other, lot in zip(free, others, random.random(len(free)), strict=True):
         if lot < share:
-            out[place] = other
+            out[i] = other
     return tuple(out)
 
 

@@ -1,7 +1,7 @@
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,14 +35,6 @@ class Window:
 
     text: str
     ids: tuple[int, ...]
-
-
-@runtime_checkable
-class Stored(Protocol):
-    """Samples that can give their stored bytes without decoding them."""
-
-    def stored(self, index: int) -> bytes:
-        """Return the bytes of one sample as they lie on the disk or in an archive."""
 
 
 class Picked(Sequence[Any]):
@@ -89,9 +81,8 @@ def content(samples: Sequence[Any], index: int) -> bytes:
     """Return bytes that no other sample has; files are read, not decoded."""
     if isinstance(samples, Picked):
         return content(samples.base, samples.indices[index])
-    if isinstance(samples, Stored):
-        return samples.stored(index)
-    return _encoded(samples[index])
+    stored: Callable[[int], bytes] | None = getattr(samples, "stored", None)
+    return _encoded(samples[index]) if stored is None else stored(index)
 
 
 def key_of(text: str) -> bytes:

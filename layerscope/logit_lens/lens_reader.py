@@ -33,8 +33,8 @@ def lens(
         model: hub name, local folder, or minilm; in Python also a loaded model. It needs a head over its layers: a
             language model, masked or not, or a classifier.
         prompt: text to read; [MASK] stands for the model's mask.
-        data: samples to read instead: CSV, TSV, JSONL, Parquet or text file; folder or archive of images or sounds;
-            hf:name/config:split; stdlib-docs; digits.
+        data: samples to read instead of a prompt: CSV, TSV, JSONL, Parquet or text file; folder or archive of images
+            or sounds; hf:name/config:split; stdlib-docs; digits.
         samples: read only the first N samples of the data.
         tokens: number of tokens that a language model adds to each text before it is read.
         top: predictions kept at each layer.

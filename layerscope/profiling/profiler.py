@@ -68,7 +68,7 @@ def profile(
         repeat_tokens: probability with which each token is replaced by one token of its own sample.
         random_tokens: probability with which each token is replaced by one drawn from the vocabulary.
         prompt: text put before every text.
-        metrics: metrics to compute: default, seven (those of Layer by Layer), all, or names with commas.
+        metrics: metrics to compute: default, seven (those of Layer by Layer), all, or names separated by commas.
         pooling: how tokens become one vector: auto (the model's own way), or some of mean, cls, last, first with
             commas.
         alpha: orders of the Rényi entropies, such as 1 or 1,2.
@@ -79,7 +79,7 @@ def profile(
         sublayers: measure inside each block too, after norm, attention, MLP and residual addition.
         views: augmentations of each sample, for InfoNCE, LiDAR and DiME; 0 leaves them out.
         view_samples: number of samples that get views.
-        view_kinds: kinds of augmentation with commas: swap,typo,split for text, crop,flip,color for images, noise,shift
+        view_kinds: kinds of augmentation: swap,typo,split for text, crop,flip,color for images, noise,shift
             for sounds; by default all of them.
         view_share: share of a text's words that an augmentation changes.
         batch_size: samples per forward; by default fitted to their length.

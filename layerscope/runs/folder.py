@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -185,26 +185,23 @@ class RunFolder:
         """Append one line to the run's log."""
         line = json.dumps({"time": round(time.time(), 3), "event": event, **facts}, ensure_ascii=False)
         try:
-            with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
-                file.write(f"{line}\n" if self._ends_whole(file) else f"\n{line}\n")
+            with (self.path / "log.jsonl").open("a+b") as file:
+                if file.tell():  # a full disk or a kill may have left half a line
+                    file.seek(-1, os.SEEK_END)
+                    line = line if file.read(1) == b"\n" else f"\n{line}"
+                file.write(f"{line}\n".encode())
         except OSError as error:
             raise unwritable(self.path / "log.jsonl", error) from error
 
     def events(self, event: str | None = None) -> list[dict[str, Any]]:
-        """Return the log's lines, or those of one kind."""
-        path = self.path / "log.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        entries = [entry for entry in map(_entry, lines) if entry is not None]
-        return [entry for entry in entries if event in (None, entry["event"])]
-
-    @staticmethod
-    def _ends_whole(file: Any) -> bool:
-        """Return whether the log ends with a line: a full disk or a kill may leave half of one."""
-        if file.tell() == 0:
-            return True
-        with open(file.name, "rb") as read:
-            read.seek(-1, os.SEEK_END)
-            return read.read(1) == b"\n"
+        """Return the log's lines, or those of one kind; half a line is no line."""
+        path, found = self.path / "log.jsonl", []
+        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+            with suppress(ValueError):
+                entry = json.loads(line)
+                if isinstance(entry, dict) and "event" in entry and event in (None, entry["event"]):
+                    found.append(entry)
+        return found
 
     def _is_whole(self, shard: int) -> bool:
         try:
@@ -221,15 +218,6 @@ class RunFolder:
 
     def _table(self, name: str) -> Path:
         return self.path / "tables" / f"{name}.parquet"
-
-
-def _entry(line: str) -> dict[str, Any] | None:
-    """Return a line of the log, or None for half a line."""
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) and "event" in found else None
 
 
 def packed(key: str, vectors: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:

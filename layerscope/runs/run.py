@@ -153,15 +153,11 @@ class Run(Shown):
                 rows = _chosen(rows, "site", site)
                 rows = rows[rows["site_b"] == site]
             first = self.columns[0].site
-            labels = _labels([c.layer for c in self.columns], [c.site for c in self.columns], first)
-            keyed = rows.assign(
+            square = rows.assign(
                 a=_labels(rows["layer"], rows["site"], first), b=_labels(rows["layer_b"], rows["site_b"], first)
-            )
-            square = keyed.pivot(index="a", columns="b", values="value")
-            return square.loc[
-                [label for label in labels if label in square.index],
-                [label for label in labels if label in square.columns],
-            ]
+            ).pivot(index="a", columns="b", values="value")
+            order = _labels([c.layer for c in self.columns], [c.site for c in self.columns], first)
+            return square.loc[[x for x in order if x in square.index], [x for x in order if x in square.columns]]
         rows = _chosen(rows, "site", site, "raw")
         return pd.Series(rows["value"].to_numpy(), index=pd.Index(rows["layer"].astype(int), name="layer"), name=name)
 

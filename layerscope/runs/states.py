@@ -15,7 +15,7 @@ from layerscope.runs.folder import RunFolder, unpacked
 PROJECTED = "projected"
 """The site in the space that two towers share, at every layer by the model's own code after its last block."""
 OWN = "own"
-"""What the pooling of that site is called: the model's own, whatever else is asked for."""
+"""What the pooling of that site is called: the model's own, whatever poolings a run has."""
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,9 @@ def read_scores(
         min_share: leave out layers with scores on a smaller share of the tasks than this; all tasks are those of the
             model with most.
         metrics: CSV of metrics by layer, or the folder of a run: adds correlations with the scores, and rules.
-        variant: variant (normalization) of the metrics that have it; by default raw, else a metric's first.
-        first_layer: first layer of correlations and rules; 0 includes the embeddings.
-        bootstrap: resamples of the confidence intervals; 0 leaves them out.
+        variant: variant (normalization) of the metrics that have several; by default raw, else a metric's first.
+        first_layer: first layer that counts for correlations and rules; 0 includes the embeddings.
+        bootstrap: bootstrap resamples for the confidence intervals; 0 leaves these out.
         seed: random seed.
 
     Raises:

@@ -50,23 +50,23 @@ def select(
     Args:
         given: folder of a run or an evaluation, or CSV of scores; in Python also a run or an evaluation itself.
         labels: of a run's samples, one each in their order, instead of its own.
-        rule: rule to choose by: one-standard-error or best, by scores; or one without labels by its name, such as
-            half-text (the two halves of a text find each other; runs the model), followed whatever its record.
+        rule: rule to choose by: one-standard-error or best, which need scores; or the name of one that needs no labels,
+            such as half-text (the two halves of a text find each other; runs the model), whatever its record.
         holdout: share of a run's labelled samples that judges the chosen layer and has no part in choosing it, drawn
             evenly over the classes by the run's seed; by default every fold is judged at the layer the others choose.
         max_loss: largest acceptable loss, in points; the shallowest layer within it is chosen.
-        max_ms: most milliseconds per sample, as measured on this machine.
-        max_mb: most megabytes of weights.
+        max_ms: most milliseconds per sample that a layer may take, as measured on this machine.
+        max_mb: most megabytes that the weights may take.
         first_layer: first layer to consider; 0 includes the embeddings.
-        evidence: file of rules, of scores --save-rules; or repeated, scores and then metrics to fit rules on, each
-            a CSV or the folder of a run; by default the rules of the package.
+        evidence: file that scores --save-rules wrote; or, repeated, scores and then metrics to fit rules on, each a
+            CSV or the folder of a run; by default the rules of the package.
         data: texts for half-text; by default those of the run.
         seed: random seed.
-        model: model to choose a layer of, where an evaluation has several.
+        model: model to choose a layer from, where an evaluation has several.
         revision: revision of that model.
-        site: where in a layer, raw or normed; by default normed where it was scored.
-        pooling: pooling to choose a layer of, where there are several.
-        tasks: tasks that count, with commas, or their weights, such as STS12=2,trec=1; by default all alike.
+        site: where layers are read, raw or normed; by default normed where it was scored.
+        pooling: pooling to judge layers by, where there are several.
+        tasks: tasks that count, separated by commas, with weights or without: STS12=2,trec; by default all alike.
         cost: measure the size and speed of every depth.
         cost_model: model to measure, where an evaluation's model is not found by its name.
         device: device to measure on: auto, cpu or cuda:0.

@@ -35,12 +35,12 @@ def truncate(
     Returns the folder.
 
     Args:
-        given: hub name, local folder, minilm, or the folder of a run or an evaluation, whose model is taken; in Python
+        given: hub name, local folder, minilm, or the folder of a run or an evaluation, whose model is used; in Python
             also a loaded model, a run, an evaluation or a selection.
         layer: last layer that is kept, from 1 to the model's last; a selection names its own.
         out: new folder for the model.
         format: format to write; auto is what the model itself comes in, or what a selection was made for.
-        layers: several layers instead, such as 2,4 or 2-4, each written to OUT/layer-K.
+        layers: several layers to end at, such as 2,4 or 2-4, each written to OUT/layer-K.
         pooling: pooling of a sentence-transformers model; by default the model's own, or that of the scores.
         site: where the last layer is read: normed, or raw (before the final norm), which only onnx can hold.
         processor: tokenizer, image processor or feature extractor of a transformers model given as an object.

@@ -205,7 +205,7 @@ def test_resample_keeps_a_tone_and_its_length():
     assert np.array_equal(resample(tone, 8000), tone.samples)
     stereo = Waveform(np.stack([tone.samples, -tone.samples], axis=1), 8000)
     assert np.abs(resample(stereo, 8000)).max() == 0
-    with pytest.raises(LayerscopeError, match="a rate of 0 Hz is not valid: give 1 or more"):
+    with pytest.raises(LayerscopeError, match="rate is 0 Hz: give 1 or more"):
         resample(tone, 0)
 
 

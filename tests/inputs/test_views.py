@@ -139,7 +139,7 @@ def test_tensor_noise_is_a_tenth_of_its_deviation(make):
     changed = augment(row, "tensor", seed=0, sample_id=0, view=0)
     assert changed.dtype == row.dtype
     assert abs(float((changed - row).std()) / 0.7 - 1) < 0.05
-    with pytest.raises(LayerscopeError, match=r"takes no noise: give floats, or views=0$"):
+    with pytest.raises(LayerscopeError, match=r"takes no noise: give floats, or `views=0`$"):
         augment(make(np.arange(4).reshape(2, 2)), "tensor", seed=0, sample_id=0, view=0)
 
 
@@ -160,7 +160,7 @@ def test_wrong_options():
     for share in (0, -1, 1.5, float("nan")):
         with pytest.raises(LayerscopeError) as caught:
             check_views("text", None, share)
-        assert str(caught.value) == f"a share of {share} is not valid: give more than 0 and at most 1"
+        assert str(caught.value) == f"share is {share}: give more than 0 and at most 1"
     assert check_views("image", ["color", "crop"]) == ("crop", "color")
 
 

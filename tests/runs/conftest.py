@@ -1,4 +1,17 @@
+import pytest
+import tiny
 from small_runs import bare, by_layer, labelled, pairs, rows, written
+from text_runs import LABELS, TEXTS, profile
 from tiny import one_thread
 
+import layerscope
+
 __all__ = ["bare", "by_layer", "labelled", "one_thread", "pairs", "rows", "written"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
+    """A language model with everything at once."""
+    out = tmp_path_factory.mktemp("run") / "lm"
+    options = {"pooling": "mean,last", "alpha": [1.0, 2.0], "lens_tokens": None, "views": 2}
+    return profile(tiny.llama(), out, (TEXTS, LABELS), **options)

@@ -1,5 +1,6 @@
 """Tiny models and good data, and a command that is to be refused in one line and to leave nothing behind."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import tiny
 import transformers as hf
 from tiny import one_thread
 from typed import Printed, cli
+
+import layerscope
 
 __all__ = ["cli", "one_thread"]
 
@@ -91,3 +94,25 @@ def told(cli: Callable[..., Printed], tmp_path: Path) -> Callable[..., list[str]
 def noise(seed: int, *shape: int) -> np.ndarray:
     """Return seeded bytes of an image."""
     return np.random.default_rng(seed).integers(0, 255, shape, dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def command(bert: Path, reviews: Path) -> list[object]:
+    """A short run of four shards."""
+    options = ["--metrics", "curvature,cka", "--batch-size", 2, "--views", 0]
+    return ["profile", bert, "--data", reviews, *options]
+
+
+@pytest.fixture(scope="module")
+def finished(command: list[object], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of that run; `command` on it must be typed in the same words."""
+    out = tmp_path_factory.mktemp("finished") / "run"
+    metrics = {"metrics": "curvature,cka", "batch_size": 2, "views": 0, "progress": False}
+    return layerscope.profile(str(command[1]), command[3], out=out, **metrics).path
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A finished run of one's own, to be damaged."""
+    shutil.copytree(finished, tmp_path / "run")
+    return tmp_path / "run"

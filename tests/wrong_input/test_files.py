@@ -1,7 +1,6 @@
 """Files that are missing, broken, wrongly encoded or hold the wrong thing, one row each with its whole message."""
 
 import gzip
-import json
 import os
 import sys
 import tempfile
@@ -9,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -191,79 +189,6 @@ def test_data_that_are_no_file(refused, bert: Path, tmp_path: Path, monkeypatch,
     Path("tables/inner.csv").write_bytes(TABLE)
     Path("folder.csv").mkdir()
     assert refused("profile", bert, "--data", data, "--out", "run") == PLACES[data]
-
-
-LISTED = "(its columns: text, team)"
-COLUMNS: list[tuple[list[str], str]] = [
-    (["--text-column", "txt"], f"{{}} has no column 'txt', did you mean text? {LISTED}"),
-    (["--text-column", "body"], f"{{}} has no column 'body' {LISTED}"),
-    (["--text-column", "TEXT"], f"{{}} has no column 'TEXT', did you mean text? {LISTED}"),
-    (["--text-column", ""], f"{{}} has no column '' {LISTED}"),
-    (["--label-column", "tem"], f"{{}} has no column 'tem', did you mean team? {LISTED}"),
-    (["--label-column", "text"], "{}: column 'text' cannot be the texts and the labels: name another for one"),
-    (
-        ["--text-column", "team", "--label-column", "team"],
-        "{}: column 'team' cannot be the texts and the labels: name another for one",
-    ),
-]
-
-
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
-@pytest.mark.parametrize(("options", "message"), COLUMNS, ids=[" ".join(options) for options, _ in COLUMNS])
-def test_a_wrong_column(refused, bert: Path, tmp_path: Path, suffix: str, options: list[str], message: str) -> None:
-    path = tmp_path / f"data.{suffix}"
-    frame = pd.DataFrame({"text": ["w1 w2", "w3"], "team": ["a", "b"]})
-    if suffix == "parquet":
-        frame.to_parquet(path)
-    elif suffix == "jsonl":
-        frame.to_json(path, orient="records", lines=True)
-    else:
-        frame.to_csv(path, index=False, sep="," if suffix == "csv" else "\t")
-    assert refused("profile", bert, "--data", path, "--out", tmp_path / "run", *options) == message.format(path)
-
-
-@pytest.mark.parametrize("option", ["--text-column", "--label-column"])
-def test_a_column_of_what_has_none(refused, bert: Path, tmp_path: Path, option: str) -> None:
-    (tmp_path / "novel.txt").write_text("w1 w2\nw3\n")
-    (tmp_path / "photos").mkdir()
-    for place in (tmp_path / "novel.txt", tmp_path / "photos", "stdlib-docs"):
-        line = refused("profile", bert, "--data", place, "--out", tmp_path / "run", option, "team")
-        assert line == f"{option} team: {place} has no columns, leave it out"
-
-
-LABELS: dict[str, tuple[list[Any], list[str]]] = {
-    "missing": (
-        ["a", None, "b", "a"],
-        ["1 row without a label left out: rows 1", "the labels cannot be probed: {}"],
-    ),
-    "nan": (
-        ["nan", "a", "NaN", "b"],
-        ["2 rows without a label left out: rows 0, 2", "the labels cannot be probed: {}"],
-    ),
-    "all missing": ([None] * 4, ["no labels: column 'label' is empty"]),
-    "scores": ([0.5, 0.25, 0.1, 0.2], ["no labels: column 'label' holds scores or lists, not classes"]),
-    "lists": ([["a"], ["b"], ["a"], ["b"]], ["no labels: column 'label' holds scores or lists, not classes"]),
-    "one each": (["a", "b", "c", "d"], ["the labels cannot be probed: {}"]),
-    "long": (["a" * 5000, "b" * 5000, "a" * 5000, "b" * 5000], ["the labels cannot be probed: {}"]),
-}
-PROBE = "it needs two classes of five distinct samples or more (take more --samples)"
-
-
-@pytest.mark.parametrize("name", LABELS)
-def test_labels_that_are_none_are_told_and_the_rest_goes_on(told, bert: Path, tmp_path: Path, name: str) -> None:
-    labels, lines = LABELS[name]
-    path = tmp_path / "data.jsonl"
-    path.write_text("\n".join(json.dumps({"text": f"w{i} w1 w2", "label": label}) for i, label in enumerate(labels)))
-    guesses = ["text column: 'text' (guessed)", "label column: 'label' (guessed)"]
-    found = told(bert, path, "--views", 0)
-    assert sorted(found) == sorted(guesses + [line.format(PROBE) for line in lines])
-
-
-def test_a_named_label_column_of_no_classes_is_refused(refused, bert: Path, tmp_path: Path) -> None:
-    path = tmp_path / "data.csv"
-    path.write_text("text,score\nw1,0.5\nw2,0.25\n")
-    line = refused("profile", bert, "--data", path, "--out", tmp_path / "run", "--label-column", "score")
-    assert line == f"{path}: column 'score' holds scores or lists, not classes: leave it out"
 
 
 @pytest.fixture

@@ -1,18 +1,14 @@
 """Run folders that are full, read-only, half deleted, flipped, of another run or in use; output that is cut off."""
 
-import contextlib
-import io
 import json
 import os
-import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -20,7 +16,6 @@ import tiny
 from typed import Printed
 
 import layerscope
-from layerscope.cli import main
 from layerscope.core.files import read_json, write_json
 from wrong_input.test_files import open_folder, type_as_nobody
 
@@ -28,28 +23,6 @@ __all__ = ["open_folder"]
 
 ANEW = "start the run again in another folder"
 GO_ON = "make room, then run the same command to go on"
-
-
-@pytest.fixture(scope="module")
-def command(bert: Path, reviews: Path) -> list[object]:
-    """A short run of four shards."""
-    options = ["--metrics", "curvature,cka", "--batch-size", 2, "--views", 0]
-    return ["profile", bert, "--data", reviews, *options]
-
-
-@pytest.fixture(scope="module")
-def finished(command: list[object], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of that run; `command` on it must be typed in the same words."""
-    out = tmp_path_factory.mktemp("finished") / "run"
-    metrics = {"metrics": "curvature,cka", "batch_size": 2, "views": 0, "progress": False}
-    return layerscope.profile(str(command[1]), command[3], out=out, **metrics).path
-
-
-@pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
-    """A finished run of one's own, to be damaged."""
-    shutil.copytree(finished, tmp_path / "run")
-    return tmp_path / "run"
 
 
 def flip(name: str, place: int = -9) -> Callable[[Path], object]:
@@ -214,90 +187,6 @@ def test_a_read_only_folder(cli, capfd, command, bert: Path, reviews: Path, open
     assert err.endswith(told) and "Traceback" not in err
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Return a function that mounts a disk of a given size, where the machine lets one be mounted."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-
-    def mount(size: str) -> Path:
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk], capture_output=True)
-        if done.returncode:
-            pytest.skip("no tmpfs can be mounted here")
-        return disk
-
-    yield mount
-    subprocess.run(["umount", "-l", disk], capture_output=True)
-
-
-def fill(disk: Path) -> None:
-    """Fill a disk up to the last byte."""
-    with (disk / "ballast").open("wb") as file, contextlib.suppress(OSError):
-        while True:
-            os.write(file.fileno(), b"x" * 4096)
-
-
-def test_a_disk_that_fills_up_and_is_given_room(cli, command, finished: Path, small_disk) -> None:
-    disk = small_disk("1m")
-    run = disk / "run"
-    shutil.copytree(finished, run)
-    kept = (run / "shards" / "00000.safetensors").stat()
-    delete("shards/00003.safetensors", "tables")(run)
-    fill(disk)
-    printed = cli(*command, "--out", run)
-    assert (printed.status, printed.out) == (2, "")
-    told = f"cannot be written (no space left on the disk): {GO_ON}"
-    places = [run / "log.jsonl", run / "shards" / "00003.safetensors"]  # a little may still fit into the log
-    assert printed.line in [f"{str(place)!r} {told}" for place in places]
-    (disk / "ballast").unlink()
-    again = cli(*command, "--out", run)
-    assert again.status == 0 and f"going on with {str(run)!r}: {THREE}" in again.err
-    now = (run / "shards" / "00000.safetensors").stat()
-    assert (now.st_ino, now.st_mtime_ns) == (kept.st_ino, kept.st_mtime_ns), "what was finished is not touched"
-    whole = layerscope.open_run(finished).table()
-    pd.testing.assert_frame_equal(layerscope.open_run(run).table(), whole, check_exact=True)
-
-
-def test_a_disk_without_room_from_the_start(cli, command, small_disk) -> None:
-    disk = small_disk("1m")
-    fill(disk)
-    printed = cli(*command, "--out", disk / "run")
-    assert printed.status == 2
-    assert printed.line == (
-        f"the states take 0.0 MB and {str(disk / 'run')!r} has 0.0 MB free: "
-        "take fewer --samples, --store-dtype float16, or another --out"
-    )
-    assert [path.name for path in disk.iterdir()] == ["ballast"]
-
-
-def test_a_write_that_fails_is_gone_on_with(cli, command, finished: Path, tmp_path: Path, monkeypatch) -> None:
-    """Where no disk can be mounted, a writer that says what a full disk says."""
-    from layerscope.runs import folder
-
-    writer, written = folder.save_file, []
-
-    def full(tensors: dict[str, Any], path: Path) -> None:
-        written.append(path)
-        if len(written) == 3:
-            path.write_bytes(b"half")
-            raise OSError(28, "No space left on device", str(path))
-        writer(tensors, path)
-
-    monkeypatch.setattr(folder, "save_file", full)
-    run = tmp_path / "run"
-    printed = cli(*command, "--out", run)
-    assert printed.status == 2
-    broken = run / "shards" / "00002.safetensors"
-    assert printed.line == f"{str(broken)!r} cannot be written (no space left on the disk): {GO_ON}"
-    assert sorted(path.name for path in (run / "shards").iterdir()) == [
-        "00000.json", "00000.safetensors", "00001.json", "00001.safetensors",
-    ]  # fmt: skip
-    again = cli(*command, "--out", run)
-    assert again.status == 0 and f"going on with {str(run)!r}: 2 of 4 shards are there" in again.err
-    whole = layerscope.open_run(finished).table()
-    pd.testing.assert_frame_equal(layerscope.open_run(run).table(), whole, check_exact=True)
-
-
 def test_a_second_process_is_refused_and_ctrl_c_leaves_a_run_that_goes_on(cli, bert: Path, tmp_path: Path) -> None:
     data, out = tmp_path / "texts.jsonl", tmp_path / "run"
     data.write_text("\n".join(json.dumps({"text": text}) for text in tiny.texts(200)))
@@ -331,70 +220,3 @@ def test_a_second_process_is_refused_and_ctrl_c_leaves_a_run_that_goes_on(cli, b
     missing = set(range(total)) - set(computed)
     assert len(missing) <= 1, "a shard that was whole when Ctrl-C came may lack its line in the log, no other"
     assert all(layerscope.open_run(out).folder.is_finished(shard) for shard in range(total))
-
-
-def type_onto(monkeypatch: pytest.MonkeyPatch, words: list[object], **streams: Any) -> int:
-    """Type a command whose standard streams are others, and return its status."""
-    with monkeypatch.context() as patch:
-        for name, stream in streams.items():
-            patch.setattr(sys, name, stream)
-        patch.setattr(sys, "argv", ["layerscope", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            main()
-    for stream in filter(None, streams.values()):
-        with contextlib.suppress(BrokenPipeError):
-            stream.flush()
-    return int(end.value.code or 0)
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "utf-8"])
-def test_a_terminal_that_cannot_show_everything(command, reviews: Path, tmp_path: Path, monkeypatch, encoding) -> None:
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
-    data = shutil.copy(reviews, tmp_path / "日本語 – 😀.csv")
-    words = [*command[:3], data, *command[4:], "--out", tmp_path / "ラン"]
-    status = type_onto(monkeypatch, words, stdout=out, stderr=err)
-    printed, told = (stream.buffer.getvalue().decode(encoding) for stream in (out, err))
-    assert status == 0, told
-    assert "curvature" in printed and "3 layers of 32" in told
-    assert ("?" in printed) == (encoding != "utf-8")
-
-
-def test_an_error_that_a_terminal_cannot_show(bert: Path, tmp_path: Path, monkeypatch) -> None:
-    err = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    words = ["profile", bert, "--data", tmp_path / "見\x1b[31m.csv"]
-    assert type_onto(monkeypatch, words, stderr=err) == 2
-    assert err.buffer.getvalue().decode("ascii") == (
-        f"layerscope: {tmp_path}/?\\x1b[31m.csv does not exist: check the path "
-        "(without a path: stdlib-docs, digits, hf:NAME)\n"
-    )
-
-
-def test_output_that_is_full(capfd, command, run: Path, monkeypatch) -> None:
-    with open("/dev/full", "w") as full:
-        assert type_onto(monkeypatch, [*command, "--out", run], stdout=full) == 2
-    told = f"standard output cannot be written (No space left on device): the run is whole in {str(run)!r}"
-    assert capfd.readouterr().err.splitlines()[-1] == f"layerscope: {told}"
-
-
-@pytest.mark.parametrize("left", [["stdout"], ["stderr"], ["stdout", "stderr"]])
-@pytest.mark.parametrize("how", ["gone", "closed"])
-def test_a_reader_who_leaves(command, finished: Path, tmp_path: Path, monkeypatch, left: list[str], how: str) -> None:
-    """Readers of a pipe that go away, and streams that were closed from the start: the run is finished all the same."""
-    streams: dict[str, Any] = dict.fromkeys(left)
-    for name in left if how == "gone" else []:
-        read, write = os.pipe()
-        os.close(read)
-        streams[name] = os.fdopen(write, "w")
-    assert type_onto(monkeypatch, [*command, "--out", tmp_path / "run"], **streams) == 0
-    for stream in filter(None, streams.values()):
-        with contextlib.suppress(BrokenPipeError):
-            stream.close()
-    whole = layerscope.open_run(finished).table()
-    pd.testing.assert_frame_equal(layerscope.open_run(tmp_path / "run").table(), whole, check_exact=True)
-
-
-def test_head_in_a_shell(command, run: Path) -> None:
-    words = shlex.join(map(str, [sys.executable, "-m", "layerscope", *command, "--out", run]))
-    done = subprocess.run(["bash", "-c", f"set -o pipefail; {words} | true"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert not any(word in done.stderr for word in ("Traceback", "Exception", "BrokenPipe", "layerscope: "))

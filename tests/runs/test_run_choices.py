@@ -1,0 +1,184 @@
+"""What a run's options leave in it: drawn samples, views, orders, sinks, and lines on what cannot be measured."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+import torch
+from text_runs import TEXTS, profile
+
+import layerscope
+from layerscope import LayerscopeError, metrics
+from layerscope.inputs import open_corpus
+
+
+def test_samples_are_drawn_by_seed(tmp_path: Path) -> None:
+    runs = [
+        profile(tiny.bert(), tmp_path / n, samples=10, seed=s, metrics="curvature")
+        for n, s in zip("abc", (0, 0, 1), strict=True)
+    ]
+    names = [list(run.folder.plan.sort_values("sample")["name"]) for run in runs]
+    assert names[0] == names[1] != names[2] and len(names[0]) == 10
+    assert names[0] == sorted(names[0], key=int)
+    for i, name in enumerate(names[0]):
+        assert runs[0].folder.plan.set_index("sample")["length"][i] == len(TEXTS[int(name)].split()) + 2
+
+
+def test_views_are_seeded_and_blocks_are_dropped_and_counted(tmp_path: Path) -> None:
+    texts = tiny.texts(300, longest=6)
+    options = {"metrics": "infonce,infonce_bound,dime,lidar", "views": 1}
+    one, two = (profile(tiny.bert(), tmp_path / name, texts, **options) for name in "ab")
+    pd.testing.assert_frame_equal(one.table(), two.table(), check_exact=True)
+    table = one.table().set_index("metric")
+    for name in ("infonce", "infonce_bound", "dime"):
+        assert set(table.loc[name, "n"]) == {256} and set(table.loc[name, "n_skipped"]) == {44}
+        assert table.loc[name, "variant"].str.startswith("N=256").all()
+        assert (table.loc[name, "stderr"] > 0).all(), "of one block too"
+    assert set(table.loc["lidar", "n"]) == {300} and set(table.loc["lidar", "variant"]) == {"q=2"}
+    other = profile(tiny.bert(), tmp_path / "c", texts, **options, seed=1)
+    assert not np.allclose(other.metric("infonce"), one.metric("infonce"))
+    bound = math.log(256) - one.metric("infonce")
+    np.testing.assert_allclose(one.metric("infonce_bound"), bound, rtol=1e-6)
+
+
+def test_view_samples_limits_who_gets_views(tmp_path: Path) -> None:
+    run = profile(tiny.bert(), tmp_path / "a", views=3, view_samples=12, metrics="lidar")
+    plan = run.folder.plan
+    assert plan[plan["view"] > 0].groupby("view")["sample"].nunique().to_dict() == {1: 12, 2: 12, 3: 12}
+    assert set(run.table()["variant"]) == {"q=4"} and set(run.table()["n"]) == {12}
+
+
+def test_orders_of_entropy(tmp_path: Path, run) -> None:
+    for layer in range(4):
+        tokens = metrics.dataset_entropy(run.pooled(layer))
+        assert run.metric("dataset_entropy", variant="alpha=1")[layer] == pytest.approx(tokens, rel=1e-6)
+    first, second = (run.metric("prompt_entropy", variant=f"alpha={a}") for a in (1, 2))
+    assert (second <= first + 1e-6).all() and not np.allclose(first, second)
+    half = profile(tiny.llama(), tmp_path / "a", alpha=1.5, metrics="prompt_entropy").metric(
+        "prompt_entropy", variant="alpha=1.5"
+    )
+    assert (half <= first + 1e-6).all() and (half >= second - 1e-6).all()
+
+
+class Sinks(torch.nn.Module):
+    """Adds a massive activation to the first token."""
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        out = hidden.clone()
+        out[:, 0, 3] += 1e5
+        return out
+
+
+def test_sinks_are_left_out_and_counted(tmp_path: Path) -> None:
+    def sinking() -> torch.nn.Module:
+        model = tiny.gpt2()
+        model.transformer.h[0].register_forward_hook(
+            lambda _, __, out: Sinks()(out) if isinstance(out, torch.Tensor) else (Sinks()(out[0]), *out[1:])
+        )
+        return model
+
+    texts = [text for text in TEXTS if len(text.split()) > 2]
+    kept = profile(sinking(), tmp_path / "a", texts, metrics="prompt_entropy,dataset_entropy")
+    left = profile(sinking(), tmp_path / "b", texts, metrics="prompt_entropy,dataset_entropy", exclude_sinks=True)
+    assert list(left.metric("sinks").round(6)) == [0, 1, 1, 1]
+    assert "sinks" not in set(kept.table()["metric"])
+    assert np.abs(kept.pooled(2)).max() > 1e3 > np.abs(left.pooled(2)).max()
+    assert left.metric("dataset_entropy")[2] > kept.metric("dataset_entropy")[2] + 0.1
+
+
+def test_half_precision_in_the_store_keeps_the_table(tmp_path: Path, run) -> None:
+    half = profile(tiny.llama(), tmp_path / "a", pooling="mean", store_dtype="float16", metrics="cka,dataset_entropy")
+    np.testing.assert_allclose(half.metric("cka", pooling="mean"), run.metric("cka", pooling="mean"), atol=1e-3)
+    np.testing.assert_allclose(half.metric("dataset_entropy"), run.metric("dataset_entropy"), rtol=1e-3)
+    shard = half.path / "shards" / "00000.safetensors"
+    whole = (
+        profile(tiny.llama(), tmp_path / "b", pooling="mean", metrics="cka,dataset_entropy").path
+        / "shards"
+        / "00000.safetensors"
+    )
+    assert shard.stat().st_size < 0.65 * whole.stat().st_size
+    np.testing.assert_allclose(half.pooled(2), run.pooled(2), rtol=2e-3, atol=2e-3)
+
+
+def test_only_what_is_asked_for_is_kept(tmp_path: Path) -> None:
+    run = profile(tiny.llama(), tmp_path / "a", metrics="dataset_entropy")
+    assert set(run.table()["metric"]) == {"dataset_entropy"}
+    with run.folder.shard(0) as file:
+        assert set(file.keys()) == {"raw.mean", "normed.mean", "broken"}
+
+
+def test_metrics_that_cannot_be_had_are_told(tmp_path: Path, capfd) -> None:
+    with pytest.raises(LayerscopeError) as error:
+        profile(tiny.bert(), tmp_path / "a", metrics="linear_probe,perplexity")
+    assert str(error.value) == (
+        "nothing to measure: perplexity is not measured: BertForMaskedLM does not predict the next token; "
+        "linear_probe is not measured: the data have no labels (name their column with `label_column`)"
+    )
+    profile(tiny.bert(), tmp_path / "b", metrics="curvature,infonce", progress=True)
+    told = " ".join(capfd.readouterr().err.split())
+    assert "infonce is not measured: it compares views of a sample (give --views 1 or more)" in told
+
+
+def test_labels_too_few_to_be_probed_are_told_before_the_pass(tmp_path: Path) -> None:
+    with pytest.raises(LayerscopeError, match="it needs two classes of five distinct samples"):
+        profile(tiny.bert(), tmp_path / "a", (TEXTS, list(range(40))), metrics="linear_probe")
+    assert not (tmp_path / "a").exists()
+
+
+def test_an_order_asked_for_twice_is_one(tmp_path: Path) -> None:
+    run = profile(tiny.bert(), tmp_path / "a", alpha=[2, 1, 2], metrics="dataset_entropy")
+    assert list(run.table()["variant"]) == ["alpha=2", "alpha=1"] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"metrics": []}, "metrics is empty: give names, default, seven or all"),
+        ({"batch_size": "8"}, "batch_size is '8': give a whole number of at least 1"),
+        ({"samples": 2.5}, "samples is 2.5: give a whole number of at least 2, or all"),
+        ({"pooling": ("mean", "last")}, "pooling is ('mean', 'last'): give auto, or names with commas"),
+    ],
+)
+def test_options_of_a_wrong_kind_are_one_line(tmp_path: Path, options: dict[str, Any], line: str) -> None:
+    with pytest.raises(LayerscopeError) as error:
+        profile(tiny.bert(), tmp_path / "a", **options)
+    assert str(error.value) == line
+
+
+def test_a_run_that_has_not_got_to_its_tables(run, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(run.path, tmp_path / "run")
+    for file in (tmp_path / "run" / "tables").iterdir():
+        file.unlink()
+    (tmp_path / "run" / "shards" / "00000.safetensors").unlink()
+    early = layerscope.open_run(tmp_path / "run")
+    with pytest.raises(LayerscopeError, match="has no table yet: run the same command to go on"):
+        early.table()
+    with pytest.raises(LayerscopeError, match="shard 0 of .* cannot be read .*: run the same command"):
+        early.pooled(0)
+
+
+def test_data_in_memory_have_a_folder_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, options = tiny.Plain(), {"progress": False, "metrics": "rankme"}
+    one, other = (layerscope.profile(model, tiny.rows(12, seed), **options) for seed in (0, 1))
+    assert one.path != other.path and one.path.name.startswith("Plain-tensor-")
+    again = layerscope.profile(model, tiny.rows(12), **options)
+    assert again.path == one.path and [event["event"] for event in again.folder.events()].count("resumed") == 1
+    labels = [i % 2 for i in range(12)]
+    given = layerscope.profile(model, tiny.rows(12), labels=labels, **options)
+    assert given.path != one.path and given.samples()["label"].tolist() == labels
+    frame = pd.DataFrame({"text": tiny.texts(3)})
+    assert open_corpus(frame, labels=["a", "b", "a"]).labels == ("a", "b", "a")
+    for data in ("some.csv", Path("some.csv")):
+        with pytest.raises(LayerscopeError, match="`labels` goes with samples in memory"):
+            layerscope.profile(model, data, labels=labels, **options)
+    with pytest.raises(LayerscopeError, match="does not hold real numbers"):
+        layerscope.profile(model, np.ones((4, 6), dtype=np.complex64), **options)
+    with pytest.raises(LayerscopeError, match="complex values have no metric"):
+        layerscope.metrics.rankme(torch.ones(4, 4, dtype=torch.complex64))
