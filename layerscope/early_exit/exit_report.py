@@ -92,7 +92,7 @@ class ExitReport(Shown):
 
     @property
     def labelled(self) -> bool:
-        """Whether accuracy is known; else agreement with the plain model stands in its place."""
+        """Whether accuracy is known; else agreement with the plain model is shown instead."""
         return self.accuracy is not None
 
     @property
@@ -135,4 +135,4 @@ def open_exit_report(folder: str | Path) -> ExitReport:
     >>> layerscope.open_exit_report("tiny-exits").data
     'reviews'
     """
-    return STORE.open(folder, lambda facts, tables, place: ExitReport(**facts, **tables, folder=place))
+    return STORE.open(folder, lambda facts, tables, path: ExitReport(**facts, **tables, folder=path))

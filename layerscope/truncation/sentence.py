@@ -76,7 +76,7 @@ def _encoded(served: Any, source: Source) -> Vectors:
 
 @contextmanager
 def _instead(parent: Any, child: Any, other: Any) -> Iterator[None]:
-    """Within, a module holds another child in the place of one of its own."""
+    """Within, a module holds another child instead of one of its own."""
     name = next(name for name, own in parent.named_children() if own is child)
     parent._modules[name] = other
     try:

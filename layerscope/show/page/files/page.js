@@ -45,7 +45,8 @@ function writeKey(key, figure, picked, colors) {
   const notes = (own) => [...new Set(own.map(({ one }) => one.note).filter(Boolean))];
   const alike = notes(lines).length === 1;
   const single = figure.overlaid || new Set(choices.map(({ run }) => run)).size === 1;
-  const names = first.length > 1 || lines.some(({ run }) => !page.runs[run].alone) || !figure.overlaid ? first.map(({ run, one, name }) => {
+  const told = first.length > 1 || !figure.overlaid || lines.some(({ run, one }) => one.detail || !page.runs[run].alone);
+  const names = told ? first.map(({ run, one, name }) => {
     const style = look(run, one, colors);
     const drawn = one.mark === "bars" ? { ...style, symbol: "bars", dash: null } : one.mark === "points" ? { ...style, dash: null } : style;
     return element("span", {}, swatch(single ? drawn : { ...drawn, color: colors.muted }), ` ${name}${alike ? "" : notes([{ one }]).map((note) => ` (${note})`).join("")}`);

@@ -93,9 +93,9 @@ function makeTable(root, { label, columns, fields, count, file, isShown }) {
   return { show };
 }
 
-// A name that may break between its words, and so takes no more room than it needs.
+// A name that may break between its words, not inside one, and so takes no more room than it needs.
 function breakable(name) {
-  return name.split(/(?<=[a-z0-9])(?=[A-Z])|(?<=[-_./])/u).flatMap((word, i) => (i ? [element("wbr"), word] : [word]));
+  return name.split(/(?<=[-_./])/u).flatMap((word, i) => (i ? [element("wbr"), word] : [word]));
 }
 
 // Rows by a column's values, what is missing always last; equal values keep their order.
