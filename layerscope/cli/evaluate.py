@@ -10,12 +10,11 @@ from layerscope.cli import output, usage
 from layerscope.cli.making import Options, command
 from layerscope.cli.output import Csv, Json
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation.evaluator import evaluate as verb
+from layerscope.evaluation.evaluator import KINDS, evaluate as verb
 
 FILES = Parameter(
-    help="File of your own as KIND:PATH, repeatable; KIND is classification, clustering, sts, pair-classification or "
-    "retrieval for texts, linear-probe, knn-probe or attention-probe for texts, images and sounds, token-probe for "
-    "words.",
+    help=f"File of your own as KIND:PATH, repeatable; KIND is {', '.join(KINDS[:-1])} or {KINDS[-1]}. Probes read "
+    "texts, images and sounds, a token-probe words, and the others texts.",
     group="Your own files",
     negative=(),
     allow_leading_hyphen=True,

@@ -12,6 +12,8 @@ from layerscope.core.shared_options import OUTPUT, Loading
 if TYPE_CHECKING:
     from layerscope.scores.evaluation import Evaluation
 
+KINDS = sorted(file.stem.replace("_", "-") for file in Path(__file__).with_name("kinds").glob("[!_]*.py"))
+"""Kinds of tasks on your own data: each is a file, which a look at the folder need not import."""
 TASKS = "Tasks"
 PASS = "The pass"
 

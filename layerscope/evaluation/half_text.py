@@ -53,7 +53,7 @@ def half_text_reciprocal_rank(states_a: Array, states_b: Array) -> Floats:
     """Return for each text 1 / the rank at which its halves find each other, `[N]` above 0 and up to 1.
 
     Arguments and errors are those of `half_text_recall`, which counts the first rank alone; halves that tie count with
-    the mean over their orders. It tells layers apart where few halves come first, as with short texts.
+    the mean over their orders. It separates layers where few halves come first, as with short texts.
 
     >>> from layerscope.evaluation import half_text_reciprocal_rank
     >>> halves = np.random.default_rng(0).normal(size=(3, 8))
@@ -74,14 +74,13 @@ def _ranks(states_a: Array, states_b: Array) -> tuple[Counts, Counts]:
         )
     halves = unit_rows(torch.cat([a, b]))
     n = len(a)
-    nearer, ties = np.empty(2 * n, dtype=np.int64), np.empty(2 * n, dtype=np.int64)
+    nearer, ties = np.empty((2, 2 * n), dtype=np.int64)
     for start in range(0, 2 * n, BLOCK):
         rows = torch.arange(start, min(start + BLOCK, 2 * n), device=halves.device)
         cosines = halves[rows] @ halves.T
-        here, partner = rows - start, (rows + n) % (2 * n)
-        own = cosines[here, partner].clone()[:, None]
+        here, stop = rows - start, start + len(rows)
+        own = cosines[here, (rows + n) % (2 * n)].clone()[:, None]
         cosines[here, rows] = -torch.inf
-        stop = start + len(rows)
         nearer[start:stop] = (cosines > own + TIE).sum(1).cpu().numpy()
         ties[start:stop] = ((cosines - own).abs() <= TIE).sum(1).cpu().numpy()
     return nearer.reshape(2, n), ties.reshape(2, n)
@@ -89,7 +88,7 @@ def _ranks(states_a: Array, states_b: Array) -> tuple[Counts, Counts]:
 
 @dataclass(frozen=True)
 class Halves:
-    """First and second halves of texts, and how many texts were too short or there before."""
+    """First and second halves of texts, and how many texts were too short or repeated an earlier one."""
 
     first: tuple[str, ...]
     second: tuple[str, ...]
@@ -128,21 +127,19 @@ def halves_of(corpus: Corpus, most: int = MOST, seed: int = 0) -> Halves:
     texts = [sample if isinstance(sample, str) else str(sample.text) for sample in corpus.samples]
     texts = list(_passages(texts)) if corpus.running else texts
     unique = list(dict.fromkeys(texts))
-    order = np.random.default_rng([seed, 5]).permutation(len(unique))
     found: dict[tuple[str, str], None] = {}
     short = 0
-    for i in order:
+    for i in np.random.default_rng([seed, 5]).permutation(len(unique)):
         if len(found) == most:
             break
-        halves = cut_in_half(unique[i])
-        if halves is None:
-            short += 1
-        else:
+        if halves := cut_in_half(unique[i]):
             found[halves] = None
+        else:
+            short += 1
     if len(found) < FEWEST_TEXTS:
         raise LayerscopeError(
-            f"{corpus.name} has {len(found)} texts of {FEWEST_WORDS} words or more: their halves can find each other "
-            f"among {FEWEST_TEXTS} texts or more, give longer texts"
+            f"{corpus.name} has {len(found)} texts of {FEWEST_WORDS} words or more, and half-text needs "
+            f"{FEWEST_TEXTS}: give more or longer texts"
         )
     first, second = zip(*found, strict=True)
     return Halves(first, second, short, len(texts) - len(unique))
@@ -162,13 +159,9 @@ def _passages(lines: Iterable[str]) -> Iterable[str]:
 
 def half_text_ranks(states: TextStates, halves: Halves, site: str, pooling: str, layers: Sequence[int]) -> Floats:
     """Return `half_text_reciprocal_rank` at each of these layers, `[N, layers]`; the halves are embedded once."""
-    keys = states.keys([*halves.first, *halves.second])
-    n = len(halves)
-    columns: list[Floats] = []
-    for layer in layers:
-        vectors = states.vectors(keys, layer, site, pooling)
-        columns.append(half_text_reciprocal_rank(vectors[:n], vectors[n:]))
-    return np.stack(columns, 1)
+    keys, n = states.keys([*halves.first, *halves.second]), len(halves)
+    vectors = (states.vectors(keys, layer, site, pooling) for layer in layers)
+    return np.stack([half_text_reciprocal_rank(found[:n], found[n:]) for found in vectors], 1)
 
 
 def clear_maximum(values: Floats) -> int:

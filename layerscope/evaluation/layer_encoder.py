@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation.stored_texts import Floats, Place, StoredTexts
+from layerscope.evaluation.texts import Floats, StoredTexts
 from layerscope.models import Loaded
 from layerscope.scores.mteb_results import LOCAL
+from layerscope.scores.probe_results import Slot
 
 ROWS_AT_ONCE = 4096
 AGREES = 1e-3
@@ -29,33 +30,30 @@ class Serving:
 
     def __init__(self, loaded: Loaded) -> None:
         self.model_prompts: dict[str, str] | None = None
+        self.own_prompts: dict[str, str] = {}
         self.tail: list[nn.Module] = []
         self.cut: int | None = None
-        self.measure = "cosine"
-        if loaded.served is not None:
-            self._take(loaded.served, loaded.name)
-
-    def _take(self, served: Any, name: str) -> None:
+        self.measure, served = "cosine", loaded.served
+        if served is None:
+            return
         modules = list(served)
         at = next((i for i, child in enumerate(modules) if type(child).__name__ == "Pooling"), None)
         if at is None:
-            raise LayerscopeError(f"{name} has no pooling: a layer of it gives no vector of a text")
+            raise LayerscopeError(f"{loaded.name} has no pooling: a layer of it gives no vector of a text")
         if at != 1:
-            between = type(modules[1]).__name__
-            raise LayerscopeError(f"{name} has a module between transformer and pooling ({between}): not supported")
+            raise LayerscopeError(
+                f"{loaded.name} has a {type(modules[1]).__name__} between transformer and pooling: not supported"
+            )
         self.pools_prompts = bool(getattr(modules[at], "include_prompt", True))
         self.tail = [copy.deepcopy(child).to("cpu", torch.float32) for child in modules[at + 1 :]]
         self.cut = getattr(served, "truncate_dim", None)
         self.measure = str(getattr(served.similarity_fn_name, "value", served.similarity_fn_name))
         self.model_prompts = wrapped(served).model_prompts
-        self.own_prompts: dict[str, str] = dict(served.prompts or {})
-        self.default_prompt = served.default_prompt_name or ""
+        self.own_prompts, self.default_prompt = dict(served.prompts or {}), served.default_prompt_name or ""
 
     def prompt(self, task_metadata: Any, prompt_type: Any) -> str:
         """Return what stands before every text of this kind in this task, as mteb and the model's own code choose."""
-        if not getattr(self, "own_prompts", None):
-            return ""
-        found = self._own_prompt(task_metadata, prompt_type) or ""
+        found = self._own_prompt(task_metadata, prompt_type) or "" if self.own_prompts else ""
         if found and not self.pools_prompts:
             raise LayerscopeError(
                 "this model leaves the prompt's tokens out of its pooling, which is not supported for layers: "
@@ -79,17 +77,15 @@ class Serving:
     @torch.inference_mode()
     def finish(self, vectors: Floats) -> Floats:
         """Return pooled vectors [n, D] as the model's own modules after the pooling (Dense, Normalize) turn them."""
-        if not self.tail and self.cut is None:
+        if not (self.tail or self.cut) or not len(vectors):
             return vectors
-        parts = [self._finished(torch.from_numpy(part)) for part in _blocks(vectors)]
-        return np.concatenate(parts) if parts else vectors
-
-    def _finished(self, vectors: torch.Tensor) -> Floats:
-        features: Any = {"sentence_embedding": vectors}
-        for module in self.tail:
-            features = module(features)
-        found: Floats = features["sentence_embedding"][:, : self.cut].numpy()
-        return found
+        parts = []
+        for start in range(0, len(vectors), ROWS_AT_ONCE):
+            features: Any = {"sentence_embedding": torch.from_numpy(vectors[start : start + ROWS_AT_ONCE])}
+            for module in self.tail:
+                features = module(features)
+            parts.append(features["sentence_embedding"][:, : self.cut].numpy())
+        return np.concatenate(parts)
 
     def similarity(self, one: Any, two: Any, *, pairwise: bool = False) -> Any:
         """Return the similarities [n, m] of two sets of vectors, or [n] of pairs, by the model's own measure."""
@@ -99,13 +95,14 @@ class Serving:
             return (pairwise_cos_sim if pairwise else cos_sim)(one, two)
         from sentence_transformers import SimilarityFunction
 
-        by_name: Any = SimilarityFunction
-        return (by_name.to_similarity_pairwise_fn if pairwise else by_name.to_similarity_fn)(self.measure)(one, two)
+        named: Any = SimilarityFunction
+        function = named.to_similarity_pairwise_fn if pairwise else named.to_similarity_fn
+        return function(self.measure)(one, two)
 
-    def agrees(self, served: Any, states: StoredTexts, place: Place, texts: list[str]) -> bool:
+    def agrees(self, served: Any, states: StoredTexts, slot: Slot, texts: list[str]) -> bool:
         """Return whether pooled states of this layer, site and pooling become what the model itself makes of texts."""
         own = np.asarray(served.encode(texts, prompt="", convert_to_numpy=True, show_progress_bar=False))
-        found = self.finish(states.vectors(states.keys(texts), *place))
+        found = self.finish(states.vectors(states.keys(texts), *slot))
         return own.shape == found.shape and bool(
             np.all(np.linalg.norm(own - found, axis=1) <= AGREES * np.linalg.norm(own, axis=1))
         )
@@ -116,10 +113,6 @@ def wrapped(served: Any) -> Any:
     from mteb.models import SentenceTransformerEncoderWrapper
 
     return SentenceTransformerEncoderWrapper(served)
-
-
-def _blocks(vectors: Floats) -> Iterable[Floats]:
-    return (vectors[start : start + ROWS_AT_ONCE] for start in range(0, len(vectors), ROWS_AT_ONCE))
 
 
 @dataclass(frozen=True)
@@ -155,26 +148,6 @@ class LayerEncoder:
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarities [n] of pairs of vectors."""
         return self.serving.similarity(embeddings1, embeddings2, pairwise=True)
-
-
-@dataclass(frozen=True)
-class AsShipped:
-    """The model itself as mteb's encoder, for the baseline of a SentenceTransformer that states do not reproduce."""
-
-    model: Any
-    mteb_model_meta: Any
-
-    def encode(self, inputs: Iterable[Any], **options: Any) -> Any:
-        """Return what the model's own pipeline makes of the texts."""
-        return self.model.encode(inputs, **options)
-
-    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarities [n, m] of two sets of vectors."""
-        return self.model.similarity(embeddings1, embeddings2)
-
-    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarities [n] of pairs of vectors."""
-        return self.model.similarity_pairwise(embeddings1, embeddings2)
 
 
 def model_meta(name: str, revision: str, experiment: dict[str, Any], max_tokens: int | None) -> Any:

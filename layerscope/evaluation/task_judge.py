@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.progress import Advance, Teller
+from layerscope.core.progress import Teller
+from layerscope.evaluation.judging import Undefined, Unjudged, judge, line_of, most_texts
 from layerscope.evaluation.layer_encoder import LayerEncoder
-from layerscope.evaluation.one_layer import Undefined, Unjudged, judge, line_of
-from layerscope.evaluation.task_size import most_texts
 from layerscope.evaluation.texts import MEND, TextStates
 from layerscope.evaluation.workers import Workers, one_thread
 from layerscope.runs.lock import amount, need_room
@@ -73,79 +71,68 @@ class Judge:
     def _load(self, task: Any) -> bool:
         from layerscope.models.hub import go_offline_without_hub
 
-        name = task.metadata.name
         try:
             go_offline_without_hub()
             task.load_data()
         except Exception as error:  # datasets and the hub fail in many ways
             path = task.metadata.dataset.get("path", "?")
             reason = "the hub cannot be reached" if isinstance(error, ConnectionError) else line_of(error)
-            self._fail(name, f"its data {path!r} cannot be had ({reason})")
+            self._fail(task, f"its data {path!r} cannot be loaded ({reason})")
             return False
         return True
 
     def _task(self, task: Any, encoders: Sequence[Any], title: str) -> None:
-        self._tell_size(task, title)
-        start = copy.deepcopy((task.rng_state, task.np_rng))
-
-        def here(encoder: Any) -> None:
-            # every layer is judged on the samples that mteb would draw for it alone
-            task.rng_state, task.np_rng = copy.deepcopy(start)
-            try:
-                with one_thread():
-                    self._keep(task, judge(task, encoder), encoder.mteb_model_meta)
-            except Undefined:
-                # before the first block the vectors of all texts may be one, as those of a leading CLS token are
-                if getattr(encoder, "layer", None) != 0:
-                    raise
-                self.teller.say(
-                    f"{title}: layer 0 has no score, as its vectors do not tell the texts apart: left blank"
-                )
-
+        self._need_room(task, title)
         with self.teller.bar(title, len(encoders), "layers") as advance:
             try:
-                for encoder in self._elsewhere(task, encoders, start, here, advance):
-                    here(encoder)
+                for encoder, result in self._judged(task, encoders):
+                    if result is None:
+                        self.teller.say(f"{title}: layer 0 has no score, as its vectors are the same for every text")
+                    else:
+                        self._keep(result, self._path(task, encoder.mteb_model_meta), encoder.mteb_model_meta)
                     advance(1)
             except Unjudged as error:  # the task's own code; its texts stay embedded
-                self._fail(task.metadata.name, str(error))
+                self._fail(task, str(error))
                 self.unfinished = True
                 return
         if not self.keep_states and not self.unfinished:
             self.states.drop()
 
-    def _elsewhere(
-        self, task: Any, encoders: Sequence[Any], start: Any, here: Callable[[Any], None], advance: Advance
-    ) -> Iterator[Any]:
-        """Judge the first encoders here, which embeds all texts, and the others in workers; yield what is left."""
-        for i, encoder in enumerate(encoders):
+    def _judged(self, task: Any, encoders: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+        """Yield encoders with their results: the first judged here, which embeds all texts, the others by workers."""
+        for i, encoder in enumerate(encoders, start=1):
             embedding, began = self.states.seconds, time.perf_counter()
-            here(encoder)
-            advance(1)
+            result = self._here(task, encoder)
             seconds = time.perf_counter() - began - (self.states.seconds - embedding)
-            if isinstance(encoder, LayerEncoder) and self.workers.worth(seconds, len(encoders) - i - 1):
+            yield encoder, result
+            if isinstance(encoder, LayerEncoder) and self.workers.worth(seconds, len(encoders) - i):
                 break
-        task.rng_state, task.np_rng = copy.deepcopy(start)
-        for encoder, result in self.workers.judged(task, encoders[i + 1 :]):
-            if result is None:
-                yield encoder
-            else:
-                self._keep(task, result, encoder.mteb_model_meta)
-                advance(1)
+        for encoder, result in self.workers.judged(task, encoders[i:]):
+            yield encoder, self._here(task, encoder) if result is None else result
 
-    def _tell_size(self, task: Any, title: str) -> None:
+    def _here(self, task: Any, encoder: Any) -> Any:
+        """Return the result of an encoder, None where layer 0 has no score."""
+        try:
+            with one_thread():
+                return judge(task, encoder)
+        except Undefined:
+            # before the first block the vectors of all texts may be one, as those of a leading CLS token are
+            if getattr(encoder, "layer", None) != 0:
+                raise
+            return None
+
+    def _need_room(self, task: Any, title: str) -> None:
         """Say what lies on the disk until a task's scores are saved, and refuse what it has no room for."""
         texts = most_texts(task)
         size = self.states.size(texts)
-        layers = len({place[0] for place in self.states.places})
+        layers = len({slot[0] for slot in self.states.slots})
         self.teller.say(f"{title}: up to {texts:,} texts at {layers} layers, {amount(size)} until its scores are saved")
         need_room(self.folder, size - self.states.size(len(self.states)), MEND)
 
-    def _keep(self, task: Any, result: Any, meta: Any) -> None:
+    def _keep(self, result: Any, path: Path, meta: Any) -> None:
         """Write what mteb itself would, aside and renamed: a kill leaves a whole result or none."""
         from mteb.cache import ResultCache
 
-        path = self._path(task, meta)
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.folder, prefix=".result-") as aside:
             ResultCache(Path(aside)).save_to_cache(result, meta)
@@ -156,6 +143,6 @@ class Judge:
     def _path(self, task: Any, meta: Any) -> Path:
         return Path(self.cache.get_task_result_path(task.metadata.name, meta))
 
-    def _fail(self, task: str, reason: str) -> None:
-        self.failed[task] = reason
-        self.teller.say(f"{task} is left out: {reason}")
+    def _fail(self, task: Any, reason: str) -> None:
+        self.failed[task.metadata.name] = reason
+        self.teller.say(f"{task.metadata.name} is left out: {reason}")

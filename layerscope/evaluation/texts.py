@@ -8,16 +8,18 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
 from layerscope.core.progress import Silent, Teller
-from layerscope.evaluation.stored_texts import Place, StoredTexts
 from layerscope.inputs.samples import KEY_BYTES, key_of
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
@@ -26,20 +28,85 @@ from layerscope.profiling.identity import states_fingerprint
 from layerscope.profiling.plan import batches_of
 from layerscope.runs import Run
 from layerscope.runs.lock import need_room
+from layerscope.runs.states import Column
+from layerscope.scores.probe_results import Slot
 
+Floats = npt.NDArray[np.float32]
 BATCHES_PER_PART = 4
 FORMAT = 3
-MEND = "take fewer --samples, --layers or poolings, or another --out"
+MEND = "take fewer `samples`, `layers` or poolings, or another `out`"
+
+
+class MissingTexts(Exception):  # noqa: N818
+    """Texts that the store does not hold, where no model is at hand to embed them."""
+
+
+class StoredTexts:
+    """Pooled states as they lie on disk, read by any process without the model.
+
+    The parts in a folder have `keys` [n, 16] of texts with `states` [P, n, D], a row for each of `slots`.
+
+    The texts of a `run` of the same model are known too; their states stay in the run. A pickle holds no states: it
+    opens the folder again where it is unpickled, with the parts that are there by then.
+    """
+
+    def __init__(self, folder: Path, slots: Sequence[Slot], width: int, run: Run | None = None) -> None:
+        self.folder, self.slots, self.width, self.run = folder, tuple(slots), width, run
+        self._rows: dict[bytes, tuple[Path, int]] = {}
+        for part in sorted(self.folder.glob("*.safetensors")):
+            self._know(part)
+        if run is not None:
+            self._rows |= {key: (run.path, row) for key, row in run.keyed_rows().items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredTexts, (self.folder, self.slots, self.width, self.run)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def keys(self, texts: Sequence[str]) -> list[bytes]:
+        """Return the keys of texts, prompts included; raises `MissingTexts` for those that are not there."""
+        keys = [key_of(text) for text in texts]
+        missing = sum(key not in self._rows for key in keys)
+        if missing:
+            raise MissingTexts(f"{missing} of {len(keys)} texts")
+        return keys
+
+    def vectors(self, keys: Sequence[bytes], layer: int, site: str, pooling: str) -> Floats:
+        """Return the states of one layer, [n, D] float32, in the order of `keys`."""
+        column = self.slots.index((layer, site, pooling))
+        out = np.empty((len(keys), self.width), dtype=np.float32)
+        by_part: dict[Path, list[tuple[int, int]]] = {}
+        for i, (part, row) in enumerate(map(self._rows.__getitem__, keys)):
+            by_part.setdefault(part, []).append((i, row))
+        for part, found in by_part.items():
+            to, rows = np.array(found).T
+            if self.run is not None and part == self.run.path:
+                out[to] = self.run.states(pooling, (Column(site, layer),), rows)[:][:, 0].numpy()
+                continue
+            with safe_open(part, framework="np") as file:
+                out[to] = file.get_slice("states")[column][rows]
+        return out
+
+    def _know(self, part: Path) -> bool:
+        """Take in the keys of a part; return whether it can be read."""
+        try:
+            with safe_open(part, framework="np") as file:
+                keys: Any = file.get_tensor("keys")
+        except (SafetensorError, OSError):
+            return False
+        self._rows |= {row.tobytes(): (part, i) for i, row in enumerate(keys)}
+        return True
 
 
 class TextStates(StoredTexts):
-    """A store of pooled states: one forward of a text gives its states at all `places` (layer, site, pooling).
+    """A store of pooled states: one forward of a text gives its states at all `slots` (layer, site, pooling).
 
     It has a folder of its own below `folder`, named after all that the states depend on (weights, dtype, tokenizer,
-    maximal length, places). States are written in parts, each one safetensors file that is there whole or not at all,
-    so that a killed process loses at most the part it was working on. The states that a `run` of the same model has
-    are not computed again. `forwards` and `embedded` count the batches and
-    texts that this process ran, `seconds` the time that took.
+    maximal length, slots). States are written in parts, each one safetensors file that is there whole or not at all,
+    so that a killed process loses at most the part it was working on. States that a `run` of the same model has are not
+    computed again. `forwards` and `embedded` count the batches and texts that this process ran, `seconds` the time that
+    took.
 
     >>> from pathlib import Path
     >>> from layerscope.models import LoadOptions, Override, find_layers, load
@@ -53,17 +120,17 @@ class TextStates(StoredTexts):
     def __init__(
         self,
         model: LayeredModel,
-        places: Sequence[Place],
+        slots: Sequence[Slot],
         folder: Path,
         teller: Teller | None = None,
         run: Run | None = None,
     ) -> None:
-        places = sorted(set(places))
+        slots = sorted(set(slots))
         self.model, self.teller = model, teller or Silent()
         self.forwards = self.embedded = 0
         self.seconds = 0.0
         self.threads = torch.get_num_threads()
-        super().__init__(folder / _folder_name(model, places), places, model.stack.width, run)
+        super().__init__(folder / _folder_name(model, slots), slots, model.stack.width, run)
 
     def keys(self, texts: Sequence[str]) -> list[bytes]:
         """Return the keys of texts (prompts included), after embedding those that are not there yet.
@@ -74,14 +141,14 @@ class TextStates(StoredTexts):
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._rows}
         if missing:
             start = time.perf_counter()
-            with _threads(self.threads):
+            with torch_threads(self.threads):  # amid a judging that has fewer
                 self._embed(list(missing.values()))
             self.seconds += time.perf_counter() - start
         return keys
 
     def size(self, texts: int) -> int:
         """Return the bytes that the states of this many texts take on disk."""
-        return texts * (len(self.places) * self.width * 4 + KEY_BYTES)
+        return texts * (len(self.slots) * self.width * 4 + KEY_BYTES)
 
     def drop(self) -> None:
         """Forget all texts and delete their states."""
@@ -105,30 +172,27 @@ class TextStates(StoredTexts):
     def _batch(self, texts: list[str], longest: int) -> Tensor:
         """Return the states [P, B, D] of one forward; texts without a single token are zero vectors."""
         if longest == 0:
-            return torch.zeros(len(self.places), len(texts), self.width)
+            return torch.zeros(len(self.slots), len(texts), self.width)
         inputs = self.model.encoder.batch(texts).to(self.model.device)
-        pooled: dict[Place, Tensor] = {}
+        pooled: dict[Slot, Tensor] = {}
 
         def visit(layer: int, site: str, tokens: Tensor) -> None:
-            for place in self.places:
-                if place[:2] == (layer, site):
-                    pooled[place] = pool(tokens, self.model.mask(inputs, tokens), place[2])
+            for slot in self.slots:
+                if slot[:2] == (layer, site):
+                    pooled[slot] = pool(tokens, self.model.mask(inputs, tokens), slot[2])
 
         self.model.run(inputs, visit)
         self.forwards += 1
         self.embedded += len(texts)
-        states = torch.stack([pooled[place] for place in self.places]).cpu()
-        self._check(states, texts)
-        return states
-
-    def _check(self, states: Tensor, texts: list[str]) -> None:
+        states = torch.stack([pooled[slot] for slot in self.slots]).cpu()
         broken = (~torch.isfinite(states).all(-1)).nonzero()
         if len(broken):
-            place, row = broken[0].tolist()
+            column, row = broken[0].tolist()
             raise LayerscopeError(
-                f"{self.model.loaded.name} gives NaN or infinity at layer {self.places[place][0]} for the text "
-                f"{texts[row][:60]!r}: try --dtype float32, or leave that text out"
+                f"{self.model.loaded.name} gives NaN or infinity at layer {self.slots[column][0]} for the text "
+                f"{texts[row][:60]!r}: try `dtype='float32'`, or leave that text out"
             )
+        return states
 
     def _write(self, texts: list[str], batches: list[Tensor]) -> None:
         keys = np.frombuffer(b"".join(map(key_of, texts)), dtype=np.uint8).reshape(-1, KEY_BYTES)
@@ -147,8 +211,8 @@ class TextStates(StoredTexts):
 
 
 @contextmanager
-def _threads(number: int) -> Iterator[None]:
-    """Give the model its threads back while texts are embedded amid a judging that has fewer."""
+def torch_threads(number: int) -> Iterator[None]:
+    """Give torch this number of threads, and then what it had before."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -157,7 +221,7 @@ def _threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _folder_name(model: LayeredModel, places: Sequence[Place]) -> str:
+def _folder_name(model: LayeredModel, slots: Sequence[Slot]) -> str:
     """Return a name for all that the states of a text depend on."""
-    about = FORMAT, states_fingerprint(model), places
+    about = FORMAT, states_fingerprint(model), slots
     return hashlib.sha256(repr(about).encode()).hexdigest()[:16]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import pickle
 import signal
@@ -18,20 +17,13 @@ from typing import Any
 
 import torch
 
+from layerscope.evaluation.judging import Undefined, judge, quiet
 from layerscope.evaluation.layer_encoder import LayerEncoder
-from layerscope.evaluation.one_layer import Undefined, judge, quiet
-from layerscope.evaluation.stored_texts import MissingTexts
+from layerscope.evaluation.texts import MissingTexts, torch_threads
 
 WORTH = 20.0
 """Seconds of judging from which on it pays to start processes, each of which imports mteb."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-
-
-def cores() -> int:
-    """Return the cores this process may use."""
-    from joblib import cpu_count
-
-    return int(cpu_count())
 
 
 class Workers:
@@ -48,7 +40,7 @@ class Workers:
         self._end(kill=kind is not None)
 
     def worth(self, seconds: float, left: int) -> bool:
-        """Return whether the layers left of a task should be judged by workers, when one here took so many seconds."""
+        """Return whether the layers left of a task should be judged by workers, when one here took `seconds`."""
         self.spent += seconds
         if self.jobs < 2 or left < 2:
             return False
@@ -61,12 +53,15 @@ class Workers:
         where a worker died (of memory) or the task cannot be pickled. Raises `Unjudged` as `judge` does.
         """
         from joblib.externals.loky import BrokenProcessPool
+        from joblib.externals.loky.backend.reduction import dumps
 
         if not encoders:
             return
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "task.pickle"
-            if not _dumped(task, path):
+            try:
+                path.write_bytes(dumps(task))  # with the classes that no module holds
+            except Exception:  # whatever a task holds that no pickle takes
                 yield from ((encoder, None) for encoder in encoders)
                 return
             futures = {self._submit(path, encoder): encoder for encoder in encoders}
@@ -96,7 +91,7 @@ class Workers:
             return self._submit(path, encoder)
 
     def _end(self, *, kill: bool) -> None:
-        """End the processes: idle ones by asking, others, after an error, whatever they are at."""
+        """End the processes; after an error, whatever they are at."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, kill_workers=kill)
             self._pool = None
@@ -107,13 +102,8 @@ def one_thread() -> Iterator[None]:
     """Judge as a worker does: what probes and clusters compute is small, and more threads wait for each other."""
     from threadpoolctl import threadpool_limits
 
-    before = torch.get_num_threads()
-    with threadpool_limits(1):
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
+    with threadpool_limits(1), torch_threads(1):
+        yield
 
 
 @contextmanager
@@ -129,16 +119,6 @@ def _deaf() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _dumped(task: Any, path: Path) -> bool:
-    from joblib.externals.loky.backend.reduction import dumps
-
-    try:
-        path.write_bytes(dumps(task))  # with the classes that no module holds
-    except Exception:  # whatever a task holds that no pickle takes
-        return False
-    return True
-
-
 def _start(parent: int) -> None:
     """Make a process a worker: of one thread, and gone when its parent is."""
     torch.set_num_threads(1)
@@ -152,20 +132,17 @@ def _start(parent: int) -> None:
 
 
 @lru_cache(maxsize=1)
-def _task(path: Path) -> tuple[Any, Any]:
-    task = pickle.loads(path.read_bytes())
-    return task, (task.rng_state, task.np_rng)
+def _task(path: Path) -> Any:
+    return pickle.loads(path.read_bytes())
 
 
 def _judge(path: Path, encoder: LayerEncoder) -> Any:
-    task, start = _task(path)
-    task.rng_state, task.np_rng = copy.deepcopy(start)
     with quiet():
-        return judge(task, encoder)
+        return judge(_task(path), encoder)
 
 
-def checked_jobs(jobs: Any, most: int) -> int:
-    """Return the number of processes: of "auto" one for each core, and never more than there are layers."""
-    if jobs == "auto":
-        return max(1, min(cores(), most))
-    return min(int(jobs), most)
+def processes(jobs: int | str, most: int) -> int:
+    """Return a number of processes: "auto" is one for each core, and there are never more than layers."""
+    from joblib import cpu_count
+
+    return max(1, min(int(cpu_count() if jobs == "auto" else jobs), most))

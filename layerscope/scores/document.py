@@ -17,19 +17,19 @@ from layerscope.scores.rules import Rule, rules_table
 from layerscope.scores.scored import (
     AVERAGE,
     FEW,
-    PLACE,
     SHIPPED,
     SHOWN,
+    SITE,
     Score,
     Scored,
     Unit,
     named_layers,
     one_model,
     percents,
-    place_name,
     scored,
     series_name,
-    shared_place,
+    shared_site,
+    site_name,
 )
 from layerscope.show.document import EMPTY, MARK, Cell, Column, Document, Part, Row, Sentences, Table, columns
 
@@ -42,7 +42,7 @@ def document(
 ) -> Document:
     """Return the best layer, a row for each model, of one model its layers by task, then correlations and rules."""
     frame, known, unit = evaluation.summary(min_share), scored(evaluation, min_share), percents(evaluation)
-    where, single = shared_place(evaluation.scores), one_model(evaluation.scores)
+    where, single = shared_site(evaluation.scores), one_model(evaluation.scores)
     parts: list[Part] = []
     if single:
         parts.append(Sentences("What stands out", tuple(score_findings(_best(known), unit))))
@@ -90,7 +90,7 @@ def _answer(evaluation: Evaluation, known: Sequence[Scored]) -> str:
     unit, best = percents(evaluation), _best(known)
     if not one_model(evaluation.scores):
         return best_layers(known, unit)
-    return best_layer(best, unit, place_name(best.grid.about, evaluation.scores))
+    return best_layer(best, unit, site_name(best.grid.about, evaluation.scores))
 
 
 def _best(known: Sequence[Scored]) -> Scored:
@@ -131,7 +131,7 @@ def _summary(
 
 def _name(about: dict[str, Any], evaluation: Evaluation) -> str:
     """Return what tells a row from the others: site and pooling, and the model where there are several."""
-    own = place_name(about, evaluation.scores) if one_model(evaluation.scores) else ""
+    own = site_name(about, evaluation.scores) if one_model(evaluation.scores) else ""
     return own or series_name(about, evaluation.scores)
 
 
@@ -140,7 +140,7 @@ def _heading(evaluation: Evaluation) -> str:
     if not one_model(evaluation.scores):
         return "model"
     layers = evaluation.scores[evaluation.scores["kind"] == "layer"]
-    return ", ".join(key for key in PLACE if layers[key].nunique(dropna=False) > 1) or "model"
+    return ", ".join(key for key in SITE if layers[key].nunique(dropna=False) > 1) or "model"
 
 
 def _scored(found: dict[str, Any], name: str, unit: Unit) -> Cell:

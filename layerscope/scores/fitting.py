@@ -15,8 +15,8 @@ from layerscope.core.option_kinds import Whole
 from layerscope.core.options import checked
 from layerscope.scores.correlation import pairs
 from layerscope.scores.metric_values import curves
-from layerscope.scores.rules import Choice, Direction, Rule, lowest_mean_rank
-from layerscope.scores.statistics import FEWEST, Floats, spearman
+from layerscope.scores.rules import Choice, Direction, Rule, by_model, lowest_mean_rank
+from layerscope.scores.statistics import FEWEST, spearman
 from layerscope.scores.summary import MIN_SHARE
 
 if TYPE_CHECKING:
@@ -114,30 +114,24 @@ def fixed_layers(scores: Sequence[tuple[str, pd.Series]]) -> list[int]:
     layers, as a share of their number, so that no model counts for more whose scores lie further apart. Of shares that
     tie it is the middle one.
     """
-    near = [
-        np.abs(by_layer.index.to_numpy()[None] - SHARES[:, None] * by_layer.index[-1]).argmin(1)
-        for _, by_layer in scores
-    ]
-    ranks: dict[str, list[Floats]] = {}
-    for (model, by_layer), nearest in zip(scores, near, strict=True):
-        ranks.setdefault(model, []).append((by_layer.rank().to_numpy()[nearest] - 0.5) / len(by_layer))
-    means = {model: np.mean(own, axis=0) for model, own in ranks.items()}
+    near = [np.abs(rows.index.to_numpy()[None] - SHARES[:, None] * rows.index[-1]).argmin(1) for _, rows in scores]
+    ranks = by_model(
+        (model, (rows.rank().to_numpy()[nearest] - 0.5) / len(rows))
+        for (model, rows), nearest in zip(scores, near, strict=True)
+    )
     found = []
-    for (model, by_layer), nearest in zip(scores, near, strict=True):
-        others = np.mean([mean for name, mean in means.items() if name != model], axis=0)
+    for (model, rows), nearest in zip(scores, near, strict=True):
+        others = np.mean([mean for name, mean in ranks.items() if name != model], axis=0)
         ties = np.flatnonzero(others >= others.max() - 1e-12)
-        found.append(int(by_layer.index[nearest[ties[len(ties) // 2]]]))
+        found.append(int(rows.index[nearest[ties[len(ties) // 2]]]))
     return found
 
 
 def _fitted(key: Key, cases: Iterable[_Case]) -> tuple[Direction | None, float]:
     """Return a metric's direction and mean correlation; each model counts once, whatever its revisions."""
-    by_model: dict[str, list[float]] = {}
-    for case in cases:
-        value = case.correlations.get(key, math.nan)
-        if math.isfinite(value):
-            by_model.setdefault(case.model, []).append(float(value))
-    mean = float(np.mean([np.mean(values) for values in by_model.values()])) if by_model else math.nan
+    known = [(case.model, case.correlations.get(key, math.nan)) for case in cases]
+    means = by_model((model, value) for model, value in known if math.isfinite(value))
+    mean = float(np.mean(list(means.values()))) if means else math.nan
     if not math.isfinite(mean) or abs(mean) < 1e-12:
         return None, mean
     return ("minimum" if mean < 0 else "maximum"), mean

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -95,7 +95,7 @@ class Rule:
     @property
     def gains(self) -> dict[str, float]:
         """Gain over the last layer by held-out model, mean over its revisions, in the scores' own units."""
-        return self._by_model("gain")
+        return {model: float(gain) for model, gain in self._by_model("gain").items()}
 
     @property
     def layers(self) -> dict[str, int]:
@@ -158,15 +158,19 @@ class Rule:
             raise LayerscopeError(f"no layer from {first_layer} on has a value of {what}: measure it first")
         return found
 
-    def _by_model(self, field: str) -> dict[str, float]:
-        """Return the mean over each model's revisions: checkpoints of one model are no independent trials."""
-        values: dict[str, list[float]] = {}
-        for choice in self.choices:
-            values.setdefault(choice.model, []).append(float(getattr(choice, field)))
-        return {model: float(np.mean(own)) for model, own in values.items()}
+    def _by_model(self, field: str) -> dict[str, Any]:
+        return by_model((choice.model, float(getattr(choice, field))) for choice in self.choices)
 
     def _mean(self, field: str) -> float:
         return float(np.mean(list(self._by_model(field).values()))) if self.choices else math.nan
+
+
+def by_model(values: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the mean over each model's revisions: checkpoints of one model are no independent trials."""
+    own: dict[str, list[Any]] = {}
+    for model, value in values:
+        own.setdefault(model, []).append(value)
+    return {model: np.mean(several, axis=0) for model, several in own.items()}
 
 
 def lowest_mean_rank(

@@ -18,7 +18,7 @@ from layerscope.show.plain import plain, pooling_name
 if TYPE_CHECKING:
     from layerscope.scores.evaluation import Evaluation
 
-PLACE = ("site", "pooling")
+SITE = ("site", "pooling")
 SHIPPED = "as shipped"
 """What the row of a baseline is called."""
 AVERAGE = "average"
@@ -181,39 +181,34 @@ def named_layers(layers: Sequence[int]) -> str:
     return f"layer{'s' * (len(layers) > 1)} {', '.join(parts)}" if layers else "no layer"
 
 
-def shared_place(scores: pd.DataFrame) -> str:
+def shared_site(scores: pd.DataFrame) -> str:
     """Return the site and pooling that all layers share, for a title; empty where there is none."""
+    return " · ".join(_sites(scores[scores["kind"] == "layer"].iloc[0], scores, several=False))
+
+
+def site_name(about: Any, scores: pd.DataFrame) -> str:
+    """Return site and pooling where the evaluation has several; empty where all layers share them."""
+    return plain(" ".join(_sites(about, scores, several=True)))
+
+
+def _sites(about: Any, scores: pd.DataFrame, several: bool) -> list[str]:
+    """Return the names of site and pooling, each where layers have several, or where they have one."""
     layers = scores[scores["kind"] == "layer"]
-    parts = [_part(key, layers[key].iloc[0]) for key in PLACE if layers[key].nunique(dropna=False) == 1]
-    return " · ".join(filter(None, parts))
+    keys = [key for key in SITE if (layers[key].nunique(dropna=False) > 1) == several and not pd.isna(about[key])]
+    return [pooling_name(about[key]) if key == "pooling" else str(about[key]) for key in keys]
 
 
 def series_name(about: dict[str, Any], scores: pd.DataFrame) -> str:
     """Return a model's name, with revision, site and pooling where the evaluation has several."""
-    layers = scores[scores["kind"] == "layer"]
-    several = layers.loc[layers["model"] == about["model"], "revision"].nunique() > 1
-    revision = str(about["revision"])
-    short = revision[:7] if re.fullmatch("[0-9a-f]{40}", revision) else revision
-    model = f"{about['model']}@{short}" if several else str(about["model"])
-    return " ".join(filter(None, (plain(model), place_name(about, scores))))
-
-
-def place_name(about: dict[str, Any], scores: pd.DataFrame) -> str:
-    """Return site and pooling where the evaluation has several; empty where all layers share them."""
-    layers = scores[scores["kind"] == "layer"]
-    parts = [_part(key, about[key]) for key in PLACE if layers[key].nunique(dropna=False) > 1]
-    return plain(" ".join(filter(None, parts)))
+    model, revision = str(about["model"]), str(about["revision"])
+    if scores.loc[(scores["kind"] == "layer") & (scores["model"] == model), "revision"].nunique() > 1:
+        model += f"@{revision[:7] if re.fullmatch('[0-9a-f]{40}', revision) else revision}"
+    return f"{plain(model)} {site_name(about, scores)}".strip()
 
 
 def one_model(scores: pd.DataFrame) -> bool:
     """Return whether all layers are of one model and revision."""
     return len(scores.loc[scores["kind"] == "layer", ["model", "revision"]].drop_duplicates()) == 1
-
-
-def _part(key: str, value: Any) -> str:
-    if pd.isna(value):
-        return ""
-    return pooling_name(value) if key == "pooling" else str(value)
 
 
 def wide_csv(evaluation: Evaluation, min_share: float = MIN_SHARE) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,7 @@ DISTANCES = 1 << 22
 
 def pearson(x: Floats, y: Floats) -> Floats:
     """Return Pearson's r of each row of `x` with the same row of `y`, both `[…, n]`; NaN where a row is constant."""
-    a, b = (_centred(rows) for rows in np.broadcast_arrays(x, y))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        r = (a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
-    return np.asarray(np.clip(r, -1, 1), dtype=np.float64)
+    return _cosine(*map(_centred, np.broadcast_arrays(x, y)))
 
 
 def spearman(x: Floats, y: Floats) -> Floats:
@@ -33,11 +30,13 @@ def spearman(x: Floats, y: Floats) -> Floats:
 def kendall(x: Floats, y: Floats) -> Floats:
     """Return Kendall's τ-b row by row."""
     first, second = np.triu_indices(x.shape[-1], 1)
-    a = np.sign(x[..., first] - x[..., second])
-    b = np.sign(y[..., first] - y[..., second])
+    return _cosine(*(np.sign(rows[..., first] - rows[..., second]) for rows in (x, y)))
+
+
+def _cosine(a: Floats, b: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
-        tau = (a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
-    return np.asarray(np.clip(tau, -1, 1), dtype=np.float64)
+        r = (a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
+    return np.asarray(np.clip(r, -1, 1), dtype=np.float64)
 
 
 def distance_correlation(x: Floats, y: Floats) -> Floats:
@@ -48,16 +47,10 @@ def distance_correlation(x: Floats, y: Floats) -> Floats:
     a, b = np.broadcast_arrays(x, y)
     if not a.size:
         return np.zeros(a.shape[:-1])
-    rows = [_distance_correlation(*part) for part in _blocks(a, b)]
-    return np.concatenate(rows).reshape(a.shape[:-1])
-
-
-def _blocks(a: Floats, b: Floats) -> Iterator[tuple[Floats, Floats]]:
-    """Yield rows of both, few enough that their distances stay small."""
     n = a.shape[-1]
-    size = max(1, DISTANCES // n**2)
-    for start in range(0, a[..., 0].size, size):
-        yield a.reshape(-1, n)[start : start + size], b.reshape(-1, n)[start : start + size]
+    size = max(1, DISTANCES // n**2)  # rows whose distances stay small
+    flat = [(a.reshape(-1, n)[i : i + size], b.reshape(-1, n)[i : i + size]) for i in range(0, a.size // n, size)]
+    return np.concatenate([_distance_correlation(*part) for part in flat]).reshape(a.shape[:-1])
 
 
 def _distance_correlation(x: Floats, y: Floats) -> Floats:

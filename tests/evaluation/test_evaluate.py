@@ -14,8 +14,8 @@ from typed import cli
 import layerscope
 from layerscope import LayerscopeError
 from layerscope.evaluation import task_from_file, task_judge
-from layerscope.evaluation.mteb_tasks import PAPER_TASKS, open_tasks
-from layerscope.evaluation.one_layer import Unjudged, judge
+from layerscope.evaluation.judging import Unjudged, judge
+from layerscope.evaluation.tasks import PAPER_TASKS, open_tasks
 from layerscope.evaluation.texts import TextStates
 
 __all__ = ["cli", "one_thread"]
@@ -146,21 +146,25 @@ def written(folder: Path, **columns: list[object]) -> str:
     [
         ("classification", {"text": ["a", "b"], "label": ["x", "x"]}, "every row has the label 'x'"),
         ("classification", {"text": ["a", "b"], "label": ["x", "y"]}, "a label of its own"),
-        ("sts", {"text_a": ["a", "b"], "text_b": ["a", ""], "score": [1, 2]}, "row 2 has an empty text_b"),
-        ("sts", {"text_a": ["a", "b"], "text_b": ["a", "b"], "score": [1, None]}, "row 2 has the score '', which is"),
+        ("sts", {"text_a": ["a", "b"], "text_b": ["a", ""], "score": [1, 2]}, "row 2 has no text_b: fill it in"),
+        ("sts", {"text_a": ["a", "b"], "text_b": ["a", "b"], "score": [1, None]}, "row 2 has no score: give a number"),
         ("sts", {"text_a": ["a"], "text_c": ["a"], "score": [1]}, "no column 'text_b', did you mean text_c"),
-        ("pair-classification", {"text_a": list("abc"), "text_b": list("abc"), "label": [0, 2, 2]}, "neither 0 nor 1"),
+        (
+            "pair-classification",
+            {"text_a": list("abc"), "text_b": list("abc"), "label": [0, 2, 2]},
+            "has the label '2': give",
+        ),
         ("clusters", {"text": ["a"]}, "task kind 'clusters' does not exist, did you mean clustering"),
     ],
 )
-def test_wrong_files_are_told_in_one_line(cli: Callable, tmp_path: Path, kind, columns, line):
+def test_wrong_files_are_refused_in_one_line(cli: Callable, tmp_path: Path, kind, columns, line):
     printed = cli(
         "evaluate", "minilm", "--task-file", f"{kind}:{written(tmp_path, **columns)}", "--out", tmp_path / "o"
     )
     assert printed.status == 2 and line in printed.line and not (tmp_path / "o").exists()
 
 
-def test_wrong_names_are_told_in_one_line(cli: Callable, model, tasks, tmp_path: Path):
+def test_wrong_names_are_refused_in_one_line(cli: Callable, model, tasks, tmp_path: Path):
     assert "did you mean STSBenchmark?" in cli("evaluate", "minilm", "--tasks", "STSBenchmrk").line
     assert "no task is named" in cli("evaluate", "minilm").line
     with pytest.raises(LayerscopeError, match="layer 4 does not exist: tiny-llama has the layers 0 to 3"):
@@ -211,7 +215,7 @@ def test_the_model_of_a_run(model, tasks, tmp_path: Path):
 def test_the_tasks_of_the_paper(published: Path):
     mteb = pytest.importorskip("mteb")
     names = set(pd.read_csv(published / "mteb_scores.csv.gz")["task"])
-    found = {task.metadata.name: task for task in open_tasks(["layer-by-layer", "NFCorpus"])}
+    found = {task.metadata.name: task for task in open_tasks(["layer-by-layer", "NFCorpus"])[0]}
     assert set(PAPER_TASKS) == names and set(found) == names | {"NFCorpus"} and len(names) == 32
     subsets = {name: task.hf_subsets for name, task in found.items() if task.hf_subsets != ["default"]}
     assert subsets.pop("STS17") == ["en-en"] and sorted(subsets.pop("AmazonCounterfactualClassification")) == [
@@ -223,7 +227,7 @@ def test_the_tasks_of_the_paper(published: Path):
     assert mteb.get_task("STS17").hf_subsets != ["en-en"]
 
 
-def test_the_size_is_told_before_and_refused(cli: Callable, model, tasks, tmp_path: Path, monkeypatch):
+def test_the_size_is_reported_before_and_refused(cli: Callable, model, tasks, tmp_path: Path, monkeypatch):
     printed = cli("evaluate", model, "--task-file", tasks[1], "--out", tmp_path / "o", "--layers", "1,2")
     # two layers and the last one, 32 floats each, and a key of 16 bytes
     assert "pairs (1 of 1): up to 80 texts at 3 layers, 0.0 MB until its scores are saved" in printed.err
@@ -233,7 +237,7 @@ def test_the_size_is_told_before_and_refused(cli: Callable, model, tasks, tmp_pa
     assert "take fewer --samples, --layers or poolings, or another --out" in line
 
 
-def test_data_that_cannot_be_had_are_named_and_the_rest_goes_on(cli: Callable, model, tasks, tmp_path, monkeypatch):
+def test_data_that_cannot_be_loaded_are_named_and_the_rest_goes_on(cli: Callable, model, tasks, tmp_path, monkeypatch):
     import mteb
 
     def unreachable(self: object, **options: object) -> None:
@@ -245,7 +249,7 @@ def test_data_that_cannot_be_had_are_named_and_the_rest_goes_on(cli: Callable, m
     )
     assert (
         printed.status == 1
-        and "mteb/stsbenchmark-sts' cannot be had (the hub cannot be reached)" in printed.err
+        and "mteb/stsbenchmark-sts' cannot be loaded (the hub cannot be reached)" in printed.err
         and '"failed"' in printed.out
     )
     assert layerscope.open_evaluation(tmp_path / "o").table().shape == (4, 1)
@@ -280,7 +284,7 @@ def test_a_task_on_the_texts_of_a_run_needs_no_forward(model, tasks, counted, tm
     assert counted
     counted.clear()
     with monkeypatch.context() as patched:
-        patched.setattr("layerscope.evaluation.probing.studies.run_pass", pytest.fail)
+        patched.setattr("layerscope.evaluation.probing.states.run_pass", pytest.fail)
         found = layerscope.evaluate(run, [probe, tasks[0]], progress=False)
     assert counted == [] and found.table().equals(direct.table()) and found.baseline().equals(direct.baseline())
     layerscope.evaluate(run, tasks[1], progress=False)

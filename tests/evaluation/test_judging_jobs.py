@@ -96,10 +96,10 @@ def test_stopped_no_worker_is_left_and_what_is_done_is_whole(folder: Path, stop:
     process = subprocess.Popen([*given, folder / "out"], start_new_session=True, stderr=subprocess.PIPE, text=True)
     started = _workers(process.pid, until=lambda found: len(found) == 2)
     os.killpg(process.pid, stop) if stop == signal.SIGINT else os.kill(process.pid, stop)
-    _, told = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=60)
     _, left = psutil.wait_procs(started, timeout=20)
     assert len(started) == 2 and not left
-    assert process.returncode == -stop and told.count("Traceback") == (stop == signal.SIGINT)
+    assert process.returncode == -stop and errors.count("Traceback") == (stop == signal.SIGINT)
     # the workers were still importing
     done = list((folder / "out").rglob("groups.json"))
     assert [json.loads(path.read_text())["task_name"] for path in done] == ["groups"]

@@ -1,12 +1,6 @@
-"""Probes as tasks of `evaluate`: equal to plain scikit-learn, joined with mteb's tasks, resumed after a kill."""
+"""Probes as tasks of `evaluate`: equal to plain scikit-learn, joined with mteb's tasks."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,56 +18,12 @@ from typed import cli
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation import task_from_file
-from layerscope.evaluation.probing import studies
+from layerscope.evaluation.probing.token_states import TokenStates
 from layerscope.inputs import draw, open_corpus
-from layerscope.probes import attention, linear_probe
-from layerscope.profiling import passing
+from layerscope.probes import linear_probe
+from layerscope.runs.states import Column
 
 __all__ = ["cli", "one_thread"]
-
-SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
-
-
-@pytest.fixture(scope="module")
-def vit(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("models") / "tiny-vit"
-    tiny.seeded(hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=4)).save_pretrained(folder)
-    hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder)
-    return str(folder)
-
-
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False))
-
-
-@pytest.fixture
-def texts(tmp_path: Path) -> str:
-    """A table of 60 texts that are of class a where they begin with an even word."""
-    found = tiny.texts(60)
-    labels = ["ab"[int(text.split()[0][1:]) % 2] for text in found]
-    pd.DataFrame({"text": found, "label": labels}).to_csv(tmp_path / "topics.csv", index=False)
-    return str(tmp_path / "topics.csv")
-
-
-@pytest.fixture
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "LEAST_STEPS", 10)
-    monkeypatch.setattr(attention, "EPOCHS", 1)
-
-
-@pytest.fixture
-def forwards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many samples each forward of the pass held."""
-    seen: list[int] = []
-    forward = passing._forward
-
-    def counting(job: object, rows: pd.DataFrame, measure: object) -> dict:
-        seen.append(len(rows))
-        return forward(job, rows, measure)
-
-    monkeypatch.setattr(passing, "_forward", counting)
-    return seen
 
 
 def judged(classifier: object, states: np.ndarray, labels: np.ndarray) -> float:
@@ -169,62 +119,6 @@ def test_a_frame_is_read_as_the_file_it_was_written_to(llama: str, texts: str, t
             layerscope.evaluate(llama, tasks, **options)
 
 
-def test_more_layers_take_only_what_is_new_and_other_data_are_refused(
-    vit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    computed: list[object] = []
-    probe = studies.linear_probe
-    monkeypatch.setattr(studies, "linear_probe", lambda *a, **k: computed.append(a) or probe(*a, **k))
-
-    def evaluate(**options: object) -> layerscope.scores.Evaluation:
-        computed.clear()
-        return layerscope.evaluate(
-            vit, "linear-probe:digits", tmp_path / "out", pooling="mean", progress=False, **options
-        )
-
-    first = evaluate(samples=60, layers=[3])
-    assert len(computed) == 1 + (first.baseline().iloc[0, 0] != first.table().iloc[0, 0])
-    evaluate(samples=60, layers=[3])
-    assert computed == []
-    more = evaluate(samples=60, layers=[1, 3])
-    assert len(computed) == 1 and more.table().loc[3].equals(first.table().loc[3])
-    for other in ({"samples": 70}, {"samples": 60, "seed": 1}):
-        with pytest.raises(LayerscopeError, match="holds scores of digits .linear probe. on other data"):
-            evaluate(layers=[1, 3], **other)
-    assert computed == []
-
-
-def test_killed_between_layers_it_keeps_what_is_done(
-    vit: str, tmp_path: Path, brief: None, monkeypatch: pytest.MonkeyPatch
-):
-    out = tmp_path / "out"
-    call = f"layerscope.evaluate({vit!r}, 'attention-probe:digits', {str(out)!r}, samples=60, progress=False)"
-    short = (
-        "import time, layerscope; import layerscope.probes.attention as a; a.LEAST_STEPS = 10; a.EPOCHS = 1; "
-        "from layerscope.scores.probe_results import ProbeScores as P; add = P.add; "
-        "P.add = lambda *what: (add(*what), time.sleep(0.2)); "  # so that it is killed between two layers
-    )
-    child = subprocess.Popen(
-        [sys.executable, "-c", short + call], env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL
-    )
-    kept: list[Path] = []
-    while child.poll() is None and not kept:
-        kept = [p for p in out.glob("probes/*/*.json") if len(json.loads(p.read_text())["rows"]) >= 2]
-        time.sleep(0.01)
-    os.kill(child.pid, signal.SIGKILL)
-    assert child.wait() == -signal.SIGKILL
-    before = json.loads(kept[0].read_text())["rows"]
-    assert 2 <= len(before) < 5
-    computed: list[object] = []
-    probe = studies.attention_probe
-    monkeypatch.setattr(studies, "attention_probe", lambda *a, **k: computed.append(a) or probe(*a, **k))
-    monkeypatch.setattr(passing, "_forward", lambda *a: pytest.fail("its states are there"))
-    found = layerscope.evaluate(vit, "attention-probe:digits", out, samples=60, progress=False)
-    after = json.loads(kept[0].read_text())["rows"]
-    assert after[: len(before)] == before and len(after) == 5 and len(computed) <= 5 - len(before)
-    assert found.table().shape == (4, 1) and not (out / "states").exists()
-
-
 def test_sounds(tmp_path: Path, brief: None, monkeypatch: pytest.MonkeyPatch):
     import soundfile
 
@@ -235,7 +129,8 @@ def test_sounds(tmp_path: Path, brief: None, monkeypatch: pytest.MonkeyPatch):
         wave = np.sin(np.arange(1600 + 160 * i) * (0.1 if i % 2 else 1.0)) + 0.1 * rng.standard_normal(1600 + 160 * i)
         soundfile.write(folder / f"{i}.wav", 0.3 * wave, 16000)
     config = hf.Wav2Vec2Config(
-        **SMALL, conv_dim=(16, 16), conv_stride=(5, 4), conv_kernel=(10, 8), num_feat_extract_layers=2,
+        hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48,
+        conv_dim=(16, 16), conv_stride=(5, 4), conv_kernel=(10, 8), num_feat_extract_layers=2,
         num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4,
     )  # fmt: skip
     model, tasks = (
@@ -248,8 +143,8 @@ def test_sounds(tmp_path: Path, brief: None, monkeypatch: pytest.MonkeyPatch):
     kept = [layerscope.open_run(path) for path in (tmp_path / "out" / "states").iterdir()]
     (tokens,) = [run for run in kept if not run.info["pooling"]]
     frames = [int(model._get_feat_extract_output_lengths(1600 + 160 * i)) for i in range(24)]
-    held = studies.TokenStates(tokens, np.arange(24))
-    states, lengths = held.layer(studies.Column("raw", 3))
+    held = TokenStates(tokens, np.arange(24))
+    states, lengths = held.layer(Column("raw", 3))
     assert sorted(lengths) == sorted(frames) and states.shape == (sum(frames), 32)
 
 
@@ -297,66 +192,3 @@ def test_exact_copies_are_judged_once_and_never_beside_what_they_copy(
     assert found.scores["score"].tolist() == once.scores["score"].tolist() and (found.scores["n"] == 60).all()
     halves = task_from_file("classification", twice).dataset
     assert len(halves["train"]) + len(halves["test"]) == 60 == len({*halves["train"]["text"], *halves["test"]["text"]})
-
-
-def wrong(tmp_path: Path, kind: str, **columns: list[object]) -> str:
-    path = tmp_path / "rows.csv"
-    pd.DataFrame(columns).to_csv(path, index=False)
-    return f"{kind}:{path}"
-
-
-ONE = {"text": ["w1 w2", "w3"] * 6, "label": ["x"] * 12}
-OWN = {"text": ["w1 w2", "w3"] * 6, "label": list("abcdefghijkl")}
-BARE = {"text": ["w1 w2", "w3"] * 6}
-
-
-@pytest.mark.parametrize(
-    ("kind", "columns", "line"),
-    [
-        ("linear-probe", ONE, "{}: every sample has the label 'x': give two classes or more"),
-        ("knn-probe", OWN, "{}: fewer than 2 classes have 5 samples: give more of each"),
-        ("attention-probe", BARE, "{} has no labels to probe: give a column label, or of images and sounds a "
-         "sub-folder for each class"),
-        ("linear-prob", ONE, "task kind 'linear-prob' does not exist, did you mean linear-probe? (choose "
-         "classification, clustering, sts, pair-classification, retrieval, linear-probe, knn-probe, attention-probe, "
-         "token-probe)"),
-        ("token-probe", ONE, "{} has no column 'tokens': it reads tokens and labels, two lists of one length a row"),
-    ],
-)  # fmt: skip
-def test_wrong_data_are_told_in_one_line(cli: Callable, tmp_path: Path, kind: str, columns: dict, line: str):
-    task = wrong(tmp_path, kind, **columns)
-    printed = cli("evaluate", "minilm", "--task-file", task, "--out", tmp_path / "out")
-    assert printed.status == 2 and not (tmp_path / "out").exists()
-    assert printed.line == line.format(task.partition(":")[2])
-
-
-def test_models_that_do_not_fit_are_told_in_one_line(vit: str, llama: str, texts: str, tmp_path: Path):
-    def line(model: object, tasks: object, **options: object) -> str:
-        with pytest.raises(LayerscopeError) as caught:
-            layerscope.evaluate(model, tasks, tmp_path / "out", progress=False, **options)
-        assert not (tmp_path / "out").exists()
-        return str(caught.value)
-
-    probe = f"linear-probe:{texts}"
-    assert line(vit, probe) == "this model reads images and the data are texts: give images, or a model of texts"
-    assert line(vit, ["linear-probe:digits", f"classification:{texts}"]) == (
-        "tiny-vit reads no texts (image): give it probes, such as linear-probe:PATH, and no task of mteb"
-    )
-    assert line(llama, probe, layers=[7]) == "layer 7 does not exist: tiny-llama has the layers 0 to 3"
-    assert line(llama, [probe, probe]).startswith("two tasks have the name 'topics (linear probe)'")
-    assert "samples is 1: give a whole number of at least 2" in line(llama, probe, samples=1)
-    assert "did you mean topics.csv?" in line(llama, probe.replace("topics", "topic"))
-
-
-def test_a_damaged_file_of_scores_is_told_and_judged_again(vit: str, tmp_path: Path):
-    def evaluate() -> pd.DataFrame:
-        return layerscope.evaluate(
-            vit, "knn-probe:digits", tmp_path / "out", samples=60, layers=[2], progress=False
-        ).table()
-
-    first = evaluate()
-    (file,) = tmp_path.glob("out/probes/*/*.json")
-    file.write_text(file.read_text()[:-20])
-    with pytest.raises(LayerscopeError, match="is damaged, or no file of probe scores: evaluate that task again"):
-        layerscope.open_evaluation(tmp_path / "out")
-    assert evaluate().equals(first)

@@ -104,11 +104,11 @@ def test_score_is_one_where_it_is_left_out_and_unanswered_queries_are_left_out(t
         ({"query": ["a", "b"], "document": ["x", "y"], "score": [0, 0]}, "no document has a score above 0"),
         ({"query": ["a", "b"], "document": ["x", "y"], "score": [1, 0.5]}, "row 2 has the score"),
         ({"query": ["a", "b"], "document": ["x", "y"], "score": [1, -1]}, "row 2 has the score"),
-        ({"query": ["a", " "], "document": ["x", "y"]}, "row 2 has an empty query: fill it in, or leave the row out"),
+        ({"query": ["a", " "], "document": ["x", "y"]}, "row 2 has no query: fill it in, or leave the row out"),
         ({"question": ["a"], "document": ["x"]}, "has no column 'query': retrieval reads query"),
     ],
 )
-def test_a_file_of_answers_that_cannot_be_judged_is_told_in_one_line(cli: Callable, tmp_path: Path, columns, line):
+def test_a_file_of_answers_that_cannot_be_judged_is_refused_in_one_line(cli: Callable, tmp_path: Path, columns, line):
     assert line in cli("evaluate", "minilm", "--task-file", f"retrieval:{written(tmp_path, **columns)}").line
 
 

@@ -10,8 +10,7 @@ import torch
 from tiny import one_thread
 
 from layerscope.evaluation.all_layers import _layered
-from layerscope.evaluation.stored_texts import MissingTexts, StoredTexts
-from layerscope.evaluation.texts import TextStates
+from layerscope.evaluation.texts import MissingTexts, StoredTexts, TextStates
 from layerscope.inputs.samples import key_of
 from layerscope.models import LayeredModel, LoadOptions, Override, load
 from layerscope.profiling.plan import batches_of

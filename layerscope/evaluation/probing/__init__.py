@@ -1,1 +1,1 @@
-"""Probes as tasks of `evaluate`: what a layer's states tell about labels, of samples and of words."""
+"""Probes as tasks of `evaluate`: how well a layer's states predict labels, of samples and of words."""

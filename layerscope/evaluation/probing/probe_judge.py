@@ -2,30 +2,94 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Teller
-from layerscope.evaluation.probing.studies import OfSamples, OfTokens, OfWords, Study
-from layerscope.evaluation.probing.tasks import ProbeTask
-from layerscope.models import LayeredModel, Loaded, Override
-from layerscope.probes.scores import ProbeScore
-from layerscope.profiling.identity import revision_of
+from layerscope.evaluation.kind import ProbeTask
+from layerscope.evaluation.probing.states import SHIPPED
+from layerscope.models import LayeredModel, Loaded, Override, Vectors, find_layers
+from layerscope.profiling.identity import describe, revision_of, tokens_fingerprint, weights_fingerprint
 from layerscope.profiling.options import Options
+from layerscope.profiling.plan import Job
+from layerscope.profiling.reopening import reusable
 from layerscope.runs import Run
 from layerscope.scores.probe_results import ProbeScores, Slot, refuse_other_data
 
+FORMAT = 3
+"""Raised when the same weights, data and options would give another score."""
 STATES = "states"
-STUDIES: tuple[type[Study], ...] = (OfSamples, OfTokens, OfWords)
+PROBED = 8
+"""Samples by which the layers of a model are found."""
+
+
+class Study:
+    """Probes that share one pass of a model over one data set."""
+
+    def __init__(
+        self,
+        tasks: Sequence[ProbeTask],
+        loaded: Loaded,
+        override: Override,
+        slots_of: Callable[[LayeredModel], list[Slot]],
+        seed: int,
+    ) -> None:
+        data = tasks[0].data
+        first = [data.samples[i] for i in range(min(PROBED, len(data.samples)))]
+        self.tasks, self.loaded = tuple(tasks), loaded
+        # the pass keeps nothing but states for a metric of labels, and no views
+        self.options = Options(metrics=("linear_probe",), views=0, samples=None, seed=seed)
+        self.model = find_layers(loaded, data.modality, first, override, max_length=None, prompt="")
+        slots = slots_of(self.model)
+        self.states = tasks[0].kind.states(data, self.model, slots)
+        self.rows = [("baseline", self.states.last), *(("layer", slot) for slot in slots)]
+        """Kind and slot of every row: the model as shipped, then the layers."""
+        self.fingerprint = data.fingerprint()
+        self.data = f"{self.fingerprint}-{seed}"
+        """Names samples and labels, with the seed that they are split by."""
+
+    @cached_property
+    def identity(self) -> tuple[Any, ...]:
+        """All that the states depend on, but for where they are taken."""
+        model = self.model
+        dtype = str(next((p.dtype for p in model.module.parameters()), ""))
+        weights = revision_of(self.loaded), weights_fingerprint(model.module), dtype
+        tokens = tokens_fingerprint(model, self.states.corpus)
+        return *weights, model.stack, model.max_length, self.fingerprint, tokens
+
+    def digest(self, kind: str) -> str:
+        """Return a name for all that a score depends on, but for layer, site and pooling."""
+        return hashlib.sha256(repr((FORMAT, kind, self.identity, self.options.seed)).encode()).hexdigest()
+
+    def path(self, folder: Path) -> Path:
+        """Return the folder of the states."""
+        what = type(self.states).__name__, self.identity, self.states.kept
+        return folder / STATES / f"probes-{hashlib.sha256(repr(what).encode()).hexdigest()[:16]}"
+
+    def compute(self, folder: Path, teller: Teller, run: Run | None) -> None:
+        """Run the model over the data, or what is missing of it, where `run` has no such states."""
+        job = Job(self.model, self.states.corpus, self.options, Vectors(self.states.poolings))
+        command = f"layerscope.evaluate({self.loaded.name!r}, {[task.name for task in self.tasks]!r})"
+        manifest = describe(job, self.loaded.name, job.corpus.name, command)
+        if run is not None and (run.info["data"]["fingerprint"] != self.fingerprint or run.info["options"]["prompt"]):
+            run = None
+        known = reusable(run, self.model, [slot for _, slot in self.rows if slot[2] != SHIPPED])
+        self.states.compute(job, self.path(folder), manifest, teller, known)
+
+    def missing(self, scores: ProbeScores) -> list[tuple[str, Slot]]:
+        """Return the rows that have no score yet."""
+        return [(kind, slot) for kind, slot in self.rows if scores.find(slot, kind) is None]
 
 
 class ProbeJudge:
-    """Judges probes at the places that `places` says of a model; `failed` names what could not be judged.
+    """Judges probes at the slots that `slots_of` gives for a model; `failed` names what could not be judged.
 
     A `run` of the same model on the data of a probe has the states that it reads.
 
@@ -38,7 +102,7 @@ class ProbeJudge:
         loaded: Loaded,
         override: Override,
         tasks: Sequence[ProbeTask],
-        places: Callable[[LayeredModel], list[Slot]],
+        slots_of: Callable[[LayeredModel], list[Slot]],
         seed: int,
         keep_states: bool,
         teller: Teller,
@@ -46,11 +110,11 @@ class ProbeJudge:
     ) -> None:
         self.folder, self.loaded, self.keep_states, self.teller, self.run = folder, loaded, keep_states, teller, run
         self.failed: dict[str, str] = {}
-        self.total = len(tasks)
-        self.done = 0
-        # the pass keeps nothing but states for a metric of labels, and no views
-        options = Options(metrics=("linear_probe",), views=0, samples=None, seed=seed)
-        self.studies = _studies(tasks, loaded, override, places, options)
+        self.total, self.done = len(tasks), 0
+        groups: dict[Any, list[ProbeTask]] = {}
+        for task in tasks:  # linear and kNN probe of the same data share a study
+            groups.setdefault((task.kind.states, id(task.data)), []).append(task)
+        self.studies = [Study(group, loaded, override, slots_of, seed) for group in groups.values()]
         for study in self.studies:
             for task in study.tasks:
                 refuse_other_data(folder, task.name, study.data)
@@ -61,82 +125,45 @@ class ProbeJudge:
         return next((study.model.stack.depth for study in self.studies), None)
 
     def all(self) -> None:
-        """Judge every probe at every place that has no score of these weights, data and options yet."""
+        """Judge every probe at every slot that has no score of these weights, data and options yet."""
         for study in self.studies:
-            todo = [(task, scores) for task in study.tasks if (scores := self._open(study, task))]
+            todo = [(task, scores) for task in study.tasks if study.missing(scores := self._open(study, task))]
             try:
                 if todo:
-                    study.compute(self.folder / STATES, self.teller, self.run)
+                    study.compute(self.folder, self.teller, self.run)
                 for task, scores in todo:
                     self._judge(study, task, scores)
             except LayerscopeError as error:
                 for task, scores in todo:
-                    if _missing(study, scores):
-                        self._fail(task.name, str(error))
-            else:
-                self._drop(study)
+                    if study.missing(scores):
+                        self.failed[task.name] = str(error)
+                        self.teller.say(f"{task.name} is left out: {error}")
+                continue
+            if not self.keep_states:
+                shutil.rmtree(study.path(self.folder), ignore_errors=True)
+                with suppress(OSError):
+                    (self.folder / STATES).rmdir()
 
-    def _open(self, study: Study, task: ProbeTask) -> ProbeScores | None:
-        """Return the scores of a task that are there already, or None where none is missing."""
-        revision, digest = revision_of(self.loaded), study.digest(task.kind)
+    def _open(self, study: Study, task: ProbeTask) -> ProbeScores:
+        """Return the scores of a task that are there already."""
+        revision, digest = revision_of(self.loaded), study.digest(task.kind.name)
         scores = ProbeScores(self.folder, self.loaded.name, revision, task.name, study.data, digest)
-        if _missing(study, scores):
-            return scores
-        self.done += 1
-        self.teller.say(f"{task.name}: {len(_wanted(study))} results are there already")
-        return None
+        if not study.missing(scores):
+            self.done += 1
+            self.teller.say(f"{task.name}: {len(study.rows)} results are there already")
+        return scores
 
     def _judge(self, study: Study, task: ProbeTask, scores: ProbeScores) -> None:
         self.done += 1
-        missing = _missing(study, scores)
-        told = False
+        missing, skipped, states = study.missing(scores), 0, study.states
         with self.teller.bar(f"{task.name} ({self.done} of {self.total})", len(missing), "layers") as advance:
-            for kind, place in missing:
-                known = scores.find(place, any_pooling=not study.pools)
+            for kind, slot in missing:
+                known = scores.find(slot, any_pooling=not states.pools)
                 if known is None:
-                    found = study.score(task.kind, place)
-                    if found.n_skipped and not told:
-                        self.teller.say(f"{task.name}: {found.n_skipped:,} {study.items} of rare labels are left out")
-                        told = True
-                    known = _values(found)
-                scores.add(kind, place, known)
+                    found = task.kind.probe(*states.layer(slot), seed=study.options.seed)
+                    if found.n_skipped > skipped:
+                        skipped = found.n_skipped
+                        self.teller.say(f"{task.name}: {skipped:,} {states.items} of rare labels are left out")
+                    known = asdict(found) | {"score": found.mean}
+                scores.add(kind, slot, known)
                 advance(1)
-
-    def _fail(self, task: str, reason: str) -> None:
-        self.failed[task] = reason
-        self.teller.say(f"{task} is left out: {reason}")
-
-    def _drop(self, study: Study) -> None:
-        if self.keep_states:
-            return
-        shutil.rmtree(study.path(self.folder / STATES), ignore_errors=True)
-        with suppress(OSError):
-            (self.folder / STATES).rmdir()
-
-
-def _studies(
-    tasks: Sequence[ProbeTask],
-    loaded: Loaded,
-    override: Override,
-    places: Callable[[LayeredModel], list[Slot]],
-    options: Options,
-) -> list[Study]:
-    """Return a study for each data set and kind of states: linear and kNN probe of the same data share one."""
-    groups: dict[tuple[type[Study], int], list[ProbeTask]] = {}
-    for task in tasks:
-        kind = next(kind for kind in STUDIES if task.kind in kind.kinds)
-        groups.setdefault((kind, id(task.data)), []).append(task)
-    return [kind(group, loaded, override, places, options) for (kind, _), group in groups.items()]
-
-
-def _wanted(study: Study) -> list[tuple[str, Slot]]:
-    """Return kind and place of every row: the model as shipped, then the layers."""
-    return [("baseline", study.last), *(("layer", place) for place in study.places)]
-
-
-def _missing(study: Study, scores: ProbeScores) -> list[tuple[str, Slot]]:
-    return [(kind, place) for kind, place in _wanted(study) if scores.find(place, kind) is None]
-
-
-def _values(score: ProbeScore) -> dict[str, Any]:
-    return asdict(score) | {"score": score.mean}

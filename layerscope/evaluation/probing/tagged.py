@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError, near
 from layerscope.inputs import Window
 from layerscope.inputs.corpus import folder_name
+from layerscope.inputs.samples import Modality
 from layerscope.inputs.tables import is_frame, table_of, table_suffix
 from layerscope.scores.files import existing
 
@@ -29,6 +31,13 @@ class Tagged:
     sentences: tuple[tuple[str, ...], ...]
     labels: tuple[tuple[str, ...], ...]
 
+    modality: ClassVar[Modality] = "text"
+
+    @property
+    def samples(self) -> list[str]:
+        """The sentences as texts."""
+        return [" ".join(words) for words in self.sentences]
+
     def fingerprint(self) -> str:
         """Return the sha256 (hex) of words and labels."""
         return hashlib.sha256(repr((self.sentences, self.labels)).encode("utf-8", "surrogatepass")).hexdigest()
@@ -38,13 +47,18 @@ def read_tagged(data: Any, samples: int | None, seed: int) -> Tagged:
     """Return the tagged sentences of a JSONL, CSV, TSV or Parquet file or a pandas frame, or some seeded ones of them.
 
     A row has `tokens` (or `words`) and `labels` (or `tags`), two lists of one length, or texts with blanks between.
-    Raises `LayerscopeError` for what is no such table, and where fewer than 2 labels stand in 5 sentences.
+    Raises `LayerscopeError` for another table, and where fewer than 2 labels stand in 5 sentences.
     """
     found = tagged_rows(data)
     if samples is not None and samples < len(found.sentences):
         chosen = np.sort(np.random.default_rng(seed).choice(len(found.sentences), samples, replace=False))
         found = Tagged(found.name, tuple(found.sentences[i] for i in chosen), tuple(found.labels[i] for i in chosen))
-    _check(found, "the data frame" if is_frame(data) else str(data))
+    path = "the data frame" if is_frame(data) else str(data)
+    sentences = Counter(label for labels in found.labels for label in set(labels))
+    if len(sentences) < 2:
+        raise LayerscopeError(f"{path}: every token has the label {next(iter(sentences))!r}: give two or more")
+    if sum(count >= FEWEST for count in sentences.values()) < 2:
+        raise LayerscopeError(f"{path}: fewer than 2 labels stand in {FEWEST} sentences: give more sentences")
     return found
 
 
@@ -52,8 +66,8 @@ def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
     """Return every tagged sentence of a table file or a pandas frame, for `reader`, which its errors name."""
     path, name = "the data frame", "frame"
     if not is_frame(data):
-        path, place = str(data), existing(data, "task file")
-        name = place.name[: place.name.lower().rfind(table_suffix(place) or ".")]
+        path, file = str(data), existing(data, "task file").name
+        name = file[: file.lower().rfind(table_suffix(data) or ".")]
     frame = table_of(data)
     if frame is None:
         raise LayerscopeError(f"{path} is not a table: {reader} reads JSONL, CSV, TSV or Parquet")
@@ -93,28 +107,17 @@ def _listed(cell: Any, what: str, where: str) -> tuple[str, ...]:
     return tuple(map(str, cells))
 
 
-def _check(tagged: Tagged, path: str) -> None:
-    sentences_of: dict[str, int] = {}
-    for labels in tagged.labels:
-        for label in set(labels):
-            sentences_of[label] = sentences_of.get(label, 0) + 1
-    if len(sentences_of) < 2:
-        raise LayerscopeError(f"{path}: every token has the label {next(iter(sentences_of))!r}: give two or more")
-    if sum(count >= FEWEST for count in sentences_of.values()) < 2:
-        raise LayerscopeError(f"{path}: fewer than 2 labels stand in {FEWEST} sentences: give more sentences")
-
-
 def first_tokens(encoder: Any, sentences: Sequence[Sequence[str]], name: str) -> list[tuple[Window, list[int]]]:
     """Return each sentence as the model reads it, and the position of the first token of each of its words.
 
     Words stand with blanks between; a word's first token is the first that covers a character of it. The position is
     -1 where none does: beyond the maximal length, or where the tokenizer drops the word. Raises `LayerscopeError` for
-    a tokenizer that does not tell where its tokens stand.
+    a tokenizer that does not say where its tokens stand.
     """
     tokenizer = encoder.tokenizer
     if not getattr(tokenizer, "is_fast", False):
         raise LayerscopeError(
-            f"the tokenizer of {name} ({type(tokenizer).__name__}) is a slow one, which does not tell where in a text "
+            f"the tokenizer of {name} ({type(tokenizer).__name__}) is a slow one, which does not say where in a text "
             "its tokens stand: a token probe needs a fast one (tokenizer.json)"
         )
     texts = [" ".join(words) for words in sentences]

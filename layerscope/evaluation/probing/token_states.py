@@ -18,8 +18,8 @@ from layerscope.core.progress import Teller
 from layerscope.models import LayeredModel
 from layerscope.models.encode import AudioEncoder
 from layerscope.models.forward import Inputs
-from layerscope.profiling.job import Job
 from layerscope.profiling.passing import run_pass
+from layerscope.profiling.plan import Job
 from layerscope.profiling.start import open_or_start, tell_broken
 from layerscope.runs import Run
 from layerscope.runs.lock import locked
@@ -87,54 +87,46 @@ class TokenStates:
         chosen: Chosen | None,
         teller: Teller,
     ) -> TokenStates:
-        """Run the pass, or what is missing of it; `chosen` None keeps all tokens. A full disk is told before."""
+        """Run the pass, or what is missing of it; `chosen` None keeps all tokens. A full disk is refused first."""
         measure = partial(TokenMeasure, frozenset(columns), chosen)
         with locked(path):
             folder = open_or_start(path, manifest, job, teller, partial(_bytes, columns, chosen))
             run_pass(job, folder, teller, measure)
         run = Run(path)
         tell_broken(run, teller)
-        return cls(run, np.flatnonzero(np.concatenate([_judged(run, shard) for shard in folder.shards])))
+        return cls(run, np.flatnonzero(np.concatenate([_fine(run, shard) for shard in folder.shards])))
 
     @property
     def samples(self) -> npt.NDArray[np.int64]:
         """Numbers of the samples in the corpus, in the order of the states."""
-        found: npt.NDArray[np.int64] = self.run.folder.plan["sample"].to_numpy()[self.rows]
-        return found
+        return np.asarray(self.run.folder.plan["sample"].to_numpy()[self.rows], dtype=np.int64)
 
     @property
     def labels(self) -> npt.NDArray[Any]:
         """Labels of the samples, in the order of the states."""
-        found: npt.NDArray[Any] = self.run.folder.plan["label"].to_numpy()[self.rows]
-        return found
+        return np.asarray(self.run.folder.plan["label"].to_numpy()[self.rows])
 
     def layer(self, column: Column) -> tuple[Tensor, npt.NDArray[np.int64]]:
         """Return the tokens [M, D] of one layer, one sample after another, and how many each sample has [N]."""
         tokens, lengths = [], []
         for shard in self.run.folder.shards:
-            length = torch.from_numpy(_read(self.run, shard, "length"))
-            fine = torch.from_numpy(_judged(self.run, shard))
+            fine = torch.from_numpy(_fine(self.run, shard))
             with self.run.folder.shard(shard) as file:
-                states = file.get_tensor(f"{column.site}.{column.layer}")[0]
+                states, length = file.get_tensor(f"{column.site}.{column.layer}")[0], file.get_tensor("length")
             tokens.append(states if bool(fine.all()) else states[fine.repeat_interleave(length)])
             lengths.append(length[fine])
         return torch.cat(tokens), torch.cat(lengths).numpy()
 
 
-def _judged(run: Run, shard: int) -> npt.NDArray[np.bool_]:
+def _fine(run: Run, shard: int) -> npt.NDArray[np.bool_]:
     """Return which rows of a shard are finite and no copies."""
-    found: npt.NDArray[np.bool_] = ~run.folder.copies[run.folder.rows(shard).index] & (_read(run, shard, "broken") < 0)
-    return found
-
-
-def _read(run: Run, shard: int, key: str) -> npt.NDArray[Any]:
     with run.folder.shard(shard) as file:
-        found: npt.NDArray[Any] = file.get_tensor(key).numpy()
-    return found
+        finite = file.get_tensor("broken").numpy() < 0
+    return np.asarray(~run.folder.copies[run.folder.rows(shard).index] & finite)
 
 
 def _tokens(model: LayeredModel, lengths: npt.NDArray[np.int64]) -> int:
-    """Return how many tokens samples of these lengths have: lengths are tokens of texts, samples of raw sounds."""
+    """Return the number of tokens in samples of these lengths: lengths are tokens of texts, samples of raw sounds."""
     if model.encoder.modality == "text":
         return int(lengths.sum())
     if isinstance(model.encoder, AudioEncoder):

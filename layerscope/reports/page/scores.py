@@ -10,7 +10,7 @@ from layerscope.reports.page.content import SIDE_BY_SIDE, Figure, Json, Section
 from layerscope.reports.page.score_tables import correlation_table, summary_table, tasks_table
 from layerscope.reports.page.shown_scores import ShownScores, judged_on, resampled
 from layerscope.runs.registry import about
-from layerscope.scores.scored import Scored, shared_place
+from layerscope.scores.scored import Scored, shared_site
 from layerscope.show.plain import plain
 
 
@@ -57,7 +57,7 @@ def _averages(shown: ShownScores) -> Iterator[Figure]:
 
 def _line(shown: ShownScores, i: int, entry: Scored) -> Json:
     average, blank = entry.average, [math.nan] * len(entry.average)
-    place = shared_place(shown.evaluation.scores)
+    place = shared_site(shown.evaluation.scores)
     tasks, where = entry.grid.complete.shape[1], entry.grid.about
     values = list(average.values())
     return {

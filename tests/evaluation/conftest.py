@@ -1,0 +1,57 @@
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import tiny
+import transformers as hf
+from tiny import one_thread
+from typed import cli
+
+from layerscope.probes import attention
+from layerscope.profiling import passing
+
+__all__ = ["cli", "one_thread"]
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("models") / "tiny-vit"
+    tiny.seeded(hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=4)).save_pretrained(folder)
+    hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False))
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> str:
+    """A table of 60 texts that are of class a where they begin with an even word."""
+    found = tiny.texts(60)
+    labels = ["ab"[int(text.split()[0][1:]) % 2] for text in found]
+    pd.DataFrame({"text": found, "label": labels}).to_csv(tmp_path / "topics.csv", index=False)
+    return str(tmp_path / "topics.csv")
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "LEAST_STEPS", 10)
+    monkeypatch.setattr(attention, "EPOCHS", 1)
+
+
+@pytest.fixture
+def forwards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many samples each forward of the pass held."""
+    seen: list[int] = []
+    forward = passing._forward
+
+    def counting(job: object, rows: pd.DataFrame, measure: object) -> dict:
+        seen.append(len(rows))
+        return forward(job, rows, measure)
+
+    monkeypatch.setattr(passing, "_forward", counting)
+    return seen

@@ -1,0 +1,96 @@
+"""Probes as tasks of `evaluate` that go on: only what is missing is computed, also after a kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tiny import one_thread
+
+import layerscope
+from layerscope.core.errors import LayerscopeError
+from layerscope.evaluation.kinds import PROBES
+from layerscope.profiling import passing
+
+__all__ = ["one_thread"]
+
+
+def counted(name: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return a list that gets an entry for each fit of this kind of probe."""
+    computed: list[object] = []
+    kind = PROBES[name]
+    probe = replace(kind, probe=lambda *a, **k: computed.append(a) or kind.probe(*a, **k))
+    monkeypatch.setitem(PROBES, name, probe)
+    return computed
+
+
+def test_more_layers_take_only_what_is_new_and_other_data_are_refused(
+    vit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    computed = counted("linear-probe", monkeypatch)
+
+    def evaluate(**options: object) -> layerscope.scores.Evaluation:
+        computed.clear()
+        return layerscope.evaluate(
+            vit, "linear-probe:digits", tmp_path / "out", pooling="mean", progress=False, **options
+        )
+
+    first = evaluate(samples=60, layers=[3])
+    assert len(computed) == 1 + (first.baseline().iloc[0, 0] != first.table().iloc[0, 0])
+    evaluate(samples=60, layers=[3])
+    assert computed == []
+    more = evaluate(samples=60, layers=[1, 3])
+    assert len(computed) == 1 and more.table().loc[3].equals(first.table().loc[3])
+    for other in ({"samples": 70}, {"samples": 60, "seed": 1}):
+        with pytest.raises(LayerscopeError, match="holds scores of digits .linear probe. on other data"):
+            evaluate(layers=[1, 3], **other)
+    assert computed == []
+
+
+def test_killed_between_layers_it_keeps_what_is_done(
+    vit: str, tmp_path: Path, brief: None, monkeypatch: pytest.MonkeyPatch
+):
+    out = tmp_path / "out"
+    call = f"layerscope.evaluate({vit!r}, 'attention-probe:digits', {str(out)!r}, samples=60, progress=False)"
+    short = (
+        "import time, layerscope; import layerscope.probes.attention as a; a.LEAST_STEPS = 10; a.EPOCHS = 1; "
+        "from layerscope.scores.probe_results import ProbeScores as P; add = P.add; "
+        "P.add = lambda *what: (add(*what), time.sleep(0.2)); "  # so that it is killed between two layers
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", short + call], env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL
+    )
+    kept: list[Path] = []
+    while child.poll() is None and not kept:
+        kept = [p for p in out.glob("probes/*/*.json") if len(json.loads(p.read_text())["rows"]) >= 2]
+        time.sleep(0.01)
+    os.kill(child.pid, signal.SIGKILL)
+    assert child.wait() == -signal.SIGKILL
+    before = json.loads(kept[0].read_text())["rows"]
+    assert 2 <= len(before) < 5
+    computed = counted("attention-probe", monkeypatch)
+    monkeypatch.setattr(passing, "_forward", lambda *a: pytest.fail("its states are there"))
+    found = layerscope.evaluate(vit, "attention-probe:digits", out, samples=60, progress=False)
+    after = json.loads(kept[0].read_text())["rows"]
+    assert after[: len(before)] == before and len(after) == 5 and len(computed) <= 5 - len(before)
+    assert found.table().shape == (4, 1) and not (out / "states").exists()
+
+
+def test_a_damaged_file_of_scores_is_refused_and_judged_again(vit: str, tmp_path: Path):
+    def evaluate() -> pd.DataFrame:
+        return layerscope.evaluate(
+            vit, "knn-probe:digits", tmp_path / "out", samples=60, layers=[2], progress=False
+        ).table()
+
+    first = evaluate()
+    (file,) = tmp_path.glob("out/probes/*/*.json")
+    file.write_text(file.read_text()[:-20])
+    with pytest.raises(LayerscopeError, match="is damaged, or no file of probe scores: evaluate that task again"):
+        layerscope.open_evaluation(tmp_path / "out")
+    assert evaluate().equals(first)

@@ -1,0 +1,63 @@
+"""Probes as tasks of `evaluate` on data or models that do not fit: one line, and nothing is written."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tiny import one_thread
+from typed import cli
+
+import layerscope
+from layerscope.core.errors import LayerscopeError
+
+__all__ = ["cli", "one_thread"]
+
+
+def wrong(tmp_path: Path, kind: str, **columns: list[object]) -> str:
+    path = tmp_path / "rows.csv"
+    pd.DataFrame(columns).to_csv(path, index=False)
+    return f"{kind}:{path}"
+
+
+ONE = {"text": ["w1 w2", "w3"] * 6, "label": ["x"] * 12}
+OWN = {"text": ["w1 w2", "w3"] * 6, "label": list("abcdefghijkl")}
+BARE = {"text": ["w1 w2", "w3"] * 6}
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "line"),
+    [
+        ("linear-probe", ONE, "{}: every sample has the label 'x': give two classes or more"),
+        ("knn-probe", OWN, "{}: fewer than 2 classes have 5 samples: give more of each"),
+        ("attention-probe", BARE, "{} has no labels to probe: give a column label, or of images and sounds a "
+         "sub-folder for each class"),
+        ("linear-prob", ONE, "task kind 'linear-prob' does not exist, did you mean linear-probe? (choose "
+         "classification, clustering, pair-classification, retrieval, sts, attention-probe, knn-probe, linear-probe, "
+         "token-probe)"),
+        ("token-probe", ONE, "{} has no column 'tokens': it reads tokens and labels, two lists of one length a row"),
+    ],
+)  # fmt: skip
+def test_wrong_data_are_refused_in_one_line(cli: Callable, tmp_path: Path, kind: str, columns: dict, line: str):
+    task = wrong(tmp_path, kind, **columns)
+    printed = cli("evaluate", "minilm", "--task-file", task, "--out", tmp_path / "out")
+    assert printed.status == 2 and not (tmp_path / "out").exists()
+    assert printed.line == line.format(task.partition(":")[2])
+
+
+def test_models_that_do_not_fit_are_refused_in_one_line(vit: str, llama: str, texts: str, tmp_path: Path):
+    def line(model: object, tasks: object, **options: object) -> str:
+        with pytest.raises(LayerscopeError) as caught:
+            layerscope.evaluate(model, tasks, tmp_path / "out", progress=False, **options)
+        assert not (tmp_path / "out").exists()
+        return str(caught.value)
+
+    probe = f"linear-probe:{texts}"
+    assert line(vit, probe) == "this model reads images and the data are texts: give images, or a model of texts"
+    assert line(vit, ["linear-probe:digits", f"classification:{texts}"]) == (
+        "tiny-vit reads no texts (image): give it probes, such as linear-probe:PATH, and no task of mteb"
+    )
+    assert line(llama, probe, layers=[7]) == "layer 7 does not exist: tiny-llama has the layers 0 to 3"
+    assert line(llama, [probe, probe]).startswith("two tasks have the name 'topics (linear probe)'")
+    assert "samples is 1: give a whole number of at least 2" in line(llama, probe, samples=1)
+    assert "did you mean topics.csv?" in line(llama, probe.replace("topics", "topic"))
