@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
     corpus = draw(open_corpus("stdlib-docs"), args.samples, 0)
-    device = str(LoadOptions(device=args.device).place())
+    device = str(LoadOptions(device=args.device).torch_device())
     served = SentenceTransformer(embedded("minilm"), device=device)
     loaded = load(served, LoadOptions(device=args.device))
     model = find_layers(loaded, "text", corpus.samples[:8], Override(), max_length=None, prompt="")

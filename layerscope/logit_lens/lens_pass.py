@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
 from layerscope.core.progress import Console, Silent, Teller
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.corpus import count
 from layerscope.inputs.pairs import paired
+from layerscope.logit_lens.layers import reading_of
 from layerscope.logit_lens.reading import STORE, Reading
 from layerscope.logit_lens.subjects import Subjects
-from layerscope.logit_lens.tables import reading_of
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.capture import evaluating
-
-PROBE_SAMPLES = 8
 
 
 def run_lens(asked: Asked) -> Reading:
     """Do what `lens` is asked for."""
     prompt, data = asked.prompt, asked.data
-    _check(prompt, data)
+    if (prompt is None) == (data is None):
+        raise LayerscopeError("lens needs something to read: give a prompt or data, one of the two")
+    if prompt is not None and (not isinstance(prompt, str) or not prompt.strip()):
+        raise LayerscopeError("the prompt is empty: give a text of at least one word")
     if asked.out is not None:
         STORE.folder(asked.out)
     teller: Teller = Console() if asked.progress else Silent()
     loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
-    corpus = _corpus(prompt, data, asked.text_column, asked.label_column)
+    corpus = (
+        open_corpus(data, text_column=asked.text_column, label_column=asked.label_column)
+        if prompt is None
+        else Corpus("prompt", "text", (prompt,), ("prompt",))
+    )
     shown = corpus.take(range(min(asked.samples, len(corpus))))
-    probed = [shown.samples[i] for i in range(min(PROBE_SAMPLES, len(shown)))]
-    layered = find_layers(loaded, corpus.modality, probed, asked.of(Override), max_length=asked.max_length, prompt="")
+    layered = find_layers(loaded, corpus.modality, shown.samples, asked.of(Override), max_length=asked.max_length)
     if layered.lens is None:
         raise LayerscopeError(_headless(layered))
     if layered.lens.kind == "pooled" and corpus.modality == "text":
         shown = paired(shown, data, asked.text_column)
     notes = [*shown.notes, *layered.notes]
     if len(shown) < len(corpus):
-        notes.append(f"the first {count(len(shown), 'sample')} of {len(corpus):,} are read: --samples reads more")
+        notes.append(f"the first {count(len(shown), 'sample')} of {len(corpus):,} are read; `samples` changes that")
     for note in notes:
         teller.say(note)
     with evaluating(layered.module), teller.bar("every layer", len(shown), "samples") as advance:
@@ -50,24 +52,9 @@ def run_lens(asked: Asked) -> Reading:
     return reading
 
 
-def _check(prompt: str | None, data: Any) -> None:
-    if prompt is None and data is None:
-        raise LayerscopeError("lens needs something to read: give a prompt or data")
-    if prompt is not None and data is not None:
-        raise LayerscopeError("lens reads either a prompt or data: leave one of the two out")
-    if prompt is not None and (not isinstance(prompt, str) or not prompt.strip()):
-        raise LayerscopeError("the prompt is empty: give a text of at least one word")
-
-
-def _corpus(prompt: str | None, data: Any, text_column: str | None, label_column: str | None) -> Corpus:
-    if prompt is None:
-        return open_corpus(data, text_column=text_column, label_column=label_column)
-    return Corpus("prompt", "text", (prompt,), ("prompt",))
-
-
 def _headless(model: LayeredModel) -> str:
-    why = next((note for note in model.notes if "head" in note), "")
-    part = f"the {model.stack.part} of {model.loaded.name}" if len(model.parts) > 1 else model.loaded.name
-    return f"{part} has no head over its layers{f' ({why})' if why else ''}: give a language model or a classifier" + (
-        f", or another --part of {', '.join(model.parts)}" if len(model.parts) > 1 else ""
-    )
+    several = len(model.parts) > 1
+    part = f"the {model.stack.part} of {model.loaded.name}" if several else model.loaded.name
+    why = "".join(f" ({note})" for note in model.notes if "head" in note)
+    other = f", or another `part` of {', '.join(model.parts)}" if several else ""
+    return f"{part} has no head over its layers{why}: give a language model or a classifier{other}"

@@ -1,9 +1,10 @@
-"""From samples to what is read of each: one batch without padding, and the positions that are asked for."""
+"""From samples to what is read of each: one batch without padding, the positions read, and the tokens there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -12,22 +13,24 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import Corpus
 from layerscope.inputs.corpus import count
 from layerscope.inputs.pairs import Ids, Pair, encoded
-from layerscope.logit_lens.continuing import continued
-from layerscope.logit_lens.naming import class_names, following, token_names
 from layerscope.logit_lens.reading import Kind
 from layerscope.models import LayeredModel
 from layerscope.models.encode import TextEncoder, positions
-from layerscope.models.forward import Inputs
+from layerscope.models.forward import Inputs, forward
 from layerscope.models.layered import class_numbers
+from layerscope.models.lens import logits_of
 
 MASK = "[MASK]"
+LOST = "\N{REPLACEMENT CHARACTER}"
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+"""What sentencepiece stores a space as."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A sample: `inputs` on the model's device, and for each position read what stands there and what is known of it.
+    """A sample: `inputs` on the model's device, and for each position the token read there and the known answer.
 
-    `positions` is None of a classifier, which reads the sample: there `tokens` is (None,).
+    `positions` is None for a classifier, which reads the sample: there `tokens` is (None,).
     """
 
     name: str
@@ -40,32 +43,33 @@ class Subject:
     continuation: str = ""
 
 
-def kind_of(model: LayeredModel, inputs: Inputs) -> Kind:
-    """Return what a model predicts, given one of its batches."""
-    assert model.lens is not None
-    if model.lens.kind == "pooled":
-        return "class"
-    if class_names(model) is not None:
-        return "tag"
-    return "next" if model.lens.causal or "decoder_input_ids" in inputs.named else "itself"
-
-
 class Subjects:
-    """The samples of a corpus as a model reads them, one at a time; `notes` grows by what is left out of them."""
+    """The samples of a corpus as a model reads them, one at a time; `notes` grows by what is left out of them.
+
+    `new` tokens continue each text; where it is `whole`, a text that the model has no room for is an error.
+    """
 
     def __init__(self, model: LayeredModel, corpus: Corpus, tokens: int, whole: bool) -> None:
+        assert model.lens is not None
         self.model, self.corpus, self.new, self.whole = model, corpus, tokens, whole
+        self.encoder = model.encoder if isinstance(model.encoder, TextEncoder) else None
+        self.tokenizer = self.encoder and self.encoder.tokenizer
         self.notes: list[str] = []
         self.samples: Sequence[Any] = corpus.samples
-        self.kind: Kind = kind_of(model, model.encoder.batch([corpus.samples[0]]) if not _pairs(corpus) else Inputs({}))
-        self.name = token_names(model.encoder.tokenizer) if isinstance(model.encoder, TextEncoder) else str
+        self.two_stacks = bool(getattr(getattr(model.module, "config", None), "is_encoder_decoder", False))
+        self.classes = class_names(model)
+        self.kind: Kind = "class" if model.lens.kind == "pooled" else "tag"
+        if self.classes is None:
+            inputs = model.encoder.batch([corpus.samples[0]])
+            self.kind = "next" if model.lens.causal or "decoder_input_ids" in inputs.named else "itself"
+        self.token = token_names(self.tokenizer)
         if tokens and self.kind != "next":
             raise LayerscopeError(
-                f"--tokens {tokens} continues a text, and {model.loaded.name} predicts no next token: leave it out"
+                f"`tokens={tokens}` continues a text, and {model.loaded.name} predicts no next token: leave it out"
             )
-        if isinstance(model.encoder, TextEncoder):
-            self.samples = self._read(model.encoder)
-        if self.kind == "itself" and any(self._masks(ids) for ids in self.samples):
+        if self.encoder is not None:
+            self.samples = self._read(self.encoder)
+        if self.kind == "itself" and any(self._masks(sample) for sample in self.samples):
             self.kind = "masked"
 
     def __iter__(self) -> Iterator[Subject]:
@@ -77,17 +81,19 @@ class Subjects:
                 continue
             yield self._sample(i) if self.kind == "class" else self._text(i, sample.ids)
         if empty:
-            what = "have no mask" if self.kind == "masked" else "have no token"
-            self.notes.append(f"{count(empty, 'sample')} of {len(self.samples):,} {what}: left out")
+            lack = "no mask" if self.kind == "masked" else "no token"
+            self.notes.append(f"{count(empty, 'sample')} of {len(self.samples):,} have {lack}: left out")
+
+    def prediction(self, number: int) -> str:
+        """Return the name of what the head predicts: a class, or a token."""
+        return self.token(number) if self.classes is None else self.classes[number]
 
     def _read(self, encoder: TextEncoder) -> list[Ids]:
         """Return texts as ids, cut where the model has no room; of a prompt that is an error."""
-        if _pairs(self.corpus):
+        if isinstance(self.corpus.samples[0], Pair):
             return encoded(self.corpus.samples, encoder)
-        texts = [self._with_mask(s) if isinstance(s, str) else s for s in self.corpus.samples]
-        room = positions(self.model.module)
-        if not self._two_stacks:  # the last new token is not read
-            room -= max(0, self.new - 1)
+        texts = [self._with_mask(sample) if isinstance(sample, str) else sample for sample in self.corpus.samples]
+        room = positions(self.model.module) - (0 if self.two_stacks else max(0, self.new - 1))  # the last is not read
         most = room if self.whole else min(room, encoder.max_length)
         rows = encoder.whole(texts)
         longest = max(map(len, rows))
@@ -102,77 +108,59 @@ class Subjects:
         most = int(positions(self.model.module))
         if self.new > 1 and length <= most:
             return (
-                f"--tokens {self.new} after {count(length, 'token')} is beyond the model's {most:,} positions: give "
-                f"--tokens {most - length + 1} or fewer"
+                f"`tokens={self.new}` after {count(length, 'token')} is beyond the model's {most:,} positions: give "
+                f"`tokens={most - length + 1}` or fewer"
             )
         if self.new > most:
-            return f"--tokens {self.new} is beyond the model's {most:,} positions: give fewer"
+            return f"`tokens={self.new}` is beyond the model's {most:,} positions: give fewer"
         return f"the prompt has {length:,} tokens, and the model {most:,} positions: make it shorter"
 
-    @property
-    def _tokenizer(self) -> Any:
-        assert isinstance(self.model.encoder, TextEncoder)
-        return self.model.encoder.tokenizer
-
-    @property
-    def _two_stacks(self) -> bool:
-        return bool(getattr(getattr(self.model.module, "config", None), "is_encoder_decoder", False))
-
     def _with_mask(self, text: str) -> str:
-        mask = getattr(self._tokenizer, "mask_token", None)
+        mask = getattr(self.tokenizer, "mask_token", None)
         if self.whole and self.kind == "itself" and mask is None and MASK in text:
             raise LayerscopeError(f"{self.model.loaded.name} has no mask token: leave {MASK} out of the prompt")
         return text.replace(MASK, mask) if mask and self.kind == "itself" else text
 
     def _masks(self, sample: Ids) -> list[int]:
-        mask = getattr(self._tokenizer, "mask_token_id", None)
+        mask = getattr(self.tokenizer, "mask_token_id", None)
         return [position for position, token in enumerate(sample.ids) if token == mask]
 
     def _sample(self, i: int) -> Subject:
-        labels = self.corpus.labels
+        """Return a sample of a classifier; its truth is the model's name of the label, where it is one of its own."""
         inputs = self.model.encoder.batch([self.samples[i]]).to(self.model.device)
-        truth = None if labels is None else self._class(labels[i])
+        truth = None if self.corpus.labels is None else str(self.corpus.labels[i])
+        number = None if truth is None else class_numbers([truth], self.model)[0]
+        if number is not None:
+            truth = self.prediction(number)
         return Subject(self.corpus.names[i], self._shown(i), inputs, None, (None,), (truth,))
-
-    def _class(self, label: str | int) -> str:
-        """Return the model's name of a label, where it is one of its classes."""
-        number = class_numbers([label], self.model)[0]
-        return str(label) if number is None else (class_names(self.model) or {})[number]
 
     def _text(self, i: int, ids: tuple[int, ...]) -> Subject:
         inputs = self._batch(ids)
-        new: list[int] = []
-        if self.new:
-            new = continued(self.model, inputs, self.new)
-            inputs = self._with_new(inputs, ids, new)
-        read = inputs.named.get("decoder_input_ids", inputs.named["input_ids"])[0].tolist()
+        new: list[int] = continued(self.model, inputs, self.new) if self.new else []
+        start = inputs.named.get("decoder_input_ids")
+        if new and start is None:
+            inputs = self._batch((*ids, *new[:-1]))  # nothing follows the last token
+        elif new and start is not None:
+            decoder = torch.cat([start[:, :1], start.new_tensor([new[:-1]])], 1)
+            named = {"decoder_input_ids": decoder, "decoder_attention_mask": torch.ones_like(decoder)}
+            inputs = Inputs({**inputs.named, **named}, mask=named["decoder_attention_mask"])
+        read = (inputs.named["input_ids"] if start is None else inputs.named["decoder_input_ids"])[0].tolist()
         truths: list[str | None] = [None] * len(read)
         if self.kind == "next":
-            after = ids if "decoder_input_ids" in inputs.named else ids[1:]
-            truths[: len(read) - len(new)] = [*map(self.name, after), None][: len(read) - len(new)]
+            after, known = ids[1:] if start is None else ids, len(read) - len(new)
+            truths[:known] = [*map(self.token, after), None][:known]
         elif self.kind == "itself":
-            truths = [*map(self.name, read)]
+            truths = [*map(self.token, read)]
         chosen = self._masks(Ids(ids)) if self.kind == "masked" else range(len(read))
-        before = [] if "decoder_input_ids" in inputs.named else ids
-        continuation = following(self._tokenizer, before, new) if new else ""
+        continuation = following(self.tokenizer, ids if start is None else [], new) if new else ""
         return Subject(
-            self.corpus.names[i], self._shown(i), inputs, tuple(chosen), tuple(self.name(read[p]) for p in chosen),
+            self.corpus.names[i], self._shown(i), inputs, tuple(chosen), tuple(self.token(read[p]) for p in chosen),
             tuple(truths[p] for p in chosen), len(new), continuation,
         )  # fmt: skip
 
     def _batch(self, ids: tuple[int, ...]) -> Inputs:
-        encoder = self.model.encoder
-        assert isinstance(encoder, TextEncoder)
-        return replace(encoder, max_length=len(ids)).batch([Ids(ids)]).to(self.model.device)
-
-    def _with_new(self, inputs: Inputs, ids: tuple[int, ...], new: list[int]) -> Inputs:
-        """Return the batch that reads a text and what was made of it, but for the last token, which nothing follows."""
-        if "decoder_input_ids" not in inputs.named:
-            return self._batch((*ids, *new[:-1]))
-        start = inputs.named["decoder_input_ids"][:, :1]
-        decoder = torch.cat([start, start.new_tensor([new[:-1]])], 1)
-        named = {"decoder_input_ids": decoder, "decoder_attention_mask": torch.ones_like(decoder)}
-        return Inputs({**inputs.named, **named}, mask=named["decoder_attention_mask"])
+        assert self.encoder is not None
+        return replace(self.encoder, max_length=len(ids)).batch([Ids(ids)]).to(self.model.device)
 
     def _shown(self, i: int) -> str:
         sample = self.corpus.samples[i]
@@ -181,5 +169,82 @@ class Subjects:
         return sample if isinstance(sample, str) else self.corpus.names[i]
 
 
-def _pairs(corpus: Corpus) -> bool:
-    return isinstance(corpus.samples[0], Pair)
+def class_names(model: LayeredModel) -> dict[int, str] | None:
+    """Return the names of a head's classes, None where they are the vocabulary's tokens."""
+    assert model.lens is not None
+    config = getattr(model.module, "config", None)
+    named = getattr(config, "id2label", None) or {}
+    if model.lens.kind == "pooled":
+        return {number: str(named.get(number, number)) for number in range(model.lens.classes)}
+    if len(named) != model.lens.classes or getattr(config, "vocab_size", None) == model.lens.classes:
+        return None
+    return {int(number): str(name) for number, name in named.items()}
+
+
+def token_names(tokenizer: Any) -> Callable[[int], str]:
+    """Return what gives a token's text, the space before it included; part of a character is its stored form.
+
+    Without a tokenizer a token is named by its number.
+    """
+
+    @cache
+    def name(number: int) -> str:
+        known = tokenizer is not None and number < len(tokenizer)
+        stored = tokenizer.convert_ids_to_tokens(number) if known else None
+        if not isinstance(stored, str):  # rows of the head beyond the vocabulary
+            return f"#{number}"
+        text = _decoded(tokenizer, [number])
+        if stored.startswith(SPACE) and not text.startswith(" "):  # sentencepiece drops the first space of a text
+            text = f" {text}"
+        return stored if not text or LOST in text else text
+
+    return name
+
+
+def following(tokenizer: Any, ids: Sequence[int], new: Sequence[int]) -> str:
+    """Return what new tokens add to the text of those before them; without a tokenizer their numbers."""
+    if tokenizer is None:
+        return " ".join(f"#{number}" for number in new)
+    before, whole = _decoded(tokenizer, ids), _decoded(tokenizer, [*ids, *new])
+    return whole.removeprefix(before) if whole.startswith(before) else _decoded(tokenizer, new)
+
+
+def _decoded(tokenizer: Any, ids: Sequence[int]) -> str:
+    return str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
+
+
+@torch.inference_mode()
+def continued(model: LayeredModel, inputs: Inputs, tokens: int) -> list[int]:
+    """Return up to this many new tokens, fewer where the text ends: by the model's own `generate`, or one by one.
+
+    `inputs` is one prompt on the model's device; an encoder-decoder begins with its start token.
+    """
+    module: Any = model.module
+    named = {name: inputs.named[name] for name in ("input_ids", "attention_mask")}
+    ids, own = named["input_ids"], getattr(module, "generation_config", None)
+    if own is not None and hasattr(module, "generate"):
+        from transformers import GenerationConfig
+
+        # the model's own settings may forbid, force or punish tokens; as an argument, gaps would be filled from them
+        module.generation_config = GenerationConfig(
+            do_sample=False,
+            num_beams=1,
+            max_new_tokens=tokens,
+            bos_token_id=own.bos_token_id,
+            eos_token_id=own.eos_token_id,
+            decoder_start_token_id=own.decoder_start_token_id,
+            pad_token_id=0 if own.pad_token_id is None else own.pad_token_id,  # one text: nothing is padded
+        )
+        try:
+            out = module.generate(**named)
+        finally:
+            module.generation_config = own
+        return [int(token) for token in out[0, 1 if "decoder_input_ids" in inputs.named else ids.shape[1] :]]
+    end = getattr(getattr(module, "config", None), "eos_token_id", None)
+    new: list[int] = []
+    while len(new) < tokens and (not new or new[-1] != end):
+        logits = logits_of(forward(module, Inputs({"input_ids": ids, "attention_mask": torch.ones_like(ids)})))
+        assert logits is not None
+        new.append(int(logits[0, -1].argmax()))
+        ids = torch.cat([ids, ids.new_tensor([new[-1:]])], 1)
+    return new

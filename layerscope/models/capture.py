@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from layerscope.models.forward import Inputs, forward, hidden_of
 from layerscope.models.stack import Stack, tokens_read
-from layerscope.models.sublayers.taps import Place, Tap, as_state
+from layerscope.models.sublayers.watch import Spot, Tap, as_state
 
 Visit = Callable[[int, str, Tensor], None]
 """Called as visit(layer, site, tokens[B, T, D]), layers 0..L in order, site "raw" then, with a norm, "normed".
@@ -40,106 +40,86 @@ def capture(
     after it is computed. Hooks are removed whatever happens, and the model is left as it was.
     """
     last = stack.depth if until is None else until
-    norm = module.get_submodule(stack.norm) if stack.norm else None
-    length = tokens_read(module, stack, inputs)
-    calls = 0
-    layers = _Layers(visit, norm, length, stack.turned)
-    inside = _Inside(lambda layer, site, state: visit(layer, site, _own(state, length)), taps)
+    visitor = _Visitor(module, stack, visit, tokens_read(module, stack, inputs), last, taps)
+    with ExitStack() as hooks, suppress(_Enough):
+        for handle in visitor.hooks(module):
+            hooks.enter_context(handle)
+        forward(module.get_submodule(stack.entry), inputs)
+        raise RuntimeError(f"the model ran {visitor.layer} blocks where its probe ran {stack.depth}")
 
-    def before(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        if layers.visited:
+
+class _Visitor:
+    """Follows one forward; `layer` is the last one given, `entered` that of the block which runs."""
+
+    def __init__(
+        self, module: nn.Module, stack: Stack, visit: Visit, length: int | None, last: int, taps: Sequence[Tap]
+    ) -> None:
+        self.stack, self.visit, self.length, self.last = stack, visit, length, last
+        self.norm = module.get_submodule(stack.norm) if stack.norm else None
+        self.taps = {(tap.layer, tap.spot): tap.site for tap in taps}
+        self.layer, self.entered, self.shape, self.visiting = 0, 0, torch.Size(), False
+        self.calls: dict[str, int] = defaultdict(int)
+
+    def hooks(self, module: nn.Module) -> Iterator[RemovableHandle]:
+        """Set hooks on the blocks, what gives the layers, and the modules that show a sub-layer."""
+        blocks = {path: module.get_submodule(path) for path in dict.fromkeys(self.stack.blocks)}
+        for block in [*blocks.values()][: None if self.taps else 1]:
+            yield block.register_forward_pre_hook(self._enter, with_kwargs=True)
+        for path in dict.fromkeys(self.stack.ends):
+            yield module.get_submodule(path).register_forward_hook(self._leave, with_kwargs=True)
+        inside = (
+            (blocks[self.stack.blocks[layer - 1]].get_submodule(spot.path), spot.path) for layer, spot in self.taps
+        )
+        for child, path in dict.fromkeys(inside):  # once each, as several blocks may share one
+            yield child.register_forward_pre_hook(partial(self._before, path), with_kwargs=True)
+            yield child.register_forward_hook(partial(self._after, path))
+
+    def _enter(self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        if self.visiting:
             return
         state = _state((*args, *kwargs.values()))
-        if calls == 0:
-            layers.show(0, state)
-            if last == 0:
-                raise _Enough
-        inside.enter(calls + 1, state.shape)
+        if self.layer == 0:
+            self._show(0, state)
+        self.entered, self.shape = self.layer + 1, state.shape
+        self.calls.clear()  # a shared block runs several times
 
-    def after(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
-        nonlocal calls
-        if layers.visited:
+    def _leave(self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
+        if self.visiting:
             return
-        calls += 1
+        self.layer += 1
         state = _state(output)
-        layers.show(calls, _state((*args, *kwargs.values())) + state if stack.added else state)
-        if calls == last:
-            raise _Enough
+        self._show(self.layer, _state((*args, *kwargs.values())) + state if self.stack.added else state)
 
-    blocks = {path: module.get_submodule(path) for path in dict.fromkeys(stack.blocks)}
-    first = [*blocks.values()][: None if taps else 1]
-    handles = [block.register_forward_pre_hook(before, with_kwargs=True) for block in first]
-    ends = [module.get_submodule(path) for path in dict.fromkeys(stack.ends)]
-    handles += [end.register_forward_hook(after, with_kwargs=True) for end in ends]
-    try:
-        handles += inside.hooks(blocks, stack)
-        forward(module.get_submodule(stack.entry), inputs)
-    except _Enough:
-        return
-    finally:
-        for handle in handles:
-            handle.remove()
-    raise RuntimeError(f"the model ran {calls} blocks where its probe ran {stack.depth}")
-
-
-class _Layers:
-    """Visits the layers, raw and normed; `visited` while one is, when the model may run in the visit itself."""
-
-    def __init__(self, visit: Visit, norm: nn.Module | None, length: int | None, turned: bool) -> None:
-        self.visit, self.norm, self.length, self.turned, self.visited = visit, norm, length, turned, False
-
-    def show(self, layer: int, state: Tensor) -> None:
-        self.visited = True
-        hidden = _own(state.transpose(0, 1) if self.turned else state, self.length)
+    def _show(self, layer: int, state: Tensor) -> None:
+        self.visiting = True
+        hidden = self._own(state.transpose(0, 1) if self.stack.turned else state)
         self.visit(layer, "raw", hidden)
         if self.norm is not None:
             self.visit(layer, "normed", self.norm(hidden))
-        self.visited = False
+        self.visiting = False
+        if layer == self.last:
+            raise _Enough
 
+    def _before(self, path: str, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        call = self.calls[path]
+        self.calls[path] += 1
+        self._show_inside(Spot(path, call, True), (*args, *kwargs.values()))
 
-class _Inside:
-    """Visits the sub-layers of the block that runs: each at its own call of its module."""
+    def _after(self, path: str, _: nn.Module, __: object, output: object) -> None:
+        self._show_inside(Spot(path, self.calls[path] - 1, False), output)
 
-    def __init__(self, visit: Visit, taps: Sequence[Tap]) -> None:
-        self.visit = visit
-        self.taps = {(tap.layer, tap.place): tap.site for tap in taps}
-        self.layer, self.shape = 0, torch.Size()
-        self.calls: dict[str, int] = defaultdict(int)
-
-    def enter(self, layer: int, shape: torch.Size) -> None:
-        """Begin a block's execution, which counts its modules' calls anew: a shared block runs several times."""
-        self.layer, self.shape = layer, shape
-        self.calls.clear()
-
-    def hooks(self, blocks: dict[str, nn.Module], stack: Stack) -> Iterator[RemovableHandle]:
-        """Set hooks on the modules that show a sub-layer, and yield them one by one."""
-        wanted = ((blocks[stack.blocks[layer - 1]].get_submodule(place.path), place.path) for layer, place in self.taps)
-        for child, path in dict.fromkeys(wanted):  # once each, as several blocks may share one
-            yield child.register_forward_pre_hook(self._before(path), with_kwargs=True)
-            yield child.register_forward_hook(self._after(path))
-
-    def _before(self, path: str) -> Any:
-        def hook(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-            call = self.calls[path]
-            self.calls[path] += 1
-            self._show(Place(path, call, True), (*args, *kwargs.values()))
-
-        return hook
-
-    def _after(self, path: str) -> Any:
-        def hook(_: nn.Module, __: object, output: object) -> None:
-            self._show(Place(path, self.calls[path] - 1, False), output)
-
-        return hook
-
-    def _show(self, place: Place, value: object) -> None:
-        site = self.taps.get((self.layer, place))
+    def _show_inside(self, spot: Spot, value: object) -> None:
+        site = self.taps.get((self.entered, spot))
         if site is None:
             return
         state = as_state(_state(value), self.shape)
         if state is None:
-            raise RuntimeError(f"{place.path} gave no state where its probe gave one")
-        self.visit(self.layer, site, state)
+            raise RuntimeError(f"{spot.path} gave no state where its probe gave one")
+        self.visit(self.entered, site, self._own(state))
+
+    def _own(self, state: Tensor) -> Tensor:
+        """Return a text's own tokens: a model may fill it up to whole windows."""
+        return state[:, : self.length] if state.ndim == 3 else state
 
 
 @contextmanager
@@ -158,11 +138,6 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             config.mask_ratio = masking  # type: ignore[union-attr]
         for child in training:
             child.training = True
-
-
-def _own(state: Tensor, length: int | None) -> Tensor:
-    """Return a text's own tokens: a model may fill it up to whole windows."""
-    return state[:, :length] if state.ndim == 3 else state
 
 
 def _state(value: object) -> Tensor:

@@ -9,10 +9,9 @@ from itertools import chain
 from torch import Tensor, nn
 
 from layerscope.models.forward import Inputs
-from layerscope.models.links import Broken, Chain, follows, linked
+from layerscope.models.links import Broken, Chain, end_of, linked
 from layerscope.models.siblings import LISTS, are_apart, check_siblings, check_whole, members
-from layerscope.models.stages import Calls, differ_in_width, stage_chains
-from layerscope.models.trace import Call, is_norm, same
+from layerscope.models.trace import Call, Calls, is_norm, same
 
 
 def candidates(
@@ -38,17 +37,17 @@ def candidates(
         "checkpointing layers": [c for c in calls if _is_checkpointing(c.module)],
     }
     for how, selected in chosen.items():
-        for groups in (stage_chains(selected, calls, _inside_stage), _outermost(_chains(selected, calls))):
+        for groups in (_stage_chains(selected, calls), _outermost(_chains(selected, calls))):
             found = _checked(groups, calls, refused)
             yield how, found if check_siblings(entry, prefix, found, calls, refused) else []
     config = getattr(entry, "config", None)
-    told = getattr(config, "num_hidden_layers", None)
+    depth = getattr(config, "num_hidden_layers", None)
     listed = {id(child) for module in entry.modules() if isinstance(module, LISTS) for child in module.children()}
     for groups in _structures(entry, calls, listed, any_class=config is None):
         for group in groups:
             like_blocks = id(group[0].module) in listed or next(group[0].module.children(), None) is not None
             for one in _checked([group], calls, refused if like_blocks else []):
-                if told not in (None, len(one.blocks)):
+                if depth not in (None, len(one.blocks)):
                     continue
                 if check_whole(entry, prefix, [one], calls, refused):
                     yield "structure", [one]
@@ -139,10 +138,26 @@ def _declared(entry: nn.Module, prefix: str) -> set[str]:
     return paths
 
 
-def _inside_stage(calls: Calls) -> list[Calls]:
-    """The blocks of one stage."""
-    marked = _outermost(_chains([c for c in calls if _is_checkpointing(c.module)], calls))
-    return marked or _ranked(_chains(calls, calls, same_class=True), set())[:1]
+def _stage_chains(selected: Calls, calls: Calls) -> list[Calls]:
+    """Return the blocks of every stage of a hierarchical model, or nothing where the model has no stages.
+
+    Stages are calls, among those `selected` by the model's own word, that change a state's shape; the last may keep it.
+    """
+    outer = [call for call in selected if not any(call.path.startswith(other.path + ".") for other in selected)]
+    if all(call.given.shape == call.returned.shape for call in outer):
+        return []
+    inside = [[call for call in calls if call.path.startswith(stage.path + ".")] for stage in outer]
+    chains: list[Calls] = []
+    for own in inside:
+        marked = _outermost(_chains([call for call in own if _is_checkpointing(call.module)], own))
+        chains += marked or _ranked(_chains(own, own, same_class=True), set())[:1]
+    return chains if len(chains) > 1 else []
+
+
+def differ_in_width(chains: list[Calls]) -> bool:
+    """Return whether the states of several stacks of like blocks differ in width: the model is hierarchical."""
+    kinds = {type(chain[0].module) for chain in chains}
+    return len(chains) > 1 and len(kinds) == 1 and len({chain[-1].returned.shape[-1] for chain in chains}) > 1
 
 
 def has_every_token(call: Call, inputs: Inputs) -> bool:
@@ -180,7 +195,7 @@ def _chains(selected: Calls, calls: Calls, *, same_class: bool = False, same_par
             if same_parent and last.path.rpartition(".")[0] != call.path.rpartition(".")[0]:
                 continue
             exact = same(last.returned, call.given) and not call.path.startswith(last.path + ".")
-            if exact or (not same_class and not same_parent and follows(last, call, calls)):
+            if exact or (not same_class and not same_parent and end_of(last, call, calls) is not None):
                 joined.append(call)
                 break
         else:

@@ -40,22 +40,14 @@ def check_folder(folder: Path, allow_pickle: bool) -> None:
         raise LayerscopeError(f"model folder {str(folder)!r} cannot be read ({error.strerror})") from error
     configs = [folder / name for name in CONFIGS if (folder / name).is_file()]
     if not configs:
-        raise LayerscopeError(f"model folder {str(folder)!r} holds no config.json: {_what_instead(folder)}")
+        inside = sorted(path.parent.name for path in folder.glob("*/config.json"))
+        why = f"give one of the models in it ({', '.join(inside[:3])})" if inside else "is it a saved model?"
+        if (folder / "run.json").is_file():
+            why = "it is a run of layerscope, give the model itself"
+        raise LayerscopeError(f"model folder {str(folder)!r} holds no config.json: {why}")
     for path in configs:
         _check_config(path)
-    _check_parts(folder)
-    weights = sorted(p for p in folder.rglob("*") if p.suffix in (".safetensors", ".bin", ".pt", ".pth"))
-    if not weights:
-        raise LayerscopeError(
-            f"model folder {str(folder)!r} holds no weights (*.safetensors): save the model there again"
-        )
-    if not any(path.suffix == ".safetensors" for path in weights) and not allow_pickle:
-        raise LayerscopeError(
-            f"the weights in {str(folder)!r} are pickles ({weights[0].name}), which can run code when loaded: "
-            "convert them to safetensors, or trust them with --allow-pickle"
-        )
-    for path in folder.glob("*.safetensors"):
-        _check_weights(path)
+    _check_weights(folder, allow_pickle)
 
 
 def near_folder(folder: Path) -> str:
@@ -65,13 +57,6 @@ def near_folder(folder: Path) -> str:
     except OSError:
         beside = []
     return near(folder.name, beside)
-
-
-def _what_instead(folder: Path) -> str:
-    if (folder / "run.json").is_file():
-        return "it is a run of layerscope, give the model itself"
-    inside = sorted(path.parent.name for path in folder.glob("*/config.json"))
-    return f"give one of the models in it ({', '.join(inside[:3])})" if inside else "is it a saved model?"
 
 
 def _check_config(path: Path) -> None:
@@ -85,7 +70,7 @@ def _check_config(path: Path) -> None:
     if kind is not None and kind not in CONFIG_MAPPING and "auto_map" not in found:
         raise LayerscopeError(
             f"{str(path)!r} is of a type that this transformers does not know ({kind}"
-            f"{near(str(kind), CONFIG_MAPPING)}): upgrade transformers, or see --trust-remote-code"
+            f"{near(str(kind), CONFIG_MAPPING)}): upgrade transformers, or see `trust_remote_code`"
         )
 
 
@@ -98,8 +83,10 @@ def _json(path: Path) -> Any:
         raise LayerscopeError(f"{str(path)!r} is not JSON: copy or download the model again") from error
 
 
-def _check_parts(folder: Path) -> None:
-    """Raise where weights that come in several files lack one."""
+def _check_weights(folder: Path, allow_pickle: bool) -> None:
+    """Raise where weights are absent, pickled, or other than their own headers say; themselves they are not read."""
+    from safetensors import SafetensorError, safe_open
+
     index = folder / "model.safetensors.index.json"
     found = _json(index) if index.is_file() else {}
     names = sorted(set(found.get("weight_map", {}).values())) if isinstance(found, dict) else []
@@ -109,24 +96,29 @@ def _check_parts(folder: Path) -> None:
             f"model folder {str(folder)!r} lacks {missing[0]} ({len(missing)} of {len(names)} files of weights): "
             "copy or download it again"
         )
-
-
-def _check_weights(path: Path) -> None:
-    """Raise where a file is shorter or other than its own header says; the weights themselves are not read."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with path.open("rb") as file:
-            pointer = file.read(len(POINTER)) == POINTER
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if pointer:
-        raise LayerscopeError(f"{str(path)!r} is a pointer of Git LFS, not the weights: run git lfs pull")
-    try:
-        with safe_open(path, framework="np"):
-            return
-    except (SafetensorError, OSError) as error:
-        raise LayerscopeError(f"{str(path)!r} is damaged or cut short: copy or download it again") from error
+    weights = sorted(p for p in folder.rglob("*") if p.suffix in (".safetensors", ".bin", ".pt", ".pth"))
+    if not weights:
+        raise LayerscopeError(
+            f"model folder {str(folder)!r} holds no weights (*.safetensors): save the model there again"
+        )
+    if not any(path.suffix == ".safetensors" for path in weights) and not allow_pickle:
+        raise LayerscopeError(
+            f"the weights in {str(folder)!r} are pickles ({weights[0].name}), which can run code when loaded: "
+            "convert them to safetensors, or trust them with `allow_pickle=True`"
+        )
+    for path in folder.glob("*.safetensors"):
+        try:
+            with path.open("rb") as file:
+                pointer = file.read(len(POINTER)) == POINTER
+        except OSError as error:
+            raise unreadable(path, error) from error
+        if pointer:
+            raise LayerscopeError(f"{str(path)!r} is a pointer of Git LFS, not the weights: run git lfs pull")
+        try:
+            with safe_open(path, framework="np"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise LayerscopeError(f"{str(path)!r} is damaged or cut short: copy or download it again") from error
 
 
 @contextmanager
@@ -156,23 +148,23 @@ def clear_inputs(processor: Any) -> Iterator[None]:
 
 
 def _what_failed(source: str, error: Exception) -> str:
-    text = str(error)
+    text = f"{type(error).__name__}: {error}"
     if "trust_remote_code" in text:
-        return "runs code of its own when loaded: read it, then allow it with --trust-remote-code"
-    if any(word in text for word in ("safetensors", ".bin")) and "no file named" in text:
-        return "has no safetensors weights: convert them, or trust its pickles with --allow-pickle"
+        return "runs code of its own when loaded: read it, then allow it with `trust_remote_code=True`"
+    if "no file named" in text and ("safetensors" in text or ".bin" in text):
+        return "has no safetensors weights: convert them, or trust its pickles with `allow_pickle=True`"
     if "ignore_mismatched_sizes" in text or "size mismatch" in text:
         return "has weights of other shapes than its config.json says: take both from the same checkpoint"
-    if "deserializing header" in text or "SafetensorError" in type(error).__name__:
+    if "deserializing header" in text or "SafetensorError" in text:
         return "has a damaged safetensors file: copy or download it again"
     if "Unrecognized model" in text:
         return "names no model_type in its config: is it a transformers model's?"
     if "model type" in text and "does not recognize" in text:
-        return "is of a type that this transformers does not know: upgrade transformers, or see --trust-remote-code"
+        return "is of a type that this transformers does not know: upgrade transformers, or see `trust_remote_code`"
     if not Path(source).exists():
         if any(word in text for word in ("couldn't connect", "Connection", "offline", "Max retries", "resolve")):
             hint = near(source, (EMBEDDED,)) or near_folder(Path(source))
             return f"is no local folder, and the hub cannot be reached{hint or ': check the name, or the network'}"
         if any(word in text for word in ("not a valid model identifier", "Repository Not Found", "404", "Repo id")):
             return "is neither a local folder nor a model on the hub: check the name (or its access token)"
-    return f"cannot be loaded: {' '.join(text.split())[:200] or type(error).__name__}"
+    return f"cannot be loaded: {' '.join(str(error).split())[:200] or type(error).__name__}"

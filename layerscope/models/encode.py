@@ -42,7 +42,6 @@ class TextEncoder:
     module: nn.Module
     max_length: int
     prompt: str = ""
-    part: str = "model"
     lack: str = ""
     modality: str = "text"
     cut: int = field(default=0, init=False)
@@ -68,26 +67,30 @@ class TextEncoder:
         """Return ids [B, T] and their mask; a decoder of an encoder-decoder reads the text shifted by one."""
         rows = self.ids(samples)
         mask = padded([[1] * len(row) for row in rows], 0)
-        named = {"input_ids": padded(rows, self._pad_id()), "attention_mask": mask}
+        # a classifier on a decoder looks for its own pad id to find the last token
+        config = getattr(self.module, "config", None)
+        own = getattr(config, "pad_token_id", None)
+        pad = own if isinstance(own, int) and own >= 0 else getattr(self.tokenizer, "pad_token_id", 0)
+        ids = padded(rows, int(pad or 0))
+        named = {"input_ids": ids, "attention_mask": mask}
         if getattr(samples[0], "types", ()):  # which text of a pair a token is of
             named["token_type_ids"] = padded([sample.types for sample in samples], 0)
         if accepts(self.module, "decoder_input_ids"):
-            named["decoder_input_ids"] = _shifted(named["input_ids"], self.module)
+            start = getattr(config, "decoder_start_token_id", None) or 0
+            named["decoder_input_ids"] = torch.cat([torch.full_like(ids[:, :1], start), ids[:, :-1]], 1)
             named["decoder_attention_mask"] = mask
         return Inputs(named, mask=mask)
-
-    def _pad_id(self) -> int:
-        """Return what fills a batch; a classifier on a decoder looks for its own pad id to find the last token."""
-        own = getattr(getattr(self.module, "config", None), "pad_token_id", None)
-        found = own if isinstance(own, int) and own >= 0 else getattr(self.tokenizer, "pad_token_id", 0)
-        return int(found or 0)
 
     def _tokenised(self, samples: Sequence[Any], **options: Any) -> list[list[int]]:
         """Ids of texts through the tokenizer, and of windows and rows of ids as they are."""
         if all(hasattr(sample, "ids") for sample in samples):
             return [list(sample.ids[: self.max_length]) for sample in samples]
         if all(is_ids(sample) for sample in samples):
-            return [self._checked(sample)[: options.get("max_length")] for sample in samples]
+            rows, top = [sample.tolist() for sample in samples], vocabulary(self.module) - 1
+            odd = next((number for row in rows for number in row if not 0 <= number <= top), None)
+            if odd is not None:
+                raise LayerscopeError(f"token id {odd} is not in the vocabulary of this model: it has ids 0..{top}")
+            return [row[: options.get("max_length")] for row in rows]
         if self.tokenizer is None:
             raise LayerscopeError(self.lack)
         texts = [self.prompt + sample for sample in samples]
@@ -96,14 +99,6 @@ class TextEncoder:
                 texts, return_attention_mask=False, return_token_type_ids=False, **options
             )["input_ids"]
         return encoded
-
-    def _checked(self, sample: Any) -> list[int]:
-        rows = vocabulary(self.module)
-        ids: list[int] = sample.tolist()
-        odd = next((i for i in ids if not 0 <= i < rows), None)
-        if odd is not None:
-            raise LayerscopeError(f"token id {odd} is not in the vocabulary of this model: it has ids 0..{rows - 1}")
-        return ids
 
 
 def is_ids(sample: Any) -> bool:
@@ -158,14 +153,10 @@ class AudioEncoder:
         lengths = [len(self._wave(sample)) for sample in samples]
         most = self.max_length and self.max_length * self.extractor.sampling_rate
         self.cut = sum(length > most for length in lengths) if most else 0
-        return [length if heard else 0 for length, heard in zip(lengths, self._heard(lengths), strict=True)]
-
-    def _heard(self, lengths: list[int]) -> list[bool]:
-        """Whether each length of raw sound is enough for one state of the model's convolutions."""
         states = getattr(self.module, "_get_feat_extract_output_lengths", None)
         if states is None or getattr(self.module, "main_input_name", "") != "input_values":
-            return [length > 0 for length in lengths]
-        return [int(states(torch.tensor(length))) > 0 for length in lengths]
+            return lengths
+        return [length if int(states(torch.tensor(length))) > 0 else 0 for length in lengths]
 
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return the features the model reads, with the mask of the real ones."""
@@ -204,7 +195,7 @@ class TensorEncoder:
         return Inputs({}, rows.to(self.dtype) if rows.is_floating_point() else rows)
 
 
-NO_TOKENIZER = "a text model as an object needs processor=: its tokenizer or feature extractor"
+NO_TOKENIZER = "a text model as an object needs `processor`: its tokenizer or feature extractor"
 PLURAL = {"text": "texts", "image": "images", "audio": "sounds", "tensor": "arrays"}
 READS = {"input_ids": "text", "pixel_values": "image", "input_features": "audio", "input_values": "audio"}
 
@@ -226,14 +217,12 @@ def modalities_of(module: nn.Module) -> list[str]:
 
 
 def encoder_for(
-    modality: str, processor: Any, module: nn.Module, *, max_length: int | None, prompt: str, lack: str = ""
+    modality: str, processor: Any, module: nn.Module, *, max_length: int | None = None, prompt: str = "", lack: str = ""
 ) -> Encoder:
     """Return the encoder for a corpus of this modality ("ids": of token ids), or say what is missing."""
-    kind = modality_of(module)
-    if modality == "ids":
-        return TextEncoder(processor, module, _max_length(processor, module, max_length), lack=lack or NO_TOKENIZER)
+    kind, as_ids = modality_of(module), modality == "ids"
     a_plain_module_with_a_processor = kind == "tensor" and processor is not None
-    if modality not in modalities_of(module) and not a_plain_module_with_a_processor:
+    if not as_ids and modality not in modalities_of(module) and not a_plain_module_with_a_processor:
         reads, given = PLURAL.get(kind, kind), PLURAL.get(modality, modality)
         raise LayerscopeError(f"this model reads {reads} and the data are {given}: give {reads}, or a model of {given}")
     if modality == "tensor":
@@ -241,46 +230,43 @@ def encoder_for(
         return TensorEncoder(parameter.dtype if parameter is not None else torch.float32)
     if modality == "image":
         return ImageEncoder(processor, module)
-    if processor is None and (modality == "audio" or not lack):
-        lack = NO_TOKENIZER.replace("text", modality)
-    if modality == "audio" and processor is None:
-        raise LayerscopeError(lack)
-    if modality == "audio" and not hasattr(processor, "sampling_rate"):
-        kind = type(processor).__name__
-        raise LayerscopeError(f"sounds are read through a feature extractor: give it as processor=, not a {kind}")
     if modality == "audio":
+        if processor is None:
+            raise LayerscopeError(NO_TOKENIZER.replace("text", modality))
+        if not hasattr(processor, "sampling_rate"):
+            given = type(processor).__name__
+            raise LayerscopeError(
+                f"sounds are read through a feature extractor: give one as `processor`, not a {given}"
+            )
         return AudioEncoder(processor, module)
-    encoder = TextEncoder(processor, module, _max_length(processor, module, max_length), prompt, lack=lack)
-    if processor is not None:
-        _check_room(encoder)
+    return _text_encoder(processor, module, max_length, "" if as_ids else prompt, lack, room=not as_ids)
+
+
+def _text_encoder(
+    tokenizer: Any, module: nn.Module, max_length: int | None, prompt: str, lack: str, *, room: bool
+) -> TextEncoder:
+    """Return the encoder of texts; with `room` raise where special tokens and prompt leave none for a text."""
+    most = positions(module)
+    if max_length is not None and max_length > most:
+        raise LayerscopeError(f"max length {max_length} is beyond the model's {int(most)} positions: give at most that")
+    length = int(max_length or min(getattr(tokenizer, "model_max_length", None) or math.inf, most, 512))
+    encoder = TextEncoder(tokenizer, module, length, prompt, lack or NO_TOKENIZER)
+    if room and tokenizer is not None:
+        taken = len(encoder.whole([""])[0])
+        if taken >= length and encoder.prompt:
+            raise LayerscopeError(
+                f"the prompt takes {taken} of at most {length} tokens: no text is left, make it shorter"
+            )
+        if taken >= length:
+            raise LayerscopeError(
+                f"`max_length={length}` has no room for text beside the tokenizer's {taken} special tokens: "
+                f"give {taken + 1} or more"
+            )
     return encoder
 
 
-def _check_room(encoder: TextEncoder) -> None:
-    """Raise where special tokens and prompt leave no token of a text: every sample would be the same."""
-    taken = len(encoder.whole([""])[0])
-    if taken < encoder.max_length:
-        return
-    if encoder.prompt:
-        raise LayerscopeError(
-            f"the prompt takes {taken} of at most {encoder.max_length} tokens: no text is left, make it shorter"
-        )
-    raise LayerscopeError(
-        f"--max-length {encoder.max_length} has no room for text beside the tokenizer's {taken} special tokens: "
-        f"give {taken + 1} or more"
-    )
-
-
-def _max_length(tokenizer: Any, module: nn.Module, asked: int | None) -> int:
-    """The length asked for, else the least of the tokenizer's, the positions' and 512."""
-    most = positions(module)
-    if asked is not None and asked > most:
-        raise LayerscopeError(f"max length {asked} is beyond the model's {int(most)} positions: give at most that")
-    return int(asked or min(getattr(tokenizer, "model_max_length", None) or math.inf, most, 512))
-
-
 def positions(module: nn.Module) -> float:
-    """Return how many positions a model has, infinity where it names none.
+    """Return the number of positions a model has, infinity where it names none.
 
     RoBERTa and its kin leave the first rows of their table empty.
     """
@@ -289,8 +275,3 @@ def positions(module: nn.Module) -> float:
     rows = next((rows for rows in known if rows and rows > 0), math.inf)  # XLNet says -1 of no limit
     tables = (m for m in module.modules() if isinstance(m, nn.Embedding) and m.num_embeddings == rows)
     return float(rows) - max((table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0)
-
-
-def _shifted(ids: Tensor, module: nn.Module) -> Tensor:
-    start = getattr(module.config, "decoder_start_token_id", None) or 0
-    return torch.cat([torch.full_like(ids[:, :1], start), ids[:, :-1]], 1)

@@ -81,27 +81,30 @@ def exit_heads(folder: str | Path, module: nn.Module) -> ExitHeads | None:
     """
     from safetensors import SafetensorError, safe_open
 
-    place = Path(folder).expanduser() / FILE
-    if not place.is_file():
+    path = Path(folder).expanduser() / FILE
+    if not path.is_file():
         return None
     heads: dict[int, dict[str, Tensor]] = {}
     try:
-        with safe_open(place, framework="pt") as file:
-            path = file.metadata()["head"]
+        with safe_open(path, framework="pt") as file:
+            head = file.metadata()["head"]
             for name in file.keys():  # noqa: SIM118  the file is no mapping
                 layer, _, own = name.partition(".")
                 heads.setdefault(int(layer), {})[own] = file.get_tensor(name)
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise LayerscopeError(f"{str(place)!r} cannot be read ({type(error).__name__}): copy it again") from error
-    own = dict(module.named_parameters(remove_duplicate=False))
-    shapes = {name: weight.shape for name in ("weight", "bias") if (weight := own.get(f"{path}.{name}")) is not None}
-    for layer, head in heads.items():
-        if {name: weight.shape for name, weight in head.items()} != shapes:
+        raise LayerscopeError(f"{str(path)!r} cannot be read ({type(error).__name__}): copy it again") from error
+    shapes = {
+        name.removeprefix(f"{head}."): weight.shape
+        for name, weight in module.named_parameters(remove_duplicate=False)
+        if name in (f"{head}.weight", f"{head}.bias")
+    }
+    for layer, weights in heads.items():
+        if {name: weight.shape for name, weight in weights.items()} != shapes:
             raise LayerscopeError(
-                f"{str(place)!r} holds a head for layer {layer} that is unlike this model's own: copy it from the "
+                f"{str(path)!r} holds a head for layer {layer} that is unlike this model's own: copy it from the "
                 "folder that the model was trained into, or delete it"
             )
-    return ExitHeads(path, heads)
+    return ExitHeads(head, heads)
 
 
 def heads_of(path: str, layers: Mapping[int, nn.Module]) -> ExitHeads:

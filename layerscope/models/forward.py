@@ -15,6 +15,8 @@ from layerscope.core.errors import LayerscopeError
 
 FAILURES = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 """What a forward may raise where a model, or a part of it, is not run the way that it was written for."""
+COUNTERS = ("_get_feat_extract_output_lengths", "_get_subsampling_output_length")
+"""What speech models of transformers call the function that says how many states an input of a length gives."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def forward(module: nn.Module, inputs: Inputs, **extra: object) -> object:
         rows = sorted({each.num_embeddings for each in module.modules() if isinstance(each, nn.Embedding)})
         raise LayerscopeError(
             f"token id {int(ids.max())} or position {ids.shape[1]} is beyond an embedding table of the model (of "
-            f"{' or '.join(map(str, rows))} rows): give the model's own tokenizer, or a lower --max-length"
+            f"{' or '.join(map(str, rows))} rows): give the model's own tokenizer, or a lower `max_length`"
         ) from error
 
 
@@ -81,9 +83,8 @@ def fitted(module: nn.Module, value: Any) -> Any:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that a device or the machine has no memory left."""
-    text = str(error).lower()
-    told = "out of memory" in text or "can't allocate memory" in text
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or told
+    texts = ("out of memory", "can't allocate memory")
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(t in str(error).lower() for t in texts)
 
 
 def hidden_of(value: object) -> Tensor | None:
@@ -104,3 +105,24 @@ def tensors_in(output: object) -> Iterator[Tensor]:
     elif isinstance(output, (Mapping, tuple, list)):
         for value in output.values() if isinstance(output, Mapping) else output:
             yield from tensors_in(value)
+
+
+def frame_mask(mask: Tensor | None, frames: int, module: nn.Module) -> Tensor | None:
+    """Return a mask of the states' own length from one of the inputs' length.
+
+    Speech models read thousands of samples or 10 ms features and give one state for several. Where a model can count
+    its states, and counts right for the whole length, its count is taken; else the share of real inputs is kept.
+    """
+    if mask is None or mask.shape[1] == frames:
+        return mask
+    real = mask.sum(1)
+    found = torch.ceil(real * (frames / mask.shape[1]))
+    for count in filter(None, (getattr(module, name, None) for name in COUNTERS)):
+        try:
+            lengths, most = count(real), count(torch.tensor([mask.shape[1]], device=real.device))
+        except FAILURES:  # one that counts something else
+            continue
+        if isinstance(lengths, Tensor) and isinstance(most, Tensor) and int(most) == frames:
+            found = lengths
+            break
+    return (torch.arange(frames, device=mask.device) < found.long().clamp(1, frames)[:, None]).long()

@@ -38,24 +38,23 @@ class ImageEncoder:
 
     def _pixels(self, images: list[Any]) -> Tensor:
         if getattr(self._config(), "num_channels", 3) == 1:
-            images = [_grey(image) for image in images]
-        if self.processor is None:
-            return torch.stack([self._plain(image) for image in images])
+            images = [image.convert("L") if hasattr(image, "convert") else image for image in images]
         if hasattr(self.processor, "model_input_names"):
             with clear_inputs(self.processor):
                 found: Tensor = self.processor(images, return_tensors="pt")["pixel_values"]
             return found
-        return torch.stack([self._transformed(image) for image in images])
+        one = self._plain if self.processor is None else self._transformed
+        return torch.stack([one(image) for image in images])
 
     def _transformed(self, image: Any) -> Tensor:
         """Return what a function of one image makes of it, as the transforms of timm and torchvision are."""
         try:
             pixels = self.processor(image)
         except Exception as error:  # whatever a function that is none of an image raises
-            raise LayerscopeError(f"processor= failed on an image ({type(error).__name__}: {error})") from error
+            raise LayerscopeError(f"the `processor` failed on an image ({type(error).__name__}: {error})") from error
         if not isinstance(pixels, Tensor) or pixels.ndim != 3:
             given = tuple(pixels.shape) if isinstance(pixels, Tensor) else type(pixels).__name__
-            raise LayerscopeError(f"processor= made {given} of an image: give a tensor [channels, height, width]")
+            raise LayerscopeError(f"the `processor` made {given} of an image: give a tensor [channels, height, width]")
         return pixels
 
     def _config(self) -> Any:
@@ -81,8 +80,3 @@ class ImageEncoder:
         sized = image.convert("L" if channels == 1 else "RGB").resize((width, height))
         pixels = torch.from_numpy(np.array(sized, dtype="float32")) / 127.5 - 1.0
         return pixels.view(height, width, channels).permute(2, 0, 1)
-
-
-def _grey(image: Any) -> Any:
-    """Return a picture in grey; an array is left as it is."""
-    return image.convert("L") if hasattr(image, "convert") else image

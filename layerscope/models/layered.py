@@ -10,21 +10,22 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.models.batching import states_of, tested_in_batches, visited_states
+from layerscope.inputs.pairs import Ids
 from layerscope.models.capture import Visit, capture, evaluating
 from layerscope.models.encode import Encoder, TextEncoder, encoder_for, read_as
-from layerscope.models.forward import Inputs
-from layerscope.models.frames import frame_mask
+from layerscope.models.forward import Inputs, frame_mask
 from layerscope.models.lens import Lens, find_lens, token_read
 from layerscope.models.loaded import Loaded
 from layerscope.models.pooling import Vectors, parse
-from layerscope.models.probe import beginning, beginnings, probe_sample
+from layerscope.models.probe import PROBE_TOKENS, beginning, probe_sample, states_of, tested_in_batches
 from layerscope.models.projection import Projection, find_projection
 from layerscope.models.stack import Stack, check_norm, choose, find_stacks, is_decoder, module_at, tokens_read
 from layerscope.models.sublayers.find import find_sublayers
-from layerscope.models.sublayers.taps import Sublayers
+from layerscope.models.sublayers.watch import Sublayers
 from layerscope.models.weights import input_device, is_quantised
 
+PROBED = 8
+"""A model is probed with this many of the samples."""
 ROUNDING = {2: 4e-3, 4: 1e-5, 8: 1e-5}
 """Bytes of a number to the share of a state that rounding may change: some of its last places."""
 
@@ -80,7 +81,7 @@ class LayeredModel:
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """Where every layer is taken."""
+        """The sites of every layer."""
         return ("raw", "normed") if self.stack.norm else ("raw",)
 
     @property
@@ -95,7 +96,7 @@ class LayeredModel:
     def joins(self, length: int, longest: int) -> bool:
         """Return whether a sample of this length may be padded to the longest of its batch without a change of states.
 
-        The one rule by which batches are built: `profile`, `evaluate`, `train` and `exits` all ask here.
+        `profile`, `evaluate`, `train` and `exits` all build their batches by it.
         """
         return self.padding or length == longest
 
@@ -108,10 +109,10 @@ def find_layers(
     loaded: Loaded,
     modality: str,
     samples: Sequence[Any],
-    override: Override,
+    override: Override = Override(),
     *,
-    max_length: int | None,
-    prompt: str,
+    max_length: int | None = None,
+    prompt: str = "",
     sublayers: bool = False,
 ) -> LayeredModel:
     """Find blocks, final norm and head of a model by a probe on a few samples, and test how it may be batched.
@@ -119,6 +120,7 @@ def find_layers(
     With `sublayers` the model's runs visit what comes inside its blocks too; one in which nothing is found is refused.
     """
     module = loaded.module
+    samples = [samples[i] for i in range(min(PROBED, len(samples)))]
     modality = read_as(modality, samples[0], module)
     encoder = encoder_for(
         modality,
@@ -136,66 +138,62 @@ def find_layers(
         model = LayeredModel(
             loaded, encoder, stack, None, parts, ("mean",), False, True, True, 3, 1, device, tuple(loaded.notes)
         )
-        long, alone = _finite_states(model, [long, *beginnings(encoder, samples)])
+        long, alone = _finite_states(model, long, samples)
         model = replace(model, notes=(*model.notes, *_broken(model, alone)))
         last, final = alone[f"raw.{stack.depth}"], alone[f"{model.final}.{stack.depth}"]
-        _check_one(model, last, encoder.batch([long]))
-        model = replace(model, rank=last.ndim, tokens=last.shape[1] if last.ndim == 3 else 1)
         inputs = encoder.batch([long]).to(device)
+        _check_one(model, last, inputs)
+        model = replace(model, rank=last.ndim, tokens=last.shape[1] if last.ndim == 3 else 1)
         inputs = replace(inputs, mask=model.mask(inputs, last))
         causal = _causal(model, long)
         lens, note = find_lens(module, stack, inputs, last, final, causal)
-        notes = (*model.notes, note) if note else model.notes
-        model = replace(model, causal=causal, lens=lens, notes=notes)
+        model = replace(model, causal=causal, lens=lens, notes=(*model.notes, note) if note else model.notes)
         if lens is None and model.rank == 3:
             model = replace(model, projection=find_projection(module, stack, modality, inputs, last))
-        model = replace(model, pooling=_pooling(model, inputs, last))
-        if model.projection is not None and not loaded.pooling:
-            model = replace(model, pooling=(_token_projected(model, model.projection, samples),))
+        model = replace(model, pooling=_own_pooling(model, inputs, last, samples))
         model = tested_in_batches(model, short, long, alone)
-        return _with_sublayers(model, inputs) if sublayers else model
-
-
-def _with_sublayers(model: LayeredModel, inputs: Inputs) -> LayeredModel:
-    found = find_sublayers(model.module, model.stack, inputs)
-    if not found.taps:
-        raise LayerscopeError(f"no sub-layers are found in the blocks of {model.loaded.name}: leave --sublayers out")
-    return replace(model, sublayers=found, notes=(*model.notes, *found.notes))
+        if not sublayers:
+            return model
+        found = find_sublayers(module, stack, inputs)
+        if not found.taps:
+            raise LayerscopeError(f"no sub-layers are found in the blocks of {loaded.name}: leave `sublayers` out")
+        return replace(model, sublayers=found, notes=(*model.notes, *found.notes))
 
 
 def _find_stack(module: nn.Module, inputs: Inputs, override: Override) -> tuple[Stack, tuple[str, ...]]:
     if override.blocks is not None:
-        module_at(module, override.blocks, "--blocks")
-    stacks = [stack for stack, _ in find_stacks(module, inputs, override.blocks)]
+        module_at(module, override.blocks, "blocks")
+    stacks = find_stacks(module, inputs, override.blocks)
     stack = choose(stacks, override.part)
-    if override.norm == "none":
-        stack = replace(stack, norm=None)
-    elif override.norm is not None:
-        check_norm(module, stack, override.norm)
-        stack = replace(stack, norm=override.norm)
-    return stack, tuple(s.part for s in stacks)
+    if override.norm is not None:
+        if override.norm != "none":
+            check_norm(module, stack, override.norm)
+        stack = replace(stack, norm=None if override.norm == "none" else override.norm)
+    return stack, tuple(each.part for each in stacks)
 
 
-def _finite_states(model: LayeredModel, samples: Sequence[Any]) -> tuple[Any, dict[str, Tensor]]:
+def _finite_states(model: LayeredModel, first: Any, samples: Sequence[Any]) -> tuple[Any, dict[str, Tensor]]:
     """The first sample whose states are all finite, with them: a broken one would hide what the model can do."""
-    first = states_of(model, [samples[0]])
-    for sample, states in ((s, first if s is samples[0] else states_of(model, [s])) for s in samples):
+    if isinstance(model.encoder, TextEncoder):
+        samples = [Ids(tuple(row[:PROBE_TOKENS])) for row in model.encoder.ids(samples) if row]
+    own = states_of(model, [first])
+    for sample in (first, *samples):
+        states = own if sample is first else states_of(model, [sample])
         if all(bool(torch.isfinite(state).all()) for state in states.values()):
             return sample, states
-    return samples[0], first
+    return first, own
 
 
 def _broken(model: LayeredModel, states: dict[str, Tensor]) -> list[str]:
-    """Tell where a model breaks on every sample of the probe, if it does; where it is the norm alone, it is refused."""
+    """Return a note where a model breaks on every sample of the probe; raise where the norm alone does."""
     bad = [key for key, state in states.items() if not bool(torch.isfinite(state).all())]
-    raw = [key for key in bad if key.startswith("raw")]
+    raw = [key.partition(".")[2] for key in bad if key.startswith("raw")]
     if bad and not raw:
         raise LayerscopeError(
             f"the final norm of {model.loaded.name} ({model.stack.norm}) gives NaN or infinity for every sample of the "
-            "probe: look at its weights, or leave it out with --norm none"
+            "probe: look at its weights, or leave it out with `norm='none'`"
         )
-    layer = raw[0].partition(".")[2] if raw else None
-    return [] if layer is None else [f"layer {layer} gives NaN or infinity for every sample of the probe"]
+    return [f"layer {layer} gives NaN or infinity for every sample of the probe" for layer in raw[:1]]
 
 
 def _causal(model: LayeredModel, sample: Any) -> bool:
@@ -215,55 +213,43 @@ def _causal(model: LayeredModel, sample: Any) -> bool:
     middle, changed = ids.shape[1] // 2, ids.clone()
     others = ids[ids != ids[0, middle]]
     changed[0, middle] = others[0] if len(others) else (ids[0, middle] - 1).clamp_min(0)
-    one, two = (
-        visited_states(model, inputs),
-        visited_states(model, replace(inputs, named={**inputs.named, name: changed})),
-    )
+    one = states_of(model, inputs)
+    two = states_of(model, replace(inputs, named={**inputs.named, name: changed}))
     for key, states in one.items():
         before, after = states[:, :middle].float(), two[key][:, :middle].float()
         if bool(((before - after).norm(dim=-1) > ROUNDING[states.dtype.itemsize] * before.norm(dim=-1)).any()):
-            return is_quantised(model.module) and _declares_causal(model)
+            # activations quantised by a common range blur what was seen: there attention's own word counts
+            block = model.module.get_submodule(model.stack.blocks[0])
+            declared = any(getattr(child, "is_causal", False) is True for child in block.modules())
+            return is_quantised(model.module) and declared
     return True
-
-
-def _declares_causal(model: LayeredModel) -> bool:
-    """Whether attention is causal by its own word: activations quantised by a common range blur what was seen."""
-    block = model.module.get_submodule(model.stack.blocks[0])
-    return any(getattr(child, "is_causal", False) is True for child in block.modules())
 
 
 def _check_one(model: LayeredModel, last: Tensor, inputs: Inputs) -> None:
     """Raise where a sample's states are not one row of states, or a text's not one for each token."""
-    if last.shape[0] != 1:
-        raise LayerscopeError(
-            f"the blocks of the {model.stack.part} of {model.loaded.name} read a sample as {last.shape[0]} rows of "
-            "states: its layers cannot be told by sample"
-        )
     tokens = tokens_read(model.module, model.stack, inputs)
-    if tokens is not None and last.ndim == 3 and last.shape[1] < tokens:
-        raise LayerscopeError(
-            f"the blocks of the {model.stack.part} of {model.loaded.name} give {last.shape[1]} states for {tokens} "
-            "tokens: its layers cannot be told by token"
-        )
+    gives = None
+    if last.shape[0] != 1:
+        gives = f"read a sample as {last.shape[0]} rows of states: its layers have no state of one sample"
+    elif tokens is not None and last.ndim == 3 and last.shape[1] < tokens:
+        gives = f"give {last.shape[1]} states for {tokens} tokens: its layers have no state of one token"
+    if gives is not None:
+        raise LayerscopeError(f"the blocks of the {model.stack.part} of {model.loaded.name} {gives}")
 
 
-def _pooling(model: LayeredModel, inputs: Inputs, last: Tensor) -> tuple[str, ...]:
-    """What `auto` means: the SentenceTransformer's own; the token a classifier reads; else the mean."""
+def _own_pooling(model: LayeredModel, inputs: Inputs, last: Tensor, samples: Sequence[Any]) -> tuple[str, ...]:
+    """What `auto` means: the SentenceTransformer's own; the token a classifier or a tower reads; else the mean."""
     if model.loaded.pooling:
         return model.loaded.pooling
     if model.lens is not None and model.lens.kind == "pooled":
         return (token_read(model.lens.sample_logits, last, inputs),)
+    if model.projection is not None:  # seen on a whole text, as a tower may read the token that ends it
+        text = isinstance(model.encoder, TextEncoder)
+        sample = next((s for s in samples if not text or model.encoder.lengths([s])[0] > 1), None)
+        if sample is not None:
+            inputs, states = model.encoder.batch([sample]).to(model.device), states_of(model, [sample])
+            return (token_read(model.projection.vectors, states[f"raw.{model.stack.depth}"], inputs),)
     return ("mean",)
-
-
-def _token_projected(model: LayeredModel, projection: Projection, samples: Sequence[Any]) -> str:
-    """What a tower pools: seen on a whole text, as it may read the token that ends it."""
-    text = isinstance(model.encoder, TextEncoder)
-    sample = next((s for s in samples if not text or model.encoder.lengths([s])[0] > 1), None)
-    if sample is None:
-        return "mean"
-    inputs = model.encoder.batch([sample]).to(model.device)
-    return token_read(projection.vectors, states_of(model, [sample])[f"raw.{model.stack.depth}"], inputs)
 
 
 def class_numbers(labels: Iterable[Any], model: LayeredModel) -> list[int | None]:
@@ -277,22 +263,15 @@ def class_numbers(labels: Iterable[Any], model: LayeredModel) -> list[int | None
 
 def vectors_for(model: LayeredModel, asked: str, pairs: bool = True) -> Vectors:
     """Return what a run keeps of each sample; a pooling that the model has no token for is an error."""
-    poolings = _poolings(model, asked)
-    if not pairs or model.rank == 2:
-        return Vectors(poolings)
-    if model.lens is not None and model.lens.kind == "pooled":
-        return Vectors(poolings, tuple(name for name in model.pooling if name not in poolings))
-    return Vectors(poolings, ("position",) if model.causal and isinstance(model.encoder, TextEncoder) else ())
-
-
-def _poolings(model: LayeredModel, asked: str) -> tuple[str, ...]:
     if model.rank == 2:
-        return ("mean",)
-    names = model.pooling if asked == "auto" else parse(asked)
-    if "cls" in names and asked != "auto" and isinstance(model.encoder, TextEncoder):
-        tokenizer = model.encoder.tokenizer
-        if getattr(tokenizer, "cls_token_id", None) is None:
-            raise LayerscopeError(
-                "pooling 'cls' needs a [CLS] token, which this tokenizer has not: take first, last or mean"
-            )
-    return names
+        return Vectors(("mean",))
+    poolings = model.pooling if asked == "auto" else parse(asked)
+    is_text = isinstance(model.encoder, TextEncoder)
+    lacks_cls = is_text and getattr(model.encoder.tokenizer, "cls_token_id", None) is None  # type: ignore[attr-defined]
+    if "cls" in poolings and asked != "auto" and lacks_cls:
+        raise LayerscopeError(
+            "pooling 'cls' needs a [CLS] token, which this tokenizer does not have: take first, last or mean"
+        )
+    if pairs and model.lens is not None and model.lens.kind == "pooled":
+        return Vectors(poolings, tuple(name for name in model.pooling if name not in poolings))
+    return Vectors(poolings, ("position",) if pairs and model.causal and is_text else ())

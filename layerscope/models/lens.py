@@ -44,32 +44,32 @@ class Lens:
 
     def token_logits(self, states: Tensor, inputs: Inputs) -> Iterator[Tensor]:
         """Yield the float32 logits [n, K] of token states [m, D], in chunks of rows, in order."""
-        rows = max(1, CHUNK // self.classes)
-        for chunk in torch.split(states, rows):
+        for chunk in torch.split(states, max(1, CHUNK // self.classes)):
             # each token is a sequence of its own: the head of a language model reads one position at a time
-            yield self._run(chunk[:, None], _packed(inputs, len(chunk), chunk))[:, 0]
+            yield self.sequence_logits(chunk[:, None], _packed(inputs, chunk))[:, 0]
 
     def sequence_logits(self, states: Tensor, inputs: Inputs) -> Tensor:
         """Return the float32 logits [B, T, K] of states [B, T, D], in one go and in the shapes of the model's forward.
 
-        On the last layer's states they are the model's own logits to the bit, and take as much memory as those.
+        On the last layer's states they are the model's own logits to the bit, and take as much memory as those. Of a
+        classifier they are [B, K].
         """
-        return self._run(states, inputs)
-
-    def sample_logits(self, states: Tensor, inputs: Inputs) -> Tensor:
-        """Return the float32 logits [B, K] of a classifier on the states [B, T, D] of one layer."""
-        if not self.alone or len(states) == 1:
-            return self._run(states, inputs)
-        rows = [rows_of(inputs, slice(i, i + 1)) for i in range(len(states))]
-        cut = [s[: r.mask.shape[1]] if r.mask is not None else s for s, r in zip(states, rows, strict=True)]
-        return torch.cat([self._run(s[None], r) for s, r in zip(cut, rows, strict=True)])
-
-    def _run(self, states: Tensor, inputs: Inputs) -> Tensor:
         with bypassed(self.module, self.stack, states, self.short):
             logits = logits_of(forward(self.module, inputs))
         if logits is None:
             raise RuntimeError("the head gave no logits")
         return logits.float()
+
+    def sample_logits(self, states: Tensor, inputs: Inputs) -> Tensor:
+        """Return the float32 logits [B, K] of a classifier on the states [B, T, D] of one layer."""
+        if not self.alone or len(states) == 1:
+            return self.sequence_logits(states, inputs)
+        found = []
+        for i in range(len(states)):
+            own = rows_of(inputs, slice(i, i + 1))
+            length = None if own.mask is None else own.mask.shape[1]
+            found.append(self.sequence_logits(states[i : i + 1, :length], own))
+        return torch.cat(found)
 
 
 def logits_of(output: object) -> Tensor | None:
@@ -92,7 +92,11 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor, short: bool = False
             if stack.added and hidden is not None:  # what the model adds to it
                 hidden = state - hidden if calls == last else torch.zeros_like(hidden)
             elif calls == last and path in stack.ends:
-                hidden = _filled_up(state, hidden)
+                if hidden is not None and hidden.ndim == state.ndim == 3 and hidden.shape[1] > state.shape[1]:
+                    # some models fill a text up to whole windows, and later cut that off
+                    hidden = torch.cat([state, hidden[:, state.shape[1] :].to(state.dtype)], 1)
+                else:
+                    hidden = state
             return (hidden, *[None] * (stack.outputs - 1)) if stack.outputs and path in stack.blocks else hidden
 
         return skip
@@ -103,13 +107,6 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor, short: bool = False
     skips = {block: instead(path) for path, block in zip(paths, blocks, strict=True)}
     with replaced(skips), _only(module, stack, blocks[0]) if short else nullcontext():
         yield
-
-
-def _filled_up(state: Tensor, run: Tensor | None) -> Tensor:
-    """Return states as long as the model runs them: some fill a text up to whole windows, and later cut that off."""
-    if run is None or state.ndim != 3 or run.ndim != 3 or state.shape[1] >= run.shape[1]:
-        return state
-    return torch.cat([state, run[:, state.shape[1] :].to(state.dtype)], 1)
 
 
 @contextmanager
@@ -130,9 +127,9 @@ def replaced(forwards: Mapping[nn.Module, Callable[..., object]]) -> Iterator[No
 @contextmanager
 def _only(module: nn.Module, stack: Stack, block: nn.Module) -> Iterator[None]:
     """Within, the list of blocks holds one of them."""
-    place, _, _ = stack.blocks[0].rpartition(".")
-    owner, _, name = place.rpartition(".")
-    parent, whole = module.get_submodule(owner), module.get_submodule(place)
+    path = stack.blocks[0].rpartition(".")[0]
+    owner, _, name = path.rpartition(".")
+    parent, whole = module.get_submodule(owner), module.get_submodule(path)
     parent._modules[name] = nn.ModuleList([block])
     try:
         yield
@@ -140,16 +137,9 @@ def _only(module: nn.Module, stack: Stack, block: nn.Module) -> Iterator[None]:
         parent._modules[name] = whole
 
 
-def _is_list_of_blocks(module: nn.Module, stack: Stack) -> bool:
-    """Return whether the blocks, and nothing else, are the entries of one list, in order."""
-    place, _, _ = stack.blocks[0].rpartition(".")
-    entries = module.get_submodule(place)
-    paths = tuple(f"{place}.{name}" for name, _ in entries.named_children())
-    return bool(place) and isinstance(entries, nn.ModuleList) and paths == stack.blocks == stack.ends
-
-
-def _packed(inputs: Inputs, n: int, states: Tensor) -> Inputs:
-    """Return a batch of `n` one-token sequences, for a head whose states are given."""
+def _packed(inputs: Inputs, states: Tensor) -> Inputs:
+    """Return a batch of one-token sequences, for a head whose states [n, D] are given."""
+    n = len(states)
     if inputs.positional is not None:
         return replace(inputs, positional=inputs.positional[:1].expand(n, *inputs.positional.shape[1:]))
     named: dict[str, Tensor] = {}
@@ -214,31 +204,32 @@ def find_lens(
     except Exception as error:
         return None, f"{OTHER_PART} ({type(error).__name__})"
     agrees = torch.allclose(mine, own.float(), rtol=2e-2 if own.dtype != torch.float32 else 1e-4, atol=1e-4)
-    return (_shortened(lens, last, inputs), None) if agrees and reads(lens, last, inputs) else (None, OTHER_PART)
+    if not agrees or torch.equal(_read(lens, last, inputs), _read(lens, last.flip(-1), inputs)):
+        return None, OTHER_PART  # an autoencoder's other part does not read the stack at all
+    return _shortened(lens, last, inputs), None
 
 
 def _shortened(lens: Lens, last: Tensor, inputs: Inputs) -> Lens:
-    """Return the lens that goes through one block, where the model's loop takes that and the logits are the same."""
-    if not _is_list_of_blocks(lens.module, lens.stack):
+    """Return the lens that goes through one block, where the model's loop takes that and the logits are the same.
+
+    The blocks, and nothing else, must be the entries of one list, in order.
+    """
+    path = lens.stack.blocks[0].rpartition(".")[0]
+    entries = lens.module.get_submodule(path)
+    paths = tuple(f"{path}.{name}" for name, _ in entries.named_children())
+    if not (path and isinstance(entries, nn.ModuleList) and paths == lens.stack.blocks == lens.stack.ends):
         return lens
     short = replace(lens, short=True)
     try:
-        one, other = (_read(each, last, inputs) for each in (lens, short))
+        return short if torch.equal(_read(lens, last, inputs), _read(short, last, inputs)) else lens
     except FAILURES:  # a loop that counts its blocks otherwise
         return lens
-    return short if torch.equal(one, other) else lens
 
 
 def _read(lens: Lens, states: Tensor, inputs: Inputs) -> Tensor:
     if lens.kind == "tokens":
         return next(lens.token_logits(states[:1, 0], inputs))
     return lens.sample_logits(states, inputs)
-
-
-def reads(lens: Lens, last: Tensor, inputs: Inputs) -> bool:
-    """Return whether the head reads the stack at all (an autoencoder's other part does not)."""
-    one, two = (_read(lens, states, inputs) for states in (last, last.flip(-1)))
-    return not torch.equal(one, two)
 
 
 @torch.inference_mode()

@@ -36,6 +36,7 @@ class Broken(Exception):
     """Says in half a line why calls are no stack of blocks."""
 
 
+@torch.no_grad()
 def linked(blocks: Sequence[Call], calls: Sequence[Call]) -> Chain:
     """Return the chain of these blocks; raise `Broken` where one reads something else than the one before it gives.
 
@@ -53,21 +54,21 @@ def linked(blocks: Sequence[Call], calls: Sequence[Call]) -> Chain:
         if any(_reads(call, blocks[-1].returned) for call in calls[calls.index(blocks[-1]) + 1 :]):
             raise Broken(f"the model reads what {blocks[-1].path} gives alone, and adds it up after the others, {MEND}")
         return Chain(tuple(blocks), tuple(blocks), added=True)
-    ends = [_end(one, two, calls) for one, two in pairs]
-    for (one, two), end in zip(pairs, ends, strict=True):
+    ends: list[Call] = []
+    for one, two in pairs:
+        end = end_of(one, two, calls)
         if end is None:
-            raise Broken(_unlike(one, two))
-    found = [end for end in ends if end is not None]
-    found.append(_last_end(blocks[-1], found, blocks, calls))
-    again = {end.path for end in found}
-    if sum(call.path in again for call in calls) != len(found):
-        raise Broken(f"{found[0].path} runs between the blocks and elsewhere too, {MEND}")
-    return Chain(tuple(blocks), tuple(found))
-
-
-def follows(one: Call, two: Call, calls: Sequence[Call]) -> bool:
-    """Return whether a call reads what another gives, as it is or through one module between them."""
-    return _end(one, two, calls) is not None
+            how = f"are of {list(one.returned.shape)} and {list(two.given.shape)}"
+            if one.returned.shape == two.given.shape:
+                apart = (two.given.float() - one.returned.float()).norm() / two.given.float().norm().clamp_min(1e-12)
+                how = f"differ by {float(apart):.0%}"
+            raise Broken(f"{two.path} does not read what {one.path} gives (they {how}), {MEND}")
+        ends.append(end)
+    ends.append(_last_end(blocks[-1], ends, blocks, calls))
+    again = {end.path for end in ends}
+    if sum(call.path in again for call in calls) != len(ends):
+        raise Broken(f"{ends[0].path} runs between the blocks and elsewhere too, {MEND}")
+    return Chain(tuple(blocks), tuple(ends))
 
 
 def adds(one: Call, two: Call) -> bool:
@@ -77,8 +78,8 @@ def adds(one: Call, two: Call) -> bool:
     return same(one.given + one.returned, two.given)
 
 
-def _end(one: Call, two: Call, calls: Sequence[Call]) -> Call | None:
-    """The call that gives what the second block reads: the first one, or a module that reads the first one's output."""
+def end_of(one: Call, two: Call, calls: Sequence[Call]) -> Call | None:
+    """Return the call that gives what the second block reads: the first one, or a module that reads its output."""
     if same(one.returned, two.given):
         return one
     if one.given.shape != two.given.shape or one.path.startswith(two.path + "."):
@@ -109,12 +110,3 @@ def _last_end(last: Call, ends: Sequence[Call], blocks: Sequence[Call], calls: S
 
 def _reads(call: Call, state: Tensor) -> bool:
     return any(same(read, state) for read in (call.given, *call.read) if read.is_floating_point())
-
-
-def _unlike(one: Call, two: Call) -> str:
-    if one.returned.shape != two.given.shape:
-        shapes = f"{list(one.returned.shape)} and {list(two.given.shape)}"
-        return f"{two.path} does not read what {one.path} gives (they are of {shapes}), {MEND}"
-    with torch.no_grad():
-        apart = float((two.given.float() - one.returned.float()).norm() / two.given.float().norm().clamp_min(1e-12))
-    return f"{two.path} does not read what {one.path} gives (they differ by {apart:.0%}), {MEND}"

@@ -14,36 +14,33 @@ from torch import nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.models.checks import check_folder, check_name, clear_errors
-from layerscope.models.encode import modality_of
+from layerscope.models.encode import modalities_of, modality_of
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
 from layerscope.models.loaded import Loaded, LoadOptions, eager
-from layerscope.models.mean_head import as_told
-from layerscope.models.processor import load_processor
+from layerscope.models.mean_head import as_configured
+
+POOLINGS = {"mean": ("mean",), "cls": ("cls",), "lasttoken": ("last",)}
+"""What a SentenceTransformer calls the poolings that are ours too."""
 
 
 def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
     """Load a hub name, a local folder or a PEFT adapter folder, or take a model as it is; so with its processor."""
-    options.place()
-    options.torch_dtype()
-    if isinstance(processor, (str, Path)):
-        loaded = _loaded(eager(model), options, processor)
-        loaded.processor = load_processor(str(processor), loaded.module, {})
-        return loaded
-    return _loaded(eager(model), options, processor)
-
-
-def _loaded(model: Any, options: LoadOptions, processor: Any) -> Loaded:
+    options.torch_device()  # a wrong one is reported before the weights are read
+    model = eager(model)
     if isinstance(model, (str, Path)):
         with without_bars():
-            return _from_source(str(model), options, processor)
-    if hasattr(model, "_first_module") and hasattr(model, "encode"):
-        return _from_sentence_transformer(model, type(model).__name__)
-    if not isinstance(model, nn.Module):
+            loaded = _from_source(str(model), options, processor)
+    elif hasattr(model, "_first_module") and hasattr(model, "encode"):
+        loaded = _from_sentence_transformer(model, type(model).__name__)
+    elif isinstance(model, nn.Module):
+        module = _adapted(model) if hasattr(model, "peft_config") else model
+        name = getattr(getattr(module, "config", None), "_name_or_path", "") or type(module).__name__
+        loaded = Loaded(module, processor, Path(name).name)
+    else:
         raise LayerscopeError(f"a model is a name, a folder or a torch.nn.Module, not a {type(model).__name__}")
-    if hasattr(model, "peft_config"):
-        return _from_peft(model, processor)
-    name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
-    return Loaded(model, processor, Path(name).name)
+    if isinstance(processor, (str, Path)):
+        loaded.processor = load_processor(str(processor), loaded.module, {})
+    return loaded
 
 
 def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
@@ -51,18 +48,17 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
         return replace(_load_sentence_transformer(embedded(source), options), name="all-MiniLM-L6-v2")
     check_name(source)
     folder = Path(source).expanduser()
-    looks_local = folder.exists() or source.startswith((".", "/", "~"))
-    if looks_local:
+    if folder.exists() or source.startswith((".", "/", "~")):
         check_folder(folder, options.allow_pickle)
         if options.revision is not None:
             raise LayerscopeError(
-                f"--revision {options.revision!r} is of hub models, and {str(folder)!r} is a folder: leave it out"
+                f"`revision={options.revision!r}` is for hub models, and {str(folder)!r} is a folder: leave it out"
             )
         source = str(folder)
+        if (folder / "adapter_config.json").is_file():
+            return _load_adapter(folder, options, processor)
     else:
         go_offline_without_hub()
-    if looks_local and (folder / "adapter_config.json").is_file():
-        return _load_adapter(folder, options, processor)
     if _file(source, "modules.json", options) is not None:
         return _load_sentence_transformer(source, options)
     return _load_transformers(source, options, processor)
@@ -92,21 +88,18 @@ def _file(source: str, name: str, options: LoadOptions) -> Path | None:
     """Return a file of a model on this machine, None where it has none."""
     from transformers.utils import cached_file
 
+    missing = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
     try:
-        found = cached_file(
-            source,
-            name,
-            revision=options.revision,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-        )
+        found = cached_file(source, name, revision=options.revision, **missing)
     except (OSError, ValueError):
         return None
     return None if found is None else Path(found)
 
 
-def _device_map(options: LoadOptions) -> dict[str, Any]:
-    return {"device_map": "auto"} if options.device == "map" else {}
+def _commit(source: str, options: LoadOptions) -> str | None:
+    """Return the commit of a hub model: the name of the folder that the hub's client keeps its files in."""
+    config = _file(source, "config.json", options)
+    return config.parent.name if config is not None and config.parent.parent.name == "snapshots" else None
 
 
 def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loaded:
@@ -121,33 +114,60 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
             dtype=options.torch_dtype(),
             use_safetensors=None if options.allow_pickle else True,
             output_loading_info=True,
-            **_device_map(options),
+            **({"device_map": "auto"} if options.device == "map" else {}),
             **({"revision": options.revision} if not options.trust_remote_code else trust),
         )
-    loaded = Loaded(as_told(module), processor, Path(source).name, _commit(source, options) or options.revision)
+    loaded = Loaded(as_configured(module), processor, Path(source).name, _commit(source, options) or options.revision)
     if options.device != "map":
-        module.to(options.place())
+        module.to(options.torch_device())
     missing = sorted(info["missing_keys"])
     if missing:
         base = getattr(module, "base_model_prefix", "")
-        if any(key.startswith(base + ".") for key in missing if base):
+        if base and any(key.startswith(base + ".") for key in missing):
             raise LayerscopeError(f"{source!r} lacks weights the model needs ({missing[0]}, {len(missing)} in all)")
         loaded.notes.append(f"the checkpoint has no weights for its head ({missing[0]}): the head is left out")
         loaded.module = getattr(module, base, module)
     if processor is None:
-        loaded.processor, loaded.lack = _processor(source, module, trust)
+        try:
+            loaded.processor = load_processor(source, module, trust)
+        except LayerscopeError as error:  # a text model reads token ids without one
+            damaged = any(path for kind in ("tokenizer*", "vocab*", "*.model") for path in Path(source).glob(kind))
+            if modality_of(module) != "text" or damaged:
+                raise
+            loaded.lack = f"{error}, or give token ids as data"
     return loaded
 
 
-def _processor(source: str, module: nn.Module, trust: dict[str, Any]) -> tuple[Any, str]:
-    """Return the processor, or for a text model, which reads token ids without, the line on its absence."""
+def load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> Any:
+    """Return the tokenizer, image processor (None where there is none) or feature extractor beside a model."""
+    import transformers
+
+    if modalities_of(module) == ["text", "image"]:
+        try:
+            both = transformers.AutoProcessor.from_pretrained(source, **trust)
+        except Exception:  # what is there may be damaged
+            both = None
+        if hasattr(both, "tokenizer") and hasattr(both, "image_processor"):
+            return both
+    kind = getattr(module, "main_input_name", "input_ids")
+    auto, more = {
+        "input_ids": (transformers.AutoTokenizer, {}),
+        "pixel_values": (transformers.AutoImageProcessor, {"backend": "pil"}),
+    }.get(kind, (transformers.AutoFeatureExtractor, {}))
     try:
-        return load_processor(source, module, trust), ""
-    except LayerscopeError as error:
-        damaged = any(path for kind in ("tokenizer*", "vocab*", "*.model") for path in Path(source).glob(kind))
-        if modality_of(module) != "text" or damaged:
-            raise
-        return None, f"{error}, or give token ids as data"
+        processor = auto.from_pretrained(source, **trust, **more)
+        if kind == "input_ids" and len(processor) <= len(set(processor.all_special_ids)):
+            raise ValueError("there is none")  # transformers makes up an empty one
+        if not isinstance(getattr(processor, "model_max_length", 0), (int, float)):
+            raise ValueError(f"its model_max_length is {processor.model_max_length!r}")
+        return processor
+    except Exception as error:  # a damaged tokenizer.json raises a bare one
+        if kind == "pixel_values":
+            return None
+        what = "tokenizer" if kind == "input_ids" else "feature extractor"
+        line = (str(error).strip().splitlines() or [""])[0][:120].rstrip()
+        why = "" if not line or line.endswith(":") else f" ({line})"  # the first line of a list says nothing
+        raise LayerscopeError(f"{source!r} has no {what} that can be loaded{why}: save it beside the model") from error
 
 
 def _class_of(config: Any, options: LoadOptions) -> Any:
@@ -157,11 +177,9 @@ def _class_of(config: Any, options: LoadOptions) -> Any:
     for name in getattr(config, "architectures", None) or ():
         if hasattr(transformers, name):
             return getattr(transformers, name)
-    remote = getattr(config, "auto_map", None) or {}
+    remote = (getattr(config, "auto_map", None) or {}) if options.trust_remote_code else {}
     heads = ("AutoModelForCausalLM", "AutoModelForSequenceClassification", "AutoModelForMaskedLM")
-    if options.trust_remote_code:
-        return getattr(transformers, next((n for n in heads if n in remote), "AutoModel"))
-    return transformers.AutoModel
+    return getattr(transformers, next((name for name in heads if name in remote), "AutoModel"))
 
 
 def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
@@ -171,53 +189,43 @@ def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
         raise LayerscopeError(
             f'{source!r} is a sentence-transformers model: pip install "layerscope[sentence-transformers]"'
         ) from None
-    dtype = options.torch_dtype()
+    weights = {"dtype": options.torch_dtype(), "use_safetensors": None if options.allow_pickle else True}
     with clear_errors(source):
         model = SentenceTransformer(
             source,
-            device=str(options.place()),
+            device=str(options.torch_device()),
             revision=options.revision,
             trust_remote_code=options.trust_remote_code,
             local_files_only=Path(source).exists(),
-            model_kwargs={"dtype": dtype, "use_safetensors": None if options.allow_pickle else True},
+            model_kwargs=weights,
         )
     return replace(_from_sentence_transformer(model, Path(source).name), revision=_commit(source, options))
 
 
 def _from_sentence_transformer(model: Any, name: str) -> Loaded:
     transformer = model[0]
-    module = getattr(transformer, "auto_model", None) or getattr(transformer, "model", None)
-    module = eager(module)
+    module = eager(getattr(transformer, "auto_model", None) or getattr(transformer, "model", None))
     if module is None:
         raise LayerscopeError(
             f"{name!r} holds no transformer ({type(transformer).__name__}): it has no layers to look at"
         )
-    prompt = (model.prompts or {}).get(model.default_prompt_name) or "" if model.default_prompt_name else ""
+    card = getattr(module.config, "_name_or_path", "")
+    pooling = next((child for child in model if type(child).__name__ == "Pooling"), None)
+    mode = getattr(pooling, "pooling_mode", "")
+    if pooling is not None and not (mode and isinstance(mode, str)):
+        mode = getattr(pooling, "get_pooling_mode_str", lambda: "")()
     loaded = Loaded(
         module,
         model.tokenizer,
-        name,
-        pooling=_own_pooling(model),
+        Path(card).name if name == type(model).__name__ and card else name,
+        pooling=POOLINGS.get(mode),
         max_length=model.max_seq_length,
-        prompt=prompt,
+        prompt=(model.prompts or {}).get(model.default_prompt_name) or "" if model.default_prompt_name else "",
         served=model,
     )
-    card = getattr(module.config, "_name_or_path", "")
-    if name == type(model).__name__ and card:
-        loaded.name = Path(card).name
     if loaded.pooling is None:
         loaded.notes.append("the model's own pooling is not one of mean, cls, last: mean is used")
     return loaded
-
-
-def _own_pooling(model: Any) -> tuple[str, ...] | None:
-    """The pooling of a SentenceTransformer, where it is one of ours."""
-    for child in model:
-        if type(child).__name__ == "Pooling":
-            mode = child.pooling_mode if isinstance(getattr(child, "pooling_mode", None), str) else None
-            mode = mode or getattr(child, "get_pooling_mode_str", lambda: "")()
-            return {"mean": ("mean",), "cls": ("cls",), "lasttoken": ("last",)}.get(mode)
-    return None
 
 
 def _load_adapter(folder: Path, options: LoadOptions, processor: Any) -> Loaded:
@@ -231,15 +239,9 @@ def _load_adapter(folder: Path, options: LoadOptions, processor: Any) -> Loaded:
     loaded = _from_source(base, replace(options, revision=None), processor)
     with clear_errors(str(folder)):
         adapted = PeftModel.from_pretrained(loaded.module, str(folder))
-    loaded.module = _adapted(adapted)
-    loaded.notes.append(f"adapter {folder.name} on {base}")
-    loaded.name = folder.name
-    return loaded
-
-
-def _from_peft(model: Any, processor: Any) -> Loaded:
-    module = _adapted(model)
-    return Loaded(module, processor, Path(getattr(module.config, "_name_or_path", "") or type(module).__name__).name)
+    return replace(
+        loaded, module=_adapted(adapted), name=folder.name, notes=[*loaded.notes, f"adapter {folder.name} on {base}"]
+    )
 
 
 def _adapted(model: Any) -> nn.Module:
@@ -250,9 +252,3 @@ def _adapted(model: Any) -> nn.Module:
         )
     module: nn.Module = model.get_base_model()
     return module
-
-
-def _commit(source: str, options: LoadOptions) -> str | None:
-    """Return the commit of a hub model: the name of the folder that the hub's client keeps its files in."""
-    config = _file(source, "config.json", options)
-    return config.parent.name if config is not None and config.parent.parent.name == "snapshots" else None

@@ -1,4 +1,4 @@
-"""What loading a model takes and gives: how weights are fetched and placed, and the model with its processor."""
+"""What loading a model takes and gives: how weights are fetched, and the model with its processor."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.shared_options import DTYPES
+from layerscope.core.errors import LayerscopeError
 
 
 @dataclass
@@ -46,8 +45,8 @@ class LoadOptions:
     allow_pickle: bool = False
     as_stored: bool = False
 
-    def place(self) -> torch.device:
-        """Return the device, or say that it is not there."""
+    def torch_device(self) -> torch.device:
+        """Return the device; raise where it is not there."""
         if self.device in ("auto", "map"):
             return own_device() if torch.cuda.is_available() else torch.device("cpu")
         try:
@@ -60,10 +59,8 @@ class LoadOptions:
 
     def torch_dtype(self) -> torch.dtype | str:
         """Return the dtype of the weights; `auto` is float32 on a CPU and the checkpoint's own elsewhere."""
-        if self.dtype not in DTYPES:
-            raise LayerscopeError(f"dtype {self.dtype!r} does not exist{choices(self.dtype, DTYPES)}")
         if self.dtype == "auto":
-            return torch.float32 if self.place().type == "cpu" and not self.as_stored else "auto"
+            return torch.float32 if self.torch_device().type == "cpu" and not self.as_stored else "auto"
         dtype: torch.dtype = getattr(torch, self.dtype)
         return dtype
 

@@ -45,7 +45,7 @@ def mean_headed(module: Any) -> Any:
     return module
 
 
-def as_told(module: Any) -> Any:
+def as_configured(module: Any) -> Any:
     """Return a model just loaded as its config wants it: one with a mean head gets it."""
     return mean_headed(module) if is_mean_head(getattr(module, "config", None)) else module
 

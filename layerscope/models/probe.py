@@ -1,18 +1,25 @@
-"""The samples that a model is probed with."""
+"""The samples that a model is probed with, and what they show of how it may be batched."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.pairs import Ids
 from layerscope.models.encode import Encoder, TextEncoder
+from layerscope.models.forward import Inputs
+
+if TYPE_CHECKING:
+    from layerscope.models.layered import LayeredModel
 
 PROBE_TOKENS = 24
+SHARES = (0.81, 0.62)
+"""Of a sound, besides its half: convolutions end differently on lengths that nothing divides."""
 
 
 def probe_sample(encoder: Encoder, samples: Sequence[Any]) -> Any:
@@ -37,7 +44,7 @@ def beginning(sample: Any, share: float) -> Any:
     return sample if wave is None else replace(sample, samples=wave[: max(1, int(share * len(wave)))])
 
 
-def mate(sample: Any) -> Any:
+def _mate(sample: Any) -> Any:
     """Return another sample of the same size: the first backwards, or upside down."""
     if isinstance(sample, Ids):
         return Ids(sample.ids[::-1])
@@ -47,8 +54,49 @@ def mate(sample: Any) -> Any:
     return torch.as_tensor(sample).flip(-1) if wave is None else replace(sample, samples=wave[::-1].copy())
 
 
-def beginnings(encoder: Encoder, samples: Sequence[Any]) -> Sequence[Any]:
-    """Return samples, of texts only the first tokens."""
-    if not isinstance(encoder, TextEncoder):
-        return samples
-    return [Ids(tuple(row[:PROBE_TOKENS])) for row in encoder.ids(samples) if row]
+def states_of(model: LayeredModel, inputs: Inputs | list[Any]) -> dict[str, Tensor]:
+    """Return all states of a small batch, or of samples, by site and layer."""
+    states: dict[str, Tensor] = {}
+    batch = inputs if isinstance(inputs, Inputs) else model.encoder.batch(inputs)
+    model.run(batch.to(model.device), lambda layer, site, tokens: states.__setitem__(f"{site}.{layer}", tokens.clone()))
+    return states
+
+
+def tested_in_batches(model: LayeredModel, short: Any, long: Any, alone: dict[str, Tensor]) -> LayeredModel:
+    """Test whether another sample beside it, or padding, changes a sample's states, and note what follows."""
+    together = states_of(model, [long, _mate(long)])
+    if not _agree(alone, {key: states[:1] for key, states in together.items()}):
+        note = "batch-mates change this model's states: every sample is run alone"
+        return replace(model, batching=False, notes=(*model.notes, note))
+    if short is not long and model.rank == 3:
+        others = [beginning(long, share) for share in SHARES] if model.encoder.modality == "audio" else []
+        if not all(_stands_padding(model, one, long) for one in (short, *others)):
+            note = "padding changes this model's states: batches hold samples of one length only"
+            return replace(model, padding=False, notes=(*model.notes, note))
+    return model
+
+
+def _stands_padding(model: LayeredModel, short: Any, long: Any) -> bool:
+    """Return whether a sample beside a longer one keeps its states, and as many of them as it has alone."""
+    alone, both = states_of(model, [short]), states_of(model, [short, long])
+    first, beside = (
+        model.mask(model.encoder.batch(samples).to(model.device), states["raw.0"])
+        for samples, states in (([short], alone), ([short, long], both))
+    )
+    real = alone["raw.0"].shape[1] if first is None else int(first[0].sum())
+    if beside is not None and int(beside[0].sum()) != real:
+        return False
+    return _agree({k: v[:, :real] for k, v in alone.items()}, {k: v[:1, :real] for k, v in both.items()})
+
+
+def _agree(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
+    for key, states in one.items():
+        if states.shape != two[key].shape:
+            return False
+        if not bool(torch.isfinite(states).all()):
+            continue  # reported by the pass, with its sample
+        tolerance = 1e-4 if states.dtype in (torch.float32, torch.float64) else 5e-2
+        # token by token: next to one massive activation any other difference would look small
+        if bool(((states - two[key]).norm(dim=-1) > tolerance * states.norm(dim=-1)).any()):
+            return False
+    return True

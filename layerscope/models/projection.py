@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.models.forward import Inputs, fitted, forward
+from layerscope.models.forward import FAILURES, Inputs, fitted, forward
 from layerscope.models.lens import bypassed, rows_of
 from layerscope.models.stack import Stack
 
@@ -45,16 +45,12 @@ class Projection:
         for length in sorted(set(lengths)):
             rows = torch.tensor([i for i in range(samples) if lengths[i] == length], device=states.device)
             own = rows_of(inputs, rows[:1] if self.blind else rows.repeat(layers))
-            run = self._run(states[:, rows, :length].flatten(0, 1), own)
-            found[:, rows] = run.view(layers, len(rows), -1)
+            with bypassed(self.module, self.stack, states[:, rows, :length].flatten(0, 1)):
+                vectors = embedded(self.module, self.modality, own)
+            if vectors is None:
+                raise RuntimeError("the model gave no vector of a sample")
+            found[:, rows] = vectors.float().view(layers, len(rows), -1)
         return found
-
-    def _run(self, states: Tensor, inputs: Inputs) -> Tensor:
-        with bypassed(self.module, self.stack, states):
-            found = embedded(self.module, self.modality, inputs)
-        if found is None:
-            raise RuntimeError("the model gave no vector of a sample")
-        return found.float()
 
 
 @torch.inference_mode()
@@ -106,16 +102,12 @@ def _blinded(projection: Projection, inputs: Inputs, last: Tensor, vectors: Tens
 
     Patches are embedded before the first block, which would cost up to a third of a block at every layer.
     """
-    if (
-        inputs.mask is not None
-        or len(inputs.named) != 1
-        or not all(v.is_floating_point() for v in inputs.named.values())
-    ):
+    if inputs.mask is not None or [value.is_floating_point() for value in inputs.named.values()] != [True]:
         return projection
     others = Inputs({name: value.flip(-1) + 1.0 for name, value in inputs.named.items()})
     blind = replace(projection, blind=True)
     try:
         found = blind.vectors(torch.cat([last, last.flip(-1)]), others)
-    except (IndexError, RuntimeError, TypeError, ValueError):  # code that counts the samples by its inputs
+    except FAILURES:  # code that counts the samples by its inputs
         return projection
     return blind if torch.allclose(found, vectors, rtol=1e-4, atol=1e-5) else projection

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from torch import nn
 
 from layerscope.models.links import Chain
-from layerscope.models.stages import Calls
-from layerscope.models.trace import Call, is_norm
+from layerscope.models.trace import Call, Calls, is_norm
 
 LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 
@@ -93,7 +92,7 @@ def _left_out(group: Calls, found: Chain, refused: list[str]) -> bool:
             row = paths[0] if len(paths) == 1 else f"{paths[0]} … {paths[-1]}"
             refused.append(
                 f"{call.path} is run as well as {row}, and not in a row with {'it' if len(paths) == 1 else 'them'}: "
-                "name the module that holds the blocks to be measured with --blocks PATH"
+                "name the module that holds the blocks to be measured with `blocks`"
             )
             return True
     return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,11 +10,10 @@ from torch import nn
 
 from layerscope.core.errors import LayerscopeError, choices, near
 from layerscope.inputs.corpus import count
-from layerscope.models.chains import candidates, has_every_token, is_turned
+from layerscope.models.chains import candidates, differ_in_width, has_every_token, is_turned
 from layerscope.models.forward import Inputs, forward, is_out_of_memory
 from layerscope.models.links import Chain
 from layerscope.models.siblings import LISTS
-from layerscope.models.stages import differ_in_width
 from layerscope.models.trace import Call, is_norm, same, trace
 
 STAGE = "stage-{}"
@@ -51,16 +50,15 @@ class Stack:
 
     def check_plain(self, what: str) -> None:
         """Raise where a layer is not what its block gives, which `what` needs."""
+        lack = ""
         if self.added:
-            raise LayerscopeError(
-                f"{what} need blocks that give the layers: this model adds what {self.blocks[0]} gives by itself"
-            )
-        if self.turned:
-            raise LayerscopeError(f"{what} need blocks that read states [B, T, D]: those of this model read [T, B, D]")
-        if self.between:
-            raise LayerscopeError(
-                f"{what} need blocks that give the layers: this model runs {self.between[0]} after one"
-            )
+            lack = f"give the layers: this model adds what {self.blocks[0]} gives by itself"
+        elif self.turned:
+            lack = "read states [B, T, D]: those of this model read [T, B, D]"
+        elif self.between:
+            lack = f"give the layers: this model runs {self.between[0]} after one"
+        if lack:
+            raise LayerscopeError(f"{what} need blocks that {lack}")
 
     @property
     def depth(self) -> int:
@@ -71,10 +69,9 @@ class Stack:
 class SeveralParts(LayerscopeError):
     """A model with several stacks of blocks, and none of them named."""
 
-    def __init__(self, parts: list[str], told: str = "") -> None:
-        super().__init__(
-            told or f"this model has several stacks of blocks: choose one with --part {' or '.join(parts)}"
-        )
+    def __init__(self, parts: list[str], line: str = "") -> None:
+        named = " or ".join(f"`part={part!r}`" for part in parts)
+        super().__init__(line or f"this model has several stacks of blocks: choose one with {named}")
         self.parts = parts
 
 
@@ -83,13 +80,13 @@ class SeveralWidths(SeveralParts):
 
     def __init__(self, stacks: list[Stack]) -> None:
         sizes = ", ".join(f"{s.part} ({count(s.depth, 'layer')} of {s.width})" for s in stacks)
-        self.differ = f"the layers of this model differ in width, {sizes}"
-        told = f"{self.differ.replace(', ', ': choose one of its stages with --part, ', 1)}"
-        super().__init__([stack.part for stack in stacks], told)
+        differ = "the layers of this model differ in width"
+        super().__init__([s.part for s in stacks], f"{differ}: choose one of its stages with `part`, {sizes}")
+        self.differ = f"{differ}, {sizes}"
 
 
-def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) -> list[tuple[Stack, list[Call]]]:
-    """Return every stack of blocks that a probe forward runs through, each with the calls it was seen in.
+def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) -> list[Stack]:
+    """Return every stack of blocks that a probe forward runs through.
 
     The blocks are those the model itself declares (`_can_record_outputs`), else its gradient-checkpointing layers,
     else the largest run of like modules; always confirmed by calls: the output of one is the input of the next.
@@ -105,8 +102,26 @@ def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) ->
                 found += [(_stack(chain, prefix.rstrip("."), how, inputs), calls) for chain in chains]
                 break
     if not found:
-        raise LayerscopeError(_none_found(module, blocks, refused, seen))
-    return _with_parts_and_norms(found)
+        where = (
+            f"blocks {blocks!r} names no stack of blocks" if blocks else "no stack of blocks was found in this model"
+        )
+        shapes = {call.returned.ndim for call in seen if call.given.shape == call.returned.shape}
+        why = f"name the module that holds them with `blocks`{_such_as(module)}"
+        if refused:
+            why = refused[0]
+        elif shapes and max(shapes) == 4 and not any(call.keeps_shape for call in seen):
+            why = "its modules give maps [B, C, H, W], and layers are states of tokens [B, T, D] or samples [B, D]"
+        raise LayerscopeError(f"{where}: {why}")
+    names = part_names([stack.blocks[0] for stack, _ in found])
+    if len(found) == 1 and found[0][0].entry:
+        names = [_short(found[0][0].entry.rpartition(".")[2])]  # a tower goes by its own name
+    if differ_in_width([[call for call in calls if call.path in stack.blocks] for stack, calls in found]):
+        names = [STAGE.format(i + 1) for i in range(len(found))]
+    inside = tuple(path + "." for stack, _ in found for path in stack.blocks)
+    return [
+        replace(stack, part=name, norm=_final_norm(stack, calls, inside))
+        for (stack, calls), name in zip(found, names, strict=True)
+    ]
 
 
 def choose(stacks: list[Stack], part: str | None) -> Stack:
@@ -115,15 +130,15 @@ def choose(stacks: list[Stack], part: str | None) -> Stack:
     if part is None:
         if len(stacks) == 1:
             return stacks[0]
-        raise SeveralWidths(stacks) if stacks[0].part == STAGE.format(1) else SeveralParts(names)
+        raise SeveralWidths(stacks) if names[0] == STAGE.format(1) else SeveralParts(names)
     for stack in stacks:
         if part == stack.part or stack.blocks[0].startswith(part + "."):
             return stack
-    if len(stacks) == 1 and stacks[0].entry:
+    if len(stacks) > 1:
+        raise LayerscopeError(f"part {part!r} does not exist{choices(part, names, 'this model has')}")
+    if stacks[0].entry:
         raise LayerscopeError(f"part {part!r} does not read these data: they go through {names[0]}")
-    if len(stacks) == 1:
-        raise LayerscopeError(f"part {part!r} does not exist: this model has one stack of blocks, leave --part out")
-    raise LayerscopeError(f"part {part!r} does not exist{choices(part, names, 'this model has')}")
+    raise LayerscopeError(f"part {part!r} does not exist: this model has one stack of blocks, leave `part` out")
 
 
 def is_decoder(module: nn.Module, stack: Stack) -> bool:
@@ -144,22 +159,20 @@ def tokens_read(module: nn.Module, stack: Stack, inputs: Inputs) -> int | None:
 
 def module_at(module: nn.Module, path: str, option: str) -> nn.Module:
     """Return the submodule at a dotted path; a wrong path is an error that names the option."""
-    try:
-        if not path:
-            raise AttributeError
-        return module.get_submodule(path)
-    except AttributeError:
-        known = [name for name, _ in module.named_modules() if name] + (["none"] if option == "--norm" else [])
-        mend = near(path, known) or f": name one of its modules{_such_as(module)}"
-        raise LayerscopeError(f"{option} {path!r} does not exist in this model{mend}") from None
+    paths: dict[str, nn.Module] = {name: child for name, child in module.named_modules(remove_duplicate=False) if name}
+    if path not in paths:
+        mend = near(path, [*paths, *(["none"] if option == "norm" else [])])
+        mend = mend or f": name one of its modules{_such_as(module)}"
+        raise LayerscopeError(f"{option} {path!r} does not exist in this model{mend}")
+    return paths[path]
 
 
 @torch.no_grad()
 def check_norm(module: nn.Module, stack: Stack, path: str) -> None:
     """Raise where what the user calls the final norm runs blocks, or does not turn a state into one of its width."""
-    norm = module_at(module, path, "--norm")
+    norm = module_at(module, path, "norm")
     if any(block == path or block.startswith(path + ".") for block in stack.blocks):
-        raise LayerscopeError(f"--norm {path!r} is or holds a block: name the norm that follows the blocks, or none")
+        raise LayerscopeError(f"norm {path!r} is or holds a block: name the norm that follows the blocks, or none")
     parameter = next(module.parameters(), torch.empty(0))
     state = torch.zeros(1, 2, stack.width, dtype=parameter.dtype, device=parameter.device)
     try:
@@ -167,40 +180,32 @@ def check_norm(module: nn.Module, stack: Stack, path: str) -> None:
     except Exception:  # a module of another kind fails in its own way
         fits = False
     if not fits:
-        raise LayerscopeError(f"--norm {path!r} does not take a state of {stack.width} numbers: name a norm, or none")
+        raise LayerscopeError(f"norm {path!r} does not take a state of {stack.width} numbers: name a norm, or none")
 
 
-def _entries(module: nn.Module, inputs: Inputs) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the model, or where it does not run on these inputs alone (CLIP), each of its towers that does."""
+def _entries(module: nn.Module, inputs: Inputs) -> list[tuple[str, nn.Module]]:
+    """Return the model, or where it does not run on these inputs alone (CLIP), each of its towers that does."""
     try:
         forward(module, inputs)
+        return [("", module)]
     except LayerscopeError:
         raise
     except Exception as error:
         if is_out_of_memory(error):
             raise LayerscopeError(
-                "out of memory with one short sample: take --dtype bfloat16 or another --device"
+                "out of memory with one short sample: try `dtype='bfloat16'` or another `device`"
             ) from error
-        towers = [
-            (f"{name}.", child)
-            for name, child in module.named_modules()
-            if name and hasattr(child, "main_input_name") and _runs(child, inputs)
-        ]
-        outer = [t for t in towers if not any(t[0] != o[0] and t[0].startswith(o[0]) for o in towers)]
-        if not outer:
+        towers: list[tuple[str, nn.Module]] = []
+        for name, child in module.named_modules():
+            inside = any(name.startswith(outer) for outer, _ in towers)
+            if name and not inside and hasattr(child, "main_input_name"):
+                with suppress(Exception):
+                    forward(child, inputs)
+                    towers.append((f"{name}.", child))
+        if not towers:
             line = str(error).strip().splitlines() or [type(error).__name__]
             raise LayerscopeError(f"the model does not run on this data: {line[0][:200]}") from error
-        yield from outer
-    else:
-        yield "", module
-
-
-def _runs(module: nn.Module, inputs: Inputs) -> bool:
-    try:
-        forward(module, inputs)
-    except Exception:
-        return False
-    return True
+        return towers
 
 
 def _stack(chain: Chain, entry: str, how: str, inputs: Inputs) -> Stack:
@@ -208,32 +213,6 @@ def _stack(chain: Chain, entry: str, how: str, inputs: Inputs) -> Stack:
     blocks, ends = (tuple(call.path for call in calls) for calls in (chain.blocks, chain.ends))
     width, turned = last.returned.shape[-1], is_turned(last.returned, inputs)
     return Stack("model", entry, blocks, None, width, how, last.outputs, ends, chain.added, turned)
-
-
-def _none_found(module: nn.Module, blocks: str | None, refused: list[str], seen: list[Call]) -> str:
-    """Say that no blocks were found, what was seen instead, and what to do about it."""
-    where = f"--blocks {blocks!r} names no stack of blocks" if blocks else "no stack of blocks was found in this model"
-    if refused:
-        return f"{where}: {refused[0]}"
-    shapes = {call.returned.ndim for call in seen if call.given.shape == call.returned.shape}
-    if shapes and max(shapes) == 4 and not any(call.keeps_shape for call in seen):
-        return (
-            f"{where}: its modules give maps [B, C, H, W], and layers are states of tokens [B, T, D] or samples [B, D]"
-        )
-    return f"{where}: name the module that holds them with --blocks PATH{_such_as(module)}"
-
-
-def _with_parts_and_norms(found: list[tuple[Stack, list[Call]]]) -> list[tuple[Stack, list[Call]]]:
-    names = part_names([stack.blocks[0] for stack, _ in found])
-    if len(found) == 1 and found[0][0].entry:
-        names = [_short(found[0][0].entry.rpartition(".")[2])]  # a tower goes by its own name
-    if differ_in_width([[call for call in calls if call.path in stack.blocks] for stack, calls in found]):
-        names = [STAGE.format(i + 1) for i in range(len(found))]
-    inside = tuple(path + "." for stack, _ in found for path in stack.blocks)
-    return [
-        (replace(stack, part=name, norm=_final_norm(stack, calls, inside)), calls)
-        for (stack, calls), name in zip(found, names, strict=True)
-    ]
 
 
 def _final_norm(stack: Stack, calls: list[Call], inside: tuple[str, ...]) -> str | None:

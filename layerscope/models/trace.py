@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +35,9 @@ class Call:
         return same(self.given, self.returned) and next(self.module.parameters(), None) is None
 
 
+Calls = list[Call]
+
+
 def trace(entry: nn.Module, prefix: str, inputs: Inputs) -> list[Call]:
     """Record every module call of one forward of `entry`, in the order in which they end.
 
@@ -57,15 +61,12 @@ class _Recorder:
         self.open.append((self.started, self._seen(self.started, hidden_of((*args, *kwargs.values())))))
         self.started += 1
 
-    def after(self, path: str) -> Any:
-        def hook(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
-            number, given = self.open.pop()
-            returned = self._seen(number, hidden_of(output))
-            if given is not None and returned is not None:
-                outputs = len(output) if isinstance(output, (tuple, list)) else 0
-                self.calls.append(Call(path, module, given, returned, outputs, tuple(tensors_in((args, kwargs)))))
-
-        return hook
+    def after(self, path: str, module: nn.Module, args: object, kwargs: object, output: object) -> None:
+        number, given = self.open.pop()
+        returned = self._seen(number, hidden_of(output))
+        if given is not None and returned is not None:
+            outputs = len(output) if isinstance(output, (tuple, list)) else 0
+            self.calls.append(Call(path, module, given, returned, outputs, tuple(tensors_in((args, kwargs)))))
 
     def _seen(self, number: int, state: Tensor | None) -> Tensor | None:
         if state is None or number in self.copied:
@@ -75,16 +76,14 @@ class _Recorder:
 
 
 def _recorded(entry: nn.Module, prefix: str, inputs: Inputs, copied: frozenset[int]) -> _Recorder:
-    recorder, handles = _Recorder(copied), []
-    for name, module in entry.named_modules():
-        if name:
-            handles.append(module.register_forward_pre_hook(recorder.before, with_kwargs=True))
-            handles.append(module.register_forward_hook(recorder.after(prefix + name), with_kwargs=True))
-    try:
+    recorder = _Recorder(copied)
+    with ExitStack() as hooks:
+        for name, module in entry.named_modules():
+            if name:
+                after = partial(recorder.after, prefix + name)
+                hooks.enter_context(module.register_forward_pre_hook(recorder.before, with_kwargs=True))
+                hooks.enter_context(module.register_forward_hook(after, with_kwargs=True))
         forward(entry, inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
     return recorder
 
 

@@ -17,8 +17,8 @@ def input_device(module: nn.Module) -> torch.device:
     here = next((p.device for p in module.parameters() if not p.is_meta), None)
     if here is not None:
         return here
-    told = next((hook.execution_device for child in module.modules() for hook in _hooks(child)), "cpu")
-    return torch.device(told)
+    device = next((hook.execution_device for child in module.modules() for hook in _hooks(child)), "cpu")
+    return torch.device(device)
 
 
 def is_offloaded(module: nn.Module) -> bool:

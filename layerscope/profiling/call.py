@@ -1,4 +1,4 @@
-"""How a run is told: the call that asks for it again."""
+"""The call that would make a run again."""
 
 from __future__ import annotations
 
@@ -10,29 +10,24 @@ from typing import Any
 from layerscope.core.options import declared, every
 
 LONGEST = 20
-"""A sequence of more values than this is told by its length."""
+"""A longer sequence is written as its length."""
 
 
 def spoken(verb: Callable[..., Any], given: Mapping[str, Any], leave_out: tuple[str, ...] = ()) -> str:
-    """Return the call of a verb as Python says it, without the arguments left at their defaults.
+    """Return the call of a verb as Python code, without the arguments left at their defaults.
 
     What cannot be written as a literal (a model, a frame) stands as its kind in angle brackets.
     """
     parts = []
-    positional = [
-        name for name, place in signature(verb).parameters.items() if place.kind is place.POSITIONAL_OR_KEYWORD
-    ]
-    options = declared(verb)
+    parameters, options = signature(verb).parameters, declared(verb)
     for name, value in every(verb, given).items():
-        if name in leave_out or _is_default(value, options[name].default):
+        default = options[name].default
+        is_default = value is default or (isinstance(value, (str, int, float)) and value == default)
+        if name in leave_out or is_default:
             continue
-        shown = _literal(value)
-        parts.append(shown if name in positional else f"{name}={shown}")
+        positional = name in parameters and parameters[name].kind is parameters[name].POSITIONAL_OR_KEYWORD
+        parts.append(_literal(value) if positional else f"{name}={_literal(value)}")
     return f"layerscope.{verb.__name__}({', '.join(parts)})"
-
-
-def _is_default(value: Any, default: Any) -> bool:
-    return value is default or (isinstance(value, (str, int, float)) and value == default)
 
 
 def _literal(value: Any) -> str:
@@ -43,7 +38,6 @@ def _literal(value: Any) -> str:
     if isinstance(value, (list, tuple)) and len(value) <= LONGEST and all(isinstance(v, (int, float)) for v in value):
         return repr(value)
     try:
-        size = f" of {len(value):,}"
+        return f"<{type(value).__name__} of {len(value):,}>"
     except TypeError:  # some models have a length in name only
-        size = ""
-    return f"<{type(value).__name__}{size}>"
+        return f"<{type(value).__name__}>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
@@ -18,8 +18,8 @@ from layerscope.inputs.samples import Window
 from layerscope.models import LayeredModel, Loaded
 from layerscope.models.encode import TextEncoder
 from layerscope.models.weights import numbers_of
-from layerscope.profiling.job import Job
-from layerscope.profiling.options import identity_in
+from layerscope.profiling.options import Options
+from layerscope.profiling.plan import Job
 
 EXAMPLES = 3
 EXAMPLE_LENGTH = 240
@@ -27,18 +27,14 @@ EXAMPLE_LENGTH = 240
 VALUES_PER_WEIGHT = 64
 PACKAGES = ("torch", "transformers", "sentence-transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
 TOKENISED = 64
+COMPARED = (
+    ("model", "model", "name"), ("model weights", "model", "weights"), ("device", "model", "device"),
+    ("model dtype", "model", "dtype"), ("part", "model", "part"), ("blocks", "model", "blocks"),
+    ("norm", "model", "norm"), ("projected", "model", "projected"), ("data", "data", "name"),
+    ("data contents", "data", "fingerprint"),
+)  # fmt: skip
+"""What must match for a run folder to be resumed, besides options and tokens: its name, and where a manifest has it."""
 PROBE = "The quick brown fox, 0123456789: ÀÉ あ."
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where model and data come from, as the user named them, and the command that asks for the run."""
-
-    model: str
-    data: str
-    text_column: str | None
-    label_column: str | None
-    command: str
 
 
 def weights_fingerprint(module: nn.Module, dtype: torch.dtype | None = None) -> str:
@@ -84,26 +80,34 @@ def examples(corpus: Corpus) -> list[str]:
     if corpus.modality != "text":
         return []
     first = [corpus.samples[i] for i in range(min(EXAMPLES, len(corpus)))]
-    return [_cut(sample.text if isinstance(sample, Window) else str(sample)) for sample in first]
+    texts = [sample.text if isinstance(sample, Window) else str(sample) for sample in first]
+    cut = [text if len(text) <= EXAMPLE_LENGTH else f"{text[: EXAMPLE_LENGTH - 1]}…" for text in texts]
+    return [text.encode("utf-8", "replace").decode() for text in cut]  # half a surrogate pair cannot be written
 
 
-def _cut(text: str) -> str:
-    shown = text if len(text) <= EXAMPLE_LENGTH else f"{text[: EXAMPLE_LENGTH - 1]}…"
-    return shown.encode("utf-8", "replace").decode()  # half a surrogate pair cannot be written
+def describe(
+    job: Job,
+    model_source: str,
+    data_source: str,
+    command: str,
+    *,
+    text_column: str | None = None,
+    label_column: str | None = None,
+) -> dict[str, Any]:
+    """Return the manifest of a run: everything to repeat it and to know it again.
 
-
-def describe(job: Job, origin: Origin) -> dict[str, Any]:
-    """Return the manifest of a run: everything to repeat it and to know it again."""
+    Model, data and columns are named as the user named them.
+    """
     model, corpus, options, vectors = job.model, job.corpus, job.options, job.vectors
     return {
         **versions(),
-        "command": origin.command,
-        "model": about_model(model, origin.model),
+        "command": command,
+        "model": about_model(model, model_source),
         "data": {
             "name": corpus.name,
-            "source": origin.data,
-            "text_column": origin.text_column,
-            "label_column": origin.label_column,
+            "source": data_source,
+            "text_column": text_column,
+            "label_column": label_column,
             "examples": examples(corpus),
             "modality": corpus.modality,
             "samples": len(corpus),
@@ -118,7 +122,7 @@ def describe(job: Job, origin: Origin) -> dict[str, Any]:
 
 
 def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
-    """Return what a manifest tells of a model that came from `source`."""
+    """Return what a manifest keeps of a model that came from `source`."""
     dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
     return {
         "name": model.loaded.name,
@@ -147,39 +151,24 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
 
 
 def versions() -> dict[str, Any]:
-    """Return the versions a manifest tells: ours, Python's and those of the packages that compute."""
+    """Return the versions a manifest keeps: ours, Python's and those of the packages that compute."""
     found = {"python": python_version(), **{name: _version(name) for name in PACKAGES}}
     return {"layerscope": _version("layerscope"), "versions": found}
 
 
 def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
     """Raise where a run folder holds another run, naming the first thing that differs."""
-    options = identity_in(there)
-    pairs = [
-        ("model", there["model"].get("name"), here["model"]["name"]),
-        ("model weights", there["model"].get("weights"), here["model"]["weights"]),
-        ("device", there["model"].get("device"), here["model"]["device"]),
-        ("model dtype", there["model"].get("dtype"), here["model"]["dtype"]),
-        ("part", there["model"].get("part"), here["model"]["part"]),
-        ("blocks", there["model"].get("blocks"), here["model"]["blocks"]),
-        ("norm", there["model"].get("norm"), here["model"]["norm"]),
-        ("projected", there["model"].get("projected"), here["model"]["projected"]),
-        ("data", there["data"].get("name"), here["data"]["name"]),
-        ("data contents", there["data"].get("fingerprint"), here["data"]["fingerprint"]),
-        *((name.replace("_", "-"), options.get(name), value) for name, value in here["options"].items()),
-        ("tokens", there["data"].get("tokens"), here["data"]["tokens"]),
-    ]
-    for name, old, new in pairs:
-        if old != new:
+    options = Options().identity() | there["options"]  # what an older run does not hold was as by default
+    pairs = [(what, there[group].get(key), here[group][key]) for what, group, key in COMPARED]
+    pairs += [(name, options.get(name), value) for name, value in here["options"].items()]
+    for name, *values in [*pairs, ("tokens", there["data"].get("tokens"), here["data"]["tokens"])]:
+        if values[0] != values[1]:
+            texts = [",".join(map(str, value)) if isinstance(value, list) else str(value) for value in values]
+            old, new = (text if len(text) <= 40 else text[:12] + "…" for text in texts)
             raise LayerscopeError(
-                f"run folder {str(path)!r} holds another run ({name}: {_short(old)} there, {_short(new)} here): "
-                "choose another folder with --out, or delete it"
+                f"run folder {str(path)!r} holds another run ({name}: {old} there, {new} here): "
+                "choose another folder with `out`, or delete it"
             )
-
-
-def _short(value: object) -> str:
-    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    return text if len(text) <= 40 else text[:12] + "…"
 
 
 def _version(package: str) -> str:

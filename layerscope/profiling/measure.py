@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ from layerscope.metrics.factors.tokens import FromTokens, Tokens
 from layerscope.models.forward import Inputs
 from layerscope.models.pooling import pool
 from layerscope.models.projection import Projection
-from layerscope.profiling.job import Job
+from layerscope.profiling.plan import Job
 from layerscope.runs.folder import packed
 from layerscope.runs.registry import measured
 from layerscope.runs.states import OWN, PROJECTED
@@ -45,7 +45,7 @@ class BatchMeasure:
         self.inside: list[tuple[int, Tensor]] = []
         self.unprojected: list[Tensor] = []
         self.lens_states: list[Tensor] = []
-        self.masked: tuple[()] | tuple[Tensor | None] = ()
+        self.mask: Tensor | Literal["unknown"] | None = "unknown"
 
     def visit(self, layer: int, site: str, tokens: Tensor) -> None:
         """Take what is asked for from the states of one layer."""
@@ -58,15 +58,19 @@ class BatchMeasure:
             if self.original and (site == "raw" or final or inside):
                 self._token_metrics(site, factors)
         for name in self.job.vectors.poolings if inside else self.poolings:
-            self._keep(f"{site}.{name}", pool(tokens, used if name == "mean" else mask, name, self.positions))
+            vectors = pool(tokens, used if name == "mean" else mask, name, self.positions)
+            self.pooled.setdefault(f"{site}.{name}", []).append(vectors)
         if inside:
             self.inside.append((layer, pool(tokens, mask, "mean")))
         elif "mean" not in self.poolings or self.options.exclude_sinks:
             self.means.append(pool(tokens, mask, "mean"))  # sees every token, so that no NaN goes unseen
         if site == "raw" and self.model.projection is not None:
             self._project(self.model.projection, layer, tokens, mask)
-        if self.original and site == "raw" and self._reads():
-            self.lens_states.append(self._lens_rows(tokens))
+        if self.original and site == "raw" and self.model.lens is not None and self.options.wants("lens"):
+            if self.model.lens.kind == "pooled":
+                self.lens_states.append(tokens.clone())  # a block may change its input in place
+            else:
+                self.lens_states.append(tokens[self._lens_index()])
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything measured, on the CPU."""
@@ -80,13 +84,10 @@ class BatchMeasure:
 
     def _real(self, tokens: Tensor) -> Tensor | None:
         """Which states are real, found once a batch; None where all are, which spares every layer the masking."""
-        if not self.masked:
+        if isinstance(self.mask, str):
             mask = self.model.mask(self.inputs, tokens)
-            self.masked = (None if mask is None or bool(mask.all()) else mask,)
-        return self.masked[0]
-
-    def _keep(self, key: str, vectors: Tensor) -> None:
-        self.pooled.setdefault(key, []).append(vectors)
+            self.mask = None if mask is None or bool(mask.all()) else mask
+        return self.mask
 
     def _project(self, projection: Projection, layer: int, tokens: Tensor, mask: Tensor | None) -> None:
         """Hold some layers back, as many as take little memory: each run through the model's end has its price."""
@@ -116,21 +117,10 @@ class BatchMeasure:
                 out[".".join(filter(None, (name, ",".join(parts), site)))] = values
         return out
 
-    def _reads(self) -> bool:
-        return self.model.lens is not None and self.options.wants("lens")
-
-    def _lens_rows(self, tokens: Tensor) -> Tensor:
-        """The states the lens will read: some tokens of a language model, all of a classifier's."""
-        assert self.model.lens is not None
-        if self.model.lens.kind == "pooled":
-            return tokens.clone()  # a block may change its input in place
-        sample, position = self._lens_index()
-        return tokens[sample, position]
-
     def _lens_index(self) -> tuple[Tensor, Tensor]:
-        chosen = [[(i, p) for p in positions] for i, positions in enumerate(self.rows["lens"])]
-        flat = np.array(sum(chosen, []), dtype=np.int64).reshape(-1, 2)
-        index = torch.from_numpy(flat).to(self.model.device)
+        """Return sample and position of every token that the lens reads."""
+        chosen = [(i, p) for i, positions in enumerate(self.rows["lens"]) for p in positions]
+        index = torch.tensor(chosen, dtype=torch.int64, device=self.model.device).view(-1, 2)
         return index[:, 0], index[:, 1]
 
     def _lens(self, states: Tensor) -> dict[str, Tensor]:
@@ -138,52 +128,40 @@ class BatchMeasure:
         lens = self.model.lens
         assert lens is not None
         mask = None if states.ndim != 4 else self.model.mask(self.inputs, states[0])
-        inputs = Inputs(self.inputs.named, self.inputs.positional, mask)
+        inputs = replace(self.inputs, mask=mask)
+        target, out = None, {}
         if lens.kind == "pooled":
-            return self._classified([lens.sample_logits(layer, inputs) for layer in states])
-        sample, position = self._lens_index()
-        out = {"lens.row": sample.int(), "lens.position": position.int()}
-        if not len(sample):
-            shape = (len(states), 0)
-            empty = {"lens.prediction": torch.zeros(shape, dtype=torch.int32)}
-            known = {"lens.nll": torch.zeros(shape), "lens.target": torch.zeros(0, dtype=torch.int32)}
-            return out | empty | (known if lens.causal else {})
-        ids = self.inputs.named.get("decoder_input_ids", self.inputs.named["input_ids"])
-        target = ids[sample, position + 1].repeat(len(states)) if lens.causal else None
-        predictions, losses, start = [], [], 0
-        for logits in lens.token_logits(states.flatten(0, 1), inputs):
-            predictions.append(logits.argmax(-1))
+            logits = iter([lens.sample_logits(layer, inputs) for layer in states])
+            if "target" in self.rows:
+                target = torch.tensor(self.rows["target"].to_numpy(), device=states.device)
+        else:
+            sample, position = self._lens_index()
+            out = {"lens.row": sample.int(), "lens.position": position.int()}
+            logits = lens.token_logits(states.flatten(0, 1), inputs) if len(sample) else iter(())
+            if lens.causal:
+                ids = self.inputs.named.get("decoder_input_ids", self.inputs.named["input_ids"])
+                target = ids[sample, position + 1]
+        predictions = [states.new_empty(0, dtype=torch.int32)]
+        losses, start = [states.new_empty(0, dtype=torch.float32)], 0
+        for rows in logits:
+            predictions.append(rows.argmax(-1).int())
             if target is not None:
-                losses.append(
-                    torch.nn.functional.cross_entropy(logits, target[start : start + len(logits)], reduction="none")
-                )
-            start += len(logits)
-        out["lens.prediction"] = torch.cat(predictions).view(len(states), -1).int()
+                known = target.repeat(len(states))[start : start + len(rows)]
+                losses.append(torch.nn.functional.cross_entropy(rows, known, reduction="none"))
+            start += len(rows)
+        shape = len(states), start // len(states)
+        out["lens.prediction"] = torch.cat(predictions).view(shape)
         if target is not None:
-            out["lens.target"] = target.view(len(states), -1)[0].int()
-            out["lens.nll"] = torch.cat(losses).view(len(states), -1)
-        return out
-
-    def _classified(self, logits: list[Tensor]) -> dict[str, Tensor]:
-        out = {"lens.prediction": torch.stack([rows.argmax(-1) for rows in logits]).int()}
-        if "target" in self.rows:
-            target = torch.tensor(self.rows["target"].to_numpy(), device=logits[0].device)
-            losses = [torch.nn.functional.cross_entropy(rows, target, reduction="none") for rows in logits]
-            out |= {"lens.nll": torch.stack(losses), "lens.target": target.int()}
+            out |= {"lens.target": target.int(), "lens.nll": torch.cat(losses).view(shape)}
         return out
 
     def _first_broken(self) -> Tensor:
         """Return for each sample the first layer with a NaN or an infinity, or −1."""
         depth, sites = self.model.stack.depth, self.model.sites
         seen = [self.means, *(v for key, v in self.pooled.items() if key.partition(".")[0] in sites)]
-        layers = [_layers_fine(vectors, depth) for vectors in seen if vectors]
+        # both sites of a layer may stand in turn
+        layers = [torch.isfinite(torch.stack(v)).all(-1).view(depth + 1, -1, v[0].shape[0]).all(1) for v in seen if v]
         fine = torch.stack(layers).all(0)
         for layer, means in self.inside:
             fine[layer] &= torch.isfinite(means).all(-1)
         return torch.where(fine.all(0), -1, (~fine).int().argmax(0)).int()
-
-
-def _layers_fine(vectors: list[Tensor], depth: int) -> Tensor:
-    """Return [L+1, B], whether a sample's vector is finite; `vectors` may hold both sites of a layer in turn."""
-    fine = torch.isfinite(torch.stack(vectors)).all(-1)
-    return fine.view(depth + 1, -1, fine.shape[-1]).all(1)

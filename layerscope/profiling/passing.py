@@ -16,9 +16,8 @@ from layerscope.core.progress import Teller
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, is_out_of_memory
-from layerscope.profiling.job import Job
 from layerscope.profiling.measure import BatchMeasure
-from layerscope.profiling.plan import view_of
+from layerscope.profiling.plan import Job, view_of
 from layerscope.runs.folder import RunFolder
 
 Tensors = dict[str, Tensor]
@@ -77,7 +76,7 @@ def run_pass(
 def compute(
     job: Job, rows: pd.DataFrame, halved: Callable[[pd.DataFrame], None], measure: Measures = BatchMeasure
 ) -> Iterator[Tensors]:
-    """Yield the measurements of a batch, in one piece or, where memory runs out, in halves (told to `halved`)."""
+    """Yield the measurements of a batch, in one piece or, after a call of `halved`, in two where memory runs out."""
     try:
         yield _forward(job, rows, measure)
         return
@@ -87,7 +86,7 @@ def compute(
         if len(rows) == 1:
             raise LayerscopeError(
                 f"out of memory with a single sample of {rows['length'].iloc[0]} tokens ({rows['name'].iloc[0]}): "
-                "take a smaller --max-length or --dtype bfloat16; what is finished is kept"
+                "try a smaller `max_length` or `dtype='bfloat16'`; what is finished is kept"
             ) from error
     if job.model.device.type == "cuda":
         torch.cuda.empty_cache()

@@ -8,60 +8,69 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
 from layerscope.core.progress import Console, Silent, Teller
 from layerscope.inputs import Corpus, draw, make_extreme, open_corpus, pack
 from layerscope.inputs.corpus import count, folder_name
-from layerscope.inputs.extreme import Extreme
 from layerscope.inputs.views import check_views
-from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load, vectors_for
+from layerscope.metrics.factors.readings import FromReadings
+from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.encode import TextEncoder, modality_of
-from layerscope.profiling.available import check_available
-from layerscope.profiling.identity import Origin, describe, refuse_another
-from layerscope.profiling.job import Job
-from layerscope.profiling.options import Options, options_from
+from layerscope.profiling.identity import describe, refuse_another
+from layerscope.profiling.options import Options
 from layerscope.profiling.passing import run_pass
+from layerscope.profiling.plan import Job
 from layerscope.profiling.start import open_or_start, tell_broken
 from layerscope.profiling.tables import write_tables
+from layerscope.profiling.tables.labels import can_be_probed
 from layerscope.runs import Run
 from layerscope.runs.lock import locked
+from layerscope.runs.registry import METRICS, SETS
 
 WINDOW = 256
 """Running text is packed into windows of this many tokens for a language model."""
-PROBE_SAMPLES = 8
 DEFAULT_DATA = {"text": "stdlib-docs", "image": "digits"}
 
 
 def run_profile(asked: Asked) -> Run:
     """Do what `profile` is asked for, and return the run."""
-    options, weights = options_from(asked), asked.of(LoadOptions)
+    options = Options(**vars(asked))
     read = partial(open_corpus, labels=asked.labels, text_column=asked.text_column, label_column=asked.label_column)
     team = processes.team()
     teller: Teller = Console() if asked.progress and team.leads else Silent()
     corpus = None if asked.data is None else read(asked.data)  # wrong data is reported before the model is loaded
-    loaded = load(asked.model, weights, asked.processor)
-    data = _default_data(loaded) if asked.data is None else asked.data
+    loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
+    data = DEFAULT_DATA.get(modality_of(loaded.module)) if corpus is None else asked.data
+    if data is None:
+        reads = modality_of(loaded.module)
+        raise LayerscopeError(f"{loaded.name} reads {reads}, and layerscope comes with no such data: give `data`")
     corpus = corpus or read(data)
     check_views(corpus.modality, options.view_kinds, options.view_share)
     layered = find_layers(
         loaded,
         corpus.modality,
-        [corpus.samples[i] for i in range(min(PROBE_SAMPLES, len(corpus)))],
+        corpus.samples,
         asked.of(Override),
         max_length=options.max_length,
         prompt=options.prompt,
         sublayers=options.sublayers,
     )
     vectors = vectors_for(layered, options.pooling, options.wants("pairs"))
-    corpus = _extreme(draw(_windows(corpus, layered, options), options.samples, options.seed), layered, options)
+    corpus = _as_read(corpus, layered, options)
     job = Job(layered, corpus, options, vectors)
     for note in check_available(options, layered, corpus):
         teller.say(note)
-    origin = Origin(_named(asked.model), _named(data), asked.text_column, asked.label_column, asked.command)
-    manifest = describe(job, origin)
-    path = asked.out or Path("runs") / folder_name(_called(loaded.name, corpus.name, data, manifest))
+    manifest = describe(
+        job, _named(asked.model), _named(data), asked.command, text_column=asked.text_column,
+        label_column=asked.label_column,
+    )  # fmt: skip
+    # data in memory all have one name: their contents tell them apart
+    own = "" if isinstance(data, (str, Path)) else f"-{manifest['data']['fingerprint'][:8]}"
+    path = asked.out or Path("runs") / folder_name(f"{loaded.name}-{corpus.name}{own}")
     with locked(path) if team.leads else nullcontext():
         if team.leads:
             open_or_start(path, manifest, job, teller)
@@ -77,60 +86,75 @@ def run_profile(asked: Asked) -> Run:
 
 
 def _named(given: Any) -> str:
-    """Return a path or a name as it was given, of an object its kind."""
+    """Return a path or a name as it was given; the kind of an object."""
     return str(given) if isinstance(given, (str, Path)) else type(given).__name__
 
 
-def _called(model: str, name: str, data: Any, manifest: dict[str, Any]) -> str:
-    """Return what a run is called: data in memory all have one name, so that their contents tell them apart."""
-    own = "" if isinstance(data, (str, Path)) else f"-{manifest['data']['fingerprint'][:8]}"
-    return f"{model}-{name}{own}"
-
-
-def _default_data(loaded: Loaded) -> str:
-    modality = modality_of(loaded.module)
-    if modality not in DEFAULT_DATA:
-        raise LayerscopeError(
-            f"{loaded.name} reads {modality}, and no such data come with layerscope: name some with --data"
-        )
-    return DEFAULT_DATA[modality]
-
-
-def _windows(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
-    """Pack running text for a language model, or where it is asked for."""
-    if corpus.modality != "text" or not (options.chunk or (corpus.running and model.is_language_model)):
-        return corpus
+def _as_read(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
+    """Return the samples drawn, running text packed for a language model, tokens replaced where that is asked for."""
+    is_text, is_tokens = corpus.modality == "text", isinstance(model.encoder, TextEncoder)
+    replaced = next((name for name in ("repeat_tokens", "random_tokens") if getattr(options, name) is not None), None)
+    known = {"chunk": is_text, "prompt": is_text, "max_length": is_tokens, replaced: is_tokens}
+    for name in filter(None, known):
+        if getattr(options, name) not in (None, "") and not known[name]:
+            raise LayerscopeError(
+                f"`{name}` is for texts, and {corpus.name} holds {corpus.modality} samples: leave it out"
+            )
     if options.chunk and not corpus.running:
-        raise LayerscopeError("--chunk packs running text: this data has samples of its own, leave --chunk out")
-    if options.prompt:
-        raise LayerscopeError("--prompt goes before texts, and packed windows are none: leave one of the two out")
-    window = min(options.chunk or WINDOW, model.max_length or WINDOW)
-    return pack(corpus, model.loaded.processor_for("text"), window)
-
-
-def _extreme(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
-    """Replace tokens where it is asked for."""
-    kind: Extreme = "repeat" if options.repeat_tokens is not None else "random"
-    share = options.repeat_tokens if kind == "repeat" else options.random_tokens
-    if share is None:
+        raise LayerscopeError("`chunk` packs running text, and this data has samples of its own: leave it out")
+    packed = is_text and (options.chunk or (corpus.running and model.is_language_model))
+    if options.prompt and (packed or replaced):
+        made = f"`{replaced}` makes token ids of them" if replaced else "these are packed into windows"
+        raise LayerscopeError(f"`prompt` goes before texts, and {made}: leave one of the two out")
+    tokenizer = model.loaded.processor_for("text")
+    if replaced and tokenizer is None:
+        raise LayerscopeError(f"`{replaced}` needs the tokenizer of {model.loaded.name}: leave it out")
+    if packed:
+        corpus = pack(corpus, tokenizer, min(options.chunk or WINDOW, model.max_length or WINDOW))
+    corpus = draw(corpus, options.samples, options.seed)
+    if replaced is None:
         return corpus
-    if not isinstance(model.encoder, TextEncoder):
-        raise LayerscopeError(
-            f"--{kind}-tokens is of texts, and {corpus.name} holds {corpus.modality} samples: leave it out"
-        )
-    if model.encoder.tokenizer is None:
-        raise LayerscopeError(f"--{kind}-tokens needs the tokenizer of {model.loaded.name}: leave it out")
-    if options.prompt:
-        raise LayerscopeError(
-            f"--prompt goes before texts, and --{kind}-tokens makes token ids of them: leave one of the two out"
-        )
-    encoder, total = model.encoder, len(corpus)
-    encoder.lengths(corpus.samples)  # counts what is cut: the new ids tell it no more
+    encoder = model.encoder
+    assert isinstance(encoder, TextEncoder)
+    encoder.lengths(corpus.samples)  # counts what is cut, which the new ids no longer show
     if encoder.cut:
-        cut = f"{encoder.cut:,} of {total:,} texts are cut at {count(encoder.max_length, 'token')}"
+        cut = f"{encoder.cut:,} of {len(corpus):,} texts are cut at {count(encoder.max_length, 'token')}"
         corpus = replace(corpus, notes=(*corpus.notes, cut))
     table = model.module.get_input_embeddings()  # type: ignore[operator]
     return make_extreme(
-        corpus, kind, share, tokenizer=encoder.tokenizer, tokenised=encoder.ids, rows=table.num_embeddings,
-        seed=options.seed,
+        corpus, "repeat" if replaced == "repeat_tokens" else "random", getattr(options, replaced),
+        tokenizer=tokenizer, tokenised=encoder.ids, rows=table.num_embeddings, seed=options.seed,
     )  # fmt: skip
+
+
+def check_available(options: Options, model: LayeredModel, corpus: Corpus) -> list[str]:
+    """Return a line for each metric asked for by name that is not available here; raise where none is.
+
+    Of a set of metrics those that apply are taken; the only line is on labels that cannot be probed.
+    """
+    missing = {name: reason for name in options.metrics if (reason := _lack(name, options, model, corpus))}
+    lines = [f"{name} is not measured: {reason}" for name, reason in missing.items()]
+    if len(missing) == len(options.metrics):
+        raise LayerscopeError(f"nothing to measure: {'; '.join(lines)}")
+    if options.metrics not in SETS.values():
+        return lines
+    useless = corpus.labels is not None and "linear_probe" in missing
+    return [f"the labels cannot be probed: {missing['linear_probe']}"] if useless else []
+
+
+def _lack(name: str, options: Options, model: LayeredModel, corpus: Corpus) -> str | None:
+    """Return why a metric is not available, and the mend; None where it is."""
+    needs, how = METRICS[name].needs, METRICS[name].how
+    if needs == "labels" and corpus.labels is None:
+        return "the data have no labels (name their column with `label_column`)"
+    if needs == "labels" and not can_be_probed(np.array(corpus.labels)[~corpus.copies]):
+        return "it needs two classes with five distinct samples each (take more `samples`)"
+    if needs == "views" and options.views == 0:
+        return "it compares views of a sample (give `views=1` or more)"
+    if needs == "tokens" and model.rank == 2:
+        return "the states of this model have no tokens"
+    if needs == "lens" and model.lens is None:
+        return f"{model.loaded.name} has no head over these layers"
+    if isinstance(how, FromReadings) and how.language_model and not model.is_language_model:
+        return f"{model.loaded.name} does not predict the next token"
+    return how.lack(len(corpus), model.stack.width)

@@ -6,6 +6,7 @@ import hashlib
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any
 
@@ -14,12 +15,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.inputs import augment
+from layerscope.inputs import Corpus, augment
 from layerscope.inputs.samples import content, key_of
-from layerscope.models import LayeredModel
+from layerscope.models import LayeredModel, Vectors
 from layerscope.models.encode import TOKENISED_AT_ONCE, TextEncoder
 from layerscope.models.layered import class_numbers
-from layerscope.profiling.job import Job
+from layerscope.profiling.options import Options
+from layerscope.profiling.tables.source import seeded
 
 BATCHES_PER_SHARD = 4
 TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 32768}
@@ -29,6 +31,16 @@ ROWS_PER_BATCH = {"cpu": 64, "cuda": 512}
 LENS_SHARE, LENS_MOST, LENS_LEAST = 1 / 32, 4096, 256
 LENS_WHOLE = 1 << 39  # products of a head that may read every token of all layers: some 20 s of a CPU core
 ENTROPY_SAMPLES = 256  # eigenvalues are what a pass spends its time on where the forward is fast
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model ready for the pass, the samples drawn, the options checked, and the vectors kept of a sample."""
+
+    model: LayeredModel
+    corpus: Corpus
+    options: Options
+    vectors: Vectors
 
 
 def make_plan(job: Job) -> pd.DataFrame:
@@ -49,38 +61,34 @@ def make_plan(job: Job) -> pd.DataFrame:
         raise LayerscopeError(f"no sample of {corpus.name} has a token left: look at the data")
     parts = [_batched(pd.DataFrame({"sample": kept, "view": 0, "length": lengths[kept]}), job)]
     if options.wants("views") and options.views:
-        # views are measured differently from originals, so no batch holds both
-        parts.append(_batched(_view_rows(job, _seeded(kept, options.view_samples, options.seed)), job))
+        rows = []  # views are measured differently from originals, so no batch holds both
+        chosen = seeded(kept, options.view_samples, options.seed)
+        for view in range(1, options.views + 1):
+            own = model.encoder.lengths(view_of(job, int(i), view) for i in chosen)
+            rows.append(pd.DataFrame({"sample": chosen, "view": view, "length": np.maximum(own, 1)}))
+        parts.append(_batched(pd.concat(rows, ignore_index=True), job))
     plan = pd.concat(parts, ignore_index=True)
     for name in ("batch", "shard"):
         plan[name] = plan.pop(f"{name}_starts").cumsum() - 1
     plan["offset"] = plan.groupby("shard").cumcount()
     plan["name"] = [corpus.names[i] for i in plan["sample"]]
     if corpus.labels is not None:
-        plan["label"] = _one_kind([corpus.labels[i] for i in plan["sample"]])
+        labels = [corpus.labels[i] for i in plan["sample"]]
+        plan["label"] = labels if len({*map(type, labels)}) == 1 else [*map(str, labels)]  # no column mixes the two
     if isinstance(model.encoder, TextEncoder) and isinstance(corpus.samples[int(kept[0])], str):
         keys = {i: key_of(model.encoder.prompt + corpus.samples[i]).hex() for i in kept.tolist()}
         plan["key"] = plan["sample"].map(keys).where(plan["view"] == 0)
     if corpus.copies.any():
         plan["copy"] = corpus.copies[plan["sample"]]
     if options.entropy_samples is not None or model.device.type != "cpu":
-        chosen = _seeded(kept, options.entropy_samples or ENTROPY_SAMPLES, options.seed)
+        chosen = seeded(kept, options.entropy_samples or ENTROPY_SAMPLES, options.seed)
         plan["entropy"] = plan["sample"].isin(chosen) & (plan["view"] == 0)
-    plan = _with_targets(_with_positions(plan, job), model)
+    plan = _with_positions(plan, job)
+    if model.lens is not None and model.lens.kind == "pooled" and "label" in plan:
+        targets = class_numbers(plan["label"], model)
+        plan = plan if None in targets else plan.assign(target=np.array(targets, dtype=np.int64))
     plan.attrs |= {"cut": cut, "empty": len(corpus) - len(kept)}
     return plan
-
-
-def _seeded(samples: Any, most: int, seed: int) -> Any:
-    """At most so many of the samples, drawn by the seed, in order."""
-    if len(samples) <= most:
-        return samples
-    return np.sort(np.random.default_rng(seed).choice(samples, most, replace=False))
-
-
-def _one_kind(labels: list[str | int]) -> list[str] | list[str | int]:
-    """Labels as they are, or as text where numbers and text are mixed."""
-    return labels if len({type(label) for label in labels}) == 1 else [str(label) for label in labels]
 
 
 def view_of(job: Job, sample: int, view: int) -> Any:
@@ -91,14 +99,6 @@ def view_of(job: Job, sample: int, view: int) -> Any:
     kinds, share = options.view_kinds, options.view_share
     own = zlib.crc32(job.corpus.names[sample].encode())  # by its name: the same views whatever else is drawn
     return augment(given, job.corpus.modality, kinds=kinds, share=share, seed=options.seed, sample_id=own, view=view)
-
-
-def _view_rows(job: Job, chosen: Any) -> pd.DataFrame:
-    frames = []
-    for view in range(1, job.options.views + 1):
-        lengths = job.model.encoder.lengths(view_of(job, int(i), view) for i in chosen)
-        frames.append(pd.DataFrame({"sample": chosen, "view": view, "length": np.maximum(lengths, 1)}))
-    return pd.concat(frames, ignore_index=True)
 
 
 def _batched(frame: pd.DataFrame, job: Job) -> pd.DataFrame:
@@ -146,13 +146,18 @@ def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:
     if model.lens is not None and model.lens.kind == "tokens" and options.wants("lens"):
         readable = np.maximum(lengths - 1, 0) if model.causal else lengths  # the last token has no next one
         products = (model.stack.depth + 1) * model.stack.width * model.lens.classes * int(readable.sum())
-        asked = None if options.lens_tokens == "auto" and products <= LENS_WHOLE else options.lens_tokens
-        plan["lens"] = _lens_positions(readable, asked, options.seed)
+        total, most = int(readable.sum()), options.lens_tokens
+        if most == "auto":
+            most = None if products <= LENS_WHOLE else min(LENS_MOST, max(LENS_LEAST, int(total * LENS_SHARE)))
+        drawn = np.random.default_rng([options.seed, 4]).choice(total, min(most or total, total), replace=False)
+        ends = np.cumsum(readable)
+        by_row = np.split(np.sort(drawn), np.searchsorted(np.sort(drawn), ends)[:-1])
+        plan["lens"] = [(own - start).tolist() for own, start in zip(by_row, ends - readable, strict=True)]
     return plan
 
 
 def _shares(samples: Iterable[int], job: Job) -> npt.NDArray[np.float64]:
-    """Draw from [0, 1) for each sample, by its content and the seed: neither order nor other samples matter."""
+    """Draw from [0, 1) for each sample, by what the model reads of it and the seed, whatever else is drawn."""
     salt = f"position {job.options.seed} ".encode()
     digests = (hashlib.blake2b(salt + read, digest_size=8).digest() for read in _contents(samples, job))
     return (np.frombuffer(b"".join(digests), dtype="<u8") >> 11) / (1 << 53)
@@ -166,24 +171,3 @@ def _contents(samples: Iterable[int], job: Job) -> Iterator[bytes]:
         return
     while chunk := [job.corpus.samples[i] for i in islice(rows, TOKENISED_AT_ONCE)]:
         yield from (np.array(ids, dtype="<i8").tobytes() for ids in encoder.ids(chunk))
-
-
-def _lens_positions(readable: Any, asked: int | str | None, seed: int) -> list[list[int]]:
-    total = int(readable.sum())
-    most = total if asked is None else asked
-    if asked == "auto":
-        most = min(LENS_MOST, max(LENS_LEAST, int(total * LENS_SHARE)))
-    assert isinstance(most, int)
-    rng = np.random.default_rng([seed, 4])
-    chosen = np.sort(rng.choice(total, min(most, total), replace=False)) if total else np.empty(0, dtype=int)
-    ends = np.cumsum(readable)
-    by_row = np.split(chosen, np.searchsorted(chosen, ends)[:-1])
-    return [(positions - start).tolist() for positions, start in zip(by_row, ends - readable, strict=True)]
-
-
-def _with_targets(plan: pd.DataFrame, model: LayeredModel) -> pd.DataFrame:
-    """Add the class each label stands for at a classifier's head, where every label is one of its classes."""
-    if model.lens is None or model.lens.kind != "pooled" or "label" not in plan:
-        return plan
-    targets = class_numbers(plan["label"], model)
-    return plan if None in targets else plan.assign(target=np.array(targets, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""The model of a run, for the verbs that take a run in a model's place."""
+"""The model of a run, for the verbs that take a run instead of a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run_of(given: Any) -> Run | None:
 
 
 def model_of(run: Run, override: Override, options: LoadOptions) -> tuple[str, Override, LoadOptions]:
-    """Return where a run's model is, and what was said about it; what is said now goes first.
+    """Return where a run's model is, and how it was overridden and loaded; what is given now goes first.
 
     Raises `LayerscopeError` for a run of a model that was in memory, and for the history of a training.
     """
@@ -42,7 +42,7 @@ def model_of(run: Run, override: Override, options: LoadOptions) -> tuple[str, O
 
 
 def check_unchanged(run: Run, model: LayeredModel, *, as_stored: bool = False) -> None:
-    """Raise where the model of a run is no longer what it was: its scores would be told of another.
+    """Raise where the model of a run is no longer what it was: its scores would be another model's.
 
     Weights are compared in the run's dtype: where they are in it, or `as_stored` and the run's is float32, which holds
     what is stored exactly.

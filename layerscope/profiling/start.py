@@ -1,4 +1,4 @@
-"""Start a run folder, or go on with one, and tell the user what it takes."""
+"""Start or resume a run folder, and say what the run takes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pandas as pd
 from layerscope.core.progress import Teller
 from layerscope.inputs.corpus import count, listed
 from layerscope.profiling.identity import refuse_another
-from layerscope.profiling.job import Job
-from layerscope.profiling.plan import make_plan
+from layerscope.profiling.plan import Job, make_plan
 from layerscope.runs import Run, RunFolder
 from layerscope.runs.lock import need_room
 
@@ -23,35 +22,39 @@ Size = Callable[[pd.DataFrame, Job], int]
 def open_or_start(
     path: Path, manifest: dict[str, Any], job: Job, teller: Teller, size_of: Size | None = None
 ) -> RunFolder:
-    """Go on with the run of that folder, or plan a new one and tell what it takes: bytes by `size_of`, or pooled ones.
+    """Resume the run of that folder, or plan a new one and say what it takes: bytes by `size_of`, or pooled ones.
 
-    A folder that holds another run, or states that do not fit on its disk, are an error.
+    Raises `LayerscopeError` for a folder that holds another run, and for states that do not fit on its disk.
     """
-    notes = [*job.corpus.notes, *job.model.notes]
-    for note in notes:
+    for note in (*job.corpus.notes, *job.model.notes):
         teller.say(note)
     if RunFolder.exists(path):
-        return _go_on(path, manifest, teller)
+        return _resumed(path, manifest, teller)
     plan = make_plan(job)
     size = (size_of or _bytes)(plan, job)
     need_room(path, size)
-    teller.say(_cost(plan, size, path, job))
-    own = _left_out(plan, job)
-    for note in own:
+    originals = int((plan["view"] == 0).sum())
+    views = f" + {len(plan) - originals:,} of views" if len(plan) > originals else ""
+    teller.say(
+        f"{job.model.loaded.name}: {job.model.stack.depth} layers of {job.model.stack.width} · {job.corpus.name}: "
+        f"{count(originals, 'forward')} of samples{views} · {size / 1e6:,.0f} MB of states in {path}"
+    )
+    left_out = _left_out(plan, job)
+    for note in left_out:
         teller.say(note)
-    folder = RunFolder.create(path, {**manifest, "notes": [*notes, *own]}, plan)
+    folder = RunFolder.create(path, {**manifest, "notes": [*job.corpus.notes, *job.model.notes, *left_out]}, plan)
     folder.log("started", rows=len(plan), shards=len(folder.shards))
     return folder
 
 
-def _go_on(path: Path, manifest: dict[str, Any], teller: Teller) -> RunFolder:
+def _resumed(path: Path, manifest: dict[str, Any], teller: Teller) -> RunFolder:
     folder = RunFolder(path)
     refuse_another(path, folder.manifest, manifest)
-    for shard in folder.damaged():
-        teller.say(f"shard {shard} of {str(path)!r} is not what was written: it is computed again")
+    damaged = folder.damaged()
+    for shard in damaged:
         folder.discard(shard)
-    for name in folder.drop_damaged_tables():
-        teller.say(f"table {name} of {str(path)!r} is not what was written: it is computed again")
+    for name in [*(f"shard {shard}" for shard in damaged), *(f"table {name}" for name in folder.drop_damaged_tables())]:
+        teller.say(f"{name} of {str(path)!r} is not what was written: it is computed again")
     finished = sum(folder.is_finished(shard) for shard in folder.shards)
     teller.say(f"going on with {str(path)!r}: {finished} of {len(folder.shards)} shards are there")
     folder.log("resumed", finished=finished)
@@ -59,7 +62,7 @@ def _go_on(path: Path, manifest: dict[str, Any], teller: Teller) -> RunFolder:
 
 
 def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
-    """What of the samples does not go in."""
+    """Return a line on each kind of samples, or parts of them, that are left out."""
     lines, total = [], len(job.corpus)
     if plan.attrs["cut"]:
         what, unit = ("texts", "token") if job.model.encoder.modality == "text" else ("sounds", "second")
@@ -93,26 +96,13 @@ def _bytes(plan: pd.DataFrame, job: Job) -> int:
     return 2 * numbers + 4 * states if job.options.store_dtype == "float16" else 4 * numbers
 
 
-def _cost(plan: pd.DataFrame, size: int, path: Path, job: Job) -> str:
-    originals = int((plan["view"] == 0).sum())
-    views = f" + {len(plan) - originals:,} of views" if len(plan) > originals else ""
-    return (
-        f"{job.model.loaded.name}: {job.model.stack.depth} layers of {job.model.stack.width} · {job.corpus.name}: "
-        f"{count(originals, 'forward')} of samples{views} · {size / 1e6:,.0f} MB of states in {path}"
-    )
-
-
 def tell_broken(run: Run, teller: Teller) -> None:
     """Name the samples that are left out for a NaN or an infinity, with their first layer."""
-    plan, broken = run.folder.plan, []
-    for shard in run.folder.shards:
-        with run.folder.shard(shard) as file:
-            layers = file.get_tensor("broken").numpy()
-        rows = run.folder.rows(shard)
-        broken += [(int(layers[i]), str(rows["name"].iloc[i])) for i in np.flatnonzero(layers >= 0)]
-    if broken:
-        layer, name = broken[0]
+    plan, layers = run.folder.plan, run.folder.broken()
+    broken = np.flatnonzero(layers >= 0)
+    if len(broken):
         teller.say(
-            f"{len(broken):,} of {len(plan):,} forwards of {run.info['model']['name']} hold NaN or infinity "
-            f"(first: layer {layer}, sample {name}): they are left out and counted; --dtype float32 may mend it"
+            f"{len(broken):,} of {len(plan):,} forwards of {run.info['model']['name']} hold NaN or infinity (first: "
+            f"layer {layers[broken[0]]}, sample {plan['name'].iloc[broken[0]]}): they are left out and counted; "
+            "`dtype='float32'` may help"
         )

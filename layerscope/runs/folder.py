@@ -130,13 +130,17 @@ class RunFolder:
         plan = read_parquet(self.path / "plan.parquet", PLANNED)
         return list(plan["key"]) if "key" in plan else [None] * len(plan)
 
-    def finite(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return which rows of the plan have no NaN and no infinity in their states."""
-        fine = np.ones(len(self.plan), dtype=bool)
+    def broken(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Return for every row of the plan the first layer with a NaN or an infinity, −1 where all are finite."""
+        found = np.full(len(self.plan), -1)
         for shard in self.shards:
             with self.shard(shard) as file:
-                fine[self.rows(shard).index] = file.get_tensor("broken").numpy() < 0
-        return fine
+                found[self.rows(shard).index] = file.get_tensor("broken").numpy()
+        return found
+
+    def finite(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return which rows of the plan have no NaN and no infinity in their states."""
+        return self.broken() < 0
 
     @contextmanager
     def shard(self, shard: int) -> Iterator[Any]:

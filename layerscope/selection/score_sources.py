@@ -39,12 +39,12 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     """
     from layerscope.inputs.enough import Judged
     from layerscope.probes.linear import held_out, linear_probe_hits
-    from layerscope.profiling.options import options_of
+    from layerscope.profiling.options import Options
     from layerscope.profiling.tables.labels import FOLDS, can_be_probed, probed_rows
     from layerscope.profiling.tables.source import Source
     from layerscope.runs.states import Column
 
-    options = options_of(run.info)
+    options = Options(**run.info["options"])
     rows = probed_rows(Source(run, options))
     known = _labels(run, labels)[rows]
     apart = held_out(known, holdout or 0, options.seed)

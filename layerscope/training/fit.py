@@ -192,7 +192,7 @@ def _trainer(
     from transformers import PrinterCallback, TrainingArguments
 
     chosen = job.settings
-    on_gpu = LoadOptions(device=chosen.device).place().type == "cuda"
+    on_gpu = LoadOptions(device=chosen.device).torch_device().type == "cuda"
     save = chosen.eval_every or math.ceil(steps / EVALUATIONS)
     multistep = chosen.scheduler == "multistep"
     warm = "constant_with_warmup" if chosen.scheduler == "constant" and chosen.warmup else chosen.scheduler

@@ -14,10 +14,9 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.corpus import listed
 from layerscope.models.checks import check_folder, check_name, clear_errors, near_folder
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
-from layerscope.models.load import without_bars
+from layerscope.models.load import load_processor, without_bars
 from layerscope.models.loaded import eager
-from layerscope.models.mean_head import as_told, is_mean_head, mean_headed
-from layerscope.models.processor import load_processor
+from layerscope.models.mean_head import as_configured, is_mean_head, mean_headed
 from layerscope.models.weights import is_offloaded, is_quantised
 from layerscope.training.settings import TASKS, Settings
 
@@ -136,7 +135,7 @@ def _made(
     elif fresh:
         notes.append(f"freshly initialised, seed {settings.seed}: {', '.join(fresh)}")
     module.config._name_or_path = origin.name  # the name in the history
-    return as_told(module), order
+    return as_configured(module), order
 
 
 def _weights(origin: Origin, auto: Any, config: Any) -> tuple[Any, list[str]]:

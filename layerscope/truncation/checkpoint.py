@@ -14,7 +14,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import forward, tensors_in
 from layerscope.models.lens import logits_of
-from layerscope.models.mean_head import as_told, is_mean_head, seal_of, standard_class
+from layerscope.models.mean_head import as_configured, is_mean_head, seal_of, standard_class
 from layerscope.truncation.agreement import Expected, agrees, base_of, close_in, difference, holds, last_states
 from layerscope.truncation.depth import Depth, shallower
 from layerscope.truncation.source import Source
@@ -68,7 +68,7 @@ def load_back(folder: Path, built: Any, source: Source) -> nn.Module:
         raise LayerscopeError(
             f"the truncated {source.name} does not load ({type(error).__name__}: {line}): nothing was written"
         ) from error
-    module = as_told(module)
+    module = as_configured(module)
     wrong = [key for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in report.get(kind) or ()]
     if is_mean_head(built.config):
         wrong = [key for key in wrong if key != seal_of(built.config)]

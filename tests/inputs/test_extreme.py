@@ -100,8 +100,8 @@ def test_wrong_shares_and_data_are_told():
         profile("minilm", ["a b"], random_tokens="x")
     with pytest.raises(LayerscopeError, match="need a run each: give one of the two"):
         profile("minilm", ["a b"], repeat_tokens=0.5, random_tokens=0.5)
-    with pytest.raises(LayerscopeError, match="repeat.tokens is of texts, and .* holds tensor samples: leave it out"):
+    with pytest.raises(LayerscopeError, match="`repeat_tokens` is for texts, and .* holds tensor samples"):
         profile(tiny.Plain(), tiny.rows(12), repeat_tokens=0.5, progress=False)
-    with pytest.raises(LayerscopeError, match="--random-tokens makes token ids of them: leave one of the two out"):
+    with pytest.raises(LayerscopeError, match="`random_tokens` makes token ids of them: leave one of the two out"):
         profile(tiny.bert(), tiny.texts(12), processor=tiny.tokenizer(special=True), prompt="w1 ", random_tokens=0.5,
                 progress=False)  # fmt: skip

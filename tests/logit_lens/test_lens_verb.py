@@ -139,19 +139,19 @@ def bare():
 
 @pytest.mark.parametrize(("make", "how", "line"), [
     (tiny.gpt2, {}, "give a prompt"),
-    (tiny.gpt2, {"prompt": "w1", "data": ["w1"]}, "either a prompt or data"),
+    (tiny.gpt2, {"prompt": "w1", "data": ["w1"]}, "a prompt or data, one of the two"),
     (tiny.gpt2, {"prompt": " "}, "the prompt is empty"),
     (tiny.gpt2, {"prompt": "w1", "top": 0}, "top is 0"),
     (tiny.gpt2, {"prompt": "w1", "tokens": -1}, "tokens is -1"),
     (tiny.gpt2, {"data": ["w1"], "samples": 0}, "samples is 0"),
     (tiny.gpt2, {"prompt": "w1", "tokens": "many"}, "tokens is 'many'"),
-    (tiny.gpt2, {"prompt": "w1 " * 60, "tokens": 6}, "give --tokens 5 or fewer"),
+    (tiny.gpt2, {"prompt": "w1 " * 60, "tokens": 6}, "give `tokens=5` or fewer"),
     (tiny.gpt2, {"prompt": "w1 " * 65}, "the prompt has 65 tokens, and the model 64 positions"),
     (tiny.bert, {"prompt": "w1 [MASK]"}, "has no mask token"),
     (tiny.bert, {"prompt": "w1", "tokens": 2}, "predicts no next token"),
     (tiny.classifier, {"prompt": "w1", "tokens": 2}, "predicts no next token"),
     (bare, {"prompt": "w1"}, "has no head over its layers"),
-    (t5, {"prompt": "w1"}, "--part encoder or decoder"),
+    (t5, {"prompt": "w1"}, "`part='encoder'` or `part='decoder'`"),
     (t5, {"prompt": "w1", "part": "encoder"}, "the encoder of"),
     (vit, {"prompt": "w1"}, "reads images"),
 ])  # fmt: skip
@@ -162,7 +162,7 @@ def test_a_wrong_input_is_one_line(make, how, line):
     assert "\n" not in str(told.value)
 
 
-def test_a_head_that_breaks_is_told_with_its_layer():
+def test_a_head_that_breaks_is_reported_with_its_layer():
     model = tiny.llama()
     with torch.no_grad():
         model.model.layers[1].mlp.down_proj.weight.fill_(torch.nan)

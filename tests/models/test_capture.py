@@ -19,8 +19,6 @@ def layered(model, modality="text", samples=TEXTS, processor=None, sublayers=Fal
         modality,
         samples,
         Override(**override),
-        max_length=None,
-        prompt="",
         sublayers=sublayers,
     )
 

@@ -113,7 +113,7 @@ def test_ids_of_another_tokenizer_are_refused_by_their_table():
 
 
 @pytest.mark.parametrize("family", ["SqueezeBert", "XLM"])
-def test_a_model_without_states_of_tokens_between_its_blocks_is_told(family):
+def test_a_model_without_states_of_tokens_between_its_blocks_is_reported(family):
     # one keeps channels before tokens, the other has no module that is a block
     model = build(lambda: getattr(hf, f"{family}Model")(config(family)))
     with pytest.raises(LayerscopeError, match="no stack of blocks was found in this model: "):

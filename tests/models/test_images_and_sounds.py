@@ -195,7 +195,7 @@ def test_both_parts_of_detr():
 def test_stages_of_a_hierarchical_model():
     config = hf.SwinConfig(image_size=32, patch_size=4, embed_dim=8, depths=[2, 3], num_heads=[2, 4], window_size=4)
     model = build(lambda: hf.SwinForImageClassification(config))
-    with pytest.raises(SeveralParts, match="differ in width: .* stages with --part, stage-1 .2 layers of 8., stage-2"):
+    with pytest.raises(SeveralParts, match="differ in width: .* stages with `part`, stage-1 .2 layers of 8., stage-2"):
         layered(model, "image", IMAGES)
     with pytest.raises(LayerscopeError, match="part 'stage-3' does not exist"):
         layered(model, "image", IMAGES, part="stage-3")

@@ -18,7 +18,7 @@ def saved(path, model, tokenizer=None):
 
 
 def find(loaded, samples=TEXTS):
-    return find_layers(loaded, "text", samples, Override(), max_length=None, prompt="")
+    return find_layers(loaded, "text", samples, Override())
 
 
 def test_a_folder_keeps_the_head_it_was_saved_with(tmp_path):

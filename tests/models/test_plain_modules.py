@@ -193,7 +193,7 @@ def test_two_stacks_of_one_kind_are_parts():
             return self.head((x + y).mean(1))
 
     model = drawn(lambda: Two(blocks("mmm"), others=blocks("mmm")))
-    with pytest.raises(LayerscopeError, match="several stacks of blocks: choose one with --part blocks or others$"):
+    with pytest.raises(LayerscopeError, match="choose one with `part='blocks'` or `part='others'`$"):
         layered(model, "tensor", list(ROWS))
     others = ("others.0", "others.1", "others.2")
     assert layered(model, "tensor", list(ROWS), part="others").stack.blocks == others

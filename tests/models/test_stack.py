@@ -36,7 +36,7 @@ def test_a_norm_inside_the_head_is_not_the_final_norm():
 
 
 def test_several_stacks_need_a_part():
-    with pytest.raises(LayerscopeError, match=r"choose one with --part encoder or decoder$"):
+    with pytest.raises(LayerscopeError, match=r"choose one with `part='encoder'` or `part='decoder'`$"):
         layered(t5())
     with pytest.raises(
         LayerscopeError,
@@ -72,14 +72,14 @@ def test_overrides():
     assert layered(model, "tensor", rows, norm="none").stack.norm is None
     with pytest.raises(
         LayerscopeError,
-        match=re.escape("--blocks 'bloks' does not exist in this model, did you mean blocks?"),
+        match=re.escape("blocks 'bloks' does not exist in this model, did you mean blocks?"),
     ):
         layered(model, "tensor", rows, blocks="bloks")
-    with pytest.raises(LayerscopeError, match="--norm 'nope' does not exist in this model"):
+    with pytest.raises(LayerscopeError, match="norm 'nope' does not exist in this model"):
         layered(model, "tensor", rows, norm="nope")
 
 
-def test_a_model_without_a_stack_is_told():
+def test_a_model_without_a_stack_is_reported():
     class Lonely(nn.Module):
         def forward(self, x):
             return x.sum(-1, keepdim=True)
@@ -88,13 +88,13 @@ def test_a_model_without_a_stack_is_told():
         layered(Lonely(), "tensor", list(torch.randn(2, 8)))
 
 
-def test_wrong_kind_of_data_is_told():
+def test_wrong_kind_of_data_is_reported():
     with pytest.raises(LayerscopeError, match="this model reads images and the data are texts"):
         layered(vit())
-    with pytest.raises(LayerscopeError, match="a text model as an object needs processor="):
+    with pytest.raises(LayerscopeError, match="a text model as an object needs `processor`"):
         from layerscope.models import LoadOptions, Override, find_layers, load
 
-        find_layers(load(TEXT[0].make(), LoadOptions()), "text", ["w5 w6"], Override(), max_length=None, prompt="")
+        find_layers(load(TEXT[0].make(), LoadOptions()), "text", ["w5 w6"], Override())
     with pytest.raises(LayerscopeError, match="this model reads sounds and the data are texts"):
         layered(whisper(), part="encoder")
 

@@ -247,7 +247,7 @@ class Stacked(nn.Module):
 def test_what_has_no_addition_or_no_tokens_is_refused_in_one_line() -> None:
     for model, rows in ((Stacked(Odd(), Odd()), torch.randn(3, 9, D)), (MLP(True, False), torch.randn(5, 8))):
         with pytest.raises(
-            LayerscopeError, match="^no sub-layers are found in the blocks of .*: leave --sublayers out$"
+            LayerscopeError, match="^no sub-layers are found in the blocks of .*: leave `sublayers` out$"
         ):
             opened(model.eval(), "tensor", list(rows))
 
@@ -263,7 +263,7 @@ class Plain(nn.Module):
         return x + self.inner(self.norm(x))
 
 
-def test_a_block_that_cannot_be_told_is_named_and_the_others_are_kept() -> None:
+def test_a_block_that_cannot_be_reported_is_named_and_the_others_are_kept() -> None:
     scope = opened(Stacked(Plain(), Odd(), Plain()).eval(), "tensor", list(torch.randn(3, 9, D)), blocks="blocks")
     assert scope.sublayers.sites == {"mlp_norm": (1, 3), "mlp": (1, 3)}
     note = "sub-layers of block 2: no chain of residual additions leads to the block's output"

@@ -78,11 +78,11 @@ def test_a_sample_that_never_fits_is_one_line(tmp_path: Path) -> None:
         )
     assert str(error.value) == (
         "out of memory with a single sample of 60 tokens (20): "
-        "take a smaller --max-length or --dtype bfloat16; what is finished is kept"
+        "try a smaller `max_length` or `dtype='bfloat16'`; what is finished is kept"
     )
 
 
-def test_one_sample_with_nan_is_told_left_out_and_counted(tmp_path: Path, capfd) -> None:
+def test_one_sample_with_nan_is_reported_left_out_and_counted(tmp_path: Path, capfd) -> None:
     data = ROWS.clone()
     data[17, 0] = 1.0
     run = profile(tiny.Plain(breaks=2), data, tmp_path / "a", batch_size=1, progress=True)
@@ -147,7 +147,7 @@ def test_all_samples_with_nan_stop_the_job(tmp_path: Path) -> None:
         assert str(error.value) == line
 
 
-def test_a_hopeless_model_is_told_early(tmp_path: Path) -> None:
+def test_a_hopeless_model_is_reported_early(tmp_path: Path) -> None:
     data = tiny.rows(2000)
     data[:, 0] = 1.0
     model = tiny.Plain(breaks=1)
@@ -207,7 +207,7 @@ def test_one_token_texts_are_defined_and_counted(tmp_path: Path) -> None:
     np.testing.assert_allclose(run.metric("curvature", site="raw"), mean, rtol=1e-6)
 
 
-def test_texts_without_a_token_are_told_and_counted(tmp_path: Path, capfd) -> None:
+def test_texts_without_a_token_are_reported_and_counted(tmp_path: Path, capfd) -> None:
     texts = ["w1 w2 w3", "\x07", "w4 w5", "w6 w7 w8", "w9", "w1"]
     tokenizer = tiny.tokenizer(special=False)
     tokenizer.backend_tokenizer.normalizer = normalizers.Replace("\x07", "")

@@ -120,7 +120,7 @@ def test_two_processes_make_the_run_of_one(told, given: Path, single: layerscope
         ("fault", 1, "ValueError: a fault of process 1"),
     ],
 )
-def test_an_error_is_told_once_and_ends_both(told, name: str, status: int, line: str):
+def test_an_error_is_reported_once_and_ends_both(told, name: str, status: int, line: str):
     (first, _, err), second = told[0][name], told[1][name]
     assert (first, err.count("layerscope: ")) == (status, 1) and line in err
     assert second == [status, "", ""]

@@ -54,7 +54,7 @@ def samples(modality: str) -> list:
 def features(model: torch.nn.Module, modality: str, depth: int) -> np.ndarray:
     """What the model itself gives for each sample alone, its tower cut to some of its blocks."""
     loaded = load(model, LoadOptions(), word_tokenizer(size=99) if modality == "text" else None)
-    encoder = encoder_for(modality, loaded.processor_for(modality), model, max_length=None, prompt="")
+    encoder = encoder_for(modality, loaded.processor_for(modality), model)
     tower = getattr(model, {"text": "text_model", "image": "vision_model"}[modality])
     whole, tower.encoder.layers = tower.encoder.layers, tower.encoder.layers[:depth]
     own = getattr(model, f"get_{modality}_features")

@@ -72,7 +72,7 @@ def test_a_prefix_longer_than_the_width_uses_features(tmp_path: Path) -> None:
     np.testing.assert_allclose(sorted(found), sorted(want), atol=1e-5)
 
 
-def test_sinks_are_told_where_they_are_counted(tmp_path: Path) -> None:
+def test_sinks_are_reported_where_they_are_counted(tmp_path: Path) -> None:
     texts = [text for text in TEXTS if len(text.split()) > 4]
     said = {}
     for name, options in {

@@ -12,10 +12,10 @@ from layerscope import metrics, profile
 from layerscope.inputs import open_corpus
 from layerscope.metrics.pairs.similarity import MOST
 from layerscope.models import LoadOptions, Override, find_layers, load
-from layerscope.profiling.available import check_available
 from layerscope.profiling.options import Options
+from layerscope.profiling.pipeline import check_available
 from layerscope.runs.curves import _stands_out, curves
-from layerscope.runs.registry import METRICS, choose_metrics
+from layerscope.runs.registry import METRICS
 from layerscope.show.plots import HeatMap
 
 __all__ = ["one_thread"]
@@ -53,15 +53,15 @@ def test_the_table_tells_variants_and_numbers(run) -> None:
     assert set(table["n"]) == {N}
 
 
-def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_told() -> None:
+def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_reported() -> None:
     rng = np.random.default_rng(0)
     noise = {n: (rng.standard_normal((n, 48)), rng.standard_normal((n, 48))) for n in (60, 480)}
     for name in CANONICAL:
         assert getattr(metrics, name)(*noise[60]) > 0.75 and getattr(metrics, name)(*noise[480]) < 0.4
         assert METRICS[name].how.needed(48) == 97 and METRICS["cka"].how.needed(48) == 4
-    options = Options(choose_metrics(NAMES), samples=None)
+    options = Options(metrics=NAMES, samples=None)
     loaded = load(zoo.bert(), LoadOptions(), word_tokenizer())
-    model = find_layers(loaded, "text", ["w5 w6"], Override(), max_length=None, prompt="")
+    model = find_layers(loaded, "text", ["w5 w6"], Override())
     lines = check_available(options, model, open_corpus(["a text of words"] * N))
     assert [line.split()[0] for line in lines] == list(CANONICAL)
     assert lines[1] == "svcca is not measured: at width 32 it needs 65 samples (raise `samples`)"

@@ -94,17 +94,15 @@ def test_pooled_and_view_metrics_are_the_public_functions(measured) -> None:
 
 def test_a_sample_has_the_same_views_whatever_else_is_drawn(tmp_path) -> None:
     from layerscope.models import LoadOptions, Override, find_layers, load, vectors_for
-    from layerscope.profiling.job import Job
     from layerscope.profiling.options import Options
-    from layerscope.profiling.plan import view_of
-    from layerscope.runs.registry import choose_metrics
+    from layerscope.profiling.plan import Job, view_of
 
     corpus = open_corpus(texts())
     loaded = load(zoo.bert(), LoadOptions(), word_tokenizer())
-    model = find_layers(loaded, "text", corpus.samples[:3], Override(), max_length=None, prompt="")
+    model = find_layers(loaded, "text", corpus.samples[:3], Override())
 
     def views(corpus, seed: int = 0) -> dict[str, str]:
-        options = Options(choose_metrics("default"), samples=None, seed=seed)
+        options = Options(samples=None, seed=seed)
         job = Job(model, corpus, options, vectors_for(model, "auto"))
         return {corpus.names[i]: view_of(job, i, 1) for i in range(len(corpus))}
 
@@ -142,7 +140,7 @@ def test_a_whisper_encoder_pools_real_frames_only(tmp_path) -> None:
         torch.testing.assert_close(mine, states.mean(0), rtol=1e-4, atol=1e-5)
 
 
-def test_a_sound_beyond_the_window_is_told(tmp_path) -> None:
+def test_a_sound_beyond_the_window_is_reported(tmp_path) -> None:
     from transformers import WhisperFeatureExtractor
 
     from layerscope.inputs import Waveform

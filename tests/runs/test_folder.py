@@ -47,7 +47,7 @@ def shard_file(run: layerscope.Run, shard: int, suffix: str = "safetensors") -> 
 def refusal(run: layerscope.Run, what: str, old: str, new: str) -> str:
     return (
         f"run folder {str(run.path)!r} holds another run ({what}: {old} there, {new} here): "
-        "choose another folder with --out, or delete it"
+        "choose another folder with `out`, or delete it"
     )
 
 
@@ -55,14 +55,14 @@ def refusal(run: layerscope.Run, what: str, old: str, new: str) -> str:
     ("changed", "what", "old", "new"),
     [
         ({"seed": 1}, "seed", "0", "1"),
-        ({"batch_size": 4}, "batch-size", "2", "4"),
+        ({"batch_size": 4}, "batch_size", "2", "4"),
         ({"samples": 39}, "data contents", None, None),
         ({"samples": "all"}, "samples", "1000", "None"),
         ({"pooling": "first"}, "pooling", "auto", "first"),
         ({"metrics": "cka"}, "metrics", None, None),
         ({"alpha": [1, 2]}, "alpha", "1.0", "1.0,2.0"),
-        ({"store_dtype": "float16"}, "store-dtype", "float32", "float16"),
-        ({"exclude_sinks": True}, "exclude-sinks", "False", "True"),
+        ({"store_dtype": "float16"}, "store_dtype", "float32", "float16"),
+        ({"exclude_sinks": True}, "exclude_sinks", "False", "True"),
     ],
 )
 def test_other_options_are_refused_by_name(run, changed, what, old, new) -> None:
@@ -95,7 +95,7 @@ def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
     layerscope.profile(tiny.bert(), texts, processor=tiny.tokenizer(special=True), **options)
     with pytest.raises(LayerscopeError, match=r"holds another run \(tokens: "):
         layerscope.profile(tiny.bert(), texts, processor=tiny.tokenizer(special=False), **options)
-    with pytest.raises(LayerscopeError, match=r"holds another run \(max-length: None there, 5 here\)"):
+    with pytest.raises(LayerscopeError, match=r"holds another run \(max_length: None there, 5 here\)"):
         layerscope.profile(tiny.bert(), texts, processor=tiny.tokenizer(special=True), max_length=5, **options)
     layerscope.profile(tiny.bert(), texts, processor=tiny.tokenizer(special=True), **options)
 

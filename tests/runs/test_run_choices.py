@@ -124,7 +124,7 @@ def test_metrics_that_cannot_be_had_are_told(tmp_path: Path, capfd) -> None:
 
 
 def test_labels_too_few_to_be_probed_are_told_before_the_pass(tmp_path: Path) -> None:
-    with pytest.raises(LayerscopeError, match="it needs two classes of five distinct samples"):
+    with pytest.raises(LayerscopeError, match="it needs two classes with five distinct samples"):
         profile(tiny.bert(), tmp_path / "a", (TEXTS, list(range(40))), metrics="linear_probe")
     assert not (tmp_path / "a").exists()
 

@@ -91,7 +91,7 @@ def test_raw_states_of_a_model_with_a_final_norm(refused, llama: Path, bert: Pat
 
 
 def test_an_encoder_decoder_without_a_side(tmp_path: Path) -> None:
-    with pytest.raises(LayerscopeError, match="choose one with --part encoder or decoder"):
+    with pytest.raises(LayerscopeError, match="choose one with `part='encoder'`"):
         layerscope.truncate(zoo.t5(), 1, tmp_path / "cut", processor=word_tokenizer(), progress=False)
 
 
@@ -127,7 +127,7 @@ class Mine(hf.BertModel):
                     hf.SwinConfig(image_size=32, patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 2])
                 )
             ),
-            "the layers of this model differ in width: choose one of its stages with --part, stage-1",
+            "the layers of this model differ in width: choose one of its stages with `part`, stage-1",
         ),
     ],
     ids=["plain", "own class", "hierarchical"],

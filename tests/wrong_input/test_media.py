@@ -71,7 +71,7 @@ BROKEN: dict[str, tuple[str, dict[str, bytes], str]] = {
         "wav",
         {"a/x.wav": not_finite()},
         "1 of 7 forwards of tiny-wav2vec2 hold NaN or infinity (first: layer 0, sample a/x.wav): "
-        "they are left out and counted; --dtype float32 may mend it",
+        "they are left out and counted; --dtype float32 may help",
     ),
     "images among sounds": ("wav", {"a/x.png": image(1)}, "1 image file beside the audio files left out"),
 }

@@ -256,7 +256,7 @@ def test_a_model_that_is_no_folder(refused, bert: Path, reviews: Path, tmp_path,
     assert refused(verb, name, *options) == NAMES[name]
 
 
-def test_a_hub_that_cannot_be_reached_is_told_without_retries(tmp_path: Path) -> None:
+def test_a_hub_that_cannot_be_reached_is_reported_without_retries(tmp_path: Path) -> None:
     variables = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
     environment = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
     printed = process("inspect", "nobody/none", **environment, **dict.fromkeys(variables, ""))  # ends within a minute
@@ -270,7 +270,7 @@ def test_a_hub_that_cannot_be_reached_is_told_without_retries(tmp_path: Path) ->
         ("bert", "digits", "this model reads texts and the data are images: give texts, or a model of images"),
         ("vit", "reviews", "this model reads images and the data are texts: give images, or a model of texts"),
         ("wav2vec2", "digits", "this model reads sounds and the data are images: give sounds, or a model of images"),
-        ("wav2vec2", None, "tiny-wav2vec2 reads audio, and no such data come with layerscope: name some with --data"),
+        ("wav2vec2", None, "tiny-wav2vec2 reads audio, and layerscope comes with no such data: give --data"),
     ],
 )
 def test_data_of_another_kind(refused, request, tmp_path: Path, model: str, data: str | None, line: str) -> None:

@@ -54,7 +54,7 @@ OPTIONS: list[tuple[str, str, str]] = [
         "--max-length 2 has no room for text beside the tokenizer's 2 special tokens: give 3 or more",
     ),
     ("--prompt", "w1 " * 62, "the prompt takes 64 of at most 64 tokens: no text is left, make it shorter"),
-    ("--chunk", "8", "--chunk packs running text: this data has samples of its own, leave --chunk out"),
+    ("--chunk", "8", "--chunk packs running text, and this data has samples of its own: leave it out"),
     ("--view-share", "0", f"view_share is 0: {SHARE}"),
     ("--view-share", "-1", f"view_share is -1: {SHARE}"),
     ("--view-share", "1.5", f"view_share is 1.5: {SHARE}"),
@@ -112,34 +112,34 @@ OPTIONS: list[tuple[str, str, str]] = [
     (
         "--blocks",
         "bert.encoder.layr",
-        "--blocks 'bert.encoder.layr' does not exist in this model, did you mean bert.encoder.layer?",
+        "blocks 'bert.encoder.layr' does not exist in this model, did you mean bert.encoder.layer?",
     ),
-    ("--blocks", "x", f"--blocks 'x' {NO_MODULE}"),
-    ("--blocks", "", f"--blocks '' {NO_MODULE}"),
+    ("--blocks", "x", f"blocks 'x' {NO_MODULE}"),
+    ("--blocks", "", f"blocks '' {NO_MODULE}"),
     (
         "--blocks",
         "bert.encoder.layer.0.intermediate.dense",
-        "--blocks 'bert.encoder.layer.0.intermediate.dense' names no stack of blocks: name the module that holds "
-        "them with --blocks PATH, such as bert.encoder.layer",
+        "blocks 'bert.encoder.layer.0.intermediate.dense' names no stack of blocks: name the module that holds "
+        "them with --blocks, such as bert.encoder.layer",
     ),
-    ("--norm", "nome", "--norm 'nome' does not exist in this model, did you mean none?"),
-    ("--norm", "x", f"--norm 'x' {NO_MODULE}"),
-    ("--norm", "", f"--norm '' {NO_MODULE}"),
+    ("--norm", "nome", "norm 'nome' does not exist in this model, did you mean none?"),
+    ("--norm", "x", f"norm 'x' {NO_MODULE}"),
+    ("--norm", "", f"norm '' {NO_MODULE}"),
     (
         "--norm",
         "bert.encoder.layer.2",
-        "--norm 'bert.encoder.layer.2' is or holds a block: name the norm that follows the blocks, or none",
+        "norm 'bert.encoder.layer.2' is or holds a block: name the norm that follows the blocks, or none",
     ),
     (
         "--norm",
         "bert.encoder",
-        "--norm 'bert.encoder' is or holds a block: name the norm that follows the blocks, or none",
+        "norm 'bert.encoder' is or holds a block: name the norm that follows the blocks, or none",
     ),
-    ("--norm", "bert.embeddings", "--norm 'bert.embeddings' does not take a state of 32 numbers: name a norm, or none"),
+    ("--norm", "bert.embeddings", "norm 'bert.embeddings' does not take a state of 32 numbers: name a norm, or none"),
     (
         "--norm",
         "bert.encoder.layer.0.intermediate.dense",
-        "--norm 'bert.encoder.layer.0.intermediate.dense' does not take a state of 32 numbers: name a norm, or none",
+        "norm 'bert.encoder.layer.0.intermediate.dense' does not take a state of 32 numbers: name a norm, or none",
     ),
 ]  # fmt: skip
 
@@ -240,18 +240,18 @@ def test_a_wrong_word(refused, arguments: list[str], message: str) -> None:
 
 def test_a_revision_of_a_folder(refused, bert: Path) -> None:
     line = refused("inspect", bert, "--revision", "main")
-    assert line == f"--revision 'main' is of hub models, and {str(bert)!r} is a folder: leave it out"
+    assert line == f"--revision main is for hub models, and {str(bert)!r} is a folder: leave it out"
 
 
 @pytest.mark.parametrize(("option", "value"), [("--chunk", "8"), ("--prompt", "query: "), ("--max-length", "8")])
 def test_what_only_texts_have(refused, vit: Path, tmp_path: Path, option: str, value: str) -> None:
     line = refused("profile", vit, "--data", "digits", "--samples", 9, "--out", tmp_path / "run", option, value)
-    assert line == f"{option} is of texts, and digits holds image samples: leave it out"
+    assert line == f"{option} is for texts, and digits holds image samples: leave it out"
 
 
 def test_a_cls_that_the_tokenizer_has_not(refused, gpt2: Path, reviews: Path, tmp_path: Path) -> None:
     line = refused("profile", gpt2, "--data", reviews, "--out", tmp_path / "run", "--pooling", "cls")
-    assert line == "pooling 'cls' needs a [CLS] token, which this tokenizer has not: take first, last or mean"
+    assert line == "pooling 'cls' needs a [CLS] token, which this tokenizer does not have: take first, last or mean"
 
 
 def test_a_part_of_two(refused, tmp_path: Path) -> None:
@@ -264,4 +264,4 @@ def test_a_part_of_two(refused, tmp_path: Path) -> None:
     )
     (tmp_path / "texts.txt").write_text("w1 w2\nw3\n")
     line = refused("profile", folder, "--data", tmp_path / "texts.txt", "--out", tmp_path / "run")
-    assert line == "this model has several stacks of blocks: choose one with --part encoder or decoder"
+    assert line == "this model has several stacks of blocks: choose one with --part encoder or --part decoder"

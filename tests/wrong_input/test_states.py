@@ -104,7 +104,7 @@ def test_a_word_that_breaks_its_samples(cli, request, reviews: Path, tmp_path: P
     n = len(WITH_WORD)
     told = (
         f"{n} of 30 forwards of broken hold NaN or infinity (first: layer 0, sample {{}}): "
-        "they are left out and counted; --dtype float32 may mend it"
+        "they are left out and counted; --dtype float32 may help"
     )
     assert any(told.format(i) in printed.err.splitlines() for i in WITH_WORD)
     rows: list[dict[str, Any]] = json.loads(printed.out)["rows"]

@@ -16,9 +16,9 @@ from layerscope.core.progress import Teller
 from layerscope.evaluation.kind import ProbeTask
 from layerscope.evaluation.probing.states import SHIPPED
 from layerscope.models import LayeredModel, Loaded, Override, Vectors, find_layers
-from layerscope.profiling.identity import Origin, describe, revision_of, tokens_fingerprint, weights_fingerprint
-from layerscope.profiling.job import Job
+from layerscope.profiling.identity import describe, revision_of, tokens_fingerprint, weights_fingerprint
 from layerscope.profiling.options import Options
+from layerscope.profiling.plan import Job
 from layerscope.profiling.reopening import reusable
 from layerscope.runs import Run
 from layerscope.scores.probe_results import ProbeScores, Slot, refuse_other_data
@@ -77,7 +77,7 @@ class Study:
         """Run the model over the data, or what is missing of it, where `run` has no such states."""
         job = Job(self.model, self.states.corpus, self.options, Vectors(self.states.poolings))
         command = f"layerscope.evaluate({self.loaded.name!r}, {[task.name for task in self.tasks]!r})"
-        manifest = describe(job, Origin(self.loaded.name, job.corpus.name, None, None, command))
+        manifest = describe(job, self.loaded.name, job.corpus.name, command)
         if run is not None and (run.info["data"]["fingerprint"] != self.fingerprint or run.info["options"]["prompt"]):
             run = None
         known = reusable(run, self.model, [slot for _, slot in self.rows if slot[2] != SHIPPED])

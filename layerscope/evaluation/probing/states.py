@@ -18,8 +18,8 @@ from layerscope.inputs import Corpus, draw, open_corpus
 from layerscope.inputs.corpus import count
 from layerscope.models import LayeredModel
 from layerscope.models.forward import accepts
-from layerscope.profiling.job import Job
 from layerscope.profiling.passing import run_pass
+from layerscope.profiling.plan import Job
 from layerscope.profiling.start import open_or_start, tell_broken
 from layerscope.profiling.tables.source import Source
 from layerscope.runs import Run

@@ -13,7 +13,7 @@ from layerscope.models.sublayers.watch import BlockRun, Step
 from layerscope.models.trace import Call, is_norm
 
 LEAST_TOKENS = 4
-"""Fewer tokens are too few to tell a scaled sum by."""
+"""Fewer tokens are too few to recognise a scaled sum by."""
 EXACT = 1e-3
 ROUGH = 0.1
 """A sum may differ by EXACT of what is added, and by its dtype's rounding, never by more than ROUGH."""
@@ -105,5 +105,5 @@ def normalising(run: BlockRun) -> Iterator[Step]:
     """Yield the calls inside a block that normalise a state."""
     for step in run.steps:
         given, returned = run.states[step.given].value, run.states[step.returned].value
-        if step.given != step.returned and is_norm(Call(step.place.path, step.module, given, returned, 0)):
+        if step.given != step.returned and is_norm(Call(step.spot.path, step.module, given, returned, 0)):
             yield step

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from layerscope.models.forward import FAILURES, Inputs
 from layerscope.models.stack import Stack
 from layerscope.models.sublayers.additions import Addition, additions, leading, normalising
-from layerscope.models.sublayers.roles import role, serves
-from layerscope.models.sublayers.taps import Place, Sublayers, Tap
-from layerscope.models.sublayers.watch import BlockRun, Step, watch
+from layerscope.models.sublayers.watch import BlockRun, Spot, Step, Sublayers, Tap, replay, watch
 
-Named = dict[str, Place]
+Named = dict[str, Spot]
 
 
 @torch.no_grad()
 def find_sublayers(module: nn.Module, stack: Stack, inputs: Inputs) -> Sublayers:
-    """Find the sub-layers of every block in one small forward, each block by itself; what cannot be told is left out.
+    """Find the sub-layers of every block in one small forward; those that cannot be identified are left out and noted.
 
     Sites: `attn` is what the branch that mixes tokens (attention, a state-space mixer) adds to the stream, `mlp` what
     the branch that treats each token alone adds, `cross_attn` what a branch that reads an encoder adds; `attn_norm` is
@@ -29,23 +27,21 @@ def find_sublayers(module: nn.Module, stack: Stack, inputs: Inputs) -> Sublayers
     """
     stack.check_plain("sub-layers")
     taps: list[Tap] = []
-    told: dict[str, dict[int, None]] = {}
+    lacking: dict[str, list[int]] = {}
     for layer, run in enumerate(watch(module, stack, inputs), 1):
         sites, lacks = _sites(run)
-        taps += [Tap(site, layer, place) for site, place in sites.items()]
-        for lack in lacks:
-            told.setdefault(lack, {})[layer] = None
-    notes = (f"sub-layers of {_blocks(list(layers))}: {lack}" for lack, layers in told.items())
+        taps += [Tap(site, layer, spot) for site, spot in sites.items()]
+        for lack in dict.fromkeys(lacks):
+            lacking.setdefault(lack, []).append(layer)
+    notes = []
+    for lack, layers in lacking.items():
+        numbers = f"{layers[0]} to {layers[-1]}" if len(layers) > 3 else ", ".join(map(str, layers))
+        notes.append(f"sub-layers of block{'s' if len(layers) > 1 else ''} {numbers}: {lack}")
     return Sublayers(tuple(taps), tuple(notes))
 
 
-def _blocks(layers: list[int]) -> str:
-    numbers = f"{layers[0]} to {layers[-1]}" if len(layers) > 3 else ", ".join(map(str, layers))
-    return f"block {numbers}" if len(layers) == 1 else f"blocks {numbers}"
-
-
 def _sites(run: BlockRun) -> tuple[Named, list[str]]:
-    """Return the sites of one block, in the order in which they are seen, and what could not be told of it."""
+    """Return the sites of one block, in the order in which they are seen, and what of it is not identified."""
     norms = list(normalising(run))
     found = leading(run, additions(run, norms), norms)
     lacks = [] if found else ["no chain of residual additions leads to the block's output"]
@@ -53,9 +49,12 @@ def _sites(run: BlockRun) -> tuple[Named, list[str]]:
     roles: dict[int, str] = {}
     for addition in found:
         for branch in addition.branches:
-            name = _role(run, addition, branch)
+            try:
+                name = role(run, addition, branch)
+            except FAILURES:  # a block that cannot be run again by itself
+                name = None
             if name is None:
-                lacks.append(f"what {run.states[branch].place.path} adds cannot be told")
+                lacks.append(f"what {run.states[branch].spot.path} adds cannot be identified")
                 continue
             name = _free(name, roles.values())
             roles[branch] = name
@@ -66,14 +65,7 @@ def _sites(run: BlockRun) -> tuple[Named, list[str]]:
     for name, norm in _norms(run, norms, found, roles):
         states[_free(name, states) if name not in states else _free(name.replace("norm", "post_norm"), states)] = norm
     ordered = sorted((number, name) for name, number in states.items() if number != run.last)
-    return {name: run.states[number].place for number, name in ordered}, lacks
-
-
-def _role(run: BlockRun, addition: Addition, branch: int) -> str | None:
-    try:
-        return role(run, addition, branch)
-    except FAILURES:
-        return None  # a block that cannot be run again by itself is told as one that cannot be told
+    return {name: run.states[number].spot for number, name in ordered}, lacks
 
 
 def _norms(run: BlockRun, norms: list[Step], found: list[Addition], roles: dict[int, str]) -> Iterator[tuple[str, int]]:
@@ -105,3 +97,51 @@ def _free(name: str, taken: Iterable[str]) -> str:
     """Return a name, with a number from 2 on where it is taken: a block may hold two branches of one kind."""
     names = set(taken)
     return name if name not in names else next(f"{name}_{i}" for i in range(2, 100) if f"{name}_{i}" not in names)
+
+
+def role(run: BlockRun, addition: Addition, branch: int) -> str | None:
+    """Return `attn` for a branch that mixes tokens, `cross_attn` for one that reads other states, `mlp` for the rest.
+
+    Every module that reads the stream before the addition is handed another first token: where what the branch gives at
+    later tokens changes, it mixes. None where nothing that it gives changes.
+    """
+    stream = run.states[addition.base].value
+    own, later = _changes(run, branch, _readers(run, addition.base, _other_first(stream)))
+    if later:
+        return "attn"
+    if not own:
+        return None
+    pinned = _readers(run, addition.base, stream)
+    return "cross_attn" if any(_changes(run, branch, pinned, others=True)) else "mlp"
+
+
+def serves(run: BlockRun, norm: Step, branch: int) -> bool:
+    """Return whether a branch reads what a norm gives, found by handing the norm another first token."""
+    value = _other_first(run.states[norm.given].value)
+    return any(_changes(run, branch, {(norm.spot.path, norm.spot.call): value}))
+
+
+def _other_first(state: Tensor) -> Tensor:
+    """Return a state [B, T, D] with another vector of usual size as its first token."""
+    drawn = torch.randn(state.shape[-1], generator=torch.Generator().manual_seed(0)).to(state)
+    other = state.clone()
+    other[:, 0] = drawn * state.float().pow(2).mean().sqrt().to(state.dtype)
+    return other
+
+
+def _readers(run: BlockRun, number: int, value: Tensor) -> dict[tuple[str, int], Tensor]:
+    return {(spot.path, spot.call): value for spot in run.states[number].seen if spot.given}
+
+
+def _changes(
+    run: BlockRun, branch: int, hand: dict[tuple[str, int], Tensor], *, others: bool = False
+) -> tuple[bool, bool]:
+    """Return whether a branch changes at the first token, and whether at a later one."""
+    state = run.states[branch]
+    if not hand:
+        return False, False
+    changed = replay(run, hand, state.spot, others=others)
+    least = 0.4 * float(torch.finfo(state.value.dtype).eps) ** 0.5  # of its size: far above rounding
+    size = state.value.double().norm(dim=-1).clamp_min(1e-30)
+    moved = (changed.double() - state.value.double()).norm(dim=-1) / size > least
+    return bool(moved[:, 0].any()), bool(moved[:, 1:].any())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,34 +13,77 @@ from torch import Tensor, nn
 
 from layerscope.models.forward import Inputs, forward, hidden_of
 from layerscope.models.stack import Stack
-from layerscope.models.sublayers.taps import Place, as_state
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where a state is seen in a block: at the n-th call of a module, what it is given or what it returns."""
+
+    path: str
+    call: int
+    given: bool
+
+
+@dataclass(frozen=True)
+class Tap:
+    """One sub-layer of the model: its site, the layer whose block it is in, and where it is seen there."""
+
+    site: str
+    layer: int
+    spot: Spot
+
+
+@dataclass(frozen=True)
+class Sublayers:
+    """Every sub-layer that was found, in the order of a forward, and notes on those that could not be identified."""
+
+    taps: tuple[Tap, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sites(self) -> dict[str, tuple[int, ...]]:
+        """Layers at which each site is found, the sites in the order of the block that has most of them."""
+        found: dict[str, list[int]] = {}
+        for tap in self.taps:
+            found.setdefault(tap.site, []).append(tap.layer)
+        orders = [[tap.site for tap in self.taps if tap.layer == layer] for layer in {tap.layer for tap in self.taps}]
+        fullest = max(orders, key=len, default=[])
+        return {site: tuple(found[site]) for site in dict.fromkeys([*fullest, *found])}
+
+
+def as_state(hidden: Tensor, shape: torch.Size) -> Tensor | None:
+    """Return what a module gets or gives as a state [B, T, D], from [B·T, D] as well; None where it is none."""
+    if hidden.shape == shape:
+        return hidden
+    flat = hidden.ndim == 2 and len(shape) == 3 and hidden.shape == (shape[0] * shape[1], shape[2])
+    return hidden.reshape(shape) if flat else None
 
 
 @dataclass(frozen=True)
 class State:
-    """One value [B, T, D] of a probe, and the places where it is seen, in order."""
+    """One value [B, T, D] of a probe, and where it is seen, in order."""
 
     value: Tensor
-    seen: list[Place]
+    seen: list[Spot]
 
     @property
     def is_returned(self) -> bool:
         """Whether some module returns it."""
-        return any(not place.given for place in self.seen)
+        return any(not spot.given for spot in self.seen)
 
     @property
-    def place(self) -> Place:
+    def spot(self) -> Spot:
         """Where it is taken: at the last of the outermost modules that return it, else where one is first given it."""
-        returned = [place for place in reversed(self.seen) if not place.given]
-        return min(returned, key=lambda place: place.path.count(".")) if returned else self.seen[0]
+        returned = [spot for spot in reversed(self.seen) if not spot.given]
+        return min(returned, key=lambda spot: spot.path.count(".")) if returned else self.seen[0]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One call of a module inside a block that gets and gives a state, both told by their numbers."""
+    """One call of a module inside a block that gets and gives a state, both by number."""
 
     module: nn.Module
-    place: Place
+    spot: Spot
     given: int
     returned: int
 
@@ -55,7 +100,7 @@ class BlockRun:
     last: int = 0
     """Number of the block's output."""
 
-    def number(self, value: object, place: Place | None) -> int | None:
+    def number(self, value: object, spot: Spot | None) -> int | None:
         """Return the number of a state, a new one where it was not seen before; None of what is no state."""
         hidden = hidden_of(value)
         if hidden is not None and self.states:
@@ -64,9 +109,9 @@ class BlockRun:
             return None
         at = next((i for i, state in enumerate(self.states) if torch.equal(state.value, hidden)), len(self.states))
         if at == len(self.states):
-            self.states.append(State(hidden.clone(), []))  # a module may change it in place
-        if place is not None:
-            self.states[at].seen.append(place)
+            self.states.append(State(hidden.clone(), []))  # a module may change it in spot
+        if spot is not None:
+            self.states[at].seen.append(spot)
         return at
 
 
@@ -80,7 +125,7 @@ class _Watcher:
         self.runs: list[BlockRun] = []
         self.inside = False
         self.calls: dict[str, int] = defaultdict(int)
-        self.entered: list[tuple[Place, int | None]] = []
+        self.entered: list[tuple[Spot, int | None]] = []
 
     def start(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.inside = True
@@ -88,24 +133,19 @@ class _Watcher:
         self.runs.append(BlockRun(block, args, kwargs))
         self.runs[-1].number((*args, *kwargs.values()), None)
 
-    def before(self, path: str) -> Any:
-        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if not self.inside:
-                return
-            place = Place(path, self.calls[path], True)
+    def before(self, path: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.inside:
+            spot = Spot(path, self.calls[path], True)
             self.calls[path] += 1
-            self.entered.append((place, self.runs[-1].number((*args, *kwargs.values()), place)))
-
-        return hook
+            self.entered.append((spot, self.runs[-1].number((*args, *kwargs.values()), spot)))
 
     def after(self, child: nn.Module, _: tuple[Any, ...], output: object) -> None:
-        if not self.inside:
-            return
-        place, given = self.entered.pop()
-        place = replace(place, given=False)
-        returned = self.runs[-1].number(output, place)
-        if given is not None and returned is not None:
-            self.runs[-1].steps.append(Step(child, place, given, returned))
+        if self.inside:
+            spot, given = self.entered.pop()
+            spot = replace(spot, given=False)
+            returned = self.runs[-1].number(output, spot)
+            if given is not None and returned is not None:
+                self.runs[-1].steps.append(Step(child, spot, given, returned))
 
     def end(self, _: nn.Module, __: tuple[Any, ...], output: object) -> None:
         self.inside = False
@@ -114,67 +154,52 @@ class _Watcher:
 
 def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
     """Run `module` once and return what was seen inside every block execution, in order."""
-    watcher, handles = _Watcher(), []
+    watcher = _Watcher()
     blocks = [module.get_submodule(path) for path in dict.fromkeys(stack.blocks)]
-    for block in blocks:
-        handles.append(block.register_forward_pre_hook(watcher.start, with_kwargs=True))
-        handles.append(block.register_forward_hook(watcher.end))
     # once each, as several blocks may share one
-    for name, child in dict.fromkeys(named for block in blocks for named in block.named_modules() if named[0]):
-        handles.append(child.register_forward_pre_hook(watcher.before(name), with_kwargs=True))
-        handles.append(child.register_forward_hook(watcher.after))
-    try:
+    inside = dict.fromkeys(named for block in blocks for named in block.named_modules() if named[0])
+    with ExitStack() as hooks:
+        for block in blocks:
+            hooks.enter_context(block.register_forward_pre_hook(watcher.start, with_kwargs=True))
+            hooks.enter_context(block.register_forward_hook(watcher.end))
+        for name, child in inside:
+            hooks.enter_context(child.register_forward_pre_hook(partial(watcher.before, name), with_kwargs=True))
+            hooks.enter_context(child.register_forward_hook(watcher.after))
         forward(module.get_submodule(stack.entry), inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
     return watcher.runs
 
 
 @torch.inference_mode()
-def replay(
-    run: BlockRun, hand: dict[tuple[str, int], Tensor], take: list[Place], *, others: bool = False
-) -> list[Tensor]:
-    """Run a block again, hand calls of its modules other states, and return what is then seen at these places.
+def replay(run: BlockRun, hand: dict[tuple[str, int], Tensor], take: Spot, *, others: bool = False) -> Tensor:
+    """Run a block again, hand calls of its modules other states, and return what is then seen at one spot.
 
     `others` changes every further state the block is given (an encoder's), not the one that it hands on.
     """
     calls: dict[str, int] = defaultdict(int)
-    taken: dict[Place, Tensor] = {}
-    shape = run.states[0].value.shape
+    taken: list[Tensor] = []
 
-    def before(path: str) -> Any:
-        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            call = calls[path]
-            calls[path] += 1
-            if (path, call) in hand:
-                args, kwargs = _swapped(args, kwargs, hand[path, call])
-            if (place := Place(path, call, True)) in take:
-                taken[place] = _hidden(args, kwargs).reshape(shape).clone()
-            return args, kwargs
+    def before(path: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = calls[path]
+        calls[path] += 1
+        if (path, call) in hand:
+            args, kwargs = _swapped(args, kwargs, hand[path, call])
+        if Spot(path, call, True) == take:
+            taken.append(_hidden(args, kwargs).clone())
+        return args, kwargs
 
-        return hook
+    def after(path: str, _: nn.Module, __: tuple[Any, ...], output: object) -> None:
+        hidden = hidden_of(output)
+        if Spot(path, calls[path] - 1, False) == take and hidden is not None:
+            taken.append(hidden.clone())
 
-    def after(path: str) -> Any:
-        def hook(_: nn.Module, __: tuple[Any, ...], output: object) -> None:
-            place, hidden = Place(path, calls[path] - 1, False), hidden_of(output)
-            if place in take and hidden is not None:
-                taken[place] = hidden.reshape(shape).clone()
-
-        return hook
-
-    handles = []
-    for path in {path for path, _ in hand} | {place.path for place in take}:
-        child = run.block.get_submodule(path)
-        handles.append(child.register_forward_pre_hook(before(path), with_kwargs=True))
-        handles.append(child.register_forward_hook(after(path)))
-    try:
+    with ExitStack() as hooks:
+        for path in {take.path, *(path for path, _ in hand)}:
+            child = run.block.get_submodule(path)
+            hooks.enter_context(child.register_forward_pre_hook(partial(before, path), with_kwargs=True))
+            hooks.enter_context(child.register_forward_hook(partial(after, path)))
         args, kwargs = _swapped(run.args, run.kwargs, run.states[0].value.clone(), others=others)
         run.block(*args, **kwargs)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return [taken[place] for place in take]
+    return taken[-1].reshape(run.states[0].value.shape)
 
 
 def _hidden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
@@ -186,7 +211,7 @@ def _hidden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
 def _swapped(
     args: tuple[Any, ...], kwargs: dict[str, Any], state: Tensor, *, others: bool = False
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call with another state in the place of the one it is given."""
+    """Return the arguments of a call with another state instead of the one it is given."""
     hidden = _hidden(args, kwargs)
 
     def other(value: Any) -> Any:

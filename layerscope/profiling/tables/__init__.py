@@ -11,12 +11,10 @@ import pandas as pd
 from layerscope.core.processes import Team
 from layerscope.core.progress import Teller
 from layerscope.profiling.options import Options
+from layerscope.profiling.tables.by_layer import lens_rows, pooled_rows, token_rows
 from layerscope.profiling.tables.labels import label_rows
-from layerscope.profiling.tables.lens import lens_rows
 from layerscope.profiling.tables.pairs import pair_rows
-from layerscope.profiling.tables.pooled import pooled_rows
 from layerscope.profiling.tables.source import Row, Source
-from layerscope.profiling.tables.tokens import token_rows
 from layerscope.profiling.tables.views import view_rows
 from layerscope.runs import COLUMNS, Run
 from layerscope.runs.registry import Needs

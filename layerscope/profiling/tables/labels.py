@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.probes.scores import FromLabels, FromScore, usable_classes
-from layerscope.profiling.tables.source import Numbers, Row, Source
+from layerscope.profiling.tables.source import Numbers, Row, Source, seeded
 from layerscope.runs.states import Column
 
 MOST = 5000
@@ -33,9 +33,9 @@ def label_rows(source: Source) -> Iterator[Row]:
         states = source.run.states(pooling, (column,), rows)[:][:, 0]
         for metric, how in source.wanted(FromLabels):
             name, score = metric.name, how.probe(states, labels, folds=FOLDS, seed=source.options.seed)
-            place = {"pooling": pooling, "layer": layer, "site": column.site}
+            known = {"metric": name, "pooling": pooling, "layer": layer, "site": column.site}
             right = np.asarray(score.right, dtype=np.float64)
-            parts.append((source.block, pd.DataFrame({"sample": judged, "metric": name, **place, "value": right})))
+            parts.append((source.block, pd.DataFrame({"sample": judged, **known, "value": right})))
             yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
             for more, beside in source.wanted(FromScore):
                 if name in more.beside:
@@ -48,10 +48,8 @@ def label_rows(source: Source) -> Iterator[Row]:
 
 def probed_rows(source: Source) -> Numbers:
     """Return the plan's rows of the samples that are probed, in the order of the samples unless drawn."""
-    rows = source.distinct
-    if len(rows) <= MOST:
-        return rows
-    return np.sort(np.random.default_rng([source.options.seed, 3]).choice(rows, MOST, replace=False))
+    rows: Numbers = seeded(source.distinct, MOST, [source.options.seed, 3])
+    return rows
 
 
 def can_be_probed(labels: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -13,8 +13,7 @@ from torch import Tensor
 
 from layerscope.metrics.pairs.cosines import cosine_to
 from layerscope.metrics.pairs.similarity import FromPairs
-from layerscope.profiling.tables.source import Numbers, Row, Source
-from layerscope.runs.states import Column
+from layerscope.profiling.tables.source import Row, Source
 
 PART = 2048
 """A frame of per-sample values holds this many samples: text columns take many times what the numbers do."""
@@ -25,49 +24,38 @@ def pair_rows(source: Source) -> Iterator[Row]:
 
     What is not defined for so few samples is NaN.
     """
-    poolings = [*source.run.info["pair_pooling"], *source.poolings]
+    poolings, columns = [*source.run.info["pair_pooling"], *source.poolings], source.run.columns
     for pooling, (metric, how) in source.share(product(poolings, source.wanted(FromPairs))):
         if metric.name == "cosine_similarity" and pooling == poolings[0]:
-            _keep(source, cosine_to(source.run.states(pooling, source.run.columns, source.rows)), pooling)
-        yield from _square(source, metric.name, how.variant, pooling, *_measured(source, how, pooling))
-
-
-def _measured(source: Source, how: FromPairs, pooling: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Return values, errors and numbers of samples of every two layers."""
-    columns, rows = source.run.columns, how.rows(source.rows)
-    states = source.run.states(pooling, columns, rows)
-    if how.lack(len(rows), states.shape[2]) is None:
-        return how.measured(states)
-    unknown = torch.full((len(columns), len(columns)), math.nan, dtype=torch.float64)
-    return unknown, unknown, torch.full_like(unknown, len(rows))
-
-
-def _square(
-    source: Source, name: str, variant: str, pooling: str, values: Tensor, errors: Tensor, counts: Tensor
-) -> Iterator[Row]:
-    columns = source.run.columns
-    for i, a in enumerate(columns):
-        for j, b in enumerate(columns):
-            other: Row = {"layer_b": b.layer, "site_b": b.site, "variant": variant, "pooling": pooling}
-            yield source.row(name, a, float(values[i, j]), float(errors[i, j]), int(counts[i, j]), **other)
+            _keep(source, cosine_to(source.run.states(pooling, columns, source.rows)), pooling)
+        rows = how.rows(source.rows)
+        states = source.run.states(pooling, columns, rows)
+        if how.lack(len(rows), states.shape[2]) is None:
+            values, errors, counts = how.measured(states)
+        else:
+            values = errors = torch.full((len(columns), len(columns)), math.nan, dtype=torch.float64)
+            counts = torch.full_like(values, len(rows))
+        for (i, a), (j, b) in product(enumerate(columns), enumerate(columns)):
+            other: Row = {"layer_b": b.layer, "site_b": b.site, "variant": how.variant, "pooling": pooling}
+            yield source.row(metric.name, a, float(values[i, j]), float(errors[i, j]), int(counts[i, j]), **other)
 
 
 def _keep(source: Source, values: Tensor, pooling: str) -> None:
-    sample, parts = source.sample[source.rows], (slice(i, i + PART) for i in range(0, len(values), PART))
-    frames = (_cosines(source.run.columns, pooling, sample[part], values[part]) for part in parts)
-    source.folder.write_table("samples.cosine_to_last", frames)
+    """Keep each sample's cosine to the last layer, a part of the samples at a time."""
+    sample, columns = source.sample[source.rows], source.run.columns
 
+    def frame(start: int) -> pd.DataFrame:
+        some = sample[start : start + PART]
+        return pd.DataFrame(
+            {
+                "sample": np.repeat(some, len(columns)),
+                "metric": "cosine_to_last",
+                "variant": "centered",
+                "pooling": pooling,
+                "layer": np.tile([c.layer for c in columns], len(some)),
+                "site": np.tile([c.site for c in columns], len(some)),
+                "value": values[start : start + PART].reshape(-1).numpy(),
+            }
+        )
 
-def _cosines(columns: Sequence[Column], pooling: str, sample: Numbers, values: Tensor) -> pd.DataFrame:
-    n = len(sample)
-    return pd.DataFrame(
-        {
-            "sample": np.repeat(sample, len(columns)),
-            "metric": "cosine_to_last",
-            "variant": "centered",
-            "pooling": pooling,
-            "layer": np.tile([c.layer for c in columns], n),
-            "site": np.tile([c.site for c in columns], n),
-            "value": values.reshape(-1).numpy(),
-        }
-    )
+    source.folder.write_table("samples.cosine_to_last", map(frame, range(0, len(values), PART)))

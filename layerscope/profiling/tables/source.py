@@ -22,6 +22,11 @@ T = TypeVar("T")
 H = TypeVar("H", bound=How)
 
 
+def seeded(items: Any, most: int, seed: Any) -> Any:
+    """Return up to `most` of the items, drawn by the seed, in order."""
+    return items if len(items) <= most else np.sort(np.random.default_rng(seed).choice(items, most, replace=False))
+
+
 class Source:
     """A run folder as the tables read it: no model, and of the states one block at a time.
 

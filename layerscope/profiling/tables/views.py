@@ -37,12 +37,11 @@ def view_rows(source: Source) -> Iterator[Row]:
         states = source.run.states(pooling, (column,), groups.T.reshape(-1))[:]
         views = states[:, 0].view(groups.shape[1], n, -1).transpose(0, 1)
         known: Row = {"total": total, "pooling": pooling}
-        for name, variant, value, error in _in_blocks(source, views, blocks):
-            told = f"N={size}{variant}"
-            yield source.row(name, column, value, error, size * len(blocks), variant=told, **known)
+        for name, more, value, error in _in_blocks(source, views, blocks):
+            yield source.row(name, column, value, error, size * len(blocks), variant=f"N={size}{more}", **known)
         for metric, how in source.wanted(FromAllViews):
-            value, told = float(how.compute(views)), f"q={views.shape[1]}"
-            yield source.row(metric.name, column, value, n=n, variant=told, **known)
+            value = float(how.compute(views))
+            yield source.row(metric.name, column, value, n=n, variant=f"q={views.shape[1]}", **known)
 
 
 def _in_blocks(source: Source, views: Tensor, blocks: Sequence[Numbers]) -> Iterator[tuple[str, str, float, float]]:
