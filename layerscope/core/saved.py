@@ -128,6 +128,10 @@ def jsonable(value: Any, lost: Callable[[float], Any] = lambda number: None) -> 
 
     A number that is not finite is what `lost` makes of it, by default null, as is what is missing.
     """
+    if type(value) is float:  # most of what a page holds: a million of them
+        return value if math.isfinite(value) else lost(value)
+    if value is None or isinstance(value, (str, bool)):
+        return value
     if isinstance(value, pd.DataFrame):
         value = value.to_dict(orient="records")
     if is_dataclass(value):

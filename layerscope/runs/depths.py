@@ -72,7 +72,7 @@ def _charts(table: pd.DataFrame, run: Run) -> Iterator[Chart]:
             yield Chart(
                 title=f"{capital(title)} {words}",
                 summary="; ".join(f"{line.name}: {line.texts[-1]}" for line in lines),
-                about=plots.meaning(known.name, run),
+                about=plots.meaning(known.name, run.at()),
                 unit=known.unit,
                 name=f"depth-{title.replace(' ', '-')}-{words.replace(' ', '-')}",
                 sheet="depth",

@@ -73,7 +73,7 @@ def _courses(run: Run) -> Iterator[Chart]:
         yield Chart(
             title=f"{title} by step",
             summary=texts[-1],
-            about=plots.meaning(name, run),
+            about=plots.meaning(name, table),
             unit=about(name).unit or "layers",
             name=f"training-{name}",
             sheet="training",
@@ -99,7 +99,7 @@ def _maps(run: Run) -> Iterator[HeatMap]:
         yield HeatMap(
             title=f"{capital(title)} by step",
             summary=f"A heat map of layers by steps. {about(name).meaning}",
-            about=plots.meaning(name, run),
+            about=plots.meaning(name, table),
             unit=about(name).unit,
             name=f"training-{name}-by-layer",
             rows=tuple(str(int(layer)) for layer in values.index),

@@ -9,6 +9,7 @@ from inspect import signature
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from layerscope.runs.boxes import box_plot
 from layerscope.runs.curves import SIMILAR, Curve, inside, panels, told
@@ -73,14 +74,15 @@ def sections(run: Run, known: list[Curve]) -> Iterator[Section]:
         plots = [*by_layer(own, run), *(BESIDE[name](run, own) if name in BESIDE else ())]
         if plots:
             yield Section(name, title, lead, tuple(plots), tuple(_legend(own)))
-    found = [_inside(curves, run) for curves in panels(inside(run)).values()]
+    table = run.at()
+    found = [_inside(curves, run, table) for curves in panels(inside(run)).values()]
     if found:
         yield Section("sublayers", "Inside the blocks", INSIDE, tuple(found))
 
 
 def by_layer(known: Sequence[Curve], run: Run) -> Iterator[Chart]:
     """Yield a chart for each metric and variant: a line for each pooling, with errors and the value after the norm."""
-    found = panels(known)
+    found, table = panels(known), run.at()
     metrics = {metric for metric, _ in found}
     for (metric, variant), curves in found.items():
         if TOGETHER.get(metric) in metrics:
@@ -92,7 +94,7 @@ def by_layer(known: Sequence[Curve], run: Run) -> Iterator[Chart]:
             title=capital(titled(metric)) + bound,
             variant=(variant or "").replace(",", ", "),
             summary="; ".join(_summary(curve) for curve in curves),
-            about=_meanings([metric, *dict.fromkeys(curve.metric for curve in mirrored)], run),
+            about=_meanings([metric, *dict.fromkeys(curve.metric for curve in mirrored)], table),
             unit=curves[0].unit,
             group=KINDS.get(about(metric).needs, ""),
             name=f"curve-{metric}-{variant}" if several and variant else f"curve-{metric}",
@@ -113,10 +115,9 @@ def axis_of(curves: Sequence[Curve]) -> Axis:
     return Axis("", log=curves[0].log, scale=curves[0].scale, least=least)
 
 
-def meaning(metric: str, run: Run) -> Meaning:
-    """Return what a metric means, with which options it was computed in this run, and of a probe how it was fitted."""
+def meaning(metric: str, table: pd.DataFrame) -> Meaning:
+    """Return what a metric means, with which options a run's rows were computed, and of a probe how it was fitted."""
     known = about(metric)
-    table = run.at()
     variants = table.loc[(table["metric"] == metric) & table["variant"].notna(), "variant"].unique()
     more = [("Options", "; ".join(str(variant).replace(",", ", ") for variant in variants))] if len(variants) else []
     if known.needs == "labels":
@@ -130,9 +131,9 @@ def meaning(metric: str, run: Run) -> Meaning:
     return Meaning(known.meaning, known.direction, known.source, tuple(more))
 
 
-def _meanings(metrics: list[str], run: Run) -> Meaning:
+def _meanings(metrics: list[str], table: pd.DataFrame) -> Meaning:
     """Return what the first metric means, and behind it what mirrors it."""
-    first, *others = (meaning(metric, run) for metric in metrics)
+    first, *others = (meaning(metric, table) for metric in metrics)
     found = zip(metrics[1:], others, strict=True)
     beside = [(capital(about(name).title), f"{one.meaning} {one.direction} {one.source}") for name, one in found]
     return replace(first, more=(*first.more, *beside))
@@ -189,7 +190,7 @@ def _legend(known: Sequence[Curve]) -> Iterator[str]:
 
 def _pairs(run: Run, known: Sequence[Curve]) -> Iterator[Plot]:
     """Yield a heat map of every two layers for each similarity and pooling, and boxes of each sample's cosine."""
-    own = {m.name for m in METRICS.values() if m.needs == "pairs"}
+    own, table = {m.name for m in METRICS.values() if m.needs == "pairs"}, run.at()
     # a history knows of each layer and the last one only
     for curve in known if run.has_states else ():
         square = run.metric(curve.metric, pooling=curve.pooling)
@@ -199,7 +200,7 @@ def _pairs(run: Run, known: Sequence[Curve]) -> Iterator[Plot]:
         yield HeatMap(
             title=f"{capital(record.title)} of every two layers",
             summary=f"A heat map: {record.meaning}",
-            about=meaning(curve.metric, run),
+            about=meaning(curve.metric, table),
             variant=(curve.variant or "").replace(",", ", "),
             choice=pooling_name(curve.pooling),
             name=curve.metric,
@@ -215,7 +216,7 @@ def _pairs(run: Run, known: Sequence[Curve]) -> Iterator[Plot]:
             depth=run.depth,
         )
     if (drawn := box_plot(run)) is not None:
-        yield replace(drawn, about=meaning("cosine_similarity", run))
+        yield replace(drawn, about=meaning("cosine_similarity", table))
 
 
 def _settling(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
@@ -233,7 +234,7 @@ def _settling(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
         yield Chart(
             title="Where predictions settle",
             summary="Bars by layer: the share of predictions that settle there.",
-            about=meaning("saturation_layer", run),
+            about=meaning("saturation_layer", table),
             name="saturation",
             x=Axis("settles at layer", (0.4, run.depth + 0.6), whole=True),
             y=Axis(f"% of {curve.n:,} predictions", scale=100.0),
@@ -247,7 +248,7 @@ BESIDE = {"similarity": _pairs, "head": _settling}
 """What stands below the curves of a section, by its name."""
 
 
-def _inside(curves: list[Curve], run: Run) -> Chart:
+def _inside(curves: list[Curve], run: Run, table: pd.DataFrame) -> Chart:
     """Return one metric at every site of the blocks, of the first pooling: a line for each site."""
     panel = [replace(c, final=None, stands_out=None) for c in curves if c.pooling == curves[0].pooling]
     first = panel[0]
@@ -256,7 +257,7 @@ def _inside(curves: list[Curve], run: Run) -> Chart:
     return Chart(
         title=capital(f"{first.title}{variant} inside the blocks"),
         summary=told_steps(panel) or f"{first.title} at every site of the blocks",
-        about=meaning(first.metric, run),
+        about=meaning(first.metric, table),
         unit=first.unit,
         group=KINDS.get(about(first.metric).needs, ""),
         name=f"inside-{first.metric}",

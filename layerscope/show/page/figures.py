@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import is_dataclass
+from typing import Any
 
 from layerscope.show.page.content import Figure, Group, Json, Member, in_order
 from layerscope.show.plots import Bars, Boxes, Chart, HeatMap, Meaning, Plot
@@ -62,16 +63,15 @@ def _figure(title: str, owned: Sequence[Owned]) -> Figure:
 
 def _choice(member: Member, plot: Plot) -> Json:
     """Return a plot as the script draws it, without what is empty."""
-    whole = {name: value for name, value in asdict(plot).items() if name not in AROUND}
-    return {"run": member.number} | {name: _slim(value) for name, value in whole.items() if _is_said(name, value)} | {
-        "choice": plot.choice, "unit": plot.unit,
-    }  # fmt: skip
+    drawn = {name: entry for name, entry in _slim(plot).items() if name not in AROUND}
+    return {"run": member.number, **drawn, "choice": plot.choice, "unit": plot.unit}
 
 
-def _slim(value: object) -> object:
-    if isinstance(value, dict):
-        return {name: _slim(entry) for name, entry in value.items() if _is_said(name, entry)}
-    return [_slim(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+def _slim(value: Any) -> Any:
+    if is_dataclass(value):
+        return {name: _slim(entry) for name, entry in vars(value).items() if _is_said(name, entry)}
+    nested = isinstance(value, tuple) and value and (is_dataclass(value[0]) or isinstance(value[0], tuple))
+    return [_slim(entry) for entry in value] if nested else value
 
 
 def _is_said(name: str, value: object) -> bool:
