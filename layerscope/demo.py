@@ -10,10 +10,9 @@ from layerscope.core.options import checked
 from layerscope.core.shared_options import OUTPUT
 
 if TYPE_CHECKING:
-    from layerscope.runs import Run
-    from layerscope.selection import Selection
+    from layerscope import Run, Selection
 
-DATA = "stdlib-docs"
+MODEL, DATA = "minilm", "stdlib-docs"
 
 
 def demo(
@@ -35,11 +34,9 @@ def demo(
 
     """
     asked = checked(demo, locals())
-    from layerscope.models.hub import EMBEDDED
-    from layerscope.profiling import profile
-    from layerscope.selection import select
+    from layerscope import profile, select
 
-    run = profile(EMBEDDED, DATA, out=asked.out, samples=asked.samples, command=command)
+    run = profile(MODEL, DATA, out=asked.out, samples=asked.samples, command=command)
     return _answer(select(run, progress=False)), run
 
 

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from layerscope import compare as verb
 from layerscope.cli import output
 from layerscope.cli.making import Options, command
 from layerscope.cli.output import Figures, Json
-from layerscope.comparison.comparer import compare as verb
 from layerscope.core.shared_options import OUTPUT
 
 EXAMPLES = """

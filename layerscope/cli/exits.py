@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+from layerscope import exits as verb
 from layerscope.cli import output
 from layerscope.cli.making import Options, command
 from layerscope.cli.output import Figures, Json
-from layerscope.early_exit.study import exits as verb
 
 EXAMPLES = """
 At most one prediction in a hundred may change, with 95 % confidence; labels are not needed:

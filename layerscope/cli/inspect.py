@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from layerscope import inspect as verb
 from layerscope.cli import output
 from layerscope.cli.making import Options, command
 from layerscope.cli.output import Json
-from layerscope.models.inspector import inspect as verb
 
 EXAMPLES = """
 The encoder of a model of two stacks:

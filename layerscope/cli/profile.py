@@ -1,10 +1,10 @@
 from __future__ import annotations
 
+from layerscope import profile as verb
 from layerscope.cli import output
 from layerscope.cli.making import Options, command, command_line
 from layerscope.cli.output import Figures, Json
 from layerscope.core import processes
-from layerscope.profiling.profiler import profile as verb
 
 EXAMPLES = """
 Every layer of a sentence encoder on the documentation of Python's library, without a download:

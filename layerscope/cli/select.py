@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+from layerscope import select as verb
 from layerscope.cli import output
 from layerscope.cli.making import Options, command
 from layerscope.cli.output import Json
-from layerscope.selection.selector import select as verb
 
 EXAMPLES = """
 By the labels of a run, or the tasks of an evaluation:

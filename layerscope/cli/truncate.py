@@ -1,11 +1,11 @@
 from __future__ import annotations
 
+from layerscope import truncate as verb
 from layerscope.cli import output
 from layerscope.cli.making import Options, command
 from layerscope.cli.output import Json
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import checked
-from layerscope.truncation.truncator import truncate as verb
 
 EXAMPLES = """
 The first four layers of a sentence encoder, with its pooling, for `SentenceTransformer("small")`:

@@ -65,7 +65,7 @@ def document(run: Run) -> Document:
         answer(run, known, found),
         title=(str(model["name"]), str(data["name"])),
         facts=(
-            f"layers {run.columns[0].layer} to {run.depth}", f"{data['samples']:,} samples",
+            *size(run), f"{data['samples']:,} samples",
             *([f"{', '.join(run.info['pooling'])} pooling"] if run.has_states else []),
         ),
         parts=tuple(parts),
@@ -77,6 +77,15 @@ def document(run: Run) -> Document:
         kind="runs",
         depth=run.depth,
     )  # fmt: skip
+
+
+def size(run: Run) -> tuple[str, str]:
+    """Return the size of a run's model."""
+    model = run.info["model"]
+    return (
+        f"layers {run.columns[0].layer} to {run.depth}, {model['width']:,} wide",
+        f"{model['parameters']:,} parameters",
+    )
 
 
 def every_number(run: Run, known: Sequence[Curve]) -> Iterator[Section]:

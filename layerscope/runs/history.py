@@ -10,7 +10,7 @@ from layerscope.runs import plots
 from layerscope.runs.curves import Curve, curves
 from layerscope.runs.depths import clock
 from layerscope.runs.details import details, unfinished
-from layerscope.runs.document import cell, every_number
+from layerscope.runs.document import cell, every_number, size
 from layerscope.runs.findings import findings
 from layerscope.runs.registry import about
 from layerscope.runs.titles import capital
@@ -37,7 +37,7 @@ def document(run: Run) -> Document:
     """Return the last step of a training: a row for each layer, and from which layer on it is as good as the last."""
     model, data = run.info["model"], run.info["data"]
     objective = str(run.info["options"].get("objective", ""))
-    facts = (f"step {run.steps[-1]:,}", f"{data['samples']:,} samples", *([objective] if objective else []))
+    facts = (*size(run), f"step {run.steps[-1]:,}", f"{data['samples']:,} samples", *([objective] if objective else []))
     commands = (shlex.join(["layerscope", "report", str(run.path)]),)
     known = curves(run)
     parts = (Sentences("What stands out", tuple(finding.text for finding in findings(run, known))), *layers(run))

@@ -158,7 +158,7 @@ def told(run, width=100):
 
 def test_a_terminal_shows_the_last_step(runs):
     text = told(runs[0])
-    lines = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()[:1].isdigit()}
+    lines = {line.split()[0]: line.split() for line in text.splitlines() if line.strip() and line.split()[0].isdigit()}
     assert lines["2"] == ["2", "62.1", "±1.0", "%", "0.233", "±0.010", "33.3", "±1.0", "%", "0.621", "±0.010"]
     assert len(lines) == 6
     assert "Effective depth 2 of 6; predictions settle at layer 1.50 on average" in text
