@@ -120,7 +120,7 @@ def test_metrics_that_cannot_be_had_are_told(tmp_path: Path, capfd) -> None:
     )
     profile(tiny.bert(), tmp_path / "b", metrics="curvature,infonce", progress=True)
     told = " ".join(capfd.readouterr().err.split())
-    assert "infonce is not measured: it compares views of a sample (give --views 1 or more)" in told
+    assert "infonce is not measured: it compares views of a sample (give `views=1` or more)" in told
 
 
 def test_labels_too_few_to_be_probed_are_told_before_the_pass(tmp_path: Path) -> None:
