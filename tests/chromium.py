@@ -99,12 +99,6 @@ def started() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def browser():
-    with started() as found:
-        yield found
-
-
-@pytest.fixture(scope="session")
 def language(tmp_path_factory):
     """Return a run of a language model: tokens, perplexity, saturation, and two poolings of its pairs."""
     model = tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False)

@@ -1,9 +1,15 @@
+from __future__ import annotations
+
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from chromium import Browser
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # a job started in the background hears no Ctrl-C, nor would the processes that tests start and interrupt
@@ -33,3 +39,12 @@ def published(shared: Path) -> Path:
     if not folder.is_dir():
         pytest.skip(f"no published scores at {folder}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests of a session: no second one starts beside it."""
+    from chromium import started
+
+    with started() as found:
+        yield found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,6 @@ from layerscope.comparison.findings import (
     Pair,
     alike,
     as_values,
-    best,
     candidates,
     checkpoints,
     differences,
@@ -29,6 +29,7 @@ from layerscope.comparison.findings import (
     signed,
     similarity_name,
 )
+from layerscope.comparison.plots import course, sections, square_map
 from layerscope.runs.registry import about
 from layerscope.show.document import (
     EMPTY,
@@ -36,6 +37,7 @@ from layerscope.show.document import (
     Cell,
     Column,
     Document,
+    Facts,
     Part,
     Row,
     Sentences,
@@ -47,15 +49,15 @@ from layerscope.show.numbers import error, number
 from layerscope.show.plots import HeatMap
 
 if TYPE_CHECKING:
-    from layerscope.comparison.comparison import Comparison
+    from layerscope.comparison.comparison import Comparison, Member
 
 MOST_PAIRS = 3
 """Of more pairs than this only the answers are shown: the page has the rest."""
 
 
 def document(comparison: Comparison) -> Document:
-    """Return a comparison as it is shown."""
-    known = pairs(comparison)
+    """Return a comparison as it is shown; of several pairs a page has a document for each."""
+    known, single = pairs(comparison), len(comparison.runs) == 2
     answers = [*_course(comparison), *(headline(pair) for pair in known)]
     detailed = known[-1:] if comparison.series else known[:MOST_PAIRS]
     parts: list[Part] = [*_checkpoints(comparison)] if comparison.series else []
@@ -66,31 +68,73 @@ def document(comparison: Comparison) -> Document:
     return Document(
         answers[0],
         reasons=tuple(answers[1:]),
-        title=(comparison.data,),
+        title=(_name(comparison), comparison.data),
         facts=(
             f"{comparison.n:,} samples",
             *(f"{m.name}: {m.depth} layers, {m.width:,} wide, {m.pooling} pooling" for m in comparison.runs),
         ),
         parts=tuple(parts),
         notes=(*([more] if len(known) > len(detailed) else []), *(f"Note: {note}" for note in comparison.notes)),
+        sections=tuple(sections(known[0])) if single else (),
+        members=() if single else (*_series(comparison), *map(_pair, known)),
+        details=(_facts(known[0]),),
+        warnings=comparison.notes,
+        kind="comparisons",
+        depth=min(member.depth for member in comparison.runs),
     )
+
+
+def _name(comparison: Comparison) -> str:
+    """Return what was compared."""
+    if len(comparison.runs) == 2:
+        return " and ".join(member.name for member in comparison.runs)
+    return f"{len(comparison.runs)} {'checkpoints' if comparison.series else 'runs'}"
+
+
+def _pair(pair: Pair) -> Document:
+    """Return one pair of several as a page shows it."""
+    return Document(
+        headline(pair),
+        title=(pair.name,),
+        parts=(Sentences("", tuple(findings(pair))),),
+        sections=tuple(sections(pair)),
+        details=(_facts(pair),),
+        warnings=pair.comparison.notes if pair.number == 1 else (),
+        kind="pairs",
+        depth=min(pair.a.depth, pair.b.depth),
+    )
+
+
+def _series(comparison: Comparison) -> Iterator[Document]:
+    """Yield what a page shows of the checkpoints beside their pairs."""
+    if comparison.series:
+        yield Document(
+            " ".join(_course(comparison)),
+            title=(_name(comparison),),
+            sections=(course(comparison),),
+            kind="series",
+            depth=comparison.runs[0].depth,
+        )
+
+
+def _facts(pair: Pair) -> Facts:
+    """Return what was compared."""
+    c = pair.comparison
+    counts = (("data", c.data), ("samples", f"{c.n:,}"), ("left out", f"{c.left_out:,}"))
+    return Facts((*counts, *(("run", _fact(member)) for member in (pair.a, pair.b))))
+
+
+def _fact(member: Member) -> str:
+    revision = f", revision {member.revision}" if member.revision else ""
+    size = f"{member.depth} layers, {member.width:,} wide, {member.pooling} pooling"
+    return f"{member.name}: {size}{revision}; {member.path}"
 
 
 def _map(pair: Pair) -> HeatMap:
-    """Return the similarity of every layer of A with every one of B, and which of B is most like each of A."""
+    """Return the map that a terminal shows, its title saying which layers are which."""
     metric = pair.comparison.similarities[0]
-    square = pair.square(metric)
-    words = (
-        "" if found is None else f"{square.columns[found[0]]} ({shown(found[1])})" for found in best(square, metric)
-    )
-    return HeatMap(
-        title=f"{similarity_name(metric)}: layers of {pair.a.name} down, of {pair.b.name} across",
-        corner="layer",
-        rows=tuple(map(str, square.index)),
-        columns=tuple("fin" if name == "final" else str(name) for name in square.columns),
-        values=tuple(tuple(map(float, line)) for line in as_values(square)),
-        aside=("most like", tuple(words)),
-    )
+    title = f"{similarity_name(metric)}: layers of {pair.a.name} down, of {pair.b.name} across"
+    return replace(square_map(pair, metric), title=title, low=0.0, high=1.0)
 
 
 def _differences(pair: Pair) -> Table:

@@ -32,8 +32,17 @@ class Pair:
     """The first run beside another: A and B."""
 
     comparison: Comparison
-    a: Member
-    b: Member
+    number: int
+
+    @property
+    def a(self) -> Member:
+        """The first run."""
+        return self.comparison.runs[0]
+
+    @property
+    def b(self) -> Member:
+        """The other run."""
+        return self.comparison.runs[self.number]
 
     @property
     def name(self) -> str:
@@ -60,7 +69,7 @@ class Pair:
 
 def pairs(comparison: Comparison) -> list[Pair]:
     """Return every run beside the first."""
-    return [Pair(comparison, comparison.runs[0], other) for other in comparison.runs[1:]]
+    return [Pair(comparison, number) for number in range(1, len(comparison.runs))]
 
 
 def similarity_name(metric: str) -> str:
@@ -181,6 +190,11 @@ def difference_text(row: pd.Series[Any]) -> str:
 def layer_label(layer: int, site: str, member: Member) -> int | str:
     """Return a layer's name among those of a run: its number, "final" after the norm."""
     return "final" if site == member.final != "raw" and int(layer) == member.depth else int(layer)
+
+
+def order(layer: int | str, member: Member) -> float:
+    """Return where a layer stands among those of a run, `final` behind the last."""
+    return member.depth + 0.5 if layer == "final" else float(layer)
 
 
 def layer_labels(rows: pd.DataFrame, member: Member, end: str = "") -> list[int | str]:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from layerscope.show.document import Cell, Column, Document, Head, Prediction, Table, TokenGrid, row
+from layerscope.show.document import (
+    Cell,
+    Column,
+    Document,
+    Head,
+    Prediction,
+    Section,
+    Sentences,
+    Table,
+    TokenGrid,
+    row,
+)
+from layerscope.show.numbers import chance
 from layerscope.show.plain import plain
+from layerscope.show.plots import Axis, Chart, Series
 
 if TYPE_CHECKING:
     from layerscope.logit_lens.reading import Kind, Reading
@@ -27,6 +39,11 @@ LEGENDS: dict[Kind, str] = {
     "tag": "Each column is a token; below it the tag each layer would give it.",
     "class": "Each row is a sample; beside it the class each layer would give it.",
 }
+SETTLED = "The share of predictions whose most probable answer never changes again, by layer. Layer 0 does not count."
+HEAD = (
+    "Each layer's states go through all that the model runs after its last block; those of the last layer, final, give "
+    "the model's own predictions."
+)
 
 
 def visible(text: str) -> str:
@@ -38,26 +55,59 @@ def document(reading: Reading) -> Document:
     """Return a reading as it is shown."""
     part = [] if reading.part == "model" else [reading.part]
     data = [] if reading.data is None else [f"{len(reading.samples):,} samples of {reading.data}"]
+    unseen = reading.kind != "class" and len(reading.samples) > SHOWN
+    found, settled = tuple(grids(reading)), _settled(reading, unseen)
     return Document(
         reading.summary,
-        title=(reading.model,),
+        title=(reading.model, *([reading.data] if reading.data else [])),
         facts=(f"{reading.depth} layers", *part, *data),
-        parts=(*grids(reading), _curve(reading)),
+        parts=(*found, settled),
         notes=reading.notes,
+        sections=(
+            Section("lens", "What each layer would predict", "", found),
+            Section("settled", "Where predictions settle", SETTLED, (_curve(reading), settled)),
+        ),
+        details=(Sentences("Noted on the way:", reading.notes), Sentences("", (HEAD,))),
+        kind="readings",
+        depth=reading.depth,
     )
 
 
-def _curve(reading: Reading) -> Table:
+def _counted(reading: Reading) -> str:
+    return f"{len(reading.counted):,} {'new tokens' if reading.continued else 'predictions'}"
+
+
+def _settled(reading: Reading, unseen: bool) -> Table:
     """Return the share of predictions that have settled by each layer."""
-    noun, more = "new tokens" if reading.continued else "predictions", len(reading.samples) - SHOWN
     rows = (
-        row(Cell(str(found.layer), value=found.layer), f"{found.share:.0%}", Cell("", share=float(found.share)))
+        row(
+            Cell(str(found.layer), value=found.layer),
+            Cell(f"{found.share:.0%}", value=found.share),
+            Cell("", share=float(found.share)),
+        )
         for found in reading.cumulative.itertuples()
     )
-    unseen = reading.kind != "class" and more > 0
+    more = len(reading.samples) - SHOWN
     legend = (f"{more:,} more samples, which are not shown above, are counted as well.",) if unseen else ()
-    title = f"Settled by layer (of {len(reading.counted):,} {noun})"
-    return Table(title, (Column("layer"), Column("settled"), Column("", "left")), tuple(rows), legend)
+    columns = (Column("layer"), Column("settled"), Column("", "left"))
+    return Table(f"Settled by layer (of {_counted(reading)})", columns, tuple(rows), legend, name="settled-by-layer")
+
+
+def _curve(reading: Reading) -> Chart:
+    """Return the same as a curve."""
+    table, total = reading.cumulative, _counted(reading)
+    layers, shares = map(tuple, (table["layer"].astype(float), table["share"].astype(float)))
+    texts = (f"layer {int(layer)}: {chance(share)} settled" for layer, share in zip(layers, shares, strict=True))
+    return Chart(
+        title="Settled by layer",
+        summary=", ".join(f"{int(layer)}: {chance(share)}" for layer, share in zip(layers, shares, strict=True)),
+        unit="%",
+        name="lens_saturation",
+        x=Axis("layer", whole=True, depth=reading.depth),
+        y=Axis(f"% of {total}", range=(-3.0, 103.0), scale=100.0),
+        series=(Series("", layers, shares, tuple(texts), note=f"N: {total}"),),
+        overlaid=True,
+    )
 
 
 def grids(reading: Reading) -> list[TokenGrid]:
@@ -116,23 +166,13 @@ def _cells(grid: pd.DataFrame, settled: pd.DataFrame, shown: object) -> list[tup
     named = {text: shown(text) for text in grid["prediction"].unique()}  # type: ignore[operator]
     top, stays = int(grid["rank"].max()), settled["layer"].tolist()
     texts = [named[text] for text in grid["prediction"]]
-    chances = grid["probability"].tolist()
+    probabilities = grid["probability"].tolist()
     found: list[list[Prediction]] = []
     for start in range(0, len(grid), top):
         layer, column = divmod(start // top, len(stays))
         if column == 0:
             found.append([])
-        tops = tuple(zip(texts[start : start + top], chances[start : start + top], strict=True))
-        cell = Prediction(texts[start], chances[start], tops, layer == stays[column])
+        tops = tuple(zip(texts[start : start + top], probabilities[start : start + top], strict=True))
+        cell = Prediction(texts[start], probabilities[start], tops, layer == stays[column])
         found[-1].append(cell)
     return [tuple(row) for row in found]
-
-
-def listed(tops: Sequence[tuple[str, float]]) -> str:
-    """Return the likeliest predictions in one line."""
-    return " · ".join(f"{text} {percent(chance)}" for text, chance in tops)
-
-
-def percent(share: float) -> str:
-    """Return a probability in percent, without decimals but where it is small."""
-    return f"{share:.0%}" if share >= 0.095 or share < 0.0005 else f"{share:.1%}"

@@ -94,14 +94,15 @@ def pairs(frame: pd.DataFrame, grids: list[Grid]) -> Iterator[tuple[dict[str, An
     for grid in grids:
         scored = {f"scored_{key}": grid.about[key] for key in ("site", "pooling")}
         for about, rows in groups(frame, list(CURVE)):
-            if _same_model(about, grid.about):
+            if same_model(about, grid.about):
                 found = True
                 yield {**scored, **about, "revision": grid.about["revision"]}, grid, _series(rows)
     if not found:
         raise LayerscopeError(_no_common(frame, grids))
 
 
-def _same_model(a: dict[str, Any], b: dict[str, Any]) -> bool:
+def same_model(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """Return whether two models are the same by name and revision; an empty revision fits any."""
     return a["model"] == b["model"] and (a["revision"] == b["revision"] or not a["revision"] or not b["revision"])
 
 

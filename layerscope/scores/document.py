@@ -13,58 +13,118 @@ import pandas as pd
 from layerscope.core.saved import jsonable
 from layerscope.scores.findings import best_layer, best_layers, score_findings
 from layerscope.scores.metric_tables import correlation_tables, rule_tables, rules_verdict
+from layerscope.scores.pairing import Pairing, pairings
+from layerscope.scores.plots import section
 from layerscope.scores.rules import Rule, rules_table
-from layerscope.scores.scored import (
-    AVERAGE,
-    FEW,
-    SHIPPED,
-    SHOWN,
-    SITE,
-    Score,
-    Scored,
-    Unit,
-    named_layers,
-    one_model,
-    percents,
-    scored,
-    series_name,
-    shared_site,
-    site_name,
-)
-from layerscope.show.document import EMPTY, MARK, Cell, Column, Document, Part, Row, Sentences, Table, columns
+from layerscope.scores.scored import Scored, Unit, one_model, percents, scored, shared_site, site_name
+from layerscope.scores.summary import VARIANT
+from layerscope.scores.tables import by_layer, summary_table
+from layerscope.show.document import Document, Facts, Frame, Part, Section, Sentences
 
 if TYPE_CHECKING:
+    from layerscope.runs.run import Run
     from layerscope.scores.evaluation import Evaluation
+
+EVERY = (
+    "One row for each model, layer, site, pooling and task; a row without a layer is the model as its makers serve it."
+)
 
 
 def document(
-    evaluation: Evaluation, min_share: float, correlations: pd.DataFrame | None, rules: Sequence[Rule]
+    evaluation: Evaluation,
+    min_share: float,
+    correlations: pd.DataFrame | None,
+    rules: Sequence[Rule],
+    runs: Sequence[Run] = (),
 ) -> Document:
     """Return the best layer, a row for each model, of one model its layers by task, then correlations and rules."""
-    frame, known, unit = evaluation.summary(min_share), scored(evaluation, min_share), percents(evaluation)
+    known, unit = scored(evaluation, min_share), percents(evaluation)
     where, single = shared_site(evaluation.scores), one_model(evaluation.scores)
     parts: list[Part] = []
     if single:
         parts.append(Sentences("What stands out", tuple(score_findings(_best(known), unit))))
     model = known[0].grid.about["model"] if single else ""
-    parts.append(_summary(frame, known, evaluation, unit, _title("Scores by layer", unit, model, where)))
+    parts.append(summary_table(known, evaluation, unit, _title("Scores by layer", unit, model, where)))
     if single:
         for entry in known:
             title = _title("Layers by task", unit, entry.name if len(known) > 1 else "", where)
-            parts.append(_by_layer(entry, unit, title))
+            parts.append(by_layer(entry, unit, title))
     if correlations is not None:
         parts += correlation_tables(correlations, evaluation.scores)
     if rules:
         parts += rule_tables(rules, unit)
     missing = f"{evaluation.missing:,} missing" if evaluation.missing else "none missing"
+    shown = tuple(_members(evaluation, known, unit, pairings(runs, evaluation, known)))
+    alone = len(shown) == 1
     return Document(
         _answer(evaluation, known),
-        title=(evaluation.source,),
-        facts=(f"{len(evaluation.scores):,} scores", missing),
+        title=(_named(known), _tasks(known)),
+        facts=(f"{len(evaluation.scores):,} scores from {evaluation.source}", missing),
         reasons=(rules_verdict(rules),) if rules else (),
         parts=tuple(parts),
         commands=tuple(_commands(evaluation, _best(known))),
+        sections=shown[0].sections if alone else (),
+        details=shown[0].details if alone else (),
+        warnings=tuple(f"{task} was not judged: {reason}" for task, reason in evaluation.failed.items()),
+        kind="scores",
+        depth=shown[0].depth if alone else None,
+        members=() if alone else shown,
     )
+
+
+def _members(
+    evaluation: Evaluation, known: Sequence[Scored], unit: Unit, paired: Sequence[Pairing]
+) -> Iterator[Document]:
+    """Yield each series of scores as a page shows it."""
+    for i, entry in enumerate(known):
+        own = [pairing for pairing in paired if pairing.scored == i]
+        title = f"Summary{unit.title}", f"Layer by task{unit.title}"
+        tables = (summary_table([entry], evaluation, unit, title[0]), by_layer(entry, unit, title[1]))
+        frame = Frame("Every score", EVERY, "every-score", _rows(evaluation, known, i), ("model", "task"))
+        yield Document(
+            best_layer(entry, unit),
+            title=(entry.name,),
+            parts=(Sentences("", tuple(score_findings(entry, unit))),),
+            sections=(section(entry, known, unit, own, tables), Section("every-score", "Every score", "", (frame,))),
+            details=(Facts(tuple(_facts(entry))),),
+            kind="scores",
+            depth=max(1, entry.grid.depth),
+        )
+
+
+def _rows(evaluation: Evaluation, known: Sequence[Scored], number: int) -> pd.DataFrame:
+    """Return the rows of one series; those of a model as shipped belong to the model's first."""
+    scores, about = evaluation.scores, known[number].grid.about
+    same = pd.Series(True, index=scores.index)
+    for key in VARIANT:
+        same &= scores[key].isna() if about[key] is None else scores[key] == about[key]
+    models = [(entry.grid.about["model"], entry.grid.about["revision"]) for entry in known]
+    if models.index(models[number]) == number:
+        shipped = scores["kind"] == "baseline"
+        same |= shipped & (scores["model"] == about["model"]) & (scores["revision"] == about["revision"])
+    return scores[same]
+
+
+def _facts(entry: Scored) -> Iterator[tuple[str, str]]:
+    """Yield what was judged."""
+    about, grid = entry.grid.about, entry.grid
+    yield from ((key, str(about[key] or "–")) for key in VARIANT[1:])
+    yield "layers", f"{len(entry.layers):,}, {entry.layers[0]} to {entry.layers[-1]}"
+    yield "left out", ", ".join(map(str, grid.left_out)) or "none"
+    yield "missing scores", f"{grid.missing:,} of {grid.scores.size:,}"
+    yield f"tasks ({len(entry.tasks):,})", ", ".join(entry.tasks)
+
+
+def _named(known: Sequence[Scored]) -> str:
+    """Return the one model, or how many there are."""
+    models = list(dict.fromkeys(str(entry.grid.about["model"]) for entry in known))
+    return models[0] if len(models) == 1 else f"{len(models):,} models"
+
+
+def _tasks(known: Sequence[Scored]) -> str:
+    """Return the one task, or how many there are."""
+    tasks = list(dict.fromkeys(task for entry in known for task in entry.tasks))
+    return tasks[0] if len(tasks) == 1 else f"{len(tasks):,} tasks"
 
 
 def as_dict(
@@ -99,7 +159,7 @@ def _best(known: Sequence[Scored]) -> Scored:
 
 
 def _title(name: str, unit: Unit, *details: str) -> str:
-    return " · ".join(filter(None, (name, *details))) + (", in %" if unit.percent else "")
+    return " · ".join(filter(None, (name, *details))) + unit.title
 
 
 def _commands(evaluation: Evaluation, best: Scored) -> Iterator[str]:
@@ -108,123 +168,3 @@ def _commands(evaluation: Evaluation, best: Scored) -> Iterator[str]:
         model = [] if one_model(evaluation.scores) else ["--model", str(best.grid.about["model"])]
         yield shlex.join(["layerscope", "select", evaluation.source, *model])
         yield shlex.join(["layerscope", "report", evaluation.source])
-
-
-def _summary(
-    frame: pd.DataFrame, known: Sequence[Scored], evaluation: Evaluation, unit: Unit, title: str, shapes: bool = True
-) -> Table:
-    """Return a row a model, site and pooling; without its shapes where there is no room for them."""
-    shown = [name for name in SHOWN if frame[name].notna().any()]
-    shapes &= any(len(entry.grid.complete) > 1 for entry in known)
-    several, heading = len(frame) > 1, _heading(evaluation)
-    rows = []
-    for found, entry in zip(frame.to_dict(orient="records"), known, strict=True):
-        cells = [Cell(_name(found, evaluation).removesuffix(" pooling" if "pooling" in heading else ""))] * several
-        cells += [_scored(found, name, unit) for name in shown]
-        line = tuple(entry.average.values()) if len(entry.average) > 1 else ()
-        rows.append(Row((*cells, *([Cell("", shape=line)] if shapes else []))))
-    titles = [*([Column(heading, "left")] if several else []), *columns(SHOWN[name] for name in shown)]
-    legend = tuple(_summary_legend(known, frame, evaluation))
-    narrow = (_summary(frame, known, evaluation, unit, title, shapes=False),) if shapes else ()
-    return Table(title, (*titles, *([Column("by depth", "left")] if shapes else [])), tuple(rows), legend, narrow)
-
-
-def _name(about: dict[str, Any], evaluation: Evaluation) -> str:
-    """Return what tells a row from the others: site and pooling, and the model where there are several."""
-    own = site_name(about, evaluation.scores) if one_model(evaluation.scores) else ""
-    return own or series_name(about, evaluation.scores)
-
-
-def _heading(evaluation: Evaluation) -> str:
-    """Return what `_name` names."""
-    if not one_model(evaluation.scores):
-        return "model"
-    layers = evaluation.scores[evaluation.scores["kind"] == "layer"]
-    return ", ".join(key for key in SITE if layers[key].nunique(dropna=False) > 1) or "model"
-
-
-def _scored(found: dict[str, Any], name: str, unit: Unit) -> Cell:
-    """Return a score, with the layer it is of where that is a finding."""
-    if pd.isna(found[name]):
-        return Cell("–")
-    layer = f"({found[f'{name}_layer']})" if name.startswith("best") else ""
-    return Cell(unit.number(found[name]), layer, found[name])
-
-
-def _summary_legend(known: Sequence[Scored], frame: pd.DataFrame, evaluation: Evaluation) -> Iterator[str]:
-    embedded = any(0 in entry.grid.complete.index for entry in known)
-    yield (
-        "In parentheses the layer. Means run over the tasks present at every layer; the oracle takes each task's own "
-        f"best layer{'; layer 0, the embedding output, is no candidate for either' if embedded else ''}."
-    )
-    alike: dict[str, list[str]] = {}
-    for found, entry in zip(frame.to_dict(orient="records"), known, strict=True):
-        alike.setdefault(_covered(entry), []).append(_name(found, evaluation))
-    for facts, names in alike.items():
-        named = f"{len(names)} of {len(known)}" if len(names) > FEW else " and ".join(names)
-        yield f"{named}: {facts}."
-
-
-def _covered(entry: Scored) -> str:
-    """Return which layers and tasks the averages of a model run over, and what is left out."""
-    grid = entry.grid
-    tasks = grid.complete.shape[1]
-    facts = f"{named_layers([int(layer) for layer in grid.complete.index])} on {tasks} task{'s' * (tasks != 1)}"
-    if grid.left_out:
-        facts += f"; left out with scores on fewer than {grid.needed} of {grid.scores.shape[1]} tasks: "
-        facts += named_layers(grid.left_out)
-    return facts + (f"; {grid.missing} of {grid.scores.size} scores missing" if grid.missing else "")
-
-
-def _by_layer(entry: Scored, unit: Unit, title: str) -> Table:
-    """Return a row for each layer: the best of each task marked, the model as shipped below."""
-    tasks, average, several = entry.tasks, entry.average, len(entry.layers) > 1
-    best = {task: entry.best_on(task) for task in tasks}
-    rows = []
-    for layer in [*entry.layers, *([None] if len(entry.grid.baseline) else [])]:
-        cells = [_cell(entry.at(layer, task), unit, layer is not None and best[task] == layer) for task in tasks]
-        if len(tasks) > 1:
-            mean = entry.shipped if layer is None else average.get(layer, math.nan)
-            cells.append(_cell(Score(mean), unit, layer is not None and layer == entry.best))
-        rows.append(Row((Cell(SHIPPED if layer is None else str(layer)), *cells), quiet=layer is None))
-    shapes = [tuple(entry.grid.scores[task]) if several else () for task in tasks]
-    titles = [Column(task, "decimal", shape) for task, shape in zip(tasks, shapes, strict=True)]
-    if len(tasks) > 1:
-        titles.append(Column(AVERAGE, "decimal", tuple(average.values()) if several else ()))
-    narrow = (_by_task(entry, unit, title, shapes=several),)
-    return Table(title, (Column("layer"), *titles), tuple(rows), tuple(_legend(entry, f"{MARK} ")), narrow)
-
-
-def _by_task(entry: Scored, unit: Unit, title: str, shapes: bool) -> Table:
-    """Return a row for each task, without its shape where there is no room for it."""
-    shipped = bool(len(entry.grid.baseline))
-    titles = [*columns(("first", "best", "last", *([SHIPPED] if shipped else [])))]
-    first, last, rows = entry.layers[0], entry.grid.depth, []
-    for task in entry.tasks:
-        best = entry.best_on(task)
-        found = EMPTY if best is None else Cell(_told(entry.at(best, task), unit), f"({best})")
-        ends = [Cell(unit.number(entry.at(layer, task).value)) for layer in (first, last)]
-        more = [Cell(unit.number(entry.at(None, task).value))] if shipped else []
-        line = [Cell("", shape=tuple(entry.grid.scores[task]))] if shapes else []
-        rows.append(Row((Cell(task), ends[0], found, ends[1], *more, *line)))
-    narrow = (_by_task(entry, unit, title, shapes=False),) if shapes else ()
-    titles += [Column("by layer", "left")] if shapes else []
-    legend = tuple(_legend(entry, "In parentheses: "))
-    return Table(title, (Column("task", "left"), *titles), tuple(rows), legend, narrow)
-
-
-def _cell(score: Score, unit: Unit, marked: bool) -> Cell:
-    error = f"±{unit.number(score.error)}" if math.isfinite(score.error) and math.isfinite(score.value) else ""
-    return Cell(unit.number(score.value), error, score.value, marked)
-
-
-def _told(score: Score, unit: Unit) -> str:
-    cell = _cell(score, unit, marked=False)
-    return f"{cell.text} {cell.detail}".strip()
-
-
-def _legend(entry: Scored, mark: str) -> Iterator[str]:
-    shipped = f"; {SHIPPED}: the model as its makers serve it" if len(entry.grid.baseline) else ""
-    yield f"{mark}the best layer of a task, chosen on these scores{shipped}."
-    if any(math.isfinite(entry.at(layer, task).error) for layer, task in entry.known):
-        yield "± one standard error."

@@ -18,8 +18,10 @@ from layerscope.scores.rules import Rule
 from layerscope.scores.summary import MIN_SHARE, VARIANT, Grid, grids, summary, wide
 from layerscope.show.document import Document
 from layerscope.show.notebook import Shown
+from layerscope.show.written import write_page
 
 if TYPE_CHECKING:
+    from layerscope.runs.run import Run
     from layerscope.scores.metric_values import Metrics
 
 COLUMNS = {
@@ -122,13 +124,19 @@ class Evaluation(Shown):
         return correlate(metrics, self, **options)
 
     def document(
-        self, *, min_share: float = MIN_SHARE, correlations: pd.DataFrame | None = None, rules: Sequence[Rule] = ()
+        self,
+        *,
+        min_share: float = MIN_SHARE,
+        correlations: pd.DataFrame | None = None,
+        rules: Sequence[Rule] = (),
+        runs: Sequence[Run] = (),
     ) -> Document:
         """Return the best layer, a row for each model, of one model its layers by task; with metrics what they tell.
 
-        `correlations` are those of `correlate`, averaged over tasks, `rules` those of `fit_rules`.
+        `correlations` are those of `correlate`, averaged over tasks, `rules` those of `fit_rules`; a page shows how the
+        metrics of `runs` of the same models go with the scores.
         """
-        return document(self, min_share, correlations, rules)
+        return document(self, min_share, correlations, rules, runs)
 
     def as_dict(
         self, *, min_share: float = MIN_SHARE, correlations: pd.DataFrame | None = None, rules: Sequence[Rule] = ()
@@ -138,9 +146,13 @@ class Evaluation(Shown):
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the scores as one HTML page that opens offline, by default `report.html` here."""
-        from layerscope import report  # the verb, by the front door: an evaluation knows nothing of rooms above it
 
-        return report(self, path)
+        def text() -> str:
+            from layerscope.show.page.page import render
+
+            return render([self.document()])
+
+        return write_page("report.html" if path is None else path, text)
 
     def save(self, path: str | Path) -> Path:
         """Write the scores into a folder (Parquet and JSON) that `open_evaluation` reads, and return its path.

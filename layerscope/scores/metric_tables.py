@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -19,49 +18,79 @@ LETTERS = {"spearman": "ρ", "kendall": "τ", "pearson": "r", "dcor": "dCor"}
 NAMES = {"spearman": "Spearman", "kendall": "Kendall", "pearson": "Pearson", "dcor": "distance correlation"}
 FEWEST_LAYERS = 4
 """Layers below which no correlation is shown: over three any order is likely by chance alone (1 in 6)."""
+MODEL = ["model", "revision", "scored_site", "scored_pooling"]
+MEASURED = ["corpus", "metric", "variant", "site", "pooling"]
+MEANS = "Means over the checkpoints of each model and then over models."
 BY_MODEL = "In parentheses the layer; of a model with several checkpoints the mean gain alone."
 SHOWN_RULES = 3
 """Rules whose gain on each model is shown where there is no room for all."""
 
 
 def correlation_tables(correlations: pd.DataFrame, scores: pd.DataFrame) -> Iterator[Part]:
-    """Yield a table for each model, site and pooling, the legend below the last, and sentences on too few layers."""
-    tables, few = [], []
-    keys = ["model", "revision", "scored_site", "scored_pooling"]
-    for _, rows in correlations.groupby(keys, sort=False, dropna=False):
+    """Yield how metrics go with scores: of one model every statistic, of several their means and a row a model."""
+    known, few = {}, []
+    for _, rows in correlations.groupby(MODEL, sort=False, dropna=False):
         first = rows.iloc[0]
         about = {"site": first["scored_site"], "pooling": first["scored_pooling"]}
         name = series_name(first[["model", "revision"]].to_dict() | about, scores)
         if rows["layers"].max() < FEWEST_LAYERS:
-            there = f"{rows['layers'].max()} layers are too few to correlate, {FEWEST_LAYERS} are needed"
-            few.append(f"Metrics and scores by layer · {name}: {there}.")
+            few.append(f"{name} ({rows['layers'].max()})")
         else:
-            counted = f"{count(rows['tasks'].max(), 'task')}, {rows['layers'].max()} layers at most"
-            tables.append(_correlations(f"Metrics and scores by layer · {name} · {counted}", rows))
-    yield from tables[:-1]
-    yield from (replace(table, legend=(_correlation_legend(correlations),)) for table in tables[-1:])
-    yield Sentences("", tuple(few))
+            known[name] = rows
+    counted = f"{count(correlations['tasks'].max(), 'task')}, {correlations['layers'].max()} layers at most"
+    legend = (_correlation_legend(correlations),)
+    if len(known) == 1:
+        ((name, rows),) = known.items()
+        yield _correlations(f"Metrics and scores by layer · {name} · {counted}", rows, legend)
+    elif known:
+        rows = pd.concat([rows.assign(series=name) for name, rows in known.items()])
+        title = f"Metrics and scores by layer · mean of {len(known)} series"
+        yield _correlations(f"{title} · {counted}", _averaged(rows), (*legend, MEANS))
+        name = NAMES[rows["statistic"].iloc[0]]
+        for corpus, part in rows.groupby("corpus", sort=False, dropna=False):
+            yield _by_series(f"{name} by model{f' · on {corpus}' if corpus else ''}", part)
+    if few:
+        text = f"Metrics and scores by layer: {FEWEST_LAYERS} layers are needed to correlate; too few has"
+        yield Sentences("", (f"{text} {', '.join(few)}.",))
 
 
-def _correlations(title: str, rows: pd.DataFrame) -> Table:
-    statistics = list(rows["statistic"].unique())
+def _averaged(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return correlations averaged over the checkpoints of each model and then over models, without intervals."""
+    own = rows.groupby([*MEASURED, "target", "statistic", "model"], sort=False, dropna=False)["estimate"].mean()
+    found = own.groupby(level=[*MEASURED, "target", "statistic"], sort=False, dropna=False).mean().reset_index()
+    return found.assign(low=math.nan, high=math.nan)
+
+
+def _by_series(title: str, rows: pd.DataFrame) -> Table:
+    """Return the first statistic with a row for each model, their mean first, and a column for each metric."""
+    own = rows[(rows["target"] == MEAN_SCORE) & (rows["statistic"] == rows["statistic"].iloc[0])]
+    own = own.assign(measured=[_measured(found) for found in own.to_dict(orient="records")])
+    mean = own.groupby(["measured", "model"], sort=False)["estimate"].mean().groupby("measured", sort=False).mean()
+    wide = own.pivot(index="series", columns="measured", values="estimate")[mean.index]
+    lines = [Row((Cell("mean"), *map(_signed, mean)), marked=True)]
+    lines += [row(str(name), *map(_signed, values)) for name, values in wide.dropna(how="all").iterrows()]
+    return Table(title, (Column("model", "left"), *columns(mean.index)), tuple(lines))
+
+
+def _correlations(title: str, rows: pd.DataFrame, legend: tuple[str, ...]) -> Table:
+    statistics, intervals = list(rows["statistic"].unique()), rows["low"].notna().any()
     first, *more = (LETTERS[name] for name in statistics)
-    titles = (first, f"{first}, 95 %", *more, f"{first} by task")
+    titles = (first, *([f"{first}, 95 %"] if intervals else []), *more, f"{first} by task")
     lines = []
     for corpus, part in rows.groupby("corpus", sort=False, dropna=False):
         if corpus:
             lines.append(Row((Cell(f"on {corpus}"), *[EMPTY] * len(titles)), quiet=True))
-        for _, group in part.groupby(["metric", "variant", "site", "pooling"], sort=False, dropna=False):
-            lines.append(_correlated(group.set_index(["target", "statistic"]), statistics))
-    return Table(title, (Column("metric", "left"), *columns(titles)), tuple(lines))
+        for _, group in part.groupby(MEASURED[1:], sort=False, dropna=False):
+            lines.append(_correlated(group.set_index(["target", "statistic"]), statistics, intervals))
+    return Table(title, (Column("metric", "left"), *columns(titles)), tuple(lines), legend)
 
 
-def _correlated(found: pd.DataFrame, statistics: Sequence[str]) -> Row:
+def _correlated(found: pd.DataFrame, statistics: Sequence[str], intervals: bool) -> Row:
     first = found.loc[(MEAN_SCORE, statistics[0])]
     cells = [_signed(found.loc[(MEAN_SCORE, name), "estimate"]) for name in statistics]
     between = f"{_signed(first['low']).text} … {_signed(first['high']).text}" if math.isfinite(first["low"]) else ""
     by_task = _signed(found.loc[(MEAN_OF_TASKS, statistics[0]), "estimate"])
-    return row(f"  {_measured(first)}", cells[0], between, *cells[1:], by_task)
+    return row(f"  {_measured(first)}", cells[0], *([between] if intervals else []), *cells[1:], by_task)
 
 
 def _measured(row: Any) -> str:

@@ -123,29 +123,25 @@ def scored(evaluation: Evaluation, min_share: float = MIN_SHARE) -> list[Scored]
     return [Scored(series_name(grid.about, evaluation.scores), grid) for grid in evaluation.grids(min_share)]
 
 
-def summary(evaluation: Evaluation, min_share: float = MIN_SHARE) -> list[dict[str, Any]]:
-    """Return the rows of an evaluation's summary, none where no model has layers and tasks enough for an average."""
-    if all(grid.complete.empty for grid in evaluation.grids(min_share)):
-        return []
-    found: list[dict[str, Any]] = evaluation.summary(min_share).to_dict(orient="records")
-    return found
-
-
-def decimals(evaluation: Evaluation) -> int:
-    """Return how many decimals tell layers apart in the scores' own units: shares have 4, percents 2."""
-    return 4 if evaluation.scores["score"].abs().max() <= 1 else 2
-
-
 @dataclass(frozen=True)
 class Unit:
-    """How scores are shown: in their own unit, or shares in percent."""
+    """How scores are shown: shares in percent, others in their own unit."""
 
-    decimals: int
-    percent: bool = False
+    percent: bool
+
+    @property
+    def scale(self) -> float:
+        """The factor from a score to what is shown."""
+        return 100.0 if self.percent else 1.0
+
+    @property
+    def title(self) -> str:
+        """What a title says of it."""
+        return ", in %" if self.percent else ""
 
     def number(self, value: float, sign: bool = False) -> str:
         """Return a score as it stands in a table."""
-        return decimal(100 * value if self.percent else value, self.decimals, sign)
+        return decimal(self.scale * value, 2, sign)
 
     def text(self, value: float, error: float = math.nan) -> str:
         """Return a score, and its standard error where it is known, as a sentence has it."""
@@ -158,8 +154,8 @@ class Unit:
 
 
 def percents(evaluation: Evaluation) -> Unit:
-    """Return the unit of an evaluation's tables: shares in percent, other scores as they are."""
-    return Unit(2, percent=decimals(evaluation) == 4)
+    """Return the unit of an evaluation's scores, which are shares where none is above 1."""
+    return Unit(bool(evaluation.scores["score"].abs().max() <= 1))
 
 
 def decimal(value: float, decimals: int, sign: bool = False) -> str:

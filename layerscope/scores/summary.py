@@ -136,12 +136,13 @@ def summary(found: list[Grid]) -> pd.DataFrame:
     """Return a row per grid with the columns of `SUMMARY`; raises `LayerscopeError` where no row could hold a score."""
     if all(grid.complete.empty for grid in found):
         raise LayerscopeError(_nothing_left(found))
-    frame = pd.DataFrame([_row(grid) for grid in found], columns=list(SUMMARY))
+    frame = pd.DataFrame([summary_row(grid) for grid in found], columns=list(SUMMARY))
     whole = [name for name in SUMMARY if name.endswith("_layer")]
     return frame.astype(dict.fromkeys(whole, "Int64"))
 
 
-def _row(grid: Grid) -> dict[str, Any]:
+def summary_row(grid: Grid) -> dict[str, Any]:
+    """Return what the scores of one model come to, without its numbers where no layer is complete."""
     counts = {"missing": grid.missing, "left_out": list(grid.left_out), "layers": len(grid.complete)}
     row = {**grid.about, **counts, "tasks": grid.complete.shape[1]}
     if grid.complete.empty:

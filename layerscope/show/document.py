@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from layerscope.show.plots import Bars, Boxes, Chart, HeatMap
+from layerscope.show.plots import Bars, Boxes, Chart, HeatMap, Series
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -177,6 +177,7 @@ class Document:
     notebook show, `notes` are small print, `commands` what to type next. `sections` are what a page has instead of the
     parts other than sentences, and `details` what it has room for: how the result was made; `warnings` stand above the
     answer there. `kind` is what several of such results are called, `depth` that of the model.
+    `members` are the results it is made of (pairs of runs, models): a page and figures show them in its place.
     """
 
     answer: str
@@ -191,6 +192,7 @@ class Document:
     warnings: tuple[str, ...] = ()
     kind: str = "results"
     depth: int | None = None
+    members: tuple[Document, ...] = ()
 
 
 def row(*entries: Cell | str, marked: bool = False, quiet: bool = False) -> Row:
@@ -201,3 +203,18 @@ def row(*entries: Cell | str, marked: bool = False, quiet: bool = False) -> Row:
 def columns(titles: Iterable[str], align: Align = "right") -> tuple[Column, ...]:
     """Return columns that are all aligned alike."""
     return tuple(Column(title, align) for title in titles)
+
+
+def overlaid(document: Document, series: Series) -> Document:
+    """Return a document with a series over every chart by layer whose results lie over each other."""
+    sections = (
+        replace(section, parts=tuple(_with(part, series) for part in section.parts)) for section in document.sections
+    )
+    return replace(document, sections=tuple(sections))
+
+
+def _with(part: Part | Frame, series: Series) -> Part | Frame:
+    if not (isinstance(part, Chart) and part.overlaid and part.x.depth):
+        return part
+    own = replace(series, y=tuple(value / part.y.scale for value in series.y))  # the right axis has no scale
+    return replace(part, series=(*part.series, own))

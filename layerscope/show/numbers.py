@@ -51,3 +51,8 @@ def percent(share: float, digits: int = 1) -> str:
 def times(factor: float) -> str:
     """Return a speed-up, `–` where it is not finite."""
     return f"{factor:.2f}×" if math.isfinite(factor) else "–"
+
+
+def chance(probability: float) -> str:
+    """Return a probability in percent, without decimals but where it is small."""
+    return f"{probability:.0%}" if probability >= 0.095 or probability < 0.0005 else f"{probability:.1%}"

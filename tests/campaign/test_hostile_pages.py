@@ -13,9 +13,9 @@ from random import Random
 
 import pytest
 import tiny
+from chromium import Browser, started
 from commands import EARLY, TRAINED, Forks
 from hostile import HOSTILE, STEERING
-from reports.page.browser import Browser, started
 from trials import Part
 
 MORE = [

@@ -12,7 +12,7 @@ import torch
 import layerscope
 from layerscope import LayerscopeError, metrics
 from layerscope.comparison.findings import best, findings, headline, pairs
-from layerscope.reports.page.comparison import comparison_section, shown_comparisons
+from layerscope.show.plots import Chart
 
 
 def test_similarity_is_that_of_every_two_layers(three, deep):
@@ -104,14 +104,16 @@ def test_layer_0_is_shown_and_never_a_candidate(three):
     told = [line for line in findings(pair) if " differs " in line]
     assert any(line.startswith("DiME differs most at layer 1: +5") for line in told)
     assert any("effective rank differs only at layer 0: +900" in line.lower() for line in told), "no other has an error"
-    for figure in comparison_section(shown_comparisons([altered], 0)).figures:
-        assert all(line["stands_out"] != 0 for line in figure.drawn.get("lines", []))
+    parts = [part for section in altered.document().sections for part in section.parts]
+    charts = [part for part in parts if isinstance(part, Chart)]
+    assert len(charts) > 3 and all(0 not in series.marked for chart in charts for series in chart.series)
 
 
 def test_a_series_is_not_named_after_one_of_its_pairs(three):
-    figures = comparison_section(shown_comparisons([layerscope.compare(three, progress=False)], 0)).figures
-    names = {c["series"] for figure in figures if figure.kind == "checkpoints" for c in figure.drawn["choices"]}
-    assert names == {"3 checkpoints compared"}
+    first, *rest = layerscope.compare(three, progress=False).document().members
+    assert first.title == ("3 checkpoints",) and [section.name for section in first.sections] == ["checkpoints"]
+    assert "From the first to the last checkpoint" in first.answer and len(rest) == 2
+    assert all("against" in member.title[0] and len(member.sections) == 2 for member in rest)
 
 
 def test_probes_are_paired_by_sample(make, tmp_path):

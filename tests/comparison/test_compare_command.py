@@ -97,27 +97,27 @@ def test_the_page_holds_maps_differences_and_checkpoints(three, tmp_path):
     told, text = content(page)
     by_title = {figure["title"]: figure for figure in told["figures"]}
     rectangle = by_title["CKA of layers across runs"]
-    assert [choice["run"] for choice in rectangle["choices"]] == [0, 1]
+    assert [choice["run"] for choice in rectangle["choices"]] == [1, 2]
+    assert [entry["name"] for entry in told["runs"]][0] == "3 checkpoints"
     square = found.similarity(0, 1)
-    assert rectangle["choices"][0]["values"][2] == pytest.approx(list(square.loc[2]), abs=1e-5)
-    assert rectangle["choices"][0]["best"][2] == list(square.columns).index(square.loc[2].loc[1:].idxmax())
-    line = by_title["Effective rank: difference"]["lines"][1]
+    assert rectangle["choices"][0]["values"][2] == pytest.approx(list(square.loc[2]))
+    assert rectangle["choices"][0]["rings"][2] == list(square.columns).index(square.loc[2].loc[1:].idxmax())
+    _, line = by_title["Effective rank: difference"]["choices"][1]["series"]
     rows = found.table("difference").query("metric == 'effective_rank' and run_b == @found.runs[2].name")
-    assert line["raw"] == pytest.approx(list(rows["value"])) and line["stderr"] == [None] * 4
+    assert line["y"] == pytest.approx(list(rows["value"])) and "errors" not in line
     course = by_title["Effective rank by checkpoint"]["choices"][0]
-    assert course["steps"] == ["3", "20", "100"]
+    assert course["columns"] == ["3", "20", "100"]
     values = found.table("value").query("metric == 'effective_rank' and layer == 1")
     assert course["values"][1] == pytest.approx(list(values["value"]), rel=1e-4)
-    assert by_title["CKA to the checkpoint before"]["choices"][0]["steps"] == ["20", "100"]
-    assert "<h2>Compared</h2>" in text and "3 checkpoints compared" in text
+    assert by_title["CKA to the checkpoint before"]["choices"][0]["columns"] == ["20", "100"]
+    assert "<h2>Layers across runs</h2>" in text and "<bdi>3 checkpoints on " in text
 
 
 def test_figures_are_drawn(three, tmp_path):
     found = layerscope.compare(three, metrics="effective_rank", similarity="cka", progress=False)
     names = {path.stem for path in draw([], tmp_path, comparisons=[found])}
-    assert names == {
-        f"{name}{size}" for name in ("compared_cka", "differences", "checkpoints") for size in ("", "-column")
-    }
+    sheets = {f"{name}{size}" for name in ("compared_cka", "differences", "checkpoints") for size in ("", "-column")}
+    assert names == {*sheets, "difference-effective_rank"}
     assert all(path.stat().st_size > 1000 for path in tmp_path.iterdir())
 
 

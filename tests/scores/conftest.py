@@ -1,7 +1,10 @@
 import pytest
 from frames import scored
+from small_runs import bare, by_layer, labelled, pairs, rows, written
 
 from layerscope.scores import Evaluation
+
+__all__ = ["bare", "by_layer", "labelled", "pairs", "rows", "written"]
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def test_a_row_a_model_with_what_was_left_out(evaluation):
     assert rows["m"][1:7] == ["10.00", "47.50", "80.00", "(2)", "40.00", "80.00"]
     assert rows["n"][1:7] == ["90.00", "40.00", "20.00", "(2)", "–", "20.00"]  # layer 0 is no candidate
     assert "m: layers 0 to 3 on 2 tasks." in text
-    assert "n: layers 0 to 2 on 2 tasks; left out with scores on fewer than 2 of 2 tasks: layer 3; 1 of 8" in text
+    assert "n: layers 0 to 2 on 2 tasks; left out with scores on fewer than 2 tasks: layer 3; 1 of 8" in text
     assert "1 missing" in text
 
 
@@ -73,13 +73,13 @@ def test_one_model_has_its_layers_by_task():
     rows["stderr"] = [0.0123, *[None] * 9]
     text = printed(Evaluation(rows), 80)
     table = text.partition("Layers by task, in %\n")[2].splitlines()
-    assert table[0].split() == ["layer", "a", "b", "average"]
+    assert table[0].split() == ["layer", "average", "a", "b"]
     assert [line.split() for line in table[2:7]] == [
-        ["0", "10.00", "±1.23", "90.00", "50.00"],  # the highest on b, and no candidate
-        ["1", "60.00", "10.00", "35.00"],
-        ["2", "80.00", "◂", "20.00", "50.00", "◂"],
-        ["3", "40.00", "40.00", "◂", "40.00"],
-        ["as", "shipped", "50.00", "25.00", "37.50"],
+        ["0", "50.00", "10.00", "±1.23", "90.00"],  # the highest on b, and no candidate
+        ["1", "35.00", "60.00", "10.00"],
+        ["2", "50.00", "◂", "80.00", "◂", "20.00"],
+        ["3", "40.00", "40.00", "40.00", "◂"],
+        ["as", "shipped", "37.50", "50.00", "25.00"],
     ]
     assert "± one standard error." in text
     assert max(map(len, text.splitlines())) <= 80
@@ -138,6 +138,12 @@ def test_correlations_and_rules(evaluation, metrics):
     correlations = evaluation.correlate(metrics, statistics=["spearman", "pearson"], min_share=0.5, first_layer=0)
     text = printed(evaluation, correlations=correlations, rules=fit_rules(metrics, evaluation, min_share=0.5))
     (line,) = {line for line in text.splitlines() if line.startswith("  lidar")}
+    assert line.split() == ["lidar", "−1.00", "−1.00", "−1.00"]  # means over models: ρ, r and ρ by task
+    by_model = text.partition("Spearman by model")[2].splitlines()
+    assert [row.split() for row in by_model[3:6]] == [["mean", "−1.00"], ["m", "−1.00"], ["n", "−1.00"]]
+    one = Evaluation(evaluation.scores[evaluation.scores["model"] == "m"])
+    alone = one.correlate(metrics, statistics=["spearman", "pearson"], first_layer=0)
+    (line,) = {line for line in printed(one, correlations=alone).splitlines() if line.startswith("  lidar")}
     assert line.split() == ["lidar", "−1.00", "−1.00", "…", "−1.00", "−1.00", "−1.00"]
     assert "minimum lidar · d" in text and "+40.00 (2)" in text and "0 of 2" in text
     assert "worst" not in text

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from layerscope.comparison.comparison import Comparison
 from layerscope.core.errors import LayerscopeError
@@ -13,10 +11,7 @@ from layerscope.early_exit.exit_report import ExitReport
 from layerscope.runs.names import run_names
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation
-from layerscope.scores.scored import scored
-
-Drawer = Callable[[float], Any]
-"""Draws a figure of a width in inches."""
+from layerscope.show.document import Document
 
 
 def draw(
@@ -44,53 +39,29 @@ def draw(
 
     Raises `LayerscopeError` where matplotlib is missing, the folder cannot be written, or there is nothing to draw.
     """
-    try:
-        from layerscope.show.figures import draw as documents, style
-    except ImportError:
-        raise LayerscopeError('figures need matplotlib: pip install "layerscope[figures]"') from None
     given = [runs] if isinstance(runs, Run) else list(runs)
     called = run_names(given) if names is None else list(names)
     if len(called) != len(given):
         raise LayerscopeError(f"{len(given)} runs have {len(called)} names: give as many names as runs")
     shown = [(name, run.document()) for name, run in zip(called, given, strict=True)]
     shown += [(" on ".join(report.document().title), report.document()) for report in exits]
-    drawers: list[tuple[str, Drawer]] = []
-    if evaluation is not None:
-        drawers += _of_scores(given, evaluation)
-    if comparisons:
-        drawers += _of_comparisons(comparisons)
-    if not drawers and not any(documents.figures(shown)):
-        held = f"run {str(given[0].path)!r} holds" if len(given) == 1 else "these runs hold"
+    kept = [*([] if evaluation is None else [evaluation.document(runs=given)]), *(c.document() for c in comparisons)]
+    if not (given or kept or exits):
+        raise LayerscopeError("no result is named: there is nothing to draw")
+    return draw_documents(kept, folder, shown)
+
+
+def draw_documents(
+    given: Sequence[Document], folder: str | Path, named: Sequence[tuple[str, Document]] = ()
+) -> list[Path]:
+    """Draw the figures of documents, and of some with names, into a folder and return the paths of the files."""
+    try:
+        from layerscope.show.figures.draw import draw as drawn, figures
+    except ImportError:
+        raise LayerscopeError('figures need matplotlib: pip install "layerscope[figures]"') from None
+    members = [member for document in given for member in document.members or (document,)]
+    shown = [*named, *((" on ".join(member.title), member) for member in members)]
+    if not any(figures(shown)):
+        held = "this result holds" if len(shown) == 1 else "these results hold"
         raise LayerscopeError(f"{held} no metric by layer: there is nothing to draw")
-    written = documents.draw(shown, folder)
-    with style.styled():
-        for name, drawer in drawers:
-            written += style.save(drawer(style.TEXT_WIDTH), Path(folder), name)
-            written += style.save(drawer(style.COLUMN_WIDTH), Path(folder), f"{name}-column")
-    return written
-
-
-def _of_scores(runs: list[Run], evaluation: Evaluation) -> Iterator[tuple[str, Drawer]]:
-    """Yield the figures of scores, and of how the runs' metrics go with them."""
-    from layerscope.reports.correlations import pairings
-    from layerscope.reports.figures.scores import draw_averages, draw_correlations, draw_tasks
-
-    entries = scored(evaluation)
-    if any(entry.average for entry in entries):
-        yield "scores", partial(draw_averages, entries)
-    yield "scores_by_task", partial(draw_tasks, entries)
-    if paired := pairings(runs, evaluation, entries):
-        yield "correlations", partial(draw_correlations, paired, [entry.name for entry in entries])
-
-
-def _of_comparisons(comparisons: Sequence[Comparison]) -> Iterator[tuple[str, Drawer]]:
-    """Yield the figures of comparisons: a panel for each pair, a line for each pair, and maps of each series."""
-    from layerscope.reports.figures.comparison import draw_checkpoints, draw_differences, draw_rectangles
-
-    for metric in dict.fromkeys(name for comparison in comparisons for name in comparison.similarities):
-        yield f"compared_{metric}", partial(draw_rectangles, comparisons, metric)
-    if any((comparison.frame["kind"] == "difference").any() for comparison in comparisons):
-        yield "differences", partial(draw_differences, comparisons)
-    series = [comparison for comparison in comparisons if comparison.series]
-    for number, comparison in enumerate(series):
-        yield f"checkpoints{f'-{number + 1}' if len(series) > 1 else ''}", partial(draw_checkpoints, comparison)
+    return drawn(shown, folder)

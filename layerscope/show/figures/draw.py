@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.show.document import Document
+from layerscope.show.document import Document, TokenGrid
 from layerscope.show.figures import style
 from layerscope.show.figures.charts import Owned, Panel, draw_charts
+from layerscope.show.figures.grids import draw_grid
 from layerscope.show.figures.maps import draw_bars, draw_boxes, draw_maps
 from layerscope.show.plain import plain
 from layerscope.show.plots import Bars, Boxes, Chart, HeatMap, Plot
@@ -57,6 +58,13 @@ def figures(given: Sequence[tuple[str, Document]]) -> Iterator[tuple[str, Drawer
             yield _file(key), partial(draw_charts, _panels(own), names, title)
         else:
             yield _file(key), partial(KINDS[type(own[0].plot)], own, title)
+    for number, (name, document) in enumerate(given):
+        for section in document.sections:
+            grids = [part for part in section.parts if isinstance(part, TokenGrid)]
+            if grids:
+                file = section.name if len(given) == 1 else f"{section.name}-{number + 1}"
+                what = f"{name or document.title[0]}: {section.title[0].lower()}{section.title[1:]}"
+                yield _file(file), partial(draw_grid, grids[0], what)
 
 
 def singles(given: Sequence[tuple[str, Document]]) -> Iterator[tuple[str, Drawer]]:

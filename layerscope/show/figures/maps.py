@@ -33,6 +33,8 @@ LIGHT = 0.35
 def draw_maps(owned: Sequence[Owned], title: str, width: float) -> Any:
     """Return a figure of heat maps of one scale, a map for each result and choice."""
     parts: list[HeatMap] = [one.plot for one in owned]
+    if len({part.title for part in parts}) > 1:
+        return _draw_sheet(parts, title, width)
     first = parts[0]
     columns = min(2, len(parts)) if first.square else style.panel_columns(width, len(parts))
     side = (width - 0.55) / columns - (0.3 if columns == 2 else 0.7)
@@ -49,10 +51,33 @@ def draw_maps(owned: Sequence[Owned], title: str, width: float) -> Any:
         image = _map(axis, one.plot, norm, colors, cell)
         axis.set_title(_name(one, parts))
         _mark(figure, axis, one.plot, side, first_column=i % columns == 0 or not same)
-    style.label_below(axes, columns, first.across)
-    for axis in axes[::columns]:
-        axis.set_ylabel("" if _named(first) else first.down)
+    if len({(part.across, part.down) for part in parts}) == 1:
+        style.label_below(axes, columns, style.fitted(figure, first.across, 0.9 / columns, 7.5))
+        for axis in axes[::columns]:
+            axis.set_ylabel("" if _named(first) else style.fitted(figure, first.down, 0.8 * side / width, 7.5))
+    else:
+        for axis, part in zip(axes, parts, strict=True):
+            axis.set_xlabel(style.fitted(figure, part.across, 0.9 * side / width, 7.5))
+            axis.set_ylabel(style.fitted(figure, part.down, 0.8 * side / width, 7.5))
     _bar(figure, axes, image, first)
+    return style.finish(figure)
+
+
+def _draw_sheet(parts: Sequence[HeatMap], title: str, width: float) -> Any:
+    """Return a figure of maps of several kinds, each on a scale of its own."""
+    columns = 1 if style.is_narrow(width) else 2
+    figure, axes = style.sheet(width, len(parts), columns, 1.9, title)
+    for axis, part in zip(axes, parts, strict=True):
+        low, high = ends([part])
+        norm = LogNorm(low, high) if part.log and low > 0 else Normalize(low, high)
+        image = _map(axis, part, norm, f"{EVEN}{'_r' if part.reversed else ''}", 0.0)
+        axis.set_title(part.title + (f" ({part.variant})" if part.variant else ""))
+        axis.set_ylabel(part.down)
+        _mark(figure, axis, part, 0.0, first_column=True)
+        bar = figure.colorbar(image, ax=axis, fraction=0.06, pad=0.02)
+        bar.outline.set_visible(False)
+        bar.set_label(part.unit)
+    style.label_below(axes, columns, parts[0].across)
     return style.finish(figure)
 
 
@@ -87,11 +112,17 @@ def _map(axis: Any, part: HeatMap, norm: Any, colors: Any, cell: float) -> Any:
     if not (part.square or part.upward):
         axis.set_ylim(len(part.rows), 0)
     size = min(6.5, cell / 2.5)
-    if max(values.shape) <= PRINTED and size >= SMALLEST:
+    printed = max(values.shape) <= PRINTED and size >= SMALLEST
+    if printed:
         _print(axis, values, norm, size)
     found = [(i, j) for i, j in enumerate(part.rings) if j is not None]
+    wide = {"markersize": 3 * size if printed else 4}
     for mark in ({"mec": "white", "mew": 1.8}, {}) if found else ():  # white below, to be seen on the darkest cells
-        axis.plot([j + 0.5 for _, j in found], [i + 0.5 for i, _ in found], **ring() | {"markersize": 4} | mark)
+        axis.plot(
+            [j + 0.5 for _, j in found],
+            [i + 0.5 for i, _ in found],
+            **ring() | wide | mark,
+        )
     return image
 
 
@@ -126,18 +157,15 @@ def _bar(figure: Any, axes: list[Any], image: Any, part: HeatMap) -> None:
     if len(axes) == 1 and not _named(part):
         bar = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02, aspect=30, extend=beyond)
     else:
-        figure.set_figheight(figure.get_figheight() + 0.5)
+        figure.set_figheight(figure.get_figheight() + (0.7 if _named(part) else 0.5))
         share = 0.5 / figure.get_figheight() if _named(part) else 0.1
         bar = figure.colorbar(
             image, ax=axes, location="bottom", fraction=share / 2, pad=0.04, shrink=0.6, aspect=6 * width, extend=beyond
         )
     bar.outline.set_visible(False)
-    share = 0.65 if style.is_narrow(width) else 0.8
-    lines = [
-        part.title + (f" ({part.variant})" if part.variant else ""),
-        *([part.note] if part.note and _named(part) else []),
-    ]
-    bar.set_label("\n".join(style.fitted(figure, line, share, 7.5) for line in lines))
+    note = part.note.split("; ") if part.note and _named(part) else []
+    lines = [part.title + (f" ({part.variant})" if part.variant else ""), *note]
+    bar.set_label("\n".join(style.fitted(figure, line, 0.65, 7.5) for line in lines))
 
 
 def draw_boxes(owned: Sequence[Owned], title: str, width: float) -> Any:
@@ -195,14 +223,14 @@ def _boxes(axis: Any, part: Boxes, color: str) -> None:
 
 def draw_bars(owned: Sequence[Owned], title: str, width: float) -> Any:
     """Return a figure of bars with their intervals, a panel for each title; several results below each other."""
-    titles = list(dict.fromkeys(one.plot.title for one in owned))
+    titles = list(dict.fromkeys(one.plot.choice or one.plot.title for one in owned))
     rows = list(dict.fromkeys(row for one in owned for row in one.plot.rows))
     results = list(dict.fromkeys((one.number, one.name) for one in owned))
     columns = 1 if style.is_narrow(width) else min(2, len(titles))
     high = len(rows) * max(ROW, 0.07 * (len(results) + 1)) + 0.5
     figure, axes = style.sheet(width, len(titles), columns, high, title)
     for i, (axis, name) in enumerate(zip(axes, titles, strict=True)):
-        mine = [one for one in owned if one.plot.title == name]
+        mine = [one for one in owned if name == (one.plot.choice or one.plot.title)]
         for one in mine:
             _lying(axis, one, rows, results.index((one.number, one.name)), len(results))
         axis.set_title(name)

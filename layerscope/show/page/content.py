@@ -7,11 +7,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from layerscope.show.document import Document, Sentences
+from layerscope.show.document import Document, Sentences, TokenGrid
 from layerscope.show.plots import Meaning
 
 Json = dict[str, Any]
+SHORT = 5
+"""Characters of the names of layers and steps, at most."""
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Named:
+    """A document, its name among the others (by default what it is of), and the colour that it shares with another."""
+
+    document: Document
+    name: str = ""
+    look: int | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,12 @@ class Figure:
     def plots(self) -> int:
         """How many plots stand beside each other in it."""
         return len(self.drawn["places"])
+
+    @property
+    def wide(self) -> bool:
+        """Whether it takes a row of its own: several plots, or a map whose rows have long names."""
+        rows = self.drawn["choices"][0].get("rows", ()) if self.kind == "map" else ()
+        return self.plots > 1 or any(len(name) > SHORT for name in rows)
 
     @property
     def choices(self) -> int:
@@ -110,6 +127,7 @@ class Section:
     groups: tuple[Group, ...]
     tables: tuple[Table | LongTable, ...] = ()
     legend: tuple[str, ...] = ()
+    grids: tuple[tuple[Member, TokenGrid], ...] = ()
 
     @property
     def figures(self) -> tuple[Figure, ...]:

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from layerscope import __version__
 from layerscope.core.saved import jsonable
-from layerscope.show.document import Document, Facts, Frame, Table
-from layerscope.show.page.content import Json, LongTable, Member, Section, in_order
+from layerscope.show.document import Document, Facts, Frame, Table, TokenGrid
+from layerscope.show.page.content import Json, LongTable, Member, Named, Section, in_order
 from layerscope.show.page.figures import figures, groups
 from layerscope.show.page.tables import tables
 from layerscope.show.page.template import environment, own, policy
 from layerscope.show.plain import plain
 from layerscope.show.plots import Plot
 
-SCRIPTS = ("values.js", "table.js", "plots.js", "page.js")
-
-
-@dataclass(frozen=True)
-class Named:
-    """A document, its name among the others (by default what it is of), and the colour that it shares with another."""
-
-    document: Document
-    name: str = ""
-    look: int | None = None
+SCRIPTS = ("values.js", "table.js", "plots.js", "grid.js", "page.js")
 
 
 def render(
@@ -36,12 +26,16 @@ def render(
     """Return the page of documents as HTML, UTF-8, complete in itself.
 
     `title` is by default what the documents are of; `notes` stand above the first section. Layers are counted in
-    `percent` of depth at first where there are several documents of models, unless the caller knows better.
+    `percent` of depth at first where there are several runs, or models of several depths, unless the caller knows
+    better.
     """
-    shown = members(given)
-    several = len([entry for entry in shown if entry.document.depth]) > 1
-    parts = sections(shown)
-    title = title or (shown[0].name if len(shown) == 1 else f"{len(shown)} {_kind(shown)} compared")
+    named = [entry if isinstance(entry, Named) else Named(entry) for entry in given]
+    shown = members([member for entry in named for member in _members(entry)])
+    depths = [entry.document.depth for entry in shown if entry.document.depth]
+    several = len(set(depths)) > 1 or sum(entry.document.kind == "runs" for entry in shown) > 1
+    parts, single = sections(shown), named[0].document
+    title = title or (_name(named[0]) if len(named) == 1 else f"{len(named)} {_kind(named)} compared")
+    notes = [*notes, *(text for entry in named if entry.document.members for text in entry.document.warnings)]
     scripts = [own("theme.js"), get_plotlyjs(), "\n".join(own(name) for name in SCRIPTS)]
     kinds = list(dict.fromkeys(entry.document.kind for entry in shown))
     content: Json = {
@@ -58,34 +52,44 @@ def render(
         "tables": [vars(table) | {"long": isinstance(table, LongTable)} for part in parts for table in part.tables],
     }  # fmt: skip
     choices = [choice for figure in content["figures"] for choice in figure["choices"]]
-    drawn = [series for choice in choices for series in choice.get("series", ())]
+    over = [(choice["run"], s["name"]) for choice in choices for s in choice.get("series", ()) if "right" in s]
     return environment().get_template("page.html").render(
         title=title,
         members=shown,
         kinds=[(kind, [m for m in shown if m.document.kind == kind]) for kind in kinds],
+        facts=single.facts if len(named) == 1 else (),
         notes=notes,
         differences={kind: differences([m for m in shown if m.document.kind == kind]) for kind in kinds},
         sections=parts,
         by_layer=any("depth" in choice.get("x", choice) for choice in choices),
-        overlays=next((series["name"] for series in drawn if "right" in series), ""),
-        overlaid=len({choice["run"] for choice in choices}) == 1,
+        overlays=over[0][1] if over else "",
+        overlaid=len({run for run, _ in over}) == 1,
         percent=several if percent is None else percent,
         content=jsonable(content),
-        style=Markup(own("page.css")),
+        style=Markup(own("page.css") + own("grid.css")),
         scripts=[Markup(script) for script in scripts],
         policy=policy(scripts),
         version=__version__,
     )  # fmt: skip
 
 
-def members(given: Sequence[Document | Named]) -> list[Member]:
+def _members(entry: Named) -> list[Named]:
+    """Return the results that one is made of, the first in its colour; a result that is one is itself."""
+    known = entry.document.members
+    return [Named(member, look=None if i else entry.look) for i, member in enumerate(known)] if known else [entry]
+
+
+def _name(entry: Named) -> str:
+    return plain(entry.name or " on ".join(entry.document.title))
+
+
+def members(named: Sequence[Named]) -> list[Member]:
     """Return documents with a name each, numbered where two have the same, and a colour."""
-    named = [entry if isinstance(entry, Named) else Named(entry) for entry in given]
-    names = [entry.name or " on ".join(entry.document.title) for entry in named]
+    names = [_name(entry) for entry in named]
     free = (i for i in range(2 * len(named)) if i not in {entry.look for entry in named})
     return [
         Member(
-            i, plain(f"{name} ({names[: i + 1].count(name)})" if names.count(name) > 1 else name), entry.document,
+            i, f"{name} ({names[: i + 1].count(name)})" if names.count(name) > 1 else name, entry.document,
             next(free) if entry.look is None else entry.look,
         )
         for i, (name, entry) in enumerate(zip(names, named, strict=True))
@@ -99,17 +103,16 @@ def sections(shown: Sequence[Member]) -> list[Section]:
         owned = [(m, section) for m in shown for section in m.document.sections if section.name == name]
         drawn = list(figures([(m, [p for p in s.parts if isinstance(p, Plot)]) for m, s in owned]))
         held = list(tables([(m, [p for p in s.parts if isinstance(p, (Table, Frame))]) for m, s in owned]))
+        grids = tuple((m, part) for m, section in owned for part in section.parts if isinstance(part, TokenGrid))
         legend = tuple(dict.fromkeys(text for _, section in owned for text in section.legend))
         lead = " ".join(dict.fromkeys(section.lead for _, section in owned))
-        if drawn or held:
-            found.append(Section(name, owned[0][1].title, lead, groups(drawn), tuple(held), legend))
+        if drawn or held or grids:
+            found.append(Section(name, owned[0][1].title, lead, groups(drawn), tuple(held), legend, grids))
     return found
 
 
-def differences(shown: Sequence[Member]) -> list[tuple[str, list[str]]]:
-    """Return the facts in which results of a kind differ, each with its value in every one."""
-    if len(shown) < 2:
-        return []
+def differences(shown: Sequence[Member]) -> list[tuple[str, list[str]]] | None:
+    """Return the facts in which results of a kind differ, each with its value in every one; None without facts."""
     known = [
         {
             f"{facts.title.lower()}.{name}": fact
@@ -119,11 +122,13 @@ def differences(shown: Sequence[Member]) -> list[tuple[str, list[str]]]:
         }
         for m in shown
     ]
+    if not any(known):
+        return None
     rows = {name: [facts.get(name, "–") for facts in known] for name in in_order([list(facts) for facts in known])}
     return [(name, values) for name, values in rows.items() if len(set(values)) > 1]
 
 
-def _kind(shown: Sequence[Member]) -> str:
+def _kind(shown: Sequence[Named]) -> str:
     kinds = {entry.document.kind for entry in shown}
     return kinds.pop() if len(kinds) == 1 else "results"
 

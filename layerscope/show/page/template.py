@@ -11,6 +11,8 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from layerscope.show.document import Prediction
+from layerscope.show.numbers import chance
 from layerscope.show.plain import plain
 
 
@@ -25,8 +27,15 @@ def environment() -> Environment:
     )
     found.filters["plain"] = plain
     found.filters["plain_lines"] = lambda text: "\n".join(map(plain, text.split("\n")))
+    found.filters["chance"] = chance
+    found.filters["listed"] = _listed
     found.filters["script_json"] = _script_json
     return found
+
+
+def _listed(cell: Prediction) -> str:
+    """Return the likeliest predictions in one line."""
+    return " · ".join(f"{text} {chance(probability)}" for text, probability in cell.tops)
 
 
 def own(name: str) -> str:

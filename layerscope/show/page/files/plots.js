@@ -65,7 +65,7 @@ const PLOTS = {
       const reasons = [...new Set(known.map(({ series }) => series.note).filter(Boolean))];
       return { empty: shown.length ? ["no value", ...reasons].join(": ") : "no run with this metric is chosen" };
     }
-    const x = across(figure.choices, view);
+    const x = across(figure.choices.filter((one) => one.x.title === shown[0].x.title), view);
     const drawn = lines.map((line) => seriesTraces(line, figure, x, colors));
     const marks = drawn.flatMap((line) => line.marks);
     const right = lines.some(({ series }) => series.right);
@@ -95,10 +95,10 @@ const PLOTS = {
       zmin: scaled(low), zmax: scaled(high), hoverinfo: "text", hoverongaps: false, xgap: Number(fits), ygap: Number(fits),
       ...(choice.diverging ? { colorscale: [[0, colors.low], [0.5, colors.middle], [1, colors.high]] } : { colorscale: "Cividis", reversescale: Boolean(choice.reversed) }),
       hovertext: rows.map((_, i) => columns.map((__, j) => escaped(short(told(i, j), 160)))),
-      text: printed, texttemplate: fits ? "%{text}" : "", textfont: { size: 10.5 },
+      text: printed.map((line, i) => line.map((text, j) => (labels && rings[i] === j ? `○ ${text}` : text))), texttemplate: fits ? "%{text}" : "", textfont: { size: 10.5 },
       colorbar: { thickness: 12, outlinewidth: 0, tickfont: { size: 11 }, ...(choice.log ? powers(low, high) : { nticks: 6 }) },
     }, {
-      type: "scatter", mode: "markers", hoverinfo: "skip", x: rings.map((j) => j ?? null), y: rings.map((_, i) => i),
+      type: "scatter", mode: "markers", hoverinfo: "skip", visible: !(fits && labels), x: rings.map((j) => j ?? null), y: rings.map((_, i) => i),
       marker: { symbol: "circle-open", size: fits && !labels ? 26 : 9, color: choice.diverging ? colors.ink : RING, line: { width: 2 } },
     }].slice(0, rings.length ? 2 : 1);
     const ends = (names) => [-0.5, names.length - 0.5];

@@ -9,8 +9,9 @@ from rich.console import Console
 from tiny import one_thread  # noqa: F401
 
 from layerscope import lens
-from layerscope.logit_lens.document import grids, percent, visible
-from layerscope.reports.figures.lens import draw_reading
+from layerscope.logit_lens.document import grids, visible
+from layerscope.reports.figures import draw_documents
+from layerscope.show.numbers import chance
 from layerscope.show.terminal import show
 
 
@@ -65,10 +66,10 @@ def test_what_cannot_be_seen_is_made_visible(text, seen):
 
 @pytest.mark.parametrize(("share", "told"), [(1.0, "100%"), (0.42, "42%"), (0.042, "4.2%"), (0.0, "0%")])
 def test_percent(share, told):
-    assert percent(share) == told
+    assert chance(share) == told
 
 
 def test_figures_for_a_paper(reading, tmp_path):
-    drawn = draw_reading(reading, tmp_path / "figures")
+    drawn = draw_documents([reading.document()], tmp_path / "figures")
     assert len(drawn) == 8 and all(path.stat().st_size > 5_000 for path in drawn)
     assert {path.stem for path in drawn} == {"lens", "lens-column", "lens_saturation", "lens_saturation-column"}

@@ -9,8 +9,8 @@ import pytest
 from frames import scored
 from typed import cli
 
+from layerscope import report
 from layerscope.core.errors import LayerscopeError
-from layerscope.reports.page import report
 from layerscope.scores import Evaluation, open_evaluation
 from layerscope.scores.evaluation import COLUMNS
 
@@ -78,16 +78,17 @@ def test_plots_are_the_evaluations_values(browser, both, evaluation):
     (grid,) = evaluation.grids()
     with browser.open(both) as opened:
         line, shipped, mark = opened.ask(f"({CARDS})('average-score-by-layer')[0].data")
-        assert line["x"] == [0, 1, 2, 3] and line["y"] == list(grid.average)
-        assert shipped["y"] == [grid.baseline.mean()] * 2
+        assert line["x"] == [0, 1, 2, 3] and line["y"] == pytest.approx(list(100 * grid.average))
+        assert shipped["y"] == pytest.approx([100 * grid.baseline.mean()] * 2)
         best = int(grid.average.idxmax())
-        assert (mark["x"], mark["y"]) == ([best], [grid.average[best]])
+        assert (mark["x"], mark["y"]) == ([best], [pytest.approx(100 * grid.average[best])])
         cells, rings = opened.ask(f"({CARDS})('every-layer-on-every-task')[0].data")
         gains = (grid.scores - pd.Series(SHIPPED)).to_numpy().T
-        assert np.array(cells["z"]) == pytest.approx(gains, abs=1e-15)
-        assert [max(map(abs, (cells["zmin"], cells["zmax"])))] == pytest.approx([np.sort(abs(gains), axis=None)[10]])
+        assert np.array(cells["z"]) == pytest.approx(100 * gains, abs=1e-12)
+        end = 100 * np.percentile(abs(gains), 95)  # one cell in twenty lies beyond
+        assert (cells["zmin"], cells["zmax"]) == (pytest.approx(-end), pytest.approx(end))
         assert rings["x"] == [2, 1, 3]  # the last task is read best at layer 0, which is no candidate
-        assert "0.7000, +0.1500 against the model as shipped" in cells["hovertext"][0][2]
+        assert "70.00 %, +15.00 points against the model as shipped" in cells["hovertext"][0][2]
         opened.tab.check("input[name=axis][value=percent]")
         opened.drawn()
         assert opened.ask(f"({CARDS})('average-score-by-layer')[0].data[0].x") == pytest.approx(
@@ -101,7 +102,7 @@ def test_metrics_are_compared_with_scores(browser, both, labelled, evaluation, t
     spearman = wanted[wanted["statistic"] == "spearman"].set_index("metric")
     with browser.open(both) as opened:
         bars = opened.ask(f"({CARDS})('metrics-and-scores')[0].data[0]")
-        names = opened.ask("page.figures.find(f => f.kind === 'intervals').choices[0].rows")
+        names = opened.ask("page.figures.find(f => f.kind === 'bars').choices[0].rows")
         assert len(names) == len(spearman) >= 5
         at = names.index("effective rank")
         row = spearman.loc["effective_rank"]
@@ -113,9 +114,8 @@ def test_metrics_are_compared_with_scores(browser, both, labelled, evaluation, t
         assert float(found["Spearman's ρ, 95 % interval low"]) == row["low"]
         pearson = wanted[wanted["statistic"] == "pearson"].set_index("metric").loc["effective_rank", "estimate"]
         assert float(found["Pearson's r, 95 % interval"]) == pearson
-        points = opened.ask(
-            "page.figures.find(f => f.kind === 'scatter').choices.find(c => c.choice === 'effective rank')"
-        )
+        scatter = "page.figures.find(f => f.title === 'A metric against the average score')"
+        (points,) = opened.ask(f"{scatter}.choices.find(c => c.choice === 'effective rank').series")
         assert points["x"] == list(labelled.metric("effective_rank"))[1:]
         assert points["y"] == list(evaluation.grids()[0].average)[1:]
 
@@ -123,7 +123,7 @@ def test_metrics_are_compared_with_scores(browser, both, labelled, evaluation, t
 def test_the_average_score_lies_over_each_metric(browser, both, evaluation):
     over = f"({CARDS})('effective-rank')[0].data.filter(t => t.yaxis === 'y2').map(t => t.y)"
     with browser.open(both) as opened:
-        assert opened.ask(over) == [list(evaluation.grids()[0].average)]
+        assert opened.ask(over) == [pytest.approx(list(100 * evaluation.grids()[0].average))]
         opened.tab.uncheck("#overlay")
         opened.drawn()
         assert opened.ask(over) == []
@@ -134,10 +134,11 @@ def test_the_download_of_every_score_is_the_evaluation(browser, both, evaluation
         path = opened.save("#every-score [data-csv]", tmp_path)
         cells = opened.ask("[...document.querySelectorAll('#by-task tbody tr')].map(r => r.textContent)")
     texts = [name for name, kind in COLUMNS.items() if kind == "object"]
-    found = pd.read_csv(path, dtype=dict.fromkeys(texts, "object"), float_precision="round_trip").astype(COLUMNS)
+    found = pd.read_csv(path, dtype=dict.fromkeys(texts, "object"), float_precision="round_trip")
+    found = found[list(COLUMNS)].astype(COLUMNS)  # the first column says whose they are
     found = found.assign(**{name: found[name].where(found[name].notna(), None) for name in texts})
     pd.testing.assert_frame_equal(found, evaluation.scores, check_exact=True)
-    assert cells[2] == "20.50000.7000 ±0.01230.60000.2000"
+    assert cells[2] == "250.0070.00 ±1.2360.0020.00"
     assert cells[4].startswith("as shipped")
 
 
@@ -145,7 +146,7 @@ def test_scores_alone_are_a_whole_page(browser, alone):
     with browser.open(alone) as opened:
         assert opened.ask("['layers', 'numbers', 'compared'].map(id => document.getElementById(id))") == [None] * 3
         assert opened.text("h1") == "2 models on 4 tasks"
-        assert "data set <gone> cannot be had" in opened.text("#findings")
+        assert "gone was not judged: data set <gone> cannot be had" in opened.text("main")
         assert "1 missing" in opened.text("header")
         lines = f"({CARDS})('average-score-by-layer')[0].data.filter(t => t.mode === 'lines+markers')"
         assert opened.ask(f"{lines}.map(t => t.x.at(-1))") == [100, 100]

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from frames import scored
 
-from layerscope.reports.correlations import pairings
 from layerscope.reports.figures import draw
-from layerscope.reports.figures.scores import draw_averages, draw_correlations, draw_tasks
 from layerscope.scores import Evaluation
+from layerscope.scores.pairing import pairings
 from layerscope.scores.scored import scored as entries_of
+from layerscope.show.figures.draw import figures
 from layerscope.show.figures.style import COLUMN_WIDTH, TEXT_WIDTH, styled
 
 M, N = [0.1, 0.6, 0.8, 0.4], [0.9, 0.1, 0.2, 0.4]
@@ -28,28 +28,34 @@ def evaluation(labelled) -> Evaluation:
     return Evaluation(pd.concat([scored({"a": M, LONG: N}, model), shipped, deep]), "two")
 
 
-def test_averages_lie_over_each_other_by_percent(evaluation):
+def drawn(name, evaluation, width=TEXT_WIDTH, runs=()):
+    """Return one figure of an evaluation, by its name."""
+    document = evaluation.document(runs=runs)
+    given = [(" on ".join(member.title), member) for member in document.members or (document,)]
     with styled():
-        (axis,) = draw_averages(entries_of(evaluation), TEXT_WIDTH).axes
+        return dict(figures(given))[name](width)
+
+
+def test_averages_lie_over_each_other_by_percent(evaluation):
+    (axis,) = drawn("scores", evaluation).axes
     lines = [line for line in axis.lines if len(line.get_xdata()) > 3]
     assert [list(line.get_xdata()) for line in lines] == [
         pytest.approx([0, 100 / 3, 200 / 3, 100]),
         [0, 20, 40, 60, 100],
     ]
-    assert list(lines[0].get_ydata()) == pytest.approx(np.mean([M, N], axis=0))
+    assert list(lines[0].get_ydata()) == pytest.approx(100 * np.mean([M, N], axis=0))
     rings = [line for line in axis.lines if line.get_marker() == "o" and len(line.get_xdata()) == 1]
     assert [ring.get_xdata()[0] for ring in rings] == pytest.approx([200 / 3, 40])  # layer 0 is no candidate
-    assert any(list(line.get_ydata()) == [0.4, 0.4] for line in axis.lines)
+    assert any(list(line.get_ydata()) == [40.0, 40.0] for line in axis.lines)
     assert axis.get_xlabel() == "depth (%)"
 
 
 @pytest.mark.parametrize("width", [TEXT_WIDTH, COLUMN_WIDTH])
 def test_maps_hold_what_layers_win_on_each_task(evaluation, width):
-    with styled():
-        figure = draw_tasks(entries_of(evaluation), width)
+    figure = drawn("scores_by_task", evaluation, width)
     first, second, bar = figure.axes
-    assert np.array(first.collections[0].get_array()) == pytest.approx(np.array([M, N]) - [[0.5], [0.3]])
-    gains = np.array([[*M, 0.5, 0.6], [*N, math.nan, 0.1]]) - [[0.6], [0.1]]
+    assert np.array(first.collections[0].get_array()) == pytest.approx(100 * (np.array([M, N]) - [[0.5], [0.3]]))
+    gains = 100 * (np.array([[*M, 0.5, 0.6], [*N, math.nan, 0.1]]) - [[0.6], [0.1]])
     assert np.ma.filled(second.collections[0].get_array(), math.nan) == pytest.approx(gains, nan_ok=True)
     assert "less that of the model as shipped or the last layer" in bar.get_xlabel() or "…" in bar.get_xlabel()
     box, renderer = figure.bbox, figure.canvas.get_renderer()
@@ -62,8 +68,7 @@ def test_bars_are_the_correlations_of_the_runs_metrics(evaluation, labelled):
     entries = entries_of(evaluation)
     paired = pairings([labelled], evaluation, entries)
     assert [(pairing.run, pairing.scored) for pairing in paired] == [(0, 0)]
-    with styled():
-        figure = draw_correlations(paired, [entry.name for entry in entries], TEXT_WIDTH)
+    figure = drawn("correlations", evaluation, runs=[labelled])
     panels = {axis.get_title(loc="left"): axis for axis in figure.axes}
     wanted = evaluation.correlate(labelled, statistics=["kendall"])
     wanted = wanted[(wanted["target"] == "mean score") & wanted["estimate"].notna()].set_index("metric")

@@ -1,25 +1,29 @@
-"""How a run's metrics go with the scores of its model, as page and figures show it."""
+"""How a run's metrics go with the scores of its model."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.runs.registry import about, rank
 from layerscope.runs.run import Run
-from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE, pairs
-from layerscope.scores.evaluation import Evaluation
+from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE, pairs, same_model
 from layerscope.scores.metric_values import curves
-from layerscope.scores.scored import Scored
+from layerscope.scores.scored import Scored, percents, scored
 from layerscope.scores.statistics import FEWEST
 from layerscope.scores.summary import VARIANT
 from layerscope.show.plain import plain, pooling_name
+from layerscope.show.plots import Series
 
+if TYPE_CHECKING:
+    from layerscope.scores.evaluation import Evaluation
+
+OVER = "average score on tasks"
 FIRST = 1
 """Layer 0, the embedding output, is no part of a correlation."""
 NAMES = {
@@ -60,10 +64,32 @@ class Pairing:
     metrics: list[Related] = field(repr=False)
 
 
-def pairings(runs: Sequence[Run], evaluation: Evaluation | None, entries: Sequence[Scored]) -> list[Pairing]:
+def is_of(run: Run, entry: Scored) -> bool:
+    """Return whether scores are of a run's model."""
+    model = run.info["model"]
+    return same_model({"model": model["name"], "revision": model.get("revision")}, entry.grid.about)
+
+
+def averages(evaluation: Evaluation, runs: Sequence[Run]) -> dict[int, Series]:
+    """Return for each run whose model has scores their average by layer, to lie over its metrics."""
+    unit, entries, found = percents(evaluation), scored(evaluation), {}
+    for i, run in enumerate(runs):
+        average = next((entry.average for entry in entries if entry.average and is_of(run, entry)), None)
+        if average is not None:
+            found[i] = Series(
+                OVER,
+                tuple(map(float, average)),
+                tuple(unit.scale * value for value in average.values()),
+                tuple(f"{OVER}, layer {layer}: {unit.text(value)}" for layer, value in average.items()),
+                mark="guide",
+                tone="muted" if len(runs) == 1 else "own",
+                right=True,
+            )
+    return found
+
+
+def pairings(runs: Sequence[Run], evaluation: Evaluation, entries: Sequence[Scored]) -> list[Pairing]:
     """Return every run with each scores of its model, where any metric has three layers in common with them."""
-    if evaluation is None:
-        return []
     found = []
     for i, run in enumerate(runs):
         measured = curves(run)

@@ -1,0 +1,217 @@
+"""The plots of a comparison: layers of one run by layers of another, differences by depth, layers by checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layerscope.comparison.findings import (
+    SURE,
+    Pair,
+    as_values,
+    best,
+    checkpoints,
+    difference_text,
+    differences,
+    headline,
+    layer_label,
+    layer_name,
+    maps,
+    order,
+    pairs,
+    scale_of,
+    shown,
+    similarity_name,
+)
+from layerscope.runs.registry import about
+from layerscope.runs.titles import capital, titled, unit_apart
+from layerscope.show.document import EMPTY, Cell, Column, Row, Section, Table
+from layerscope.show.numbers import number
+from layerscope.show.plots import Axis, Chart, HeatMap, Meaning, Series
+
+if TYPE_CHECKING:
+    from layerscope.comparison.comparison import Comparison
+    from layerscope.runs.curves import Values
+
+BESIDE = "Layers of the first run down, those of the other across."
+APART = "How much each metric differs by depth. Nothing here says which run is the better one."
+COURSE = "Each layer beside itself in the last checkpoint and in the one before, and each metric by layer."
+RINGS = "○ the layer across that is most like the one down; layer 0 is no candidate."
+MATCHES = "For each layer of the first run the most similar one of the other, and the one at the same depth."
+LEAST = 0.05
+"""Similarities that lie closer together than this are not told apart by colours."""
+DIFFERENCE = Meaning(
+    "The metric of the run named first less that of the other, at the same layer, or where depths differ at the layers "
+    "nearest to each other in percent of depth. Bands are one standard error: of the mean difference by sample where "
+    "both runs keep each sample's values, else of two independent values.",
+    "Above 0: the run named first has more of it. Which end serves a task differs by metric, model and data.",
+    "measured here",
+)
+
+
+def sections(pair: Pair) -> Iterator[Section]:
+    """Yield the maps and matching layers of a pair, and how metrics differ."""
+    squares = (square_map(pair, metric) for metric in pair.comparison.similarities)
+    yield Section("compared", "Layers across runs", BESIDE, (*squares, _matches(pair)))
+    yield Section("differences", "Differences by depth", APART, tuple(_differences(pair)))
+
+
+def course(comparison: Comparison) -> Section:
+    """Return the maps of a series of checkpoints."""
+    return Section("checkpoints", "By checkpoint", COURSE, tuple(_checkpoint_maps(comparison)))
+
+
+def square_map(pair: Pair, metric: str) -> HeatMap:
+    """Return the similarity of every layer of A with every one of B; the most similar of B is ringed."""
+    square, name = pair.square(metric), similarity_name(metric)
+    closest = best(square, metric)
+    words = ("" if found is None else f"{square.columns[found[0]]} ({shown(found[1])})" for found in closest)
+    known = [as_values(other.square(metric)) for other in pairs(pair.comparison)]
+    finite = np.concatenate([values[np.isfinite(values)] for values in known])
+    return HeatMap(
+        title=f"{name} of layers across runs",
+        summary=headline(pair),
+        about=_meaning(metric),
+        note=RINGS if len(finite) else f"the states of {pair.b.name} do not vary",
+        name=f"compared_{metric}",
+        corner="layer",
+        rows=tuple(map(str, square.index)),
+        columns=tuple(map(str, square.columns)),
+        values=_lines(as_values(square)),
+        low=float(finite.min()) if len(finite) else None,
+        high=float(finite.max()) if len(finite) else None,
+        least=LEAST,
+        aside=("most like", tuple(words)),
+        down=f"layer of {pair.a.name}",
+        across=f"layer of {pair.b.name}",
+        rings=tuple(None if found is None else found[0] for found in closest),
+        texts=tuple(
+            tuple(
+                f"{layer_name(a)} of {pair.a.name}, {layer_name(b)} of {pair.b.name}: {number(float(value), 4)}"
+                for b, value in zip(square.columns, line, strict=True)
+            )
+            for a, line in zip(square.index, as_values(square), strict=True)
+        ),
+        square=True,
+        upward=True,
+        reversed=about(metric).low,
+    )
+
+
+def _meaning(metric: str) -> Meaning:
+    known = about(metric)
+    return Meaning(known.meaning, known.direction, known.source)
+
+
+def _lines(values: Values) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(map(float, line)) for line in values)
+
+
+def _differences(pair: Pair) -> Iterator[Chart]:
+    """Yield each metric's difference by depth, on layers of the shallower run."""
+    groups = list(differences(pair).groupby(["metric", "variant"], sort=False, dropna=False))
+    metrics = [str(metric) for (metric, _), _ in groups]
+    for (metric, variant), rows in groups:
+        several = metrics.count(str(metric)) > 1 and isinstance(variant, str)
+        points = rows[rows["value"].notna()].to_dict(orient="records")
+        if points:
+            yield _difference(pair, str(metric), capital(titled(str(metric), variant if several else None)), points)
+
+
+def _difference(pair: Pair, metric: str, title: str, points: list[dict[str, Any]]) -> Chart:
+    short = "layer" if pair.a.depth <= pair.b.depth else "layer_b"
+    depth, layers = min(pair.a.depth, pair.b.depth), [float(row[short]) for row in points]
+    values, errors = ([float(row[name]) for row in points] for name in ("value", "stderr"))
+    last = len(points) - 1
+    after = (last,) if last and layers[last] == layers[last - 1] else ()
+    inside = [
+        i for i, row in enumerate(points)
+        if i not in after and row["layer"] and row["layer_b"] and abs(values[i]) > SURE * errors[i]
+    ]  # fmt: skip
+    what = [] if len(pair.comparison.runs) > 2 else [f"{pair.b.name} less {pair.a.name}"]
+    paired = ["paired by sample"] if all(row["paired"] for row in points) else []
+    counted = f"N: {max(int(row['n']) for row in points):,}"
+    line = Series(
+        "",
+        tuple(layers),
+        tuple(values),
+        tuple(_point(pair, row) for row in points),
+        errors=tuple(errors) if np.isfinite(errors).any() else (),
+        marked=(max(inside, key=lambda i: abs(values[i])),) if inside else (),
+        after=after,
+        note=" · ".join([*what, *paired, counted]),
+    )
+    zero = Series("", (0.0, float(depth)), (0.0, 0.0), mark="guide", tone="muted")
+    return Chart(
+        title=f"{title}: difference",
+        summary=f"{_point(pair, points[-1])} at the last layer",
+        about=DIFFERENCE,
+        unit=unit_apart(metric),
+        name=f"difference-{metric}",
+        sheet="differences",
+        x=Axis("layer", whole=True, depth=depth),
+        y=Axis("", scale=scale_of(metric)),
+        series=(zero, line),
+        overlaid=True,
+        marked="the largest difference",
+    )
+
+
+def _point(pair: Pair, row: dict[str, Any]) -> str:
+    a, b = layer_label(row["layer"], row["site"], pair.a), layer_label(row["layer_b"], row["site_b"], pair.b)
+    if a == b:
+        return f"{layer_name(a)}: {difference_text(row)}"
+    return f"{layer_name(b)} of {pair.b.name} less {layer_name(a)} of {pair.a.name}: {difference_text(row)}"
+
+
+def _checkpoint_maps(comparison: Comparison) -> Iterator[HeatMap]:
+    """Yield maps of layers by checkpoints: similarity to the last and to the one before, then each metric."""
+    steps = dict(zip([member.name for member in comparison.runs], checkpoints(comparison), strict=True))
+    for metric, title, values in maps(comparison):
+        known, scaled = about(metric), scale_of(metric) * as_values(values)
+        finite = scaled[np.isfinite(scaled)]
+        yield HeatMap(
+            title=title if "checkpoint" in title else f"{title} by checkpoint",
+            summary=f"A heat map of layers by checkpoints. {known.meaning}",
+            about=_meaning(metric),
+            unit=known.unit,
+            note="" if len(finite) else "no value: the states do not vary",
+            name=f"checkpoints_{metric}",
+            sheet="checkpoints",
+            corner="layer",
+            rows=tuple(map(str, values.index)),
+            columns=tuple(steps[name] for name in values.columns),
+            values=_lines(scaled),
+            low=None,
+            high=None,
+            least=LEAST * float(np.abs(finite).max(initial=0.0)),
+            across="checkpoint",
+            down="layer",
+            log=known.log and bool((finite > 0).all()),
+            reversed=known.log,
+            upward=True,
+        )
+
+
+def _matches(pair: Pair) -> Table:
+    """Return for each layer of A the one of B that is most like it, and the one at the same depth."""
+    squares = {metric: pair.square(metric) for metric in pair.comparison.similarities}
+    heads, rows = [Column("layer")], []
+    for metric in squares:
+        name = similarity_name(metric)
+        heads += [Column("most like", unit=name), Column(name, unit="most like"), Column(name, unit="same depth")]
+    for i, layer in enumerate(next(iter(squares.values())).index):
+        cells = [Cell(str(layer), value=order(layer, pair.a))]
+        for metric, square in squares.items():
+            found, same = best(square, metric)[i], pair.beside(square)[i]
+            value, beside = float(square.iloc[i, same]), square.columns[same]
+            if found is None:
+                cells += [EMPTY, EMPTY]
+            else:
+                most = square.columns[found[0]]
+                cells += [Cell(str(most), value=order(most, pair.b)), Cell(shown(found[1]), value=found[1])]
+            cells.append(EMPTY if np.isnan(value) else Cell(shown(value), f"({layer_name(beside)})", value))
+        rows.append(Row(tuple(cells)))
+    return Table("Layers that match", tuple(heads), tuple(rows), (MATCHES,), name="matches")
