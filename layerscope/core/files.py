@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 from safetensors import SafetensorError
 
-from layerscope.core.errors import LayerscopeError, unreadable
+from layerscope.core.errors import LayerscopeError, near, refuse_dangling, unreadable
 
 
 def aside(path: Path, write: Any) -> None:
@@ -145,3 +145,19 @@ def _give_back() -> None:
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
+
+
+def existing(path: str | Path, what: str) -> Path:
+    """Return the path of a file or folder that is there; raises `LayerscopeError` with the near name where not."""
+    found = Path(path)
+    try:
+        found = found.expanduser()
+        if found.exists():
+            return found
+        refuse_dangling(found)
+        siblings = [other.name for other in found.parent.iterdir()] if found.parent.is_dir() else []
+    except LayerscopeError:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: ~ of nobody; ValueError: a zero byte
+        raise LayerscopeError(f"{what} {str(path)[:80]!r} is not a path: give a file or a folder") from error
+    raise LayerscopeError(f"{what} {str(path)!r} does not exist{near(found.name, siblings) or ': check the path'}")

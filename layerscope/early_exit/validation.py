@@ -12,10 +12,10 @@ import numpy as np
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.shared_options import Reading
+from layerscope.core.words import count
 from layerscope.early_exit.cost_model import Rows
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.inputs import Corpus, open_corpus
-from layerscope.inputs.corpus import count
 from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick
 from layerscope.inputs.seen import seen_of

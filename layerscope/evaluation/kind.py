@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from layerscope.evaluation.probing.states import Pooled, Tokens
-    from layerscope.evaluation.probing.tagged import Tagged
+    from layerscope.inputs.tagged import Tagged
 
 Splits = dict[str, "pd.DataFrame"]
 

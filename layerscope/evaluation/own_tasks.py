@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError, choices, near
+from layerscope.core.files import existing
 from layerscope.core.option_kinds import SEED, Whole
 from layerscope.core.options import checked
 from layerscope.evaluation.kind import FileKind, Splits, refuse
 from layerscope.evaluation.kinds import FILES
 from layerscope.inputs.tables import is_frame, table_of, table_suffix
-from layerscope.scores.files import existing
 
 if TYPE_CHECKING:
     import pandas as pd

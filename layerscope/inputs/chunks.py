@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.inputs.corpus import Corpus, count
+from layerscope.core.words import count
+from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.samples import Lines, Window
 
 PIECE = 1_000_000  # characters tokenised at once

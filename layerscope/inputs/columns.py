@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerscope.core.errors import LayerscopeError, near
-from layerscope.inputs.corpus import Corpus, Labels, count, folder_name, listed
+from layerscope.core.words import count, folder_name, listed
+from layerscope.inputs.corpus import Corpus, Labels
 from layerscope.inputs.tables import without_surrogates
 
 TEXT_COLUMNS = ("text", "sentence", "content", "document", "review", "question", "title", "body")

@@ -1,5 +1,4 @@
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -127,18 +126,3 @@ def _of_whole_classes(corpus: Corpus, labels: Labels, chosen: npt.NDArray[np.int
         f"`samples={WHOLE * len(readable)}` would hold them all"
     )
     return replace(found, notes=(*found.notes, note))
-
-
-def folder_name(text: str) -> str:
-    """Return a text as a name fit for a folder: letters, digits, dots, dashes and underscores."""
-    return re.sub(r"[^\w.-]+", "-", text).strip("-.")[:80] or "data"
-
-
-def listed(names: Sequence[str], limit: int = 5) -> str:
-    """Return the first few names, joined by commas, with dots where there are more."""
-    return ", ".join(names[:limit]) + (", …" if len(names) > limit else "")
-
-
-def count(number: int, noun: str) -> str:
-    """Return `1 row`, `3 rows`, `1,000 rows`."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")

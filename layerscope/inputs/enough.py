@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from layerscope.inputs.corpus import WHOLE, count
+from layerscope.core.words import count
+from layerscope.inputs.corpus import WHOLE
 
 LEAST = 50
 """Judged samples below which there is no headline: at 50 and 80 % right the standard error is 6 points, more than what

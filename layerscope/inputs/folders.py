@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.words import listed
 from layerscope.inputs.columns import Columns
-from layerscope.inputs.corpus import Corpus, listed
+from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.hub import saved_corpus
 from layerscope.inputs.media import SUFFIXES, is_hidden, media_kind, of_one_kind
 from layerscope.inputs.samples import Modality

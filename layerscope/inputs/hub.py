@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError, near
+from layerscope.core.words import folder_name
 from layerscope.inputs.columns import Columns, choose_columns, choose_label, class_labels, text_corpus
-from layerscope.inputs.corpus import Corpus, folder_name
+from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.media import Files
 from layerscope.inputs.samples import Modality
 

@@ -6,9 +6,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.words import count, folder_name, listed
 from layerscope.inputs.audio import read_waveform, sound_fault
 from layerscope.inputs.columns import class_labels
-from layerscope.inputs.corpus import Corpus, Labels, count, folder_name, listed
+from layerscope.inputs.corpus import Corpus, Labels
 from layerscope.inputs.images import image_fault, read_image
 from layerscope.inputs.samples import Modality
 

@@ -6,10 +6,11 @@ from typing import Any, get_args
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError, choices, near, refuse_dangling, unreadable
+from layerscope.core.words import folder_name
 from layerscope.inputs.arrays import memory_corpus
 from layerscope.inputs.builtin import BUILT_IN, digits, stdlib_docs
 from layerscope.inputs.columns import Columns, frame_corpus
-from layerscope.inputs.corpus import Corpus, folder_name
+from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.folders import archive_corpus, folder_corpus, is_archive
 from layerscope.inputs.hub import hub_corpus
 from layerscope.inputs.media import SPLITS, media_kind

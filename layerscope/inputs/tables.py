@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError, unreadable
-from layerscope.inputs.corpus import count, listed
+from layerscope.core.words import count, listed
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 JSON_LINES = (".jsonl", ".ndjson", ".json")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
 from layerscope.core.progress import Console, Silent, Teller
+from layerscope.core.words import count
 from layerscope.inputs import Corpus, open_corpus
-from layerscope.inputs.corpus import count
 from layerscope.inputs.pairs import paired
 from layerscope.logit_lens.layers import reading_of
 from layerscope.logit_lens.reading import STORE, Reading

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError, choices, near
-from layerscope.inputs.corpus import count
+from layerscope.core.words import count
 from layerscope.models.chains import candidates, differ_in_width, has_every_token, is_turned
 from layerscope.models.forward import Inputs, forward, is_out_of_memory
 from layerscope.models.links import Chain

@@ -14,8 +14,8 @@ from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
 from layerscope.core.progress import Console, Silent, Teller
+from layerscope.core.words import count, folder_name
 from layerscope.inputs import Corpus, draw, make_extreme, open_corpus, pack
-from layerscope.inputs.corpus import count, folder_name
 from layerscope.inputs.views import check_views
 from layerscope.metrics.factors.readings import FromReadings
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for

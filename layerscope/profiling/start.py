@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.progress import Teller
-from layerscope.inputs.corpus import count, listed
+from layerscope.core.words import count, listed
 from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.plan import Job, make_plan
 from layerscope.runs import Run, RunFolder

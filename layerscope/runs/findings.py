@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from layerscope.inputs.corpus import count
+from layerscope.core.words import count
 from layerscope.runs.curves import SIMILAR, Curve, curves, told
 from layerscope.runs.finding import VERDICTS, Finding, Numbers, is_within
 from layerscope.runs.probed import probed

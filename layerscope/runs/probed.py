@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from layerscope.inputs.corpus import WHOLE, count
+from layerscope.core.words import count
+from layerscope.inputs.corpus import WHOLE
 from layerscope.inputs.enough import Judged
 from layerscope.runs.curves import Curve, told
 from layerscope.runs.finding import VERDICTS, Finding, Numbers, Point, is_within

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from layerscope.inputs.corpus import count
+from layerscope.core.words import count
 from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE
 from layerscope.scores.rules import Rule
 from layerscope.scores.scored import Unit, decimal, series_name

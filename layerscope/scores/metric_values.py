@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.scores.files import existing, is_csv, read_csv, refuse_duplicates
+from layerscope.core.files import existing
+from layerscope.scores.files import is_csv, read_csv, refuse_duplicates
 
 if TYPE_CHECKING:
     from layerscope.runs import Run

@@ -9,8 +9,9 @@ from typing import Any
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.files import existing
 from layerscope.scores.evaluation import STORE, Evaluation
-from layerscope.scores.files import existing, is_csv, read_csv
+from layerscope.scores.files import is_csv, read_csv
 from layerscope.scores.mteb_results import META, read_mteb
 from layerscope.scores.origins import from_json, read_origins
 from layerscope.scores.probe_results import has_probes, read_probes

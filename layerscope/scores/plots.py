@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from layerscope.inputs.corpus import count
+from layerscope.core.words import count
 from layerscope.runs.registry import about
 from layerscope.scores.pairing import NAMES, Correlation, Pairing
 from layerscope.scores.scored import SHIPPED, Scored, Unit, decimal

@@ -11,7 +11,7 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.saved import read_facts, write_facts
-from layerscope.inputs.corpus import folder_name
+from layerscope.core.words import folder_name
 
 FOLDER = "probes"
 KIND, AGAIN = "file of probe scores", "evaluate that task again"

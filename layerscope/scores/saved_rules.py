@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.files import existing
 from layerscope.core.saved import jsonable, read_facts, write_facts
-from layerscope.scores.files import existing
 from layerscope.scores.rules import Choice, Rule
 
 KIND = "file of rules"

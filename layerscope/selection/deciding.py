@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.files import existing
 from layerscope.core.options import Asked
 from layerscope.core.progress import Console, Silent, Teller
 from layerscope.scores.evaluation import Evaluation
-from layerscope.scores.files import existing
 from layerscope.scores.opening import holds_scores, open_evaluation
 from layerscope.selection.budget import Budget
 from layerscope.selection.by_score import BY_SCORE

@@ -13,7 +13,7 @@ import pandas as pd
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.options import Asked
 from layerscope.core.progress import Teller
-from layerscope.inputs.corpus import count
+from layerscope.core.words import count
 from layerscope.scores.summary import MIN_SHARE, VARIANT, Grid, grids, wide
 from layerscope.selection.by_score import LAST, SHIPPED, Floats, Scored
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation.probing.tagged import LABELS, WORDS, first_tokens, tagged_rows
+from layerscope.core.words import count, listed
 from layerscope.inputs import Corpus, open_corpus, pack
-from layerscope.inputs.corpus import count, listed
 from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick
 from layerscope.inputs.tables import JSON_LINES, PARQUET, is_frame, table_of, table_suffix
+from layerscope.inputs.tagged import LABELS, WORDS, first_tokens, tagged_rows
 from layerscope.training.examples import Examples, batched, class_labels, masked_tokens, next_tokens
 from layerscope.training.loss import IGNORED
 from layerscope.training.settings import Settings

@@ -16,7 +16,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
 from layerscope.core.progress import Teller
 from layerscope.core.saved import jsonable
-from layerscope.inputs.corpus import count
+from layerscope.core.words import count
 from layerscope.models import LayeredModel, LoadOptions, Override
 from layerscope.models.inspection import made_up_samples
 from layerscope.runs import open_run

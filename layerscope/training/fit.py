@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.processes import launched
 from layerscope.core.progress import Advance, Teller
-from layerscope.inputs.corpus import count
+from layerscope.core.words import count
 from layerscope.inputs.seen import FILE, Digests
 from layerscope.models import LoadOptions
 from layerscope.models.load import without_bars

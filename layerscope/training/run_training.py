@@ -10,7 +10,7 @@ from typing import Any
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
 from layerscope.core.progress import Console, Silent, Teller
-from layerscope.inputs.corpus import count
+from layerscope.core.words import count
 from layerscope.inputs.seen import kept
 from layerscope.models import LayeredModel
 from layerscope.models.encode import encoder_for

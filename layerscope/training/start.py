@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.inputs.corpus import listed
+from layerscope.core.words import listed
 from layerscope.models.checks import check_folder, check_name, clear_errors, near_folder
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
 from layerscope.models.load import load_processor, without_bars

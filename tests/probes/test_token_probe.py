@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation.probing.tagged import first_tokens, read_tagged
+from layerscope.inputs.tagged import first_tokens, read_tagged
 from layerscope.probes import token_probe
 
 __all__ = ["one_thread"]

@@ -11,11 +11,11 @@ import numpy as np
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Teller
+from layerscope.core.words import count
 from layerscope.evaluation.layer_encoder import Serving
-from layerscope.evaluation.probing.tagged import Tagged, first_tokens, read_tagged
 from layerscope.evaluation.probing.token_states import TokenStates
 from layerscope.inputs import Corpus, draw, open_corpus
-from layerscope.inputs.corpus import count
+from layerscope.inputs.tagged import Tagged, first_tokens, read_tagged
 from layerscope.models import LayeredModel
 from layerscope.models.forward import accepts
 from layerscope.profiling.passing import run_pass

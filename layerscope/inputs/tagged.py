@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError, near
+from layerscope.core.files import existing
+from layerscope.core.words import folder_name
 from layerscope.inputs import Window
-from layerscope.inputs.corpus import folder_name
 from layerscope.inputs.samples import Modality
 from layerscope.inputs.tables import is_frame, table_of, table_suffix
-from layerscope.scores.files import existing
 
 WORDS, LABELS = ("tokens", "words"), ("labels", "tags")
 """Names that the two columns may have."""
