@@ -5,11 +5,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from layerscope import lens as verb
 from layerscope.cli import output
 from layerscope.cli.making import Options, command
 from layerscope.cli.output import Figures, Json
 from layerscope.core.shared_options import OUTPUT
-from layerscope.logit_lens.lens_reader import lens as verb
 
 PAGES = (".html", ".htm")
 PAGE = "lens.html"

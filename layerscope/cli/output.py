@@ -16,7 +16,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.shared_options import OUTPUT
 
 if TYPE_CHECKING:
-    from layerscope.runs import Run
+    from layerscope import Run
     from layerscope.show.document import Document
 
 Json = Annotated[
