@@ -63,6 +63,12 @@ def course(comparison: Comparison) -> Section:
     return Section("checkpoints", "By checkpoint", COURSE, tuple(_checkpoint_maps(comparison)))
 
 
+def _apart(name: str, other: str) -> str:
+    """Return what tells a run's name from the other's: of `minilm (run1)` and `minilm (run2)` the parentheses."""
+    model, _, rest = name.partition(" (")
+    return rest.removesuffix(")") if rest and other.startswith(f"{model} (") else name
+
+
 def square_map(pair: Pair, metric: str) -> HeatMap:
     """Return the similarity of every layer of A with every one of B; the most similar of B is ringed."""
     square, name = pair.square(metric), similarity_name(metric)
@@ -84,8 +90,8 @@ def square_map(pair: Pair, metric: str) -> HeatMap:
         high=float(finite.max()) if len(finite) else None,
         least=LEAST,
         aside=("most like", tuple(words)),
-        down=f"layer of {pair.a.name}",
-        across=f"layer of {pair.b.name}",
+        down=f"layer of {_apart(pair.a.name, pair.b.name)}",
+        across=f"layer of {_apart(pair.b.name, pair.a.name)}",
         rings=tuple(None if found is None else found[0] for found in closest),
         texts=tuple(
             tuple(

@@ -159,6 +159,14 @@ def test_scores_alone_are_a_whole_page(browser, alone):
         assert set(shown) == {"deep"}
 
 
+def test_heads_are_whole_and_spark_lines_leave_no_empty_column(browser, alone):
+    with browser.open(alone) as opened:
+        heads = opened.texts(".table thead th")
+        assert "by depth" not in heads and "oracle" in heads
+        every = "[...document.querySelectorAll('.table thead th')].every"
+        assert opened.ask(f"{every}(head => head.scrollWidth <= head.clientWidth)")
+
+
 def test_many_tasks_and_layers_stay_light(tmp_path):
     tasks = {f"Task{i}": list(np.random.default_rng(i).random(25)) for i in range(32)}
     rows = pd.concat([scored(tasks, model, site="normed", pooling="mean") for model in ("one", "two")])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from layerscope.show.document import Cell, Frame, Table
+from layerscope.show.document import Cell, Column, Frame, Table
 from layerscope.show.page import content
 from layerscope.show.page.content import Json, Member, in_order
 
@@ -27,7 +27,7 @@ def tables(shown: Sequence[tuple[Member, Sequence[Table | Frame]]]) -> Iterator[
 def _table(owned: Sequence[tuple[Member, Table]]) -> content.Table | None:
     if not owned:
         return None
-    titles = in_order([[(column.title, column.unit) for column in table.columns[1:]] for _, table in owned])
+    titles = in_order([[(column.title, column.unit) for column in _readable(table)] for _, table in owned])
     rows = [
         {
             "run": member.number,
@@ -42,6 +42,12 @@ def _table(owned: Sequence[tuple[Member, Table]]) -> content.Table | None:
     heads = [{"title": title, "detail": unit} for title, unit in titles]
     legend = dict.fromkeys(text for _, table in owned for text in table.legend)
     return content.Table(first.name, first.title, " ".join(legend), first.columns[0].title, heads, rows)
+
+
+def _readable(table: Table) -> list[Column]:
+    """Return the columns after the first, without those of spark lines alone, which a page has as plots."""
+    later = enumerate(table.columns[1:], 1)
+    return [column for i, column in later if any(not row.cells[i].shape or row.cells[i].text for row in table.rows)]
 
 
 def _rank(first: Cell, number: int) -> float:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from layerscope.show.document import Prediction
 from layerscope.show.numbers import chance
@@ -26,11 +27,17 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     found.filters["plain"] = plain
+    found.filters["sentence"] = _sentence
     found.filters["plain_lines"] = lambda text: "\n".join(map(plain, text.split("\n")))
     found.filters["chance"] = chance
     found.filters["listed"] = _listed
     found.filters["script_json"] = _script_json
     return found
+
+
+def _sentence(text: str) -> Markup:
+    """Return a sentence, what stands in backticks in it set as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(plain(text)))))
 
 
 def _listed(cell: Prediction) -> str:

@@ -17,6 +17,8 @@ from layerscope.reports.page import report
 from layerscope.runs import open_run
 from layerscope.runs.boxes import boxes
 from layerscope.runs.registry import METRICS
+from layerscope.show.document import Document
+from layerscope.show.page.page import render
 
 
 def test_a_run_writes_its_page_into_its_folder(labelled):
@@ -210,3 +212,11 @@ def test_a_table_that_changed_is_read_again(labelled, tmp_path):
     assert run.table()["value"].any()
     run.folder.write_table("labels", run.folder.read_table("labels").iloc[:0])
     assert len(run.table()) == len(rows) - (rows["metric"].isin(["linear_probe", "linear_probe_c", "knn_probe"])).sum()
+
+
+def test_options_in_sentences_are_code_and_markup_of_data_is_not():
+    """A warning names an option in backticks; what came from data stays text, in backticks too."""
+    found = Document("<i>answer</i>", title=("model",), warnings=("choose one with `pooling`, not `<b>`",))
+    html = render([found])
+    assert "choose one with <code>pooling</code>, not <code>&lt;b&gt;</code>" in html
+    assert "<i>answer" not in html
