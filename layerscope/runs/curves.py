@@ -192,7 +192,7 @@ def _holds_from(values: dict[int, float], level: float) -> int | None:
     return start
 
 
-def told(curve: Curve, value: float, stderr: float = math.nan, digits: int = 3) -> str:
+def value_text(curve: Curve, value: float, stderr: float = math.nan, digits: int = 3) -> str:
     """Return value, standard error and unit of a point of a curve, as a sentence says it."""
     if curve.unit == "%" and math.isfinite(value):
         shown = f"{100 * value:.1f}" + (f" ±{100 * stderr:.1f}" if stderr >= NIL else "")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope.core.saved import jsonable
-from layerscope.runs.curves import SIMILAR, Curve, Group, curves, told
+from layerscope.runs.curves import SIMILAR, Curve, Group, curves, value_text
 from layerscope.runs.details import details, unfinished
 from layerscope.runs.findings import answer, findings
 from layerscope.runs.plots import KINDS, SECTIONS, sections
@@ -122,7 +122,7 @@ def _plain_cell(curve: Curve, layer: int | None) -> Cell:
         return EMPTY
     value, stderr = curve.last() if layer is None else curve.at(layer)
     marked = layer is not None and layer == curve.stands_out
-    text = told(curve, value, stderr).removesuffix(f" {curve.unit}")
+    text = value_text(curve, value, stderr).removesuffix(f" {curve.unit}")
     return Cell(text, value=value * curve.scale, marked=marked, more=(("stderr", stderr * curve.scale),))
 
 

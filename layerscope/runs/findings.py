@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layerscope.core.words import count
-from layerscope.runs.curves import SIMILAR, Curve, curves, told
+from layerscope.runs.curves import SIMILAR, Curve, curves, value_text
 from layerscope.runs.finding import VERDICTS, Finding, Numbers, is_within
 from layerscope.runs.probed import probed
 from layerscope.show.numbers import apart, error, number
@@ -72,7 +72,7 @@ def _inside(curve: Curve, lowest: int) -> tuple[str, bool]:
     top = max((layer for layer in curve.layers if math.isfinite(curve.at(layer)[0])), key=lambda i: curve.at(i)[0])
     digits = apart(value, first, last, curve.at(top)[0])
     highest, at_start, at_end = (number(v, digits) for v in (curve.at(top)[0], first, last))
-    low = f"layer {lowest} of {end} ({told(curve, *point, digits=digits)})"
+    low = f"layer {lowest} of {end} ({value_text(curve, *point, digits=digits)})"
     if top != lowest and all(is_within(point, other) for other in (start, curve.at(top), final)):
         return f"is flat within the error: highest at layer {top} ({highest}), lowest at {low}", False
     ends = f"between {at_start} at layer 0 and {at_end} at the last layer"
@@ -146,9 +146,9 @@ def _decisions(run: Run, known: dict[str, Curve]) -> Iterator[Finding]:
         if curve is None or not math.isfinite(curve.last()[0]):
             continue
         value, stderr = curve.last()
-        text, other = f"{word} at the last layer: {told(curve, value, stderr)}", curve.stands_out
+        text, other = f"{word} at the last layer: {value_text(curve, value, stderr)}", curve.stands_out
         if other is not None and other < curve.layers[-1] and curve.at(other)[0] != value:
-            text += f"; at layer {other}: {told(curve, *curve.at(other))}"
+            text += f"; at layer {other}: {value_text(curve, *curve.at(other))}"
         yield Finding(name, f"{text}.", {"last": value, "last_stderr": stderr, "extreme_layer": other})
 
 
@@ -161,7 +161,11 @@ def _sinks(run: Run, known: list[Curve]) -> Iterator[Finding]:
     with_some = [layer for layer in curve.layers if curve.at(layer)[0] > 0]
     most = max(with_some, key=lambda layer: curve.at(layer)[0])
     value, stderr = curve.at(most)
-    much = f"{told(curve, value, stderr)} of the tokens" if curve.unit == "%" else f"{number(value)} tokens of a sample"
+    much = (
+        f"{value_text(curve, value, stderr)} of the tokens"
+        if curve.unit == "%"
+        else f"{number(value)} tokens of a sample"
+    )
     out = bool(run.info["options"].get("exclude_sinks"))
     text = (
         f"Sinks: {much} have more than 10 times their sample's median norm at layer {most} of {run.depth}, the most; "

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.runs.boxes import box_plot
-from layerscope.runs.curves import SIMILAR, Curve, inside, panels, told
+from layerscope.runs.curves import SIMILAR, Curve, inside, panels, value_text
 from layerscope.runs.registry import METRICS, Needs, about
 from layerscope.runs.sublayers import site_name, told_steps
 from layerscope.runs.titles import capital, titled
@@ -154,7 +154,7 @@ def series(curve: Curve, run: Run) -> Series:
         name,
         tuple(map(float, layers)),
         tuple(values),
-        tuple(f"{where}: {told(curve, v, e)}" for where, v, e in zip(names, values, errors, strict=True)),
+        tuple(f"{where}: {value_text(curve, v, e)}" for where, v, e in zip(names, values, errors, strict=True)),
         errors=tuple(errors) if np.isfinite(errors).any() else (),
         marked=() if curve.stands_out is None or not curve.differs else (curve.layers.index(curve.stands_out),),
         after=(len(layers) - 1,) if curve.final is not None else (),
@@ -163,10 +163,10 @@ def series(curve: Curve, run: Run) -> Series:
 
 
 def _summary(curve: Curve) -> str:
-    start, end = told(curve, *curve.at(curve.layers[0])), told(curve, *curve.last())
+    start, end = value_text(curve, *curve.at(curve.layers[0])), value_text(curve, *curve.last())
     text = f"{start} at layer {curve.layers[0]}, {end} at the last layer"
     if curve.stands_out is not None and curve.differs:
-        text += f", layer {curve.stands_out} stands out with {told(curve, *curve.at(curve.stands_out))}"
+        text += f", layer {curve.stands_out} stands out with {value_text(curve, *curve.at(curve.stands_out))}"
     return f"{pooling_name(curve.pooling)}: {text}" if curve.pooling else text
 
 

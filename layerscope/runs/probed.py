@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from layerscope.core.words import count
 from layerscope.inputs.corpus import WHOLE
 from layerscope.inputs.enough import Judged
-from layerscope.runs.curves import Curve, told
+from layerscope.runs.curves import Curve, value_text
 from layerscope.runs.finding import VERDICTS, Finding, Numbers, Point, is_within
 from layerscope.runs.titles import capital
 from layerscope.show.numbers import INTERVAL
@@ -84,14 +84,14 @@ def _best(curve: Curve, where: str, labels: Labels, nearest: Curve | None) -> Fi
     within = None
     if above is False:
         text = f"no layer{' from 1 on' if start_above else ''} reads the labels above chance: the highest has "
-        text += f"{told(curve, *points[layer])}, and {share}."
+        text += f"{value_text(curve, *points[layer])}, and {share}."
         answer = capital(text[:-1])
     else:
         text, within = _ranked(curve, points, tops)
         answer = _answer(curve, points, tops, within, labels.last)
         text += "." if above is None else f"; {share}."
     if at_start[0] > points[layer][0] and (start_above or above is not False):
-        text += f" Layer 0, what the first block reads, has {told(curve, *at_start)} and is no candidate."
+        text += f" Layer 0, what the first block reads, has {value_text(curve, *at_start)} and is no candidate."
     if nearest is not None:
         text += _by_neighbours(nearest, tops if above is not False else [], labels)
     lacking = ""
@@ -112,7 +112,7 @@ def _best(curve: Curve, where: str, labels: Labels, nearest: Curve | None) -> Fi
 
 def _answer(curve: Curve, points: Points, tops: list[int], within: bool | None, name: str) -> str:
     """Return in one line which layer to take, where one reads the labels above chance."""
-    end, labels, best = curve.layers[-1], f"your {count(curve.n, 'label')}", told(curve, *points[tops[0]])
+    end, labels, best = curve.layers[-1], f"your {count(curve.n, 'label')}", value_text(curve, *points[tops[0]])
     if 1 < len(tops) == len(points):
         return f"Every layer from 1 on reads {labels} alike, at {best}"
     if end in tops:
@@ -120,7 +120,7 @@ def _answer(curve: Curve, points: Points, tops: list[int], within: bool | None, 
     lead = f"Layer {tops[0]} of {end} reads {labels} best, at {best}"
     if end not in points:
         return f"{lead}; the last layer has no value"
-    last = f"{name} at {told(curve, *points[end])}"
+    last = f"{name} at {value_text(curve, *points[end])}"
     if within is False:
         return f"Use layer {tops[0]} of {end}: it reads {labels} at {best}, {last}"
     return f"{lead}, but {last}: {'within the error of the difference' if within else VERDICTS[None]}"
@@ -128,7 +128,7 @@ def _answer(curve: Curve, points: Points, tops: list[int], within: bool | None, 
 
 def _ranked(curve: Curve, points: Points, tops: list[int]) -> tuple[str, bool | None]:
     """Return which layers read the labels best and against which, and whether that is within the error."""
-    end, best = curve.layers[-1], told(curve, *points[tops[0]])
+    end, best = curve.layers[-1], value_text(curve, *points[tops[0]])
     if 1 < len(tops) == len(points):
         all_of_them = "every layer" if curve.at(0)[0] == points[tops[0]][0] else "every layer from 1 on"
         return f"{all_of_them} reads the labels alike, {best}", True
@@ -143,7 +143,7 @@ def _ranked(curve: Curve, points: Points, tops: list[int]) -> tuple[str, bool | 
     if not rivals:
         return text, None
     rival = max(rivals, key=lambda layer: points[layer][0])
-    within, against = is_within(points[tops[0]], points[rival]), told(curve, *points[rival])
+    within, against = is_within(points[tops[0]], points[rival]), value_text(curve, *points[rival])
     other = (
         f"; the best before it is layer {rival} with {against}"
         if tops == [end]
@@ -158,7 +158,7 @@ def _by_neighbours(curve: Curve, tops: list[int], labels: Labels) -> str:
     best = _tops(points) if points else []
     if not best or set(best) & set(tops) or labels.is_above(points[best[0]]) is False:
         return ""
-    return f" The kNN probe is best at {_named(best)}, {told(curve, *points[best[0]])}."
+    return f" The kNN probe is best at {_named(best)}, {value_text(curve, *points[best[0]])}."
 
 
 def _named(layers: list[int]) -> str:

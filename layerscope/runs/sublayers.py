@@ -31,7 +31,7 @@ def first_panel(run: Run) -> list[Curve]:
 def steps(panel: list[Curve]) -> Iterator[tuple[str, float]]:
     """Yield by how much one metric changes over each residual addition, on average over the blocks that have it.
 
-    Additions are told from the stream before them: a block's input, or what follows the addition before.
+    Additions are distinguished from the stream before them: a block's input, or what follows the addition before.
     """
     stream = [c for c in panel if c.site.endswith("residual")] + [c for c in panel if c.site == BLOCK]
     if len(stream) < 2:

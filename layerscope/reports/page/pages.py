@@ -35,8 +35,8 @@ def write_report(shown: Given | Sequence[Given], out: str | Path | None) -> Path
     """Do what `report` is asked for."""
     runs, evaluation, exits, compared = opened(shown)
     kept: list[ExitReport | Comparison] = [*exits, *compared]
-    places = [*(run.path for run in runs), *(entry.folder or Path() for entry in kept)]
-    own = places[0] if len(places) == 1 and evaluation is None else Path()
+    folders = [*(run.path for run in runs), *(entry.folder or Path() for entry in kept)]
+    own = folders[0] if len(folders) == 1 and evaluation is None else Path()
     target = own / DEFAULT if out is None else Path(out)
     return write_page(target, lambda: _rendered(runs, evaluation, exits, compared))
 
@@ -112,10 +112,10 @@ def opened(
             evaluations.append(entry if isinstance(entry, Evaluation) else open_evaluation(entry))
             continue
         run = entry if isinstance(entry, Run) else _run(entry)
-        place = run.path.resolve()
-        if place in runs:
+        folder = run.path.resolve()
+        if folder in runs:
             raise LayerscopeError(f"run {str(run.path)!r} is given twice: name each run once")
-        runs[place] = run
+        runs[folder] = run
     return list(runs.values()), merged(evaluations) if evaluations else None, exits, compared
 
 
@@ -125,8 +125,8 @@ def _is_evaluation(path: Path) -> bool:
 
 def _run(path: str | Path) -> Run:
     """Open a run; a file or folder that is none, and holds none, is told that an evaluation would do as well."""
-    place = Path(path)
-    if place.is_file() or (place.is_dir() and not RunFolder.exists(place) and not any(place.glob("*/run.json"))):
+    folder = Path(path)
+    if folder.is_file() or (folder.is_dir() and not RunFolder.exists(folder) and not any(folder.glob("*/run.json"))):
         raise LayerscopeError(
             f"{str(path)!r} is neither a run nor an evaluation: give the folder of a run, or of mteb results, a CSV of "
             "scores, or what Evaluation.save wrote; or the folder that exits or compare wrote"
