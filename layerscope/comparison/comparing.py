@@ -14,7 +14,7 @@ from layerscope.comparison.matching import Side, is_series, opened, sides_of, st
 from layerscope.comparison.measured import Key, Measured, measured
 from layerscope.comparison.similarities import chosen_similarities, similarity_rows
 from layerscope.core.options import Asked
-from layerscope.core.progress import Console, Silent
+from layerscope.core.progress import reporting
 
 
 def compare_runs(asked: Asked) -> Comparison:
@@ -31,7 +31,7 @@ def compare_runs(asked: Asked) -> Comparison:
     keys, left = chosen_metrics(sides, known, asked.metrics)
     chosen = chosen_similarities(sides, asked.similarity)
     rows = [
-        *similarity_rows(sides, chosen, series, Console() if asked.progress else Silent()),
+        *similarity_rows(sides, chosen, series, reporting(asked.progress)),
         *difference_rows(sides, known, keys),
         *_values(sides, known, keys),
     ]

@@ -131,8 +131,8 @@ def _diagonal(pair: Pair, metric: str) -> str:
     if not along or not far:
         return f"{similarity_name(metric)}: not defined at any depth."
     return (
-        f"{similarity_name(metric)} at the same depth, layers 1 and up: {shown(float(np.mean(along)))} on average, "
-        f"from {shown(min(along))} to {shown(max(along))}; the layer most like one lies "
+        f"{capital(similarity_name(metric))} at the same depth, layers 1 and up: {shown(float(np.mean(along)))} on "
+        f"average, from {shown(min(along))} to {shown(max(along))}; the layer most like one lies "
         f"{100 * float(np.mean(far)):.0f} % of the depth away on average."
     )
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from layerscope.comparison.matching import Side
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.progress import Teller
+from layerscope.core.progress import Reporter
 from layerscope.metrics.pairs.similarity import Found, FromPairs
 from layerscope.runs.registry import measured
 from layerscope.runs.states import Column, StoredStates
@@ -37,10 +37,10 @@ def chosen_similarities(sides: Sequence[Side], asked: Sequence[str] | None) -> t
     return tuple(dict.fromkeys(asked))
 
 
-def similarity_rows(sides: Sequence[Side], chosen: Sequence[str], series: bool, teller: Teller) -> Iterator[Row]:
+def similarity_rows(sides: Sequence[Side], chosen: Sequence[str], series: bool, reporter: Reporter) -> Iterator[Row]:
     """Yield the rows of every run against the first, and in a series those of each layer through the checkpoints."""
     columns, last = sides[0].columns if series else (), len(sides) - 1
-    with teller.bar("similarity", len(chosen) * (last + len(columns))) as advance:
+    with reporter.bar("similarity", len(chosen) * (last + len(columns))) as advance:
         for name in chosen:
             how = SIMILARITIES[name]
             taken = [replace(side, rows=how.rows(side.rows)) for side in sides]

@@ -17,7 +17,7 @@ class Advance(Protocol):
         """Move the bar."""
 
 
-class Teller(Protocol):
+class Reporter(Protocol):
     """Where a job's lines and bars go."""
 
     def say(self, line: str) -> None:
@@ -39,7 +39,7 @@ class Silent:
         yield lambda steps, note="": None
 
 
-class Console:
+class Screen:
     """Shows lines through rich on standard error, and bars where that is a terminal."""
 
     def __init__(self) -> None:
@@ -93,6 +93,11 @@ class Console:
                 yield self._shown
             finally:
                 self._shown = None
+
+
+def reporting(shown: bool) -> Reporter:
+    """Return where a job's lines and bars go: to the screen, or nowhere."""
+    return Screen() if shown else Silent()
 
 
 def paper() -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.progress import Teller
+from layerscope.core.progress import Reporter
 from layerscope.core.stopwatch import Stopwatch, rounds_in
 from layerscope.early_exit.cost_model import Plan
 from layerscope.early_exit.exit_model import ExitModel
@@ -53,23 +53,28 @@ class Raced:
 
 
 def race_exits(
-    model: ExitModel, read: Validation, plan: Plan, exits: Sequence[int], thresholds: Sequence[float], teller: Teller
+    model: ExitModel,
+    read: Validation,
+    plan: Plan,
+    exits: Sequence[int],
+    thresholds: Sequence[float],
+    reporter: Reporter,
 ) -> Raced:
     """Run batches of a plan by the plain model, with exits at each threshold, and by the model cut at each depth.
 
     The order turns with every batch, so that a busy machine slows all alike; the median over rounds counts.
     """
     cut, notes = _truncated(model)
-    raced = _raced(model, read, plan, _with_exits(model, exits, thresholds) | cut, SECONDS, teller)
+    raced = _raced(model, read, plan, _with_exits(model, exits, thresholds) | cut, SECONDS, reporter)
     if len(raced.plan) < len(plan):
         notes = (*notes, f"times are of {len(raced.plan)} of {len(plan)} batches, spread over the data")
     return replace(raced, seconds={**raced.seconds, ("layer", model.depth): raced.seconds[PLAIN]}, notes=notes)
 
 
-def race_alone(model: ExitModel, read: Validation, exits: Sequence[int], threshold: float, teller: Teller) -> float:
+def race_alone(model: ExitModel, read: Validation, exits: Sequence[int], threshold: float, reporter: Reporter) -> float:
     """Return how many times faster than the plain model exits are where every sample comes alone."""
     runners = _with_exits(model, exits, [threshold])
-    return _raced(model, read, in_order(len(read), 1), runners, ALONE, teller).speedup(threshold)
+    return _raced(model, read, in_order(len(read), 1), runners, ALONE, reporter).speedup(threshold)
 
 
 def _with_exits(model: ExitModel, exits: Sequence[int], thresholds: Sequence[float]) -> dict[Name, Runner]:
@@ -94,7 +99,7 @@ def _truncated(model: ExitModel) -> tuple[dict[Name, Runner], tuple[str, ...]]:
 
 
 def _raced(
-    model: ExitModel, read: Validation, plan: Plan, runners: dict[Name, Runner], seconds: float, teller: Teller
+    model: ExitModel, read: Validation, plan: Plan, runners: dict[Name, Runner], seconds: float, reporter: Reporter
 ) -> Raced:
     """Run batches of a plan, spread over it, by all these runners for about this many seconds."""
 
@@ -109,7 +114,7 @@ def _raced(
         raced = [plan[i] for i in np.unique(np.linspace(0, len(plan) - 1, fits).astype(int))]
         batches = [read.batch(rows) for rows in raced]
         times = np.zeros((ROUNDS, len(batches), len(runners)))
-        with teller.bar("exits and depths in turns", ROUNDS * len(batches), "batches") as advance:
+        with reporter.bar("exits and depths in turns", ROUNDS * len(batches), "batches") as advance:
             for turn, number in np.ndindex(*times.shape[:2]):
                 times[turn, number] = timed(batches[number], number)
                 advance(1)

@@ -15,7 +15,7 @@ from torch import nn
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.folders import folder_aside
 from layerscope.core.options import Asked
-from layerscope.core.progress import Console, Silent, Teller
+from layerscope.core.progress import Reporter, reporting
 from layerscope.core.saved import jsonable
 from layerscope.core.shared_options import Loading, Reading
 from layerscope.core.stopwatch import machine
@@ -53,30 +53,30 @@ def study_exits(asked: Asked) -> ExitReport:
     if model.exit_heads:
         own = f"layers with a head of their own, from {HEADS}: {', '.join(model.exit_heads)}"
         read = replace(read, notes=(own, *read.notes))
-    teller: Teller = Console() if asked.progress else Silent()
+    reporter = reporting(asked.progress)
     for note in read.notes:
-        teller.say(note)
+        reporter.say(note)
     batch_size = asked.batch_size if read.together else 1
     seed = asked.seed if exits is None else None
-    report, calibration = _report(model, read, goal, batch_size, seed, asked.min_speedup, teller)
+    report, calibration = _report(model, read, goal, batch_size, seed, asked.min_speedup, reporter)
     return report if out is None else _written(report, model, calibration, out)
 
 
 def _report(
-    model: ExitModel, read: Validation, goal: Goal, batch_size: int, seed: int | None, worth: float, teller: Teller
+    model: ExitModel, read: Validation, goal: Goal, batch_size: int, seed: int | None, worth: float, reporter: Reporter
 ) -> tuple[ExitReport, Calibration]:
     """Return the report of exits, chosen by the seed or the model's own, and the calibration behind it."""
     design, tested = parts(len(read), goal, seed)  # too few samples are refused before the long pass over them
     plan = read.plan(batch_size)
-    with teller.bar("every layer", len(read), "samples") as advance:
+    with reporter.bar("every layer", len(read), "samples") as advance:
         recorded = record(model, map(read.batch, plan), read.labels, advance)
-    times = measure_times(model, read, recorded.lengths, plan, teller)
+    times = measure_times(model, read, recorded.lengths, plan, reporter)
     calibration = certify(model, recorded, times, goal, design, tested, batch_size)
     chosen = calibration.exits
     shown = chosen or tuple(range(1, model.depth))
     threshold = calibration.threshold if chosen else NEVER
     thresholds = thresholds_shown(recorded, shown, threshold)
-    raced = race_exits(model, read, plan, shown, thresholds, teller)
+    raced = race_exits(model, read, plan, shown, thresholds, reporter)
     simulation = Simulation(recorded, raced.plan, times, trims=model.trims)
     curve = curve_table(recorded, shown, thresholds, threshold, simulation, raced)
     row = curve[curve["chosen"]].iloc[0]
@@ -97,7 +97,7 @@ def _report(
         layers=layers_table(recorded, chosen, leaving),
         depths=depths_table(model, recorded, raced),
         notes=(*read.notes, *raced.notes),
-        alone=race_alone(model, read, chosen, threshold, teller) if threshold != NEVER else None,
+        alone=race_alone(model, read, chosen, threshold, reporter) if threshold != NEVER else None,
     )  # fmt: skip
     return report, calibration
 

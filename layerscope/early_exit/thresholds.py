@@ -13,7 +13,7 @@ import numpy as np
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Whole
 from layerscope.core.options import checked
-from layerscope.core.progress import Console, Silent, Teller
+from layerscope.core.progress import reporting
 from layerscope.core.shared_options import Reading
 from layerscope.early_exit.calibration import Calibration, calibrate_recorded, greediest
 from layerscope.early_exit.cost_model import Plan, Prediction, Rows, Simulation, Times
@@ -73,12 +73,12 @@ def calibrate(
     if not isinstance(model, ExitModel):
         raise LayerscopeError(f"calibrate takes an ExitModel, not a {type(model).__name__}: wrap it, ExitModel(model)")
     goal = asked.of(Goal)
-    teller: Teller = Console() if progress else Silent()
+    reporter = reporting(progress)
     read = read_validation(model, data, needs_labels=min_accuracy is not None, **reading)
     check_enough(len(read), goal)
     for note in read.notes:
-        teller.say(note)
-    with teller.bar("calibration", len(read), "samples") as advance:
+        reporter.say(note)
+    with reporter.bar("calibration", len(read), "samples") as advance:
         recorded = record(model, map(read.batch, read.plan(batch_size)), read.labels, advance)
     return _certified(model, recorded, model.exits, goal)
 

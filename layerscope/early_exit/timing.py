@@ -11,7 +11,7 @@ from statistics import fmean, median
 import numpy as np
 from torch import Tensor
 
-from layerscope.core.progress import Teller
+from layerscope.core.progress import Reporter
 from layerscope.core.stopwatch import Clock, Stopwatch, rounds_in
 from layerscope.early_exit.cost_model import STAGES, Plan, Rows, Times
 from layerscope.early_exit.criteria import sureness
@@ -35,7 +35,7 @@ class Size:
     parted: Inputs
 
 
-def measure_times(model: ExitModel, read: Validation, lengths: Rows, plan: Plan, teller: Teller) -> Times:
+def measure_times(model: ExitModel, read: Validation, lengths: Rows, plan: Plan, reporter: Reporter) -> Times:
     """Return what each stage takes, at sizes from a row and the shortest length to the plan's largest batch.
 
     Rows are made to leave whatever they say, so that every stage is met at every size; `lengths` [N] are their
@@ -47,13 +47,13 @@ def measure_times(model: ExitModel, read: Validation, lengths: Rows, plan: Plan,
     batch = partial(_batch, model, read, lengths)
     sizes = [Size(b, b == most, batch(b, t), batch(min(2 * b, most + 1), t)) for b in rows for t in tokens]
     warming = 0.0
-    with teller.bar("warming up", len(sizes), "sizes") as advance:
+    with reporter.bar("warming up", len(sizes), "sizes") as advance:
         for size in sizes:
             warming += Stopwatch(model.device).seconds(partial(_measured, model, size))
             advance(1)
     rounds = rounds_in(SECONDS - warming, warming, FEWEST, MOST)
     found: list[dict[str, list[float]]] = [defaultdict(list) for _ in sizes]
-    with teller.bar("measuring stages", rounds * len(sizes), "sizes") as advance:
+    with reporter.bar("measuring stages", rounds * len(sizes), "sizes") as advance:
         for _ in range(rounds):
             for size, seconds in zip(sizes, found, strict=True):
                 for stage, took in _measured(model, size).items():

@@ -12,7 +12,7 @@ from typing import Any
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.options import Asked
-from layerscope.core.progress import Console, Silent, Teller
+from layerscope.core.progress import reporting
 from layerscope.evaluation.judging import quiet
 from layerscope.evaluation.layer_encoder import LayerEncoder, Serving, model_meta, wrapped
 from layerscope.evaluation.probing.probe_judge import ProbeJudge
@@ -41,7 +41,7 @@ PROBE = [
 
 def evaluate_layers(asked: Asked) -> Evaluation:
     """Do what `evaluate` is asked for."""
-    teller: Teller = Console() if asked.progress else Silent()
+    reporter = reporting(asked.progress)
     tasks, probes = open_tasks(asked.tasks, asked.samples, asked.seed)
     options, override, given, pooling = asked.of(LoadOptions), asked.of(Override), asked.model_or_run, asked.pooling
     run = run_of(given)
@@ -52,7 +52,7 @@ def evaluate_layers(asked: Asked) -> Evaluation:
     slots_of = partial(_slots, sites=asked.sites, layers=asked.layers, pooling=pooling)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()) if asked.out is None else asked.out)
-        probing = ProbeJudge(folder, loaded, override, probes, slots_of, asked.seed, asked.keep_states, teller, run)
+        probing = ProbeJudge(folder, loaded, override, probes, slots_of, asked.seed, asked.keep_states, reporter, run)
         depth, failed = probing.depth, probing.failed
         if tasks:
             model = _layered(loaded, override)
@@ -69,8 +69,8 @@ def evaluate_layers(asked: Asked) -> Evaluation:
         probing.all()
         if tasks:
             wanted = [*slots, _last(model)]
-            states = TextStates(model, wanted, folder / STATES, teller, reusable(run, model, wanted))
-            judge = Judge(folder, states, _encoders(model, states, slots), workers, asked.keep_states, teller)
+            states = TextStates(model, wanted, folder / STATES, reporter, reusable(run, model, wanted))
+            judge = Judge(folder, states, _encoders(model, states, slots), workers, asked.keep_states, reporter)
             judge.all(tasks)
             failed = failed | judge.failed
         if not any(folder.glob(f"results/**/{META}")) and not has_probes(folder):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.progress import Teller
+from layerscope.core.progress import Reporter
 from layerscope.evaluation.judging import Undefined, Unjudged, judge, line_of, most_texts
 from layerscope.evaluation.layer_encoder import LayerEncoder
 from layerscope.evaluation.texts import MEND, TextStates
@@ -29,12 +29,12 @@ class Judge:
         encoders: Sequence[Any],
         workers: Workers,
         keep_states: bool,
-        teller: Teller,
+        reporter: Reporter,
     ) -> None:
         from mteb.cache import ResultCache
 
         self.folder, self.states, self.encoders, self.workers = folder, states, encoders, workers
-        self.keep_states, self.teller = keep_states, teller
+        self.keep_states, self.reporter = keep_states, reporter
         self.cache = ResultCache(folder)
         self.failed: dict[str, str] = {}
         self.unfinished = False
@@ -45,7 +45,7 @@ class Judge:
             name = task.metadata.name
             missing = [encoder for encoder in self.encoders if not self._is_done(task, encoder.mteb_model_meta)]
             if not missing:
-                self.teller.say(f"{name}: {len(self.encoders)} results are there already")
+                self.reporter.say(f"{name}: {len(self.encoders)} results are there already")
                 continue
             given = task.data_loaded
             if not given and not self._load(task):
@@ -83,11 +83,11 @@ class Judge:
 
     def _task(self, task: Any, encoders: Sequence[Any], title: str) -> None:
         self._need_room(task, title)
-        with self.teller.bar(title, len(encoders), "layers") as advance:
+        with self.reporter.bar(title, len(encoders), "layers") as advance:
             try:
                 for encoder, result in self._judged(task, encoders):
                     if result is None:
-                        self.teller.say(f"{title}: layer 0 has no score, as its vectors are the same for every text")
+                        self.reporter.say(f"{title}: layer 0 has no score, as its vectors are the same for every text")
                     else:
                         self._keep(result, self._path(task, encoder.mteb_model_meta), encoder.mteb_model_meta)
                     advance(1)
@@ -126,7 +126,9 @@ class Judge:
         texts = most_texts(task)
         size = self.states.size(texts)
         layers = len({slot[0] for slot in self.states.slots})
-        self.teller.say(f"{title}: up to {texts:,} texts at {layers} layers, {amount(size)} until its scores are saved")
+        self.reporter.say(
+            f"{title}: up to {texts:,} texts at {layers} layers, {amount(size)} until its scores are saved"
+        )
         need_room(self.folder, size - self.states.size(len(self.states)), MEND)
 
     def _keep(self, result: Any, path: Path, meta: Any) -> None:
@@ -145,4 +147,4 @@ class Judge:
 
     def _fail(self, task: Any, reason: str) -> None:
         self.failed[task.metadata.name] = reason
-        self.teller.say(f"{task.metadata.name} is left out: {reason}")
+        self.reporter.say(f"{task.metadata.name} is left out: {reason}")

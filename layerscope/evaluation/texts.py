@@ -19,7 +19,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
-from layerscope.core.progress import Silent, Teller
+from layerscope.core.progress import Reporter, Silent
 from layerscope.inputs.samples import KEY_BYTES, key_of
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
@@ -122,11 +122,11 @@ class TextStates(StoredTexts):
         model: LayeredModel,
         slots: Sequence[Slot],
         folder: Path,
-        teller: Teller | None = None,
+        reporter: Reporter | None = None,
         run: Run | None = None,
     ) -> None:
         slots = sorted(set(slots))
-        self.model, self.teller = model, teller or Silent()
+        self.model, self.reporter = model, reporter or Silent()
         self.forwards = self.embedded = 0
         self.seconds = 0.0
         self.threads = torch.get_num_threads()
@@ -162,7 +162,7 @@ class TextStates(StoredTexts):
         batches = batches_of(self.model, lengths)
         self.folder.mkdir(parents=True, exist_ok=True)
         need_room(self.folder, self.size(len(texts)), MEND)
-        with self.teller.bar("texts at all layers", len(texts), "texts") as advance, evaluating(self.model.module):
+        with self.reporter.bar("texts at all layers", len(texts), "texts") as advance, evaluating(self.model.module):
             for start in range(0, len(batches), BATCHES_PER_PART):
                 chosen = batches[start : start + BATCHES_PER_PART]
                 done = [self._batch([texts[i] for i in rows], lengths[rows[0]]) for rows in chosen]

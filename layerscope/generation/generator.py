@@ -14,7 +14,7 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import IN_CODE, SEED, Number, Whole
 from layerscope.core.options import checked
-from layerscope.core.progress import Console, Silent, Teller
+from layerscope.core.progress import reporting
 from layerscope.core.shared_options import Loading
 from layerscope.generation.decoder import Decoder, open_decoder, open_language_model, token_ids
 from layerscope.models import LayeredModel
@@ -93,16 +93,16 @@ def generate(
 
     """
     asked = checked(generate, locals())
-    teller: Teller = Console() if progress else Silent()
+    reporter = reporting(progress)
     found = open_language_model(asked)
     (depth,) = checked_layers([found.stack.depth if layer is None else layer], found.stack.depth)
     rows = token_ids(found, prompts, "prompt")
     _check_room(found, rows, max_new_tokens)
     out: dict[int, Generated] = {}
-    with evaluating(found.module), teller.bar(f"layer {depth}", len(rows), "texts") as advance:
+    with evaluating(found.module), reporter.bar(f"layer {depth}", len(rows), "texts") as advance:
         decoder = open_decoder(found, depth)
         if not decoder.cached:
-            teller.say("the model's cache does not give what the whole text gives: every step reads the whole text")
+            reporter.say("the model's cache does not give what the whole text gives: every step reads the whole text")
         size = 1 if decoder.alone else batch_size
         for batch in _batches([len(row) for row in rows], size, max_new_tokens):
             choose = greedy if top_p is None else sampled(batch, top_p, temperature, seed, max_new_tokens)

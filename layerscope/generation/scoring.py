@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import IN_CODE, Several, Whole
 from layerscope.core.options import checked
-from layerscope.core.progress import Console, Silent, Teller
+from layerscope.core.progress import reporting
 from layerscope.core.shared_options import Loading
 from layerscope.generation.decoder import open_language_model, token_ids
 from layerscope.inputs.pairs import Ids
@@ -92,7 +92,7 @@ def score(
 
     """
     asked = checked(score, locals())
-    teller: Teller = Console() if progress else Silent()
+    reporter = reporting(progress)
     found = open_language_model(asked)
     depth = found.stack.depth
     kept = checked_layers(range(1, depth + 1) if layers is None else asked.layers, depth)
@@ -103,7 +103,7 @@ def score(
         if found.max_length is not None and len(row) > found.max_length:
             raise LayerscopeError(f"text {i} has {len(row)} tokens and the model reads {found.max_length}: split it")
     scored: dict[int, tuple[NDArray[np.float64], NDArray[np.bool_]]] = {}
-    with evaluating(found.module), teller.bar("forward", len(rows), "texts") as advance:
+    with evaluating(found.module), reporter.bar("forward", len(rows), "texts") as advance:
         for batch in batches_of(found, [len(row) for row in rows]):
             scored |= _scored(found, {i: rows[i] for i in batch}, kept)
             advance(len(batch))

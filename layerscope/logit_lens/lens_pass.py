@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
-from layerscope.core.progress import Console, Silent, Teller
+from layerscope.core.progress import reporting
 from layerscope.core.words import count
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.pairs import paired
@@ -24,7 +24,7 @@ def run_lens(asked: Asked) -> Reading:
         raise LayerscopeError("the prompt is empty: give a text of at least one word")
     if asked.out is not None:
         STORE.folder(asked.out)
-    teller: Teller = Console() if asked.progress else Silent()
+    reporter = reporting(asked.progress)
     loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
     corpus = (
         open_corpus(data, text_column=asked.text_column, label_column=asked.label_column)
@@ -41,12 +41,12 @@ def run_lens(asked: Asked) -> Reading:
     if len(shown) < len(corpus):
         notes.append(f"the first {count(len(shown), 'sample')} of {len(corpus):,} are read; `samples` changes that")
     for note in notes:
-        teller.say(note)
-    with evaluating(layered.module), teller.bar("every layer", len(shown), "samples") as advance:
+        reporter.say(note)
+    with evaluating(layered.module), reporter.bar("every layer", len(shown), "samples") as advance:
         read = Subjects(layered, shown, asked.tokens, whole=prompt is not None and asked.max_length is None)
         reading = reading_of(layered, read, None if prompt is not None else corpus.name, asked.top, notes, advance)
     for note in read.notes:
-        teller.say(note)
+        reporter.say(note)
     if asked.out is not None:
         reading.save(asked.out)
     return reading

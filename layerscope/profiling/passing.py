@@ -12,7 +12,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.processes import Team, alone
-from layerscope.core.progress import Teller
+from layerscope.core.progress import Reporter
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, is_out_of_memory
@@ -40,7 +40,7 @@ Measures = Callable[[Job, Inputs, pd.DataFrame], Measure]
 
 
 def run_pass(
-    job: Job, folder: RunFolder, teller: Teller, measure: Measures = BatchMeasure, team: Team | None = None
+    job: Job, folder: RunFolder, reporter: Reporter, measure: Measures = BatchMeasure, team: Team | None = None
 ) -> None:
     """Compute every shard that is not finished; a batch that does not fit into memory is computed in halves.
 
@@ -55,9 +55,9 @@ def run_pass(
     def halved(rows: pd.DataFrame) -> None:
         batch = int(rows["batch"].iloc[0])
         folder.log("halved", batch=batch, rows=len(rows))
-        teller.say(f"out of memory: batch {batch} of {len(rows)} samples is computed in halves")
+        reporter.say(f"out of memory: batch {batch} of {len(rows)} samples is computed in halves")
 
-    with evaluating(job.model.module), teller.bar("forward", len(folder.plan), "samples") as advance:
+    with evaluating(job.model.module), reporter.bar("forward", len(folder.plan), "samples") as advance:
         advance(len(folder.plan) - sum(len(folder.rows(shard)) for shard in todo))
         for start in range(0, len(todo), team.size):
             turn = todo[start : start + team.size]

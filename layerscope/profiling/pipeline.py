@@ -13,7 +13,7 @@ import numpy as np
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
-from layerscope.core.progress import Console, Silent, Teller
+from layerscope.core.progress import reporting
 from layerscope.core.words import count, folder_name
 from layerscope.inputs import Corpus, draw, make_extreme, open_corpus, pack
 from layerscope.inputs.views import check_views
@@ -24,7 +24,7 @@ from layerscope.profiling.identity import describe, refuse_another
 from layerscope.profiling.options import Options
 from layerscope.profiling.passing import run_pass
 from layerscope.profiling.plan import Job
-from layerscope.profiling.start import open_or_start, tell_broken
+from layerscope.profiling.start import open_or_start, report_broken
 from layerscope.profiling.tables import write_tables
 from layerscope.profiling.tables.labels import can_be_probed
 from layerscope.runs import Run
@@ -41,7 +41,7 @@ def run_profile(asked: Asked) -> Run:
     options = Options(**vars(asked))
     read = partial(open_corpus, labels=asked.labels, text_column=asked.text_column, label_column=asked.label_column)
     team = processes.team()
-    teller: Teller = Console() if asked.progress and team.leads else Silent()
+    reporter = reporting(asked.progress and team.leads)
     corpus = None if asked.data is None else read(asked.data)  # wrong data is reported before the model is loaded
     loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
     data = DEFAULT_DATA.get(modality_of(loaded.module)) if corpus is None else asked.data
@@ -63,7 +63,7 @@ def run_profile(asked: Asked) -> Run:
     corpus = _as_read(corpus, layered, options)
     job = Job(layered, corpus, options, vectors)
     for note in check_available(options, layered, corpus):
-        teller.say(note)
+        reporter.say(note)
     manifest = describe(
         job, _named(asked.model), _named(data), asked.command, text_column=asked.text_column,
         label_column=asked.label_column,
@@ -73,14 +73,14 @@ def run_profile(asked: Asked) -> Run:
     path = asked.out or Path("runs") / folder_name(f"{loaded.name}-{corpus.name}{own}")
     with locked(path) if team.leads else nullcontext():
         if team.leads:
-            open_or_start(path, manifest, job, teller)
+            open_or_start(path, manifest, job, reporter)
         team.meet()
         run = Run(path)
         refuse_another(path, run.info, manifest)
-        run_pass(job, run.folder, teller, team=team)
+        run_pass(job, run.folder, reporter, team=team)
         if team.leads:
-            tell_broken(run, teller)
-        write_tables(run, options, teller, team)
+            report_broken(run, reporter)
+        write_tables(run, options, reporter, team)
         team.meet()
     return run
 

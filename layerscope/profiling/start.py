@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.core.progress import Teller
+from layerscope.core.progress import Reporter
 from layerscope.core.words import count, listed
 from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.plan import Job, make_plan
@@ -20,43 +20,43 @@ Size = Callable[[pd.DataFrame, Job], int]
 
 
 def open_or_start(
-    path: Path, manifest: dict[str, Any], job: Job, teller: Teller, size_of: Size | None = None
+    path: Path, manifest: dict[str, Any], job: Job, reporter: Reporter, size_of: Size | None = None
 ) -> RunFolder:
     """Resume the run of that folder, or plan a new one and say what it takes: bytes by `size_of`, or pooled ones.
 
     Raises `LayerscopeError` for a folder that holds another run, and for states that do not fit on its disk.
     """
     for note in (*job.corpus.notes, *job.model.notes):
-        teller.say(note)
+        reporter.say(note)
     if RunFolder.exists(path):
-        return _resumed(path, manifest, teller)
+        return _resumed(path, manifest, reporter)
     plan = make_plan(job)
     size = (size_of or _bytes)(plan, job)
     need_room(path, size)
     originals = int((plan["view"] == 0).sum())
     views = f" + {len(plan) - originals:,} of views" if len(plan) > originals else ""
-    teller.say(
+    reporter.say(
         f"{job.model.loaded.name}: {job.model.stack.depth} layers of {job.model.stack.width} · {job.corpus.name}: "
         f"{count(originals, 'forward')} of samples{views} · {size / 1e6:,.0f} MB of states in {path}"
     )
     left_out = _left_out(plan, job)
     for note in left_out:
-        teller.say(note)
+        reporter.say(note)
     folder = RunFolder.create(path, {**manifest, "notes": [*job.corpus.notes, *job.model.notes, *left_out]}, plan)
     folder.log("started", rows=len(plan), shards=len(folder.shards))
     return folder
 
 
-def _resumed(path: Path, manifest: dict[str, Any], teller: Teller) -> RunFolder:
+def _resumed(path: Path, manifest: dict[str, Any], reporter: Reporter) -> RunFolder:
     folder = RunFolder(path)
     refuse_another(path, folder.manifest, manifest)
     damaged = folder.damaged()
     for shard in damaged:
         folder.discard(shard)
     for name in [*(f"shard {shard}" for shard in damaged), *(f"table {name}" for name in folder.drop_damaged_tables())]:
-        teller.say(f"{name} of {str(path)!r} is not what was written: it is computed again")
+        reporter.say(f"{name} of {str(path)!r} is not what was written: it is computed again")
     finished = sum(folder.is_finished(shard) for shard in folder.shards)
-    teller.say(f"going on with {str(path)!r}: {finished} of {len(folder.shards)} shards are there")
+    reporter.say(f"going on with {str(path)!r}: {finished} of {len(folder.shards)} shards are there")
     folder.log("resumed", finished=finished)
     return folder
 
@@ -96,12 +96,12 @@ def _bytes(plan: pd.DataFrame, job: Job) -> int:
     return 2 * numbers + 4 * states if job.options.store_dtype == "float16" else 4 * numbers
 
 
-def tell_broken(run: Run, teller: Teller) -> None:
+def report_broken(run: Run, reporter: Reporter) -> None:
     """Name the samples that are left out for a NaN or an infinity, with their first layer."""
     plan, layers = run.folder.plan, run.folder.broken()
     broken = np.flatnonzero(layers >= 0)
     if len(broken):
-        teller.say(
+        reporter.say(
             f"{len(broken):,} of {len(plan):,} forwards of {run.info['model']['name']} hold NaN or infinity (first: "
             f"layer {layers[broken[0]]}, sample {plan['name'].iloc[broken[0]]}): they are left out and counted; "
             "`dtype='float32'` may help"

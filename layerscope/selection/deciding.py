@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import existing
 from layerscope.core.options import Asked
-from layerscope.core.progress import Console, Silent, Teller
+from layerscope.core.progress import Reporter, reporting
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.opening import holds_scores, open_evaluation
 from layerscope.selection.budget import Budget
@@ -31,12 +31,12 @@ def decide(asked: Asked) -> Selection:
     budget = asked.of(Budget)
     if budget.needs_costs and not asked.cost:
         raise LayerscopeError("a bound on ms or MB needs measured costs: do not switch them off")
-    teller: Teller = Console() if asked.progress else Silent()
+    reporter = reporting(asked.progress)
     given = _opened(asked.given)
     if isinstance(given, Evaluation):
-        return _of_evaluation(given, asked, budget, teller)
+        return _of_evaluation(given, asked, budget, reporter)
     given.need_states()
-    return _of_run(given, asked, budget, teller)
+    return _of_run(given, asked, budget, reporter)
 
 
 def _opened(given: Any) -> Run | Evaluation:
@@ -57,7 +57,7 @@ def _opened(given: Any) -> Run | Evaluation:
     raise LayerscopeError(f"{str(path)!r} is neither a run nor an evaluation: {hint}")
 
 
-def _of_evaluation(evaluation: Evaluation, asked: Asked, budget: Budget, teller: Teller) -> Selection:
+def _of_evaluation(evaluation: Evaluation, asked: Asked, budget: Budget, reporter: Reporter) -> Selection:
     if asked.holdout is not None:
         raise LayerscopeError(
             "holdout needs the states of samples, and an evaluation keeps one score a task: give a run with labels"
@@ -71,7 +71,7 @@ def _of_evaluation(evaluation: Evaluation, asked: Asked, budget: Budget, teller:
     name, pooling = str(grid.about["model"]), grid.about["pooling"]
     origin = evaluation.origins.get(name)
     model = source_of(name, origin) if asked.cost_model is None else asked.cost_model
-    opened = Opened(model, asked.device, teller, str(grid.about["revision"]))
+    opened = Opened(model, asked.device, reporter, str(grid.about["revision"]))
     costs, missing = _costs(opened, scored.layers, asked, budget)
     sites = opened.source().model.sites if costs is not None else evaluation.scores["site"].dropna().unique()
     case = Case(
@@ -82,8 +82,8 @@ def _of_evaluation(evaluation: Evaluation, asked: Asked, budget: Budget, teller:
     return by_scores(case, scored, asked.rule)
 
 
-def _of_run(run: Run, asked: Asked, budget: Budget, teller: Teller) -> Selection:
-    opened = Opened(run if asked.cost_model is None else asked.cost_model, asked.device, teller)
+def _of_run(run: Run, asked: Asked, budget: Budget, reporter: Reporter) -> Selection:
+    opened = Opened(run if asked.cost_model is None else asked.cost_model, asked.device, reporter)
     pooling, has_scores = _pooling(run, asked), asked.labels is not None or has_labels(run)
     free = asked.rule is not None and asked.rule not in BY_SCORE
     if asked.rule in BY_SCORE and not has_scores:
@@ -99,7 +99,7 @@ def _of_run(run: Run, asked: Asked, budget: Budget, teller: Teller) -> Selection
     if forced is not None and forced.metric == RANK:
         halves()  # what is wrong with them is reported before the long part
     costs, notes = _costs(opened, range(1, run.depth + 1), asked, budget)
-    scored = probed(run, asked.labels, pooling, asked.holdout, teller) if has_scores else None
+    scored = probed(run, asked.labels, pooling, asked.holdout, reporter) if has_scores else None
     if not has_scores and run.info["data"].get("labels"):
         notes = ("the run's labels give no two classes of five samples to probe: they are left out", *notes)
     pooled = run.info["data"]["modality"] == "text" and opened.pools_as_ours(pooling)
@@ -109,7 +109,7 @@ def _of_run(run: Run, asked: Asked, budget: Budget, teller: Teller) -> Selection
     )  # fmt: skip
     if scored is not None and not free:
         return by_scores(case, scored, asked.rule)
-    reader = Reader(run, pooling, case.candidates(), halves, opened.source, teller)
+    reader = Reader(run, pooling, case.candidates(), halves, opened.source, reporter)
     if forced is not None:
         return by_rule(case, reader.follow(forced, alike=False), (), forced=True)
     return by_rule(case, *trusted(rules, reader))

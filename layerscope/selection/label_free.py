@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.progress import Teller
+from layerscope.core.progress import Reporter
 from layerscope.evaluation.half_text import Halves, clear_maximum, half_text_ranks, halves_of
 from layerscope.evaluation.texts import TextStates
 from layerscope.inputs import open_corpus
@@ -54,7 +54,7 @@ class Reader:
     allowed: tuple[int, ...]
     halves: Callable[[], Halves]
     open: Callable[[], Source]
-    teller: Teller
+    reporter: Reporter
 
     def follow(self, rule: Rule, alike: bool) -> Followed:
         """Return the layer a rule takes; `alike` refuses values that were not measured as the rule's own were.
@@ -97,10 +97,10 @@ class Reader:
             raise LayerscopeError(f"{model.loaded.name} gives no states of tokens: half-text takes models of texts")
         length = options.get("max_length") or model.encoder.max_length
         encoder = replace(model.encoder, max_length=length, prompt=options.get("prompt") or model.encoder.prompt)
-        self.teller.say(f"half-text: the halves of {len(halves):,} texts through {model.loaded.name}")
+        self.reporter.say(f"half-text: the halves of {len(halves):,} texts through {model.loaded.name}")
         with tempfile.TemporaryDirectory() as folder:
             columns = [(layer, model.final, self.pooling) for layer in self.allowed]
-            states = TextStates(replace(model, encoder=encoder), columns, Path(folder), self.teller)
+            states = TextStates(replace(model, encoder=encoder), columns, Path(folder), self.reporter)
             ranks = half_text_ranks(states, halves, model.final, self.pooling, self.allowed)
         short = f" ({halves.short:,} were too short)" if halves.short else ""
         note = f"value: mean of 1 / rank at which the halves of {len(halves):,} texts find each other{short}"

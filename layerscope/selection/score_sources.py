@@ -12,7 +12,7 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.options import Asked
-from layerscope.core.progress import Teller
+from layerscope.core.progress import Reporter
 from layerscope.core.words import count
 from layerscope.scores.summary import MIN_SHARE, VARIANT, Grid, grids, wide
 from layerscope.selection.by_score import LAST, SHIPPED, Floats, Scored
@@ -30,7 +30,7 @@ def has_labels(run: Run) -> bool:
     return labels is not None and can_be_probed(labels)
 
 
-def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float | None, teller: Teller) -> Scored:
+def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float | None, reporter: Reporter) -> Scored:
     """Return which samples a linear probe gets right at each layer of a run, cross-validated on the same folds.
 
     The layers are taken at the site that a truncated model yields; the baseline is the last of them. `labels`, one a
@@ -57,7 +57,7 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     judged = Judged(int((part & kept).sum()), int((sizes >= FOLDS).sum()), int((part & ~kept).sum()))
     rows, known, apart = rows[kept], known[kept], apart[kept]
     columns = []
-    with teller.bar("linear probe at every layer", run.depth + 1, "layers") as advance:
+    with reporter.bar("linear probe at every layer", run.depth + 1, "layers") as advance:
         for layer in range(run.depth + 1):
             states = run.states(pooling, (Column(run.final, layer),), rows)[:][:, 0]
             right, fold = linear_probe_hits(states, known, FOLDS, options.seed, apart)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.progress import Teller
+from layerscope.core.progress import Reporter
 from layerscope.models.hub import EMBEDDED
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Opened:
 
     given: Any
     device: str
-    teller: Teller
+    reporter: Reporter
     revision: str | None = None
     _source: Source | None = field(default=None, init=False)
 
@@ -53,7 +53,7 @@ class Opened:
         beyond = [layer for layer in layers if layer > depth]
         if beyond:
             raise LayerscopeError(f"{source.name} has {depth} layers, and layer {beyond[0]} was scored: another model")
-        self.teller.say(f"costs: {source.name} at {len(layers)} depths")
+        self.reporter.say(f"costs: {source.name} at {len(layers)} depths")
         return costs_by_depth(source, layers)
 
     def pools_as_ours(self, pooling: str | None) -> bool:
@@ -73,7 +73,7 @@ class Opened:
         served, scored = source.model.loaded.served, self.revision or ""
         own = weights_fingerprint(served if served is not None else source.module)
         if scored.startswith("weights-") and not own.startswith(scored.removeprefix("weights-")):
-            self.teller.say(f"{source.name} has other weights than the model that was scored: the costs are its own")
+            self.reporter.say(f"{source.name} has other weights than the model that was scored: the costs are its own")
 
 
 def source_of(name: str, origin: ModelOrigin | None = None) -> str | None:

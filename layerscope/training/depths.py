@@ -14,7 +14,7 @@ import torch
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
-from layerscope.core.progress import Teller
+from layerscope.core.progress import Reporter
 from layerscope.core.saved import jsonable
 from layerscope.core.words import count
 from layerscope.models import LayeredModel, LoadOptions, Override
@@ -164,7 +164,7 @@ def shallower(model: LayeredModel, depths: Sequence[int], seed: int, *, from_con
 
 
 def compare(
-    folder: TrainingFolder, baselines: Mapping[int, TrainingFolder], part: str | None, teller: Teller
+    folder: TrainingFolder, baselines: Mapping[int, TrainingFolder], part: str | None, reporter: Reporter
 ) -> Trained:
     """Write and return `depths.csv` in the history: each layer of the model, and each baseline at its own depth."""
     name, classes = str(folder.about["model"]["name"]), folder.about["model"]["classes"]
@@ -177,7 +177,7 @@ def compare(
         source = open_source(str(folder.path), None, Override(part), LoadOptions())
         costs = costs_by_depth(source, tables[0]["layer"].tolist())
     except LayerscopeError as error:
-        teller.say(f"no times by depth: {error}")
+        reporter.say(f"no times by depth: {error}")
     lines = tuple(_line(row, costs) for table in tables for row in table.to_dict("records"))
     frame = pd.DataFrame(map(asdict, lines))
     aside(folder.history / DEPTHS, lambda part: part.write_text(frame.to_csv(index=False), encoding="utf-8"))

@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.processes import launched
-from layerscope.core.progress import Advance, Teller
+from layerscope.core.progress import Advance, Reporter
 from layerscope.core.words import count
 from layerscope.inputs.seen import FILE, Digests
 from layerscope.models import LoadOptions
@@ -71,13 +71,13 @@ class _Progress(TrainerCallback):  # type: ignore[misc]
     It also sets the epoch of the examples: a data loader that skips what a checkpoint has seen would give another one.
     """
 
-    def __init__(self, teller: Teller, title: str, examples: Examples, stack: ExitStack) -> None:
-        self.teller, self.title, self.examples, self.stack, self.loss = teller, title, examples, stack, ""
+    def __init__(self, reporter: Reporter, title: str, examples: Examples, stack: ExitStack) -> None:
+        self.reporter, self.title, self.examples, self.stack, self.loss = reporter, title, examples, stack, ""
         self.advance: Advance | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:
-            self.advance = self.stack.enter_context(self.teller.bar(self.title, state.max_steps, "steps"))
+            self.advance = self.stack.enter_context(self.reporter.bar(self.title, state.max_steps, "steps"))
             self.advance(state.global_step)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -96,7 +96,7 @@ class _Progress(TrainerCallback):  # type: ignore[misc]
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Mapping[str, float], **_: Any) -> None:
         if state.is_world_process_zero:
-            self.teller.say(_line(state.global_step, metrics))
+            self.reporter.say(_line(state.global_step, metrics))
 
 
 def _line(step: int, metrics: Mapping[str, float]) -> str:
@@ -153,19 +153,19 @@ def evaluations_of(chosen: Settings, steps: int, evaluated: int) -> tuple[int, b
     return math.ceil(steps / min(EVALUATIONS, max(1, most - 1))), most > 1
 
 
-def fit(job: Job, folder: TrainingFolder, teller: Teller) -> None:
+def fit(job: Job, folder: TrainingFolder, reporter: Reporter) -> None:
     """Train, write the model as a standard checkpoint into the folder, and delete the checkpoints of the way."""
     if folder.finished:
-        teller.say(f"{folder.path} is finished: nothing is left to train")
+        reporter.say(f"{folder.path} is finished: nothing is left to train")
         return
     checkpoint, steps = folder.last_checkpoint(), steps_of(job)
     if checkpoint is not None:
-        teller.say(f"resuming from {checkpoint}")
+        reporter.say(f"resuming from {checkpoint}")
     evaluated = len(job.data.eval)
     every, first = evaluations_of(job.settings, steps, evaluated)
-    teller.say(f"every layer is evaluated on {count(evaluated, 'sample')} after every {count(every, 'step')}")
+    reporter.say(f"every layer is evaluated on {count(evaluated, 'sample')} after every {count(every, 'step')}")
     with without_bars(), ExitStack() as stack:
-        progress = _Progress(teller, job.name, job.data.train, stack)
+        progress = _Progress(reporter, job.name, job.data.train, stack)
         trainer = _trainer(job, folder, steps, every, first and checkpoint is None, progress)
         if checkpoint is not None and step_of(checkpoint) >= steps:  # the Trainer would take one more step
             trainer._load_from_checkpoint(str(checkpoint))

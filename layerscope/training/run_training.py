@@ -9,7 +9,7 @@ from typing import Any
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
-from layerscope.core.progress import Console, Silent, Teller
+from layerscope.core.progress import Reporter, reporting
 from layerscope.core.words import count
 from layerscope.inputs.seen import kept
 from layerscope.models import LayeredModel
@@ -30,9 +30,9 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
     """Train as asked; return what every depth scores and costs, in the process that writes."""
     preset, as_printed, from_config = asked.preset, asked.as_printed, asked.from_config
     wanted = settings_of(settings, preset, as_printed=as_printed)
-    teller: Teller = Console() if asked.progress and is_main() else Silent()
+    reporter = reporting(asked.progress and is_main())
     if preset is not None:
-        teller.say(described(preset, settings, as_printed=as_printed))
+        reporter.say(described(preset, settings, as_printed=as_printed))
     columns = asked.text_column, asked.label_column
     origin = find(asked.model, from_config=from_config)
     source = read(asked.train, wanted.task, *columns)
@@ -55,16 +55,16 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
     folder = open_training(asked.out, about, main=is_main())
     with nothing_left(folder, main=is_main()):
         for note in (*data.notes, *begun.notes, *layered.notes):
-            teller.say(note)
-        job = _job(origin.name, begun, data, chosen, asked, teller)
+            reporter.say(note)
+        job = _job(origin.name, begun, data, chosen, asked, reporter)
         others = _baselines(job, layered, folder, depths, from_config=from_config)
-        fit(job, folder, teller)
+        fit(job, folder, reporter)
     for other, beside in others.values():
-        teller.say(f"a separate model of {other.name}")
-        fit(other, beside, teller)
+        reporter.say(f"a separate model of {other.name}")
+        fit(other, beside, reporter)
     if not is_main():
         return Trained(folder.path, folder.history, (), "")
-    done = compare(folder, {depth: beside for depth, (_, beside) in others.items()}, asked.part, teller)
+    done = compare(folder, {depth: beside for depth, (_, beside) in others.items()}, asked.part, reporter)
     write_card(done, folder, begun.module)
     for depth, (other, beside) in others.items():
         lines = tuple(line for line in done.lines if line.depth == depth)
@@ -72,16 +72,16 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
     try:
         open_run(folder.history).report(folder.path / REPORT)
     except LayerscopeError as error:  # plotly is an extra, and the training is whole without a page
-        teller.say(f"no page: {error}")
+        reporter.say(f"no page: {error}")
     return done
 
 
-def _job(name: str, begun: Start, data: Data, chosen: Settings, asked: Asked, teller: Teller) -> Job:
+def _job(name: str, begun: Start, data: Data, chosen: Settings, asked: Asked, reporter: Reporter) -> Job:
     modality = READS.get(chosen.task, "text")
     encoder = encoder_for(modality, begun.processor, begun.module, max_length=chosen.max_length, prompt="")
     encoded = encode(data, begun.classes, encoder, chosen)
     for note in encoded.notes:
-        teller.say(note)
+        reporter.say(note)
     seen = None if begun.classes is None or chosen.task == TAGGING else kept(data.train)
     return Job(
         name, begun.module, begun.processor, encoded, chosen, asked.part, asked.report_to, asked.keep_checkpoints, seen

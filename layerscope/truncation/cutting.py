@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.folders import folder_aside, own_folder
 from layerscope.core.options import Asked, checked
-from layerscope.core.progress import Console, Silent, Teller
+from layerscope.core.progress import reporting
 from layerscope.models import LoadOptions, Override
 from layerscope.models.load import without_bars
 from layerscope.scores import Evaluation, open_evaluation
@@ -69,7 +69,7 @@ def cut(asked: Asked) -> list[Truncated]:
     asked.layers = asked.layers if asked.layer is None else [asked.layer]
     asked, scored = resolved(asked)
     folder, site = own_folder(asked.out), asked.site
-    teller: Teller = Console() if asked.progress else Silent()
+    reporter = reporting(asked.progress)
     source = open_source(asked.given, asked.processor, asked.of(Override), asked.of(LoadOptions))
     source = replace(source, pooling=asked.pooling, scored=scored)
     depth = source.model.stack.depth
@@ -77,8 +77,8 @@ def cut(asked: Asked) -> list[Truncated]:
     format = _format(asked, source)  # noqa: A001
     last = (f"layer {depth} is the last of {source.name}: all its blocks are kept",) if depth in layers else ()
     for note in (*source.model.notes, *last):
-        teller.say(note)
-    with without_bars(), folder_aside(folder) as aside, teller.bar("layers", len(layers), "layers") as advance:
+        reporter.say(note)
+    with without_bars(), folder_aside(folder) as aside, reporter.bar("layers", len(layers), "layers") as advance:
         made: list[Made] = []
         for layer in layers:
             made.append(_write(source, layer, format, site, aside / f"layer-{layer}" if folders else aside))

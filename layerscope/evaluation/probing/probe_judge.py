@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.progress import Teller
+from layerscope.core.progress import Reporter
 from layerscope.evaluation.kind import ProbeTask
 from layerscope.evaluation.probing.states import SHIPPED
 from layerscope.models import LayeredModel, Loaded, Override, Vectors, find_layers
@@ -73,7 +73,7 @@ class Study:
         what = type(self.states).__name__, self.identity, self.states.kept
         return folder / STATES / f"probes-{hashlib.sha256(repr(what).encode()).hexdigest()[:16]}"
 
-    def compute(self, folder: Path, teller: Teller, run: Run | None) -> None:
+    def compute(self, folder: Path, reporter: Reporter, run: Run | None) -> None:
         """Run the model over the data, or what is missing of it, where `run` has no such states."""
         job = Job(self.model, self.states.corpus, self.options, Vectors(self.states.poolings))
         command = f"layerscope.evaluate({self.loaded.name!r}, {[task.name for task in self.tasks]!r})"
@@ -81,7 +81,7 @@ class Study:
         if run is not None and (run.info["data"]["fingerprint"] != self.fingerprint or run.info["options"]["prompt"]):
             run = None
         known = reusable(run, self.model, [slot for _, slot in self.rows if slot[2] != SHIPPED])
-        self.states.compute(job, self.path(folder), manifest, teller, known)
+        self.states.compute(job, self.path(folder), manifest, reporter, known)
 
     def missing(self, scores: ProbeScores) -> list[tuple[str, Slot]]:
         """Return the rows that have no score yet."""
@@ -105,10 +105,10 @@ class ProbeJudge:
         slots_of: Callable[[LayeredModel], list[Slot]],
         seed: int,
         keep_states: bool,
-        teller: Teller,
+        reporter: Reporter,
         run: Run | None = None,
     ) -> None:
-        self.folder, self.loaded, self.keep_states, self.teller, self.run = folder, loaded, keep_states, teller, run
+        self.folder, self.loaded, self.keep_states, self.reporter, self.run = folder, loaded, keep_states, reporter, run
         self.failed: dict[str, str] = {}
         self.total, self.done = len(tasks), 0
         groups: dict[Any, list[ProbeTask]] = {}
@@ -130,14 +130,14 @@ class ProbeJudge:
             todo = [(task, scores) for task in study.tasks if study.missing(scores := self._open(study, task))]
             try:
                 if todo:
-                    study.compute(self.folder, self.teller, self.run)
+                    study.compute(self.folder, self.reporter, self.run)
                 for task, scores in todo:
                     self._judge(study, task, scores)
             except LayerscopeError as error:
                 for task, scores in todo:
                     if study.missing(scores):
                         self.failed[task.name] = str(error)
-                        self.teller.say(f"{task.name} is left out: {error}")
+                        self.reporter.say(f"{task.name} is left out: {error}")
                 continue
             if not self.keep_states:
                 shutil.rmtree(study.path(self.folder), ignore_errors=True)
@@ -150,20 +150,20 @@ class ProbeJudge:
         scores = ProbeScores(self.folder, self.loaded.name, revision, task.name, study.data, digest)
         if not study.missing(scores):
             self.done += 1
-            self.teller.say(f"{task.name}: {len(study.rows)} results are there already")
+            self.reporter.say(f"{task.name}: {len(study.rows)} results are there already")
         return scores
 
     def _judge(self, study: Study, task: ProbeTask, scores: ProbeScores) -> None:
         self.done += 1
         missing, skipped, states = study.missing(scores), 0, study.states
-        with self.teller.bar(f"{task.name} ({self.done} of {self.total})", len(missing), "layers") as advance:
+        with self.reporter.bar(f"{task.name} ({self.done} of {self.total})", len(missing), "layers") as advance:
             for kind, slot in missing:
                 known = scores.find(slot, any_pooling=not states.pools)
                 if known is None:
                     found = task.kind.probe(*states.layer(slot), seed=study.options.seed)
                     if found.n_skipped > skipped:
                         skipped = found.n_skipped
-                        self.teller.say(f"{task.name}: {skipped:,} {states.items} of rare labels are left out")
+                        self.reporter.say(f"{task.name}: {skipped:,} {states.items} of rare labels are left out")
                     known = asdict(found) | {"score": found.mean}
                 scores.add(kind, slot, known)
                 advance(1)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.progress import Teller
+from layerscope.core.progress import Reporter
 from layerscope.core.words import count
 from layerscope.evaluation.layer_encoder import Serving
 from layerscope.evaluation.probing.token_states import TokenStates
@@ -20,7 +20,7 @@ from layerscope.models import LayeredModel
 from layerscope.models.forward import accepts
 from layerscope.profiling.passing import run_pass
 from layerscope.profiling.plan import Job
-from layerscope.profiling.start import open_or_start, tell_broken
+from layerscope.profiling.start import open_or_start, report_broken
 from layerscope.profiling.tables.source import Source
 from layerscope.runs import Run
 from layerscope.runs.lock import locked
@@ -69,13 +69,13 @@ class Pooled:
         own = () if pools_itself else model.pooling[:1]
         self.kept = self.poolings = tuple(dict.fromkeys([*(pooling for _, _, pooling in slots), *own]))
 
-    def compute(self, job: Job, path: Path, manifest: dict[str, Any], teller: Teller, known: Run | None) -> None:
+    def compute(self, job: Job, path: Path, manifest: dict[str, Any], reporter: Reporter, known: Run | None) -> None:
         """Run the model over the data, where no run of them is known; what is kept is a run folder without tables."""
         if known is None:
             with locked(path):
-                run_pass(job, open_or_start(path, manifest, job, teller), teller)
+                run_pass(job, open_or_start(path, manifest, job, reporter), reporter)
         self.run = known or Run(path)
-        tell_broken(self.run, teller)
+        report_broken(self.run, reporter)
         self.rows = Source(self.run, job.options).distinct  # as a run of `profile` is probed
         self.finish = Serving(self.loaded).finish
 
@@ -107,9 +107,9 @@ class Tokens:
         found = {Column(site, layer) for layer, site, _ in [*slots, self.last]}
         self.kept = tuple(sorted(found, key=lambda column: (column.site, column.layer)))
 
-    def compute(self, job: Job, path: Path, manifest: dict[str, Any], teller: Teller, _: Run | None) -> None:
+    def compute(self, job: Job, path: Path, manifest: dict[str, Any], reporter: Reporter, _: Run | None) -> None:
         """Run the model over the data and keep tokens of the layers asked for."""
-        self.states = TokenStates.of(job, path, manifest, self.kept, self.positions, teller)
+        self.states = TokenStates.of(job, path, manifest, self.kept, self.positions, reporter)
 
     def layer(self, slot: Slot) -> tuple[Any, ...]:
         """Return the tokens [M, D] of all samples, how many each has, and the labels."""

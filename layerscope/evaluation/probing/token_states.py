@@ -14,13 +14,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from layerscope.core.progress import Teller
+from layerscope.core.progress import Reporter
 from layerscope.models import LayeredModel
 from layerscope.models.encode import AudioEncoder
 from layerscope.models.forward import Inputs
 from layerscope.profiling.passing import run_pass
 from layerscope.profiling.plan import Job
-from layerscope.profiling.start import open_or_start, tell_broken
+from layerscope.profiling.start import open_or_start, report_broken
 from layerscope.runs import Run
 from layerscope.runs.lock import locked
 from layerscope.runs.states import Column
@@ -85,15 +85,15 @@ class TokenStates:
         manifest: dict[str, Any],
         columns: Sequence[Column],
         chosen: Chosen | None,
-        teller: Teller,
+        reporter: Reporter,
     ) -> TokenStates:
         """Run the pass, or what is missing of it; `chosen` None keeps all tokens. A full disk is refused first."""
         measure = partial(TokenMeasure, frozenset(columns), chosen)
         with locked(path):
-            folder = open_or_start(path, manifest, job, teller, partial(_bytes, columns, chosen))
-            run_pass(job, folder, teller, measure)
+            folder = open_or_start(path, manifest, job, reporter, partial(_bytes, columns, chosen))
+            run_pass(job, folder, reporter, measure)
         run = Run(path)
-        tell_broken(run, teller)
+        report_broken(run, reporter)
         return cls(run, np.flatnonzero(np.concatenate([_fine(run, shard) for shard in folder.shards])))
 
     @property

@@ -9,7 +9,7 @@ from operator import itemgetter
 import pandas as pd
 
 from layerscope.core.processes import Team
-from layerscope.core.progress import Teller
+from layerscope.core.progress import Reporter
 from layerscope.profiling.options import Options
 from layerscope.profiling.tables.by_layer import lens_rows, pooled_rows, token_rows
 from layerscope.profiling.tables.labels import label_rows
@@ -29,11 +29,11 @@ STEPS: dict[Needs, Callable[[Source], Iterator[Row]]] = {
 }
 
 
-def write_tables(run: Run, options: Options, teller: Teller, team: Team) -> None:
+def write_tables(run: Run, options: Options, reporter: Reporter, team: Team) -> None:
     """Compute every metric asked for that is not yet in the run folder, and keep each kind as soon as it is known."""
     source = Source(run, options, team)
     todo: list[Needs] = team.meet([kind for kind in STEPS if options.wants(kind) and not run.folder.has_table(kind)])[0]
-    with teller.bar("metrics", len(todo)) as advance:
+    with reporter.bar("metrics", len(todo)) as advance:
         for kind in todo:
             rows = _rows(kind, source)
             if team.leads:
