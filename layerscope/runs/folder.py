@@ -200,7 +200,7 @@ class RunFolder:
     def events(self, event: str | None = None) -> list[dict[str, Any]]:
         """Return the log's lines, or those of one kind; half a line is no line."""
         path, found = self.path / "log.jsonl", []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
             with suppress(ValueError):
                 entry = json.loads(line)
                 if isinstance(entry, dict) and "event" in entry and event in (None, entry["event"]):
