@@ -49,6 +49,14 @@ class Opened:
         """Return what an expression of the page's own scripts gives."""
         return self.tab.evaluate(script, *given)
 
+    def until(self, script: str) -> None:
+        """Wait until an expression is true; the page's policy forbids what playwright's own waiting evaluates."""
+        for _ in range(600):
+            if self.ask(script):
+                return
+            self.tab.wait_for_timeout(50)
+        raise TimeoutError(script)
+
     def text(self, selector: str) -> str:
         return self.tab.inner_text(selector)
 

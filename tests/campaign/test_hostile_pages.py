@@ -162,7 +162,7 @@ def check(chromium: Browser, page: Path, guarded: bool) -> None:
         tab.on("dialog", lambda dialog: console.append("a dialog"))
         tab.on("request", lambda asked: console.append(f"request: {asked.url}"))
         tab.goto(page.as_uri())
-        tab.wait_for_function("document.readyState === 'complete'")
+        tab.wait_for_load_state("load")
         if "data-drawn" in page.read_text("utf-8"):
             tab.wait_for_selector("html[data-drawn=all]", timeout=30_000)
         tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")

@@ -200,12 +200,12 @@ def test_a_second_process_is_refused_and_ctrl_c_leaves_a_run_that_goes_on(cli, b
         time.sleep(0.01)
     running.send_signal(signal.SIGSTOP)  # it holds the folder for as long as the second one takes
     second = cli(*arguments)
+    running.send_signal(signal.SIGINT)  # it waits until the process goes on, so no shard more comes first
     running.send_signal(signal.SIGCONT)
     assert second.status == 2
     assert second.line == (
         f"another process is writing to {str(out)!r}: wait for it, or choose another folder with --out"
     )
-    running.send_signal(signal.SIGINT)
     stdout, stderr = running.communicate(timeout=60)
     stopped = Printed(running.returncode, stdout, stderr)
     assert (stopped.status, stopped.line) == (130, "stopped: the same command goes on from here")

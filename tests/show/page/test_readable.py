@@ -26,7 +26,7 @@ def page(written, by_layer, pairs, tmp_path):
 def test_an_axis_does_not_magnify_noise_and_a_ring_marks_only_a_difference(browser, page):
     with browser.open(page) as opened:
         opened.ask("document.querySelectorAll('details.group').forEach(g => { g.open = true; })")
-        opened.tab.wait_for_function("cards.every(card => card.drawn)")
+        opened.until("cards.every(card => card.drawn)")
         for file, least in (("effective-rank", 1.0), ("prompt-entropy", 0.4)):
             low, high = opened.ask(f"({PLOT})('{file}').layout.yaxis.range")
             assert high - low == pytest.approx(least, rel=0.05)
@@ -49,7 +49,7 @@ def test_a_long_section_is_folded_and_draws_what_is_opened(browser, page):
         drawn = f"{groups}.map(g => g.querySelectorAll('.main-svg').length > 0)"
         assert opened.ask(drawn) == [True, False, False]
         opened.tab.click("#quality details.group:nth-of-type(2) > summary")
-        opened.tab.wait_for_function(f"{drawn}[1]")
+        opened.until(f"{drawn}[1]")
         assert opened.console == []
 
 
@@ -58,4 +58,4 @@ def test_a_table_that_is_cut_says_that_it_has_more_columns(browser, page):
     with browser.open(page, width=360) as opened:
         assert opened.ask(cue) == '"more columns →"'
         opened.ask("document.querySelector('#layers .scroll').scrollLeft = 1e6")
-        opened.tab.wait_for_function(f"{cue} === 'none'")
+        opened.until(f"{cue} === 'none'")
