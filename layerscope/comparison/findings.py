@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.runs.curves import Values
-from layerscope.runs.registry import about, rank
-from layerscope.runs.titles import capital, titled, unit_apart
+from layerscope.runs.registry import about, capital, rank, titled, unit_apart
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import plain
 

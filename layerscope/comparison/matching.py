@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.runs.names import run_names
+from layerscope.runs.details import run_names
 from layerscope.runs.run import Run, open_run
 from layerscope.runs.states import Column, StoredStates, sublayers_in
 

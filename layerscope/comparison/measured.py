@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerscope.comparison.matching import Side
-from layerscope.runs.keys import is_scalar, parse_key
-from layerscope.runs.registry import about
+from layerscope.runs.registry import about, is_scalar, parse_key
 from layerscope.runs.states import Column
 
 Key = tuple[str, str | None]

@@ -25,8 +25,7 @@ from layerscope.comparison.findings import (
     shown,
     similarity_name,
 )
-from layerscope.runs.registry import about
-from layerscope.runs.titles import capital, titled, unit_apart
+from layerscope.runs.registry import about, capital, titled, unit_apart
 from layerscope.show.document import EMPTY, Cell, Column, Row, Section, Table
 from layerscope.show.numbers import number
 from layerscope.show.plots import Axis, Chart, HeatMap, Meaning, Series

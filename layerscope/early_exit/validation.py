@@ -16,9 +16,9 @@ from layerscope.core.words import count
 from layerscope.early_exit.cost_model import Rows
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.inputs import Corpus, open_corpus
+from layerscope.inputs.corpus import seen_of
 from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick
-from layerscope.inputs.seen import seen_of
 from layerscope.models.encode import Encoder, encoder_for, read_as
 from layerscope.models.forward import Inputs
 from layerscope.models.layered import class_numbers

@@ -1,10 +1,9 @@
-from layerscope.inputs.audio import resample
-from layerscope.inputs.chunks import pack
 from layerscope.inputs.corpus import Corpus, draw
-from layerscope.inputs.extreme import make_extreme, random_tokens, repeat_tokens
+from layerscope.inputs.media import resample
 from layerscope.inputs.opening import open_corpus
 from layerscope.inputs.samples import Modality, Waveform, Window
 from layerscope.inputs.views import DEFAULT_SHARE, VIEW_KINDS, augment, check_views
+from layerscope.inputs.windows import make_extreme, pack, random_tokens, repeat_tokens
 
 __all__ = [
     "DEFAULT_SHARE",

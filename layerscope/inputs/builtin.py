@@ -4,6 +4,7 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -26,10 +27,19 @@ def stdlib_docs() -> Corpus:
     repetitions are left out. Raises `LayerscopeError` where this Python came without its source.
     """
     found: dict[str, tuple[str, str]] = {}
-    for parts, path in _stdlib_sources(Path(sysconfig.get_path("stdlib"))):
-        for name, text in _docstrings(_parsed(path), ".".join(parts)):
-            if len(text) >= _SHORTEST:
-                found.setdefault(text, (name, parts[0]))
+    root = Path(sysconfig.get_path("stdlib"))
+    for top in sorted(sys.stdlib_module_names):
+        for path in [root / f"{top}.py", *sorted((root / top).rglob("*.py"))]:
+            parts = path.relative_to(root).with_suffix("").parts
+            parts = parts[:-1] if parts[-1] == "__init__" else parts
+            if _LEFT_OUT.intersection(parts) or not path.is_file():
+                continue
+            # templates are no Python yet, and the library's own source has old escapes
+            with suppress(SyntaxError, ValueError, OSError), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for name, text in _docstrings(ast.parse(path.read_bytes()), ".".join(parts)):
+                    if len(text) >= _SHORTEST:
+                        found.setdefault(text, (name, parts[0]))
     if not found:
         raise LayerscopeError("stdlib-docs: this Python has no library source beside it: give other data")
     return Corpus(
@@ -40,25 +50,6 @@ def stdlib_docs() -> Corpus:
         tuple(module for _, module in found.values()),
         (f"docstrings of Python {platform.python_version()}'s own library; label: the module",),
     )
-
-
-def _stdlib_sources(root: Path) -> Iterator[tuple[tuple[str, ...], Path]]:
-    """Yield each module's dotted parts and its file, in alphabetical order."""
-    for top in sorted(sys.stdlib_module_names):
-        for path in [root / f"{top}.py", *sorted((root / top).rglob("*.py"))]:
-            parts = path.relative_to(root).with_suffix("").parts
-            parts = parts[:-1] if parts[-1] == "__init__" else parts
-            if not _LEFT_OUT.intersection(parts) and path.is_file():
-                yield parts, path
-
-
-def _parsed(path: Path) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # old escapes in the library's own source
-        try:
-            return ast.parse(path.read_bytes())
-        except (SyntaxError, ValueError, OSError):  # templates that are no Python yet
-            return ast.Module(body=[], type_ignores=[])
 
 
 def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:

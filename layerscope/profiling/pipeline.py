@@ -28,7 +28,7 @@ from layerscope.profiling.start import open_or_start, report_broken
 from layerscope.profiling.tables import write_tables
 from layerscope.profiling.tables.labels import can_be_probed
 from layerscope.runs import Run
-from layerscope.runs.lock import locked
+from layerscope.runs.folder import locked
 from layerscope.runs.registry import METRICS, SETS
 
 WINDOW = 256

@@ -14,7 +14,7 @@ from layerscope.core.words import count, listed
 from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.plan import Job, make_plan
 from layerscope.runs import Run, RunFolder
-from layerscope.runs.lock import need_room
+from layerscope.runs.folder import need_room
 
 Size = Callable[[pd.DataFrame, Job], int]
 

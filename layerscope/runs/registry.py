@@ -1,4 +1,4 @@
-"""Every metric that a run can hold, by name, and the sets they are chosen in."""
+"""Every metric that a run can hold, by name: what it is called, and the sets they are chosen in."""
 
 from __future__ import annotations
 
@@ -41,6 +41,39 @@ def rank(name: str) -> int:
 def measured(kind: type[H]) -> Iterator[tuple[Metric, H]]:
     """Yield the metrics of one kind, each with how it is computed."""
     yield from ((m, m.how) for m in KNOWN.values() if isinstance(m.how, kind))
+
+
+def titled(metric: str, variant: str | None = None) -> str:
+    """Return a metric's title as one number for each layer, with the variant where that tells it from another."""
+    title = about(metric).title + (" to the last layer" if about(metric).needs == "pairs" else "")
+    return f"{title} ({variant.replace(',', ', ')})" if variant else title
+
+
+def capital(title: str) -> str:
+    """Return a title with a capital where that keeps the name: not of "kNN probe", and not of "α-ReQ"."""
+    return title if title[1:2].isupper() or not title[:1].isascii() else title[:1].upper() + title[1:]
+
+
+def scale(metric: str) -> float:
+    """Return the factor from a metric's values to the unit they are shown in."""
+    return 100.0 if about(metric).unit == "%" else 1.0
+
+
+def unit_apart(metric: str) -> str:
+    """Return the unit of a metric's differences: of two shares of 100 % points."""
+    unit = about(metric).unit
+    return "points" if unit == "%" else unit
+
+
+def is_scalar(key: str) -> bool:
+    """Return whether a tensor of a shard holds one value per sample and layer."""
+    return about(key.split(".")[0]).needs == "tokens"
+
+
+def parse_key(key: str) -> tuple[str, str | None, str]:
+    """Return (metric, variant, site) of a per-sample tensor's key."""
+    metric, *variant, site = key.split(".")
+    return metric, ".".join(variant) or None, site
 
 
 def choose_metrics(asked: str | Iterable[str]) -> tuple[str, ...]:

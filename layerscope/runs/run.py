@@ -10,18 +10,20 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling
-from layerscope.core.saved import typed
+from layerscope.core.saved import jsonable, typed
 from layerscope.runs import history
-from layerscope.runs.document import as_dict, document
+from layerscope.runs.curves import curves
+from layerscope.runs.document import document
+from layerscope.runs.findings import answer, findings
 from layerscope.runs.folder import COLUMNS, RunFolder
-from layerscope.runs.keys import is_scalar, parse_key
+from layerscope.runs.registry import is_scalar, parse_key
 from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, projected_width, sublayers_in
 from layerscope.show.document import Document
 from layerscope.show.notebook import Shown
 from layerscope.show.written import write_page
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 
 class Run(Shown):
@@ -184,8 +186,9 @@ class Run(Shown):
         known = [*known, *self.info["pair_pooling"]] if site in self.info["model"]["sites"] else known
         if pooling not in known:
             raise LayerscopeError(f"pooling {pooling!r} is not in this run: it has {', '.join(known)}")
-        rows = self.original_rows()
-        order = rows[np.argsort(self.folder.plan["sample"].to_numpy()[rows])]
+        plan = self.folder.plan
+        rows = np.flatnonzero(plan["view"].to_numpy() == 0)
+        order = rows[np.argsort(plan["sample"].to_numpy()[rows])]
         states = gather(self.folder, pooling, [Column(site, layer)], order)
         return states[:, 0].numpy()
 
@@ -195,7 +198,22 @@ class Run(Shown):
 
     def as_dict(self) -> dict[str, Any]:
         """Return answer, model, data, depth, pooling, path, rows, what stands out, for JSON; no number is null."""
-        return as_dict(self)
+        known = curves(self)
+        found = findings(self, known)
+        whole: dict[str, Any] = jsonable({
+            "answer": answer(self, known, found),
+            "model": self.info["model"],
+            "data": self.info["data"],
+            "depth": self.depth,
+            "pooling": self.info["pooling"],
+            "path": str(self.path),
+            "rows": self.table().astype(object),
+            "stands_out": [
+                {"metric": c.metric, "variant": c.variant, "pooling": c.pooling, "layer": c.stands_out} for c in known
+            ],
+            "findings": [{"name": f.name, "text": f.text, **f.numbers} for f in found],
+        })  # fmt: skip
+        return whole
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the run as one HTML page that opens offline, by default `report.html` in its folder."""
@@ -211,10 +229,6 @@ class Run(Shown):
         """Return rows of the plan as a lazy array [N, layers, D], of the projected site [N, layers, P]."""
         projected = projected_width(self.info) if columns[0].site == PROJECTED else None
         return StoredStates(self.folder, pooling, columns, rows, projected or int(self.info["model"]["width"]))
-
-    def original_rows(self) -> np.ndarray[Any, Any]:
-        """Rows of the plan that are samples themselves, in plan order."""
-        return np.flatnonzero(self.folder.plan["view"].to_numpy() == 0)
 
     def keyed_rows(self) -> dict[bytes, int]:
         """Return the row of the plan of each text that has states at every layer, by its key; empty for other data."""
@@ -234,12 +248,16 @@ class Run(Shown):
             if (rows["view"] > 0).any():
                 continue
             with self.folder.shard(shard) as file:
-                found = {k: file.get_tensor(k) for k in file.keys() if is_scalar(k)}  # noqa: SIM118
-            frames += [_melted(rows[keys], key, values, self) for key, values in found.items()]
-        for name in self.folder.tables():
-            if name.startswith("samples."):
-                frames.append(plan[plan["view"] == 0][keys].merge(self.folder.read_table(name), on="sample"))
-        return pd.concat(frames, ignore_index=True) if frames else plan[plan["view"] == 0][keys]
+                found = {key: file.get_tensor(key) for key in filter(is_scalar, file.keys())}
+            for key, values in found.items():
+                metric, variant, site = parse_key(key)
+                frame = rows[keys].loc[rows.index.repeat(len(values))].reset_index(drop=True)
+                layers, flat = np.tile(self.layers_at(site), len(rows)), values.T.reshape(-1).numpy()
+                frames.append(frame.assign(metric=metric, variant=variant, layer=layers, site=site, value=flat))
+        alone = plan[plan["view"] == 0][keys]
+        tables = [self.folder.read_table(name) for name in self.folder.tables() if name.startswith("samples.")]
+        frames += [alone.merge(table, on="sample") for table in tables]
+        return pd.concat(frames, ignore_index=True) if frames else alone
 
 
 def open_run(path: str | Path) -> Run:
@@ -268,14 +286,6 @@ def _runs_in(folder: Path) -> list[Path]:
         return sorted(inside for inside in folder.iterdir() if RunFolder.exists(inside))
     except OSError:
         return []
-
-
-def _melted(rows: pd.DataFrame, key: str, values: torch.Tensor, run: Run) -> pd.DataFrame:
-    metric, variant, site = parse_key(key)
-    layers, n = values.shape
-    frame = rows.loc[rows.index.repeat(layers)].reset_index(drop=True)
-    numbers = np.tile(run.layers_at(site), n)
-    return frame.assign(metric=metric, variant=variant, layer=numbers, site=site, value=values.T.reshape(-1).numpy())
 
 
 def _chosen(rows: pd.DataFrame, column: str, wanted: str | None, default: str | None = None) -> pd.DataFrame:

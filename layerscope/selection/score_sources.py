@@ -37,7 +37,7 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     sample in their order, stand in for the run's own. The share `holdout` of the samples, None for none, is in no fold:
     `held` says which of them the probes of all the others get right.
     """
-    from layerscope.inputs.enough import Judged
+    from layerscope.inputs.corpus import Judged
     from layerscope.probes.linear import held_out, linear_probe_hits
     from layerscope.profiling.options import Options
     from layerscope.profiling.tables.labels import FOLDS, can_be_probed, probed_rows

@@ -17,7 +17,7 @@ from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.processes import launched
 from layerscope.core.progress import Advance, Reporter
 from layerscope.core.words import count
-from layerscope.inputs.seen import FILE, Digests
+from layerscope.inputs.corpus import TRAINED_ON, Digests
 from layerscope.models import LoadOptions
 from layerscope.models.load import without_bars
 from layerscope.training.data import Encoded
@@ -179,7 +179,7 @@ def fit(job: Job, folder: TrainingFolder, reporter: Reporter) -> None:
     if heads is not None:
         heads.save(folder.path)
     if job.seen is not None:
-        np.save(folder.path / FILE, job.seen)
+        np.save(folder.path / TRAINED_ON, job.seen)
     (folder.path / "training_args.bin").unlink(missing_ok=True)  # a pickle of what training.json holds
     if not job.keep_checkpoints:
         folder.drop_checkpoints()

@@ -11,7 +11,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.words import count
-from layerscope.inputs.seen import kept
+from layerscope.inputs.corpus import kept_digests
 from layerscope.models import LayeredModel
 from layerscope.models.encode import encoder_for
 from layerscope.runs import open_run
@@ -82,7 +82,7 @@ def _job(name: str, begun: Start, data: Data, chosen: Settings, asked: Asked, re
     encoded = encode(data, begun.classes, encoder, chosen)
     for note in encoded.notes:
         reporter.say(note)
-    seen = None if begun.classes is None or chosen.task == TAGGING else kept(data.train)
+    seen = None if begun.classes is None or chosen.task == TAGGING else kept_digests(data.train)
     return Job(
         name, begun.module, begun.processor, encoded, chosen, asked.part, asked.report_to, asked.keep_checkpoints, seen
     )

@@ -14,7 +14,7 @@ import pandas as pd
 from layerscope.models.exit_heads import FILE as HEADS
 from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
 from layerscope.runs import Run, open_run
-from layerscope.runs.depths import NAME, depths
+from layerscope.runs.history import DEPTHS, depths
 
 EMBEDDED_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 CARD = "README.md"
@@ -44,7 +44,7 @@ def scores_of_run(run: Run, pooling: str) -> LayerScores:
 
 def scores_of_training(folder: Path, depth: int) -> LayerScores | None:
     """Return what `train` measured of a model of this depth in its folder, None where it did not make it."""
-    if not (folder / HISTORY / NAME).is_file():
+    if not (folder / HISTORY / DEPTHS).is_file():
         return None
     run = open_run(folder / HISTORY)
     table = depths(run)

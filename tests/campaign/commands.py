@@ -140,9 +140,9 @@ def _child(request: dict[str, Any]) -> None:
     if "late" in request:
         _turn_back(request["late"])
     if "worth" in request:
-        from layerscope.evaluation import workers
+        from layerscope.evaluation import judging
 
-        workers.WORTH = request["worth"]
+        judging.WORTH = request["worth"]
     sys.argv = ["layerscope", *request["words"]]
     from layerscope.cli import main
 

@@ -14,8 +14,7 @@ from typed import cli  # noqa: F401
 import layerscope
 from layerscope.reports.figures import draw
 from layerscope.reports.page import report
-from layerscope.runs.registry import about
-from layerscope.runs.titles import capital
+from layerscope.runs.registry import about, capital
 from layerscope.show.terminal import show
 
 

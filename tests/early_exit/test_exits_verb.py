@@ -20,8 +20,8 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel, calibrate, racing, timing
 from layerscope.early_exit.findings import findings
 from layerscope.early_exit.validation import read_validation
-from layerscope.inputs import open_corpus, seen
-from layerscope.inputs.seen import FILE, kept, seen_of
+from layerscope.inputs import corpus as corpora, open_corpus
+from layerscope.inputs.corpus import TRAINED_ON, kept_digests, seen_of
 from layerscope.training.data import describe
 
 DEPTH = 6
@@ -129,7 +129,7 @@ def test_data_that_the_model_was_trained_on_and_labels_that_are_ids_are_noted(fo
         frame.to_csv(tmp_path / f"{name}.csv", index=False)
     corpus = open_corpus(tmp_path / "same.csv")
     (trained / "training.json").write_text(json.dumps({"data": dict.fromkeys(("train", "eval"), describe(corpus))}))
-    np.save(trained / FILE, kept(corpus.take(range(20, 60))))
+    np.save(trained / TRAINED_ON, kept_digests(corpus.take(range(20, 60))))
     old = " ".join(read_validation(ExitModel(trained), tmp_path / "same.csv").notes)
     assert "40 of 60 samples are among those that trained was trained on: it is surer of these than of new ones" in old
     assert "trained was trained and evaluated on the same data" in old and "ids" not in old
@@ -141,17 +141,17 @@ def test_data_that_the_model_was_trained_on_and_labels_that_are_ids_are_noted(fo
 
 
 def test_of_many_samples_an_even_share_of_digests_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(seen, "MOST", 200)
+    monkeypatch.setattr(corpora, "MOST_DIGESTS", 200)
     trained = open_corpus([f"text {i}" for i in range(2000)])
-    assert len(kept(trained)) == 200
-    np.save(tmp_path / FILE, kept(trained))
+    assert len(kept_digests(trained)) == 200
+    np.save(tmp_path / TRAINED_ON, kept_digests(trained))
     mixed = open_corpus([f"text {i}" for i in range(1000, 4000)])  # a third of which was trained on
     found, known = seen_of(mixed, tmp_path)
     assert known == pytest.approx(300, abs=60) and found == pytest.approx(known / 3, abs=30)
     again, every = seen_of(trained, tmp_path)
     assert again == every == 200
-    for damage in (b"", b"no array", (tmp_path / FILE).read_bytes()[:-9]):
-        (tmp_path / FILE).write_bytes(damage)
+    for damage in (b"", b"no array", (tmp_path / TRAINED_ON).read_bytes()[:-9]):
+        (tmp_path / TRAINED_ON).write_bytes(damage)
         assert seen_of(mixed, tmp_path) == (0, 0)
 
 

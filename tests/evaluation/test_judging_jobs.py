@@ -18,7 +18,7 @@ from tiny import one_thread
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.evaluation import task_from_file, workers
+from layerscope.evaluation import judging, task_from_file
 from layerscope.evaluation.texts import TextStates
 
 __all__ = ["one_thread"]
@@ -53,15 +53,15 @@ def test_workers_give_what_one_process_gives(folder: Path, monkeypatch: pytest.M
         embedded.extend(texts)
         return batch(self, texts, longest)
 
-    def seen(self: workers.Workers, task: object, encoders: list) -> object:
+    def seen(self: judging.Workers, task: object, encoders: list) -> object:
         for encoder, result in elsewhere(self, task, encoders):
             judged.append((encoder.layer, result is None))
             yield encoder, result
 
-    elsewhere = workers.Workers.judged
+    elsewhere = judging.Workers.judged
     monkeypatch.setattr(TextStates, "_batch", counting)
-    monkeypatch.setattr(workers.Workers, "judged", seen)
-    monkeypatch.setattr(workers, "WORTH", 0)
+    monkeypatch.setattr(judging.Workers, "judged", seen)
+    monkeypatch.setattr(judging, "WORTH", 0)
     others = task_from_file("sts", folder / "others.csv")
     own = type("Layered", (OtherTextsByLayer, type(others)), {})()
     own.dataset, own.data_loaded = others.dataset, True
@@ -81,8 +81,8 @@ def _pairs(path: Path, seed: int) -> None:
 
 APART = """
 import sys, layerscope
-from layerscope.evaluation import workers
-workers.WORTH = 0
+from layerscope.evaluation import judging
+judging.WORTH = 0
 if __name__ == "__main__":
     model, task, out = sys.argv[1:]
     layerscope.evaluate(model, task, out, jobs=2, progress=False)
@@ -126,7 +126,7 @@ def test_a_cls_pooled_encoder_keeps_its_sts_tasks(
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
 
-    monkeypatch.setattr(workers, "WORTH", 0)
+    monkeypatch.setattr(judging, "WORTH", 0)
     body = Transformer(str(folder / "tiny-bert"))
     served = SentenceTransformer(modules=[body, Pooling(32, pooling_mode="cls")], device="cpu")
     tasks = [f"sts:{folder / 'pairs.csv'}", f"clustering:{folder / 'groups.csv'}"]

@@ -15,7 +15,7 @@ from tiny import one_thread
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation.kinds import PROBES
+from layerscope.evaluation.probe_states import PROBES
 from layerscope.profiling import passing
 
 __all__ = ["one_thread"]

@@ -17,7 +17,7 @@ import tiny
 from tiny import one_thread
 
 import layerscope
-from layerscope.runs.lock import locked
+from layerscope.runs.folder import locked
 
 __all__ = ["one_thread"]
 SAMPLES = 45

@@ -12,7 +12,7 @@ import tiny
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
-from layerscope.runs.lock import locked
+from layerscope.runs.folder import locked
 
 ABSENT = """
 import psutil, sys  # which on Linux is made of them itself
@@ -29,7 +29,7 @@ for line in sys.argv[1:]:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from layerscope.runs.lock import locked
+from layerscope.runs.folder import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

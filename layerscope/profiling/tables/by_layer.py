@@ -12,8 +12,7 @@ from layerscope.metrics.factors.readings import FromReadings, Readings
 from layerscope.metrics.factors.rows import FromRows, StoredRows
 from layerscope.metrics.factors.tokens import FromTokens
 from layerscope.profiling.tables.source import Row, Source
-from layerscope.runs.keys import is_scalar, parse_key
-from layerscope.runs.registry import measured
+from layerscope.runs.registry import is_scalar, measured, parse_key
 from layerscope.runs.states import Column
 
 

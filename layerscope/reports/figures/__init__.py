@@ -8,7 +8,7 @@ from pathlib import Path
 from layerscope.comparison.comparison import Comparison
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.exit_report import ExitReport
-from layerscope.runs.names import run_names
+from layerscope.runs.details import run_names
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation
 from layerscope.show.document import Document

@@ -7,8 +7,8 @@ from layerscope.comparison.comparison import STORE as COMPARISONS, Comparison, o
 from layerscope.comparison.matching import OPTIONS
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.exit_report import STORE as EXITS, ExitReport, open_exit_report
+from layerscope.runs.details import run_names
 from layerscope.runs.folder import RunFolder
-from layerscope.runs.names import run_names
 from layerscope.runs.run import Run, open_run
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.opening import holds_scores, merged, open_evaluation

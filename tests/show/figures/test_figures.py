@@ -12,7 +12,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.profiling import profile
 from layerscope.reports.figures import draw
 from layerscope.runs.curves import curves
-from layerscope.runs.names import run_names
+from layerscope.runs.details import run_names
 from layerscope.show.figures.axes import layer_step
 from layerscope.show.figures.draw import figures, singles
 from layerscope.show.figures.style import COLUMN_WIDTH, DPI, TEXT_WIDTH, look, save, styled

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.text import Text
 
 from layerscope.reports.figures import draw
-from layerscope.runs.names import run_names
+from layerscope.runs.details import run_names
 from layerscope.show.figures.draw import figures, singles
 from layerscope.show.figures.style import COLUMN_WIDTH, TEXT_WIDTH, fitted, sheet, styled
 
