@@ -78,7 +78,7 @@ def evaluate_layers(asked: Asked) -> Evaluation:
         if tasks:
             wanted = [*slots, _last(model)]
             states = TextStates(model, wanted, folder / STATES, reporter, reusable(run, model, wanted))
-            judge = Judge(folder, states, _encoders(model, states, slots), workers, asked.keep_states, reporter)
+            judge = Judge(folder, states, _encoders(model, states, slots), workers, asked.keep_states)
             judge.all(tasks)
             failed |= judge.failed
         if not any(folder.glob(f"results/**/{META}")) and not has_probes(folder):
@@ -104,9 +104,7 @@ def _layered(loaded: Loaded, override: Override) -> LayeredModel:
     if loaded.lack:
         raise LayerscopeError(loaded.lack)
     if modality != "text":
-        raise LayerscopeError(
-            f"{loaded.name} reads no texts ({modality}): give it probes, such as linear-probe:PATH, and no task of mteb"
-        )
+        raise LayerscopeError(f"{loaded.name} reads no texts ({modality}): give it probes, such as linear-probe:PATH")
     layered = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
     if not isinstance(layered.encoder, TextEncoder) or layered.rank != 3:
         raise LayerscopeError(f"{loaded.name} gives no states of tokens: evaluate takes models of texts")

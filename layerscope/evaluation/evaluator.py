@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Several, Whole
 from layerscope.core.options import checked
 from layerscope.core.shared_options import OUTPUT, Loading
@@ -73,8 +72,6 @@ def evaluate(
 
     """
     asked = checked(evaluate, locals())
-    if isinstance(tasks, Sequence) and not tasks:
-        raise LayerscopeError("no task is named: give the name of one, such as STSBenchmark, or a file of your own")
     from layerscope.evaluation.all_layers import evaluate_layers
 
     return evaluate_layers(asked)

@@ -22,6 +22,7 @@ from layerscope.evaluation.judging import Undefined, Unjudged, Workers, judge, l
 from layerscope.evaluation.layer_encoder import LayerEncoder
 from layerscope.evaluation.probe_states import SHIPPED, ProbeTask
 from layerscope.evaluation.texts import MEND, TextStates
+from layerscope.inputs.hub import go_offline_without_hub
 from layerscope.models import LayeredModel, Loaded, Override, Vectors, find_layers
 from layerscope.profiling.identity import describe, revision_of, tokens_fingerprint, weights_fingerprint
 from layerscope.profiling.options import Options
@@ -46,26 +47,18 @@ class Judge:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        states: TextStates,
-        encoders: Sequence[Any],
-        workers: Workers,
-        keep_states: bool,
-        reporter: Reporter,
+        self, folder: Path, states: TextStates, encoders: list[Any], workers: Workers, keep_states: bool
     ) -> None:
         from mteb.cache import ResultCache
 
         self.folder, self.states, self.encoders, self.workers = folder, states, encoders, workers
-        self.keep_states, self.reporter = keep_states, reporter
+        self.keep_states, self.reporter = keep_states, states.reporter
         self.cache = ResultCache(folder)
         self.failed: dict[str, str] = {}
         self.unfinished = False
 
     def all(self, tasks: Sequence[Any]) -> None:
         """Judge every task at every layer that has no result of this data yet."""
-        from layerscope.models.hub import go_offline_without_hub
-
         for number, task in enumerate(tasks, start=1):
             name = task.metadata.name
             missing = [encoder for encoder in self.encoders if not self._is_done(task, encoder.mteb_model_meta)]
@@ -101,11 +94,9 @@ class Judge:
             return False
 
     def _task(self, task: Any, encoders: Sequence[Any], title: str) -> None:
-        texts, layers = most_texts(task), len({slot[0] for slot in self.states.slots})
+        texts, n = most_texts(task), len({slot[0] for slot in self.states.slots})
         size = self.states.size(texts)
-        self.reporter.say(
-            f"{title}: up to {texts:,} texts at {layers} layers, {amount(size)} until its scores are saved"
-        )
+        self.reporter.say(f"{title}: up to {texts:,} texts at {n} layers, {amount(size)} until its scores are saved")
         need_room(self.folder, size - self.states.size(len(self.states)), MEND)
         with self.reporter.bar(title, len(encoders), "layers") as advance:
             try:

@@ -142,11 +142,10 @@ def _texts(task: Any, table: Any, split: str) -> int:
         rows = min(rows, len(set(table[task.label_column_name])) * task.samples_per_label * task.n_experiments)
     named = [getattr(task, attribute, None) or () for attribute in INPUTS]
     columns = [name for names in named for name in ([names] if isinstance(names, str) else names)]
-    there = [name for name in columns if name in table.column_names]
-    if not there:  # a corpus, queries, or a kind of task of its own
+    found = [table[name] for name in columns if name in table.column_names]
+    if not found or not rows:  # without such columns a corpus, queries, or a kind of task of its own
         return rows
-    listed = [rows and isinstance(table[0][name], (list, tuple)) for name in there]
-    return sum(sum(map(len, table[name])) if several else rows for name, several in zip(there, listed, strict=True))
+    return sum(sum(map(len, cells)) if isinstance(cells[0], (list, tuple)) else rows for cells in found)
 
 
 class Workers:

@@ -84,7 +84,7 @@ def _scores(rows: pd.DataFrame, source: str) -> pd.DataFrame:
     return rows.assign(score=scores)
 
 
-def _relevance(rows: pd.DataFrame, source: str) -> pd.DataFrame:
+def _graded(rows: pd.DataFrame, source: str) -> pd.DataFrame:
     """Return rows with their relevance as a whole number: 0 is a document that is searched and does not answer."""
     if rows["document"].nunique() < 2:
         raise LayerscopeError(f"{source} holds one document for all queries: give more to search in")
@@ -159,9 +159,7 @@ FILES = {
         ("text_a", "text_b", "label"), "PairClassification", "max_ap", _pairs, "t2c",
         renamed=TWO_TEXTS | {"label": "labels"},
     ),
-    "retrieval": FileKind(
-        ("query", "document", "score"), "Retrieval", "ndcg_at_10", _relevance, default=1, data=_search
-    ),
+    "retrieval": FileKind(("query", "document", "score"), "Retrieval", "ndcg_at_10", _graded, default=1, data=_search),
     "sts": FileKind(
         ("text_a", "text_b", "score"), "STS", "cosine_spearman", _scores, renamed=TWO_TEXTS,
         about=lambda rows: {"min_score": rows["score"].min(), "max_score": rows["score"].max()},

@@ -38,9 +38,7 @@ class Serving:
         if at is None:
             raise LayerscopeError(f"{loaded.name} has no pooling: a layer of it gives no vector of a text")
         if at != 1:
-            raise LayerscopeError(
-                f"{loaded.name} has a {type(modules[1]).__name__} between transformer and pooling: not supported"
-            )
+            raise LayerscopeError(f"{loaded.name} has a {type(modules[1]).__name__} between transformer and pooling")
         self.pools_prompts = bool(getattr(modules[at], "include_prompt", True))
         self.tail = [copy.deepcopy(child).to("cpu", torch.float32) for child in modules[at + 1 :]]
         self.cut = getattr(served, "truncate_dim", None)
@@ -83,18 +81,6 @@ class Serving:
             parts.append(features["sentence_embedding"][:, : self.cut].numpy())
         return np.concatenate(parts)
 
-    def similarity(self, one: Any, two: Any, *, pairwise: bool = False) -> Any:
-        """Return the similarities [n, m] of two sets of vectors, or [n] of pairs, by the model's own measure."""
-        if self.measure == "cosine":
-            from mteb.similarity_functions import cos_sim, pairwise_cos_sim
-
-            return (pairwise_cos_sim if pairwise else cos_sim)(one, two)
-        from sentence_transformers import SimilarityFunction
-
-        named: Any = SimilarityFunction
-        function = named.to_similarity_pairwise_fn if pairwise else named.to_similarity_fn
-        return function(self.measure)(one, two)
-
 
 def wrapped(served: Any) -> Any:
     """Return a SentenceTransformer as mteb evaluates it."""
@@ -129,10 +115,19 @@ class LayerEncoder:
         texts = [prompt + text for batch in inputs for text in batch["text"]]
         return self.serving.finish(self.states.vectors(self.states.keys(texts), self.layer, self.site, self.pooling))
 
-    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarities [n, m] of two sets of vectors."""
-        return self.serving.similarity(embeddings1, embeddings2)
+    def similarity(self, embeddings1: Any, embeddings2: Any, *, pairwise: bool = False) -> Any:
+        """Return the similarities [n, m] of two sets of vectors, or [n] of pairs, by the model's own measure."""
+        measure = self.serving.measure
+        if measure == "cosine":
+            from mteb.similarity_functions import cos_sim, pairwise_cos_sim
+
+            return (pairwise_cos_sim if pairwise else cos_sim)(embeddings1, embeddings2)
+        from sentence_transformers import SimilarityFunction
+
+        named: Any = SimilarityFunction
+        function = named.to_similarity_pairwise_fn if pairwise else named.to_similarity_fn
+        return function(measure)(embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarities [n] of pairs of vectors."""
-        return self.serving.similarity(embeddings1, embeddings2, pairwise=True)
+        return self.similarity(embeddings1, embeddings2, pairwise=True)

@@ -44,9 +44,7 @@ def labelled(given: Any, samples: int | None, seed: int) -> Corpus:
     corpus = open_corpus(given)
     source = given if isinstance(given, (str, Path)) else f"the data of {corpus.name}"
     if corpus.labels is None:
-        raise LayerscopeError(
-            f"{source} has no labels to probe: give a column label, or of images and sounds a sub-folder for each class"
-        )
+        raise LayerscopeError(f"{source} has no labels to probe: give a column label, or a sub-folder for each class")
     corpus = draw(corpus, samples, seed)
     sizes = Counter(corpus.labels)
     if len(sizes) < 2:
@@ -101,12 +99,7 @@ class TokenMeasure:
     """Keeps tokens of one batch: `SITE.LAYER` [1, M, D] in the model's own dtype, `length` and `broken` [B]."""
 
     def __init__(
-        self,
-        columns: frozenset[Column],
-        chosen: Sequence[Sequence[int]] | None,
-        job: Job,
-        inputs: Inputs,
-        rows: pd.DataFrame,
+        self, columns: set[Column], chosen: list[list[int]] | None, job: Job, inputs: Inputs, rows: pd.DataFrame
     ) -> None:
         self.columns, self.job, self.inputs = columns, job, inputs
         self.chosen = None if chosen is None else [chosen[sample] for sample in rows["sample"]]
@@ -160,7 +153,7 @@ class Tokens:
 
     def compute(self, job: Job, path: Path, manifest: dict[str, Any], reporter: Reporter, _: Run | None) -> None:
         """Run the model over the data, or what is missing, and keep tokens of the layers asked for."""
-        measure = partial(TokenMeasure, frozenset(self.kept), self.positions)
+        measure = partial(TokenMeasure, set(self.kept), self.positions)
         with locked(path):
             run_pass(job, open_or_start(path, manifest, job, reporter, self._bytes), reporter, measure)
         self.run = Run(path)
@@ -223,9 +216,8 @@ class Words(Tokens):
         read = first_tokens(model.encoder, data.sentences, model.loaded.name)
         self.positions, self.tags = [], []
         for (window, starts), tags in zip(read, data.labels, strict=True):
-            kept = [
-                (at + shift, tag) for at, tag in zip(starts, tags, strict=True) if 0 <= at < len(window.ids) - shift
-            ]
+            most, pairs = len(window.ids) - shift, zip(starts, tags, strict=True)
+            kept = [(at + shift, tag) for at, tag in pairs if 0 <= at < most]
             self.positions.append([at for at, _ in kept])
             self.tags.append([tag for _, tag in kept])
         words = sum(map(len, data.sentences))

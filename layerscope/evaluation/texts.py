@@ -44,10 +44,9 @@ class MissingTexts(Exception):  # noqa: N818 caught within, no error that a user
 class StoredTexts:
     """Pooled states as they lie on disk, read by any process without the model.
 
-    The parts in a folder have `keys` [n, 16] of texts with `states` [P, n, D], a row for each of `slots`.
-
-    The texts of a `run` of the same model are known too; their states stay in the run. A pickle holds no states: it
-    opens the folder again where it is unpickled, with the parts that are there by then.
+    The parts in a folder have `keys` [n, 16] of texts with `states` [P, n, D], a row for each of `slots`. The texts of
+    a `run` of the same model are known too; their states stay in the run. A pickle holds no states: it opens the folder
+    again where it is unpickled, with the parts that are there by then.
     """
 
     def __init__(self, folder: Path, slots: Sequence[Slot], width: int, run: Run | None = None) -> None:
@@ -126,7 +125,7 @@ class TextStates(StoredTexts):
     def __init__(
         self,
         model: LayeredModel,
-        slots: Sequence[Slot],
+        slots: list[Slot],
         folder: Path,
         reporter: Reporter | None = None,
         run: Run | None = None,

@@ -28,8 +28,8 @@ def memory_corpus(data: Any, modality: Modality | None, columns: Columns, labels
     if is_a(data, "datasets.Dataset", "datasets.DatasetDict", "datasets.IterableDataset"):
         if labels is not None:
             raise LayerscopeError("a data set has its labels in a column: name it with `label_column`")
-        name = str(getattr(getattr(data, "info", None), "dataset_name", None) or "dataset")
-        return dataset_corpus(data, name, columns, "the data set")
+        name = getattr(getattr(data, "info", None), "dataset_name", None)
+        return dataset_corpus(data, str(name or "dataset"), columns, "the data set")
     if labels is None and _is_labelled(data):
         data, labels = data
         labels = labels.tolist() if hasattr(labels, "tolist") else list(labels)

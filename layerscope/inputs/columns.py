@@ -111,11 +111,7 @@ def _guess_text(frame: Any, known: Sequence[str], label: str | None, where: str)
 
 
 def frame_corpus(frame: Any, name: str, columns: Columns, where: str, notes: Sequence[str] = ()) -> Corpus:
-    """Return the texts of a pandas frame, with labels where a column holds them.
-
-    Rows are named by their number, from 0. Raises `LayerscopeError` where there is no row or no text,
-    where a named column is missing, and where the text column holds something else than texts.
-    """
+    """Return the texts of a pandas frame, named by their rows from 0, with labels where a column holds them."""
     if len(frame) == 0:
         raise LayerscopeError(f"{where} has no rows: give at least one text")
     frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
@@ -199,13 +195,11 @@ def class_labels(cells: Sequence[Any]) -> Labels | None:
 
     Fractions are scores and lists are several classes: neither is a class.
     """
-    values = [cell.item() if hasattr(cell, "item") and getattr(cell, "ndim", 0) == 0 else cell for cell in cells]
-    values = without_surrogates(values)
+    plain = [cell.item() if hasattr(cell, "item") and getattr(cell, "ndim", 0) == 0 else cell for cell in cells]
+    values = without_surrogates(plain)
     if all(isinstance(value, (int, float)) for value in values):
         return tuple(map(int, values)) if all(float(value).is_integer() for value in values) else None
-    if not all(
-        isinstance(value, str) or (isinstance(value, (int, float)) and math.isfinite(value)) for value in values
-    ):
+    if not all(isinstance(v, str) or (isinstance(v, (int, float)) and math.isfinite(v)) for v in values):
         return None
     texts = tuple(map(str, values))
     if all(map(_WHOLE.fullmatch, texts)):

@@ -55,12 +55,9 @@ class Corpus:
     def __post_init__(self) -> None:
         if len(self.samples) == 0:
             raise LayerscopeError(f"{self.name} holds no samples: give at least one")
-        if len(self.names) != len(self.samples):
-            raise LayerscopeError(f"{self.name}: {len(self.names)} names for {len(self.samples)} samples")
-        if self.labels is not None and len(self.labels) != len(self.samples):
-            raise LayerscopeError(
-                f"{self.name}: {len(self.labels)} labels for {len(self.samples)} samples: give as many"
-            )
+        for what, given in (("names", self.names), ("labels", self.labels)):
+            if given is not None and len(given) != len(self.samples):
+                raise LayerscopeError(f"{self.name}: {len(given)} {what} for {len(self.samples)} samples: give as many")
 
     def __len__(self) -> int:
         return len(self.samples)

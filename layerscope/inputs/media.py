@@ -70,9 +70,8 @@ def of_one_kind(files: NamedFiles, wanted: Modality | None, name: str, where: st
     """Return the images or the sounds among files as a corpus, of both kinds the wanted or the more frequent one."""
     kinds = Counter(kind for name, _ in files if (kind := media_kind(name)) is not None)
     chosen = wanted if wanted is not None and wanted in kinds else kinds.most_common(1)[0][0]
-    others = [
-        f"{count(kinds[kind], f'{kind} file')} beside the {chosen} files left out" for kind in kinds if kind != chosen
-    ]
+    left_out = [count(n, f"{kind} file") for kind, n in kinds.items() if kind != chosen]
+    others = [f"{files} beside the {chosen} files left out" for files in left_out]
     taken = sorted(((name, file) for name, file in files if media_kind(name) == chosen), key=lambda item: item[0])
     return media_corpus(taken, chosen, name, where, [*notes, *others])
 

@@ -92,9 +92,7 @@ def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
 def _listed(cell: Any, what: str, where: str) -> tuple[str, ...]:
     cells = cell.split() if isinstance(cell, str) else cell.tolist() if isinstance(cell, np.ndarray) else cell
     if not isinstance(cells, (list, tuple)):
-        raise LayerscopeError(
-            f"{where} has no list of {what} ({cell!r:.40}): give a list, or a text with blanks between"
-        )
+        raise LayerscopeError(f"{where} has no list of {what} ({cell!r:.40}): give a list, or texts between blanks")
     for i, item in enumerate(cells, start=1):
         if isinstance(item, bool) or not isinstance(item, (str, int)) or (what == "labels" and item == ""):
             raise LayerscopeError(f"{where}: number {i} of its {what} is {item!r:.40}: give a text or a whole number")
@@ -127,8 +125,7 @@ def _starts(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[in
     found, start = [], 0
     for word in words:
         end = start + len(word)
-        found.append(
-            next((i for i, (left, right) in enumerate(offsets) if left < end and right > max(start, left)), -1)
-        )
+        over = (i for i, (left, right) in enumerate(offsets) if left < end and right > max(start, left))
+        found.append(next(over, -1))
         start = end + 1
     return found

@@ -89,12 +89,9 @@ def _change_words(text: str, kinds: Sequence[str], share: float, random: np.rand
 
 def _swap(word: str, random: np.random.Generator) -> str | None:
     """Return a word with two neighbouring, different letters swapped; None where it has none."""
-    i = _drawn(
-        [i for i in range(len(word) - 1) if word[i] != word[i + 1] and _letters(word, i) and _free(word, i + 2)], random
-    )
-    if i is None:
-        return None
-    return word[:i] + word[i + 1] + word[i] + word[i + 2 :]
+    two = [i for i in range(len(word) - 1) if word[i] != word[i + 1] and _letters(word, i) and _free(word, i + 2)]
+    i = _drawn(two, random)
+    return None if i is None else word[:i] + word[i + 1] + word[i] + word[i + 2 :]
 
 
 def _typo(word: str, random: np.random.Generator) -> str | None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from layerscope.core.errors import LayerscopeError
@@ -111,9 +112,7 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
         start = end
 
 
-def repeat_tokens(
-    ids: Sequence[int], share: float, random: np.random.Generator, fixed: Collection[int] = ()
-) -> tuple[int, ...]:
+def repeat_tokens(ids: Sequence[int], share: float, random: Generator, fixed: Collection[int] = ()) -> tuple[int, ...]:
     """Return ids in which each is replaced, with probability `share`, by a single one of them, drawn once.
 
     Ids in `fixed` stay as they are and are never the one that repeats. With a generator in the same state the same id
@@ -131,11 +130,7 @@ def repeat_tokens(
 
 
 def random_tokens(
-    ids: Sequence[int],
-    share: float,
-    vocabulary: Sequence[int],
-    random: np.random.Generator,
-    fixed: Collection[int] = (),
+    ids: Sequence[int], share: float, vocabulary: Sequence[int], random: Generator, fixed: Collection[int] = ()
 ) -> tuple[int, ...]:
     """Return ids in which each is replaced, with probability `share`, by one drawn from `vocabulary`.
 
@@ -151,13 +146,11 @@ def random_tokens(
 
 
 def _replaced(
-    ids: Sequence[int], free: Sequence[int], others: Sequence[int], share: float, random: np.random.Generator
+    ids: Sequence[int], free: Sequence[int], others: Sequence[int], share: float, random: Generator
 ) -> tuple[int, ...]:
-    out = list(ids)
-    for i, other, lot in zip(free, others, random.random(len(free)), strict=True):
-        if lot < share:
-            out[i] = other
-    return tuple(out)
+    lots = random.random(len(free))
+    new = {i: other for i, other, lot in zip(free, others, lots, strict=True) if lot < share}
+    return tuple(new.get(i, token) for i, token in enumerate(ids))
 
 
 def make_extreme(
@@ -172,36 +165,28 @@ def make_extreme(
 ) -> Corpus:
     """Return a corpus of texts with tokens of each sample replaced, each sample a `Window` of its new ids.
 
-    Args:
-        corpus: texts or windows.
-        kind: "repeat" or "random".
-        share: the probability, 0 to 1, with which a token is replaced; special tokens never are.
-        tokenizer: names the special tokens, and decodes the new ids.
-        tokenised: returns the ids of samples, as the model reads them.
-        rows: size of the model's vocabulary.
-        seed: random seed, combined with each sample's name.
+    `corpus` holds texts or windows; `share` is the probability, 0 to 1, with which a token is replaced; special tokens,
+    which `tokenizer` names, never are. `tokenised` returns the ids of samples, as the model reads them, `rows` is the
+    size of its vocabulary, and the random seed is combined with each sample's name.
 
-    Example:
-        >>> from transformers import AutoTokenizer
-        >>> from layerscope.inputs import make_extreme, open_corpus
-        >>> tokenizer = AutoTokenizer.from_pretrained("tiny-bert")
-        >>> ids = lambda texts: tokenizer(list(texts))["input_ids"]
-        >>> options = {"tokenizer": tokenizer, "tokenised": ids, "rows": len(tokenizer), "seed": 0}
-        >>> make_extreme(open_corpus(["the food was good"]), "repeat", 1.0, **options).samples[0].text
-        'was was was was'
-
+    >>> from transformers import AutoTokenizer
+    >>> from layerscope.inputs import make_extreme, open_corpus
+    >>> tokenizer = AutoTokenizer.from_pretrained("tiny-bert")
+    >>> ids = lambda texts: tokenizer(list(texts))["input_ids"]
+    >>> options = {"tokenizer": tokenizer, "tokenised": ids, "rows": len(tokenizer), "seed": 0}
+    >>> make_extreme(open_corpus(["the food was good"]), "repeat", 1.0, **options).samples[0].text
+    'was was was was'
     """
     special = set(tokenizer.all_special_ids)
     vocabulary = [token for token in range(min(len(tokenizer), rows)) if token not in special]
 
-    def changed(ids: Sequence[int], name: str) -> Window:
+    samples = []
+    for ids, name in zip(tokenised(corpus.samples), corpus.names, strict=True):
         random = np.random.default_rng([seed, zlib.crc32(name.encode())])
         if kind == "repeat":
             new = repeat_tokens(ids, share, random, special)
         else:
             new = random_tokens(ids, share, vocabulary, random, special)
-        return Window(str(tokenizer.decode(new, skip_special_tokens=True)), new)
-
-    samples = tuple(changed(ids, name) for ids, name in zip(tokenised(corpus.samples), corpus.names, strict=True))
+        samples.append(Window(str(tokenizer.decode(new, skip_special_tokens=True)), new))
     note = f"each token is replaced with probability {share:g} by {HOW[kind]}"
-    return replace(corpus, name=f"{corpus.name}-{kind}-{share:g}", samples=samples, notes=(*corpus.notes, note))
+    return replace(corpus, name=f"{corpus.name}-{kind}-{share:g}", samples=tuple(samples), notes=(*corpus.notes, note))

@@ -50,10 +50,7 @@ def open_or_start(
 def _resumed(path: Path, manifest: dict[str, Any], reporter: Reporter) -> RunFolder:
     folder = RunFolder(path)
     refuse_another(path, folder.manifest, manifest)
-    damaged = folder.damaged()
-    for shard in damaged:
-        folder.discard(shard)
-    for name in [*(f"shard {shard}" for shard in damaged), *(f"table {name}" for name in folder.drop_damaged_tables())]:
+    for name in folder.drop_damaged():
         reporter.say(f"{name} of {str(path)!r} is not what was written: it is computed again")
     finished = sum(folder.is_finished(shard) for shard in folder.shards)
     reporter.say(f"going on with {str(path)!r}: {finished} of {len(folder.shards)} shards are there")

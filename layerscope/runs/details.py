@@ -39,10 +39,9 @@ def details(run: Run) -> tuple[Code | Facts | Sentences, ...]:
         "Options": info["options"],
         "Versions": {"layerscope": info.get("layerscope"), **info.get("versions", {})},
     }
-    made = (("run folder", str(run.path)), *([("made", date)] if date else []))
     command = str(info.get("command") or "")
     return (
-        Facts(made),
+        Facts((("run folder", str(run.path)), *([("made", date)] if date else []))),
         *([Code("The command to repeat it:", command)] if command else []),
         Sentences("Noted on the way:", tuple(map(str, info.get("notes", ())))),
         Sentences("The first samples:", examples, quoted=True),

@@ -193,7 +193,7 @@ def _marked(members: Sequence[Curve]) -> str:
 
 def _counted(members: Sequence[Curve], run: Run) -> str:
     """Say how many samples (of a language model's lens: tokens) each metric is about, and how many it skips."""
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, dict[str, None]] = {}
     for c in members:
         lens = about(c.metric).needs == "lens"
         unit = "tokens" if lens and run.info["model"].get("language_model") else "samples"
@@ -201,9 +201,7 @@ def _counted(members: Sequence[Curve], run: Run) -> str:
             text = f"{c.n_least:,} to {c.n:,} {unit} by layer, the others skipped"
         else:
             text = f"{c.n:,} {unit}, " + (f"{c.n_skipped:,} skipped" if c.n_skipped else "none skipped")
-        titles = groups.setdefault(text, [])
-        if c.title not in titles:
-            titles.append(c.title)
+        groups.setdefault(text, {})[c.title] = None
     if len(groups) == 1:
         return next(iter(groups))
     return "; ".join(f"{text} ({', '.join(titles)})" for text, titles in groups.items())

@@ -97,20 +97,23 @@ class RunFolder:
         """Return whether a shard is there in full."""
         return self._shard(shard).is_file() and self._checksum(shard).is_file()
 
-    def damaged(self) -> list[int]:
-        """Return the finished shards whose bytes are not those that were written."""
-        found = []
+    def drop_damaged(self) -> list[str]:
+        """Remove shards and tables that are not what was written, so that they are computed again, and name them."""
+        dropped = []
         for shard in filter(self.is_finished, self.shards):
             with suppress(LayerscopeError):
                 if read_json(self._checksum(shard)).get("sha256") == digest(self._shard(shard)):
                     continue
-            found.append(shard)
-        return found
-
-    def discard(self, shard: int) -> None:
-        """Forget a shard, so that it is computed again."""
-        self._checksum(shard).unlink(missing_ok=True)
-        self._shard(shard).unlink(missing_ok=True)
+            self._checksum(shard).unlink()
+            self._shard(shard).unlink()
+            dropped.append(f"shard {shard}")
+        for name in self.tables():
+            try:
+                self.read_table(name)
+            except LayerscopeError:
+                self._table(name).unlink()
+                dropped.append(f"table {name}")
+        return dropped
 
     def write_shard(self, shard: int, tensors: dict[str, Tensor]) -> None:
         """Write one shard: its tensors first, then the checksum that says it is whole."""
@@ -162,17 +165,6 @@ class RunFolder:
                 f"shard {shard} of {str(self.path)!r} cannot be read ({error}): "
                 "run the same command to compute it again"
             ) from error
-
-    def drop_damaged_tables(self) -> list[str]:
-        """Remove the tables that cannot be read, so that they are computed again, and return their names."""
-        dropped = []
-        for name in self.tables():
-            try:
-                self.read_table(name)
-            except LayerscopeError:
-                self._table(name).unlink()
-                dropped.append(name)
-        return dropped
 
     def has_table(self, name: str) -> bool:
         """Return whether a metric's rows are there."""

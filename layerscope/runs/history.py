@@ -15,7 +15,7 @@ from layerscope.runs.details import details, unfinished
 from layerscope.runs.document import cell, every_number, size
 from layerscope.runs.findings import findings
 from layerscope.runs.registry import about, capital, scale
-from layerscope.show.document import Cell, Column, Document, Facts, Part, Row, Section, Sentences, Table
+from layerscope.show.document import Cell, Column, Document, Facts, Row, Section, Sentences, Table
 from layerscope.show.numbers import error, number
 from layerscope.show.plots import Axis, Chart, HeatMap, Series
 
@@ -45,7 +45,18 @@ def document(run: Run) -> Document:
     facts = (*size(run), f"step {run.steps[-1]:,}", f"{data['samples']:,} samples", *([objective] if objective else []))
     commands = (shlex.join(["layerscope", "report", str(run.path)]),)
     known = curves(run)
-    parts = (Sentences("What stands out", tuple(finding.text for finding in findings(run, known))), *layers(run))
+    by_name = {curve.metric: curve for curve in known}
+    # of a language model perplexity in place of accuracy
+    left_out = "layer_accuracy" if "perplexity" in by_name else None
+    columns = [by_name[name] for name in SHOWN if name in by_name and name != left_out]
+    rows = [Row((Cell(str(n)), *(cell(curve, *curve.at(n)) for curve in columns))) for n in range(1, run.depth + 1)]
+    titles = {NAMES.get(curve.metric, curve.title): about(curve.metric).reading for curve in columns}
+    heads = (Column("layer"), *(Column(title, "decimal") for title in titles))
+    parts = (
+        Sentences("What stands out", tuple(finding.text for finding in findings(run, known))),
+        Table("Each layer after the last step", heads, tuple(rows), ("± is one standard error.",)),
+        Facts(tuple(titles.items()), "How to read the metrics"),
+    )
     return Document(
         effective_depth(run), (str(model["name"]), str(data["name"])), facts, parts=parts, commands=commands,
         sections=(
@@ -114,18 +125,6 @@ def _maps(run: Run) -> Iterator[HeatMap]:
             upward=True,
             depth=run.depth,
         )
-
-
-def layers(run: Run) -> Iterator[Part]:
-    """Yield what each layer scores and how to read it; of a language model perplexity in the place of accuracy."""
-    by_name = {curve.metric: curve for curve in curves(run)}
-    left_out = "layer_accuracy" if "perplexity" in by_name else None
-    columns = [by_name[name] for name in SHOWN if name in by_name and name != left_out]
-    rows = [Row((Cell(str(n)), *(cell(curve, *curve.at(n)) for curve in columns))) for n in range(1, run.depth + 1)]
-    titles = {NAMES.get(curve.metric, curve.title): about(curve.metric).reading for curve in columns}
-    heads = (Column("layer"), *(Column(title, "decimal") for title in titles))
-    yield Table("Each layer after the last step", heads, tuple(rows), ("± is one standard error.",))
-    yield Facts(tuple(titles.items()), "How to read the metrics")
 
 
 def effective_depth(run: Run) -> str:

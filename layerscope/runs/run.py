@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling
@@ -17,7 +18,7 @@ from layerscope.runs.document import document
 from layerscope.runs.findings import answer, findings
 from layerscope.runs.folder import COLUMNS, RunFolder
 from layerscope.runs.registry import is_scalar, parse_key
-from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, projected_width, sublayers_in
+from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, sublayers_in
 from layerscope.show.document import Document
 from layerscope.show.notebook import Shown
 from layerscope.show.written import write_page
@@ -32,16 +33,8 @@ class Run(Shown):
     >>> run = layerscope.open_run("runs/minilm")
     >>> run.depth
     6
-    >>> run.metric("effective_rank").round(1)
-    layer
-    0     7.6
-    1     8.6
-    2     8.5
-    3     9.5
-    4    10.6
-    5    10.8
-    6    13.7
-    Name: effective_rank, dtype: float64
+    >>> run.metric("effective_rank").round(1).tolist()
+    [7.6, 8.6, 8.5, 9.5, 10.6, 10.8, 13.7]
     >>> run.pooled(3).shape
     (24, 384)
     """
@@ -81,13 +74,12 @@ class Run(Shown):
     @property
     def projected(self) -> tuple[Column, ...]:
         """Layers 0..L in the space that two towers share; empty where the model has none."""
-        there = projected_width(self.info) is not None
+        there = self.info["model"].get("projected")
         return tuple(Column(PROJECTED, layer) for layer in range(self.depth + 1)) if there else ()
 
     def layers_at(self, site: str) -> tuple[int, ...]:
         """Return the layers at which a metric of tokens is measured: all raw ones, the last after the norm."""
-        inside: dict[str, list[int]] = sublayers_in(self.info)
-        return tuple(inside.get(site, range(self.depth if site == "normed" else 0, self.depth + 1)))
+        return tuple(sublayers_in(self.info).get(site, range(self.depth if site == "normed" else 0, self.depth + 1)))
 
     @property
     def has_states(self) -> bool:
@@ -163,9 +155,7 @@ class Run(Shown):
         rows = _chosen(rows, "site", site, "raw")
         return pd.Series(rows["value"].to_numpy(), index=pd.Index(rows["layer"].astype(int), name="layer"), name=name)
 
-    def pooled(
-        self, layer: int, site: str = "raw", pooling: str | None = None
-    ) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def pooled(self, layer: int, site: str = "raw", pooling: str | None = None) -> npt.NDArray[np.float32]:
         """Return the pooled states [N, D] of one layer in the order of the samples, float32.
 
         At the site "projected" they are [N, P], the model's own vectors, whatever the pooling. A sample that gave NaN
@@ -200,7 +190,7 @@ class Run(Shown):
         """Return answer, model, data, depth, pooling, path, rows, what stands out, for JSON; no number is null."""
         known = curves(self)
         found = findings(self, known)
-        whole: dict[str, Any] = jsonable({
+        return dict(jsonable({
             "answer": answer(self, known, found),
             "model": self.info["model"],
             "data": self.info["data"],
@@ -212,8 +202,7 @@ class Run(Shown):
                 {"metric": c.metric, "variant": c.variant, "pooling": c.pooling, "layer": c.stands_out} for c in known
             ],
             "findings": [{"name": f.name, "text": f.text, **f.numbers} for f in found],
-        })  # fmt: skip
-        return whole
+        }))  # fmt: skip
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the run as one HTML page that opens offline, by default `report.html` in its folder."""
@@ -225,10 +214,11 @@ class Run(Shown):
 
         return write_page(self.path / "report.html" if path is None else path, text)
 
-    def states(self, pooling: str, columns: tuple[Column, ...], rows: np.ndarray[Any, Any]) -> StoredStates:
+    def states(self, pooling: str, columns: tuple[Column, ...], rows: npt.NDArray[Any]) -> StoredStates:
         """Return rows of the plan as a lazy array [N, layers, D], of the projected site [N, layers, P]."""
-        projected = projected_width(self.info) if columns[0].site == PROJECTED else None
-        return StoredStates(self.folder, pooling, columns, rows, projected or int(self.info["model"]["width"]))
+        model = self.info["model"]
+        width = model["projected"]["width"] if columns[0].site == PROJECTED else model["width"]
+        return StoredStates(self.folder, pooling, columns, rows, int(width))
 
     def keyed_rows(self) -> dict[bytes, int]:
         """Return the row of the plan of each text that has states at every layer, by its key; empty for other data."""

@@ -16,7 +16,7 @@ from layerscope.core.progress import Reporter
 from layerscope.evaluation.half_text import Halves, clear_maximum, half_text_ranks, halves_of
 from layerscope.evaluation.texts import TextStates
 from layerscope.inputs import open_corpus
-from layerscope.inputs.builtin import BUILT_IN
+from layerscope.inputs.opening import BUILT_IN
 from layerscope.models.encode import TextEncoder
 from layerscope.scores.files import is_csv
 from layerscope.scores.fitting import fit_rules
