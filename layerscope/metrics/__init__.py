@@ -3,7 +3,7 @@
 Every metric takes leading dimensions, so that all layers go through one call; logarithms are natural. Each raises
 `LayerscopeError` for empty input, shapes that do not fit and options out of range; those of a data set also for values
 that are not finite, which those of a sample's tokens answer with NaN. A metric is one file: its function, and beside it
-its record (`metric.Metric`), which the registry finds there.
+its record (`metric.Metric`), which the registry finds there; the stub beside this file lists what is public.
 
 Precision. States may be bfloat16 or float16, as models make them; nothing is computed in half precision, where the
 square of 15,000 is already infinite. Metrics of a data set (one value for many samples: spectra, similarities,
@@ -16,9 +16,7 @@ entropy below 1, which weigh the smallest eigenvalues, take singular values of t
 """
 
 from layerscope.metrics.metric import public_names as _public_names
-from layerscope.metrics.pairs.cosines import cosine_pairs, cosine_to
-from layerscope.metrics.pairs.matrix import similarity_matrix
 
 _found = _public_names(__name__)
 globals().update(_found)  # only now: the name is that of the file as well
-__all__ = ["cosine_pairs", "cosine_to", "similarity_matrix", *_found]
+__all__ = [*_found]

@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_result
-from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.factors import FromRows, Rows
 from layerscope.metrics.metric import Metric
 
 FIT = (10, 100)
@@ -58,6 +58,4 @@ ALPHA_REQ = Metric(
     "from rank 10 to 100, or to as many as there are.",
     direction="Low: the spectrum falls slowly. Values near 1 were proposed as a sign of good states: a hypothesis.",
     low=True,
-    default=False,
-    order=5,
 )

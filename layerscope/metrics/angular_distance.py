@@ -4,11 +4,10 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array
-from layerscope.metrics.cosine_similarity import cosine_similarity
+from layerscope.metrics.blocks import States
+from layerscope.metrics.cosine_similarity import cosine_similarity, moments
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.blocks import States
-from layerscope.metrics.pairs.cosines import moments
-from layerscope.metrics.pairs.similarity import FromPairs
+from layerscope.metrics.pairs import FromPairs
 
 
 def angular_distance(X: Array, Y: Array, center: bool = True) -> Tensor:
@@ -46,12 +45,9 @@ def _half_turns(cosines: Tensor) -> Tensor:
 ANGULAR_DISTANCE = Metric(
     angular_distance,
     FromPairs(_matrix, "centered", least=0, all_samples=True, one_width=True, by_sample=angle_pairs),
-    title="angular distance",
     reading="share of a half turn; 0: the same directions",
     meaning="Angle between the vectors that two layers give one sample, each layer centred by its own mean over the "
     "samples, as a share of a half turn, averaged over samples; from 0 to 1, right angles at 1/2.",
     direction="0: the two layers hold the same directions. Neighbouring layers that stay near 0 change little.",
     low=True,
-    default=False,
-    order=2,
 )

@@ -3,9 +3,7 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.similarity import FromPairs, Measure, Prepared, by_layer, of_pair, principal
-
-__all__ = ["canonical_correlations", "cca"]
+from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, of_pair, principal
 
 
 def cca(X: Array, Y: Array) -> float | Tensor:
@@ -72,6 +70,4 @@ CCA = Metric(
     meaning="Mean canonical correlation of two layers; from 0 to 1. Noise has some too, the more the fewer samples "
     "there are: with up to twice as many samples as features it is left out.",
     direction="1: each layer is a linear map of the other. Small directions count as much as large ones.",
-    default=False,
-    order=4,
 )

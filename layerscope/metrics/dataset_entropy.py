@@ -1,7 +1,7 @@
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array
-from layerscope.metrics.factors.rows import FromRows
+from layerscope.metrics.factors import FromRows
 from layerscope.metrics.matrix_entropy import entropy_of_rows, matrix_entropy
 from layerscope.metrics.metric import Metric
 
@@ -27,12 +27,9 @@ def dataset_entropy(
 DATASET_ENTROPY = Metric(
     dataset_entropy,
     FromRows(lambda rows, alpha: entropy_of_rows(rows.unit_factor, alpha), orders=True),
-    title="dataset entropy",
     unit="nats",
     reading="nats; high: samples spread out",
     meaning="The same entropy over the pooled states of all samples instead of the tokens of one; from 0 to log "
     "min(samples, width).",
     direction="High: samples spread over many directions. Which end serves a task differs by model and data.",
-    seven=True,
-    order=0,
 )

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64, as_result
-from layerscope.metrics.factors.views import FromViews, Views
+from layerscope.metrics.factors import FromViews, Views
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.spectrum import check_alpha, collision_entropy, eigenvalues, entropy_of_spectrum
 
@@ -85,6 +85,4 @@ DIME = Metric(
     "with their own views.",
     direction="Above 0: true pairs share more than random ones. Its relation to task scores changes sign with the "
     "corpus.",
-    seven=True,
-    order=2,
 )

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, check_choice
-from layerscope.metrics.factors.readings import FromReadings
+from layerscope.metrics.factors import FromReadings
 from layerscope.metrics.metric import Metric
 
 _LAST_BITS = 1e-7  # 0.9 in float32 is less than 1 - 0.1
@@ -40,11 +40,9 @@ def effective_depth(
 EFFECTIVE_DEPTH = Metric(
     effective_depth,
     FromReadings(),
-    title="effective depth",
     reading="first layer that is accurate enough",
     meaning="Smallest layer whose accuracy through the head is within one point of the last layer's (definition 3.1: "
     "of 100 %); from 1 to the last layer.",
     direction="Low: the layers after it add no accuracy, as is so, too, before anything is learnt.",
     curve=False,
-    order=3,
 )

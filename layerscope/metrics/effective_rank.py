@@ -1,7 +1,7 @@
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result
-from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.factors import FromRows, Rows
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.spectrum import entropy_of_spectrum
 
@@ -29,11 +29,8 @@ def effective_rank(Z: Array | Rows, center: bool = False) -> float | Tensor:
 EFFECTIVE_RANK = Metric(
     effective_rank,
     FromRows(effective_rank),
-    title="effective rank",
     unit="dimensions",
     reading="dimensions in use",
     meaning="Exponential of the entropy of the singular values, normalised to sum 1; from 1 to min(samples, width).",
     direction="High: more dimensions are in use. It is no sign of quality by itself: noise has full rank.",
-    seven=True,
-    order=1,
 )

@@ -3,8 +3,6 @@
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64
 
-__all__ = ["exit_parameters", "exit_speedup"]
-
 
 def exit_speedup(counts: Array) -> float:
     """Return Σ L·mᵢ / Σ i·mᵢ, the speed-up in layers, from 1 (all leave at the last) to L.

@@ -8,8 +8,6 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64
 
-__all__ = ["coherence", "diversity"]
-
 _GRAMS = (2, 3, 4)
 
 

@@ -5,10 +5,8 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64, as_result
-from layerscope.metrics.factors.views import FromViews, Views
+from layerscope.metrics.factors import FromViews, Views
 from layerscope.metrics.metric import Metric
-
-__all__ = ["infonce", "infonce_bound"]
 
 TEMPERATURE = 0.1
 
@@ -78,8 +76,6 @@ INFONCE = Metric(
     direction="Low: augmentations leave a sample where it is. Its relation to task scores changes sign with the "
     "corpus.",
     low=True,
-    seven=True,
-    order=0,
 )
 INFONCE_BOUND = Metric(
     infonce_bound,
@@ -90,5 +86,4 @@ INFONCE_BOUND = Metric(
     meaning="log N − InfoNCE for blocks of N samples: a lower bound of the information that two views of a sample "
     "share; at most log N. Below 0 it says nothing, as information never is.",
     direction="High: the views share more. It is InfoNCE upside down.",
-    order=0,
 )

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, as_result
-from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.factors import FromRows, Rows
 from layerscope.metrics.metric import Metric
 
 DISCARD = 0.1
@@ -106,13 +106,10 @@ def _first_of_equals(read: Read, spans: list[slice], count: int) -> tuple[Tensor
 INTRINSIC_DIMENSION = Metric(
     intrinsic_dimension,
     FromRows(_dimension, variant=lambda rows: f"discard={DISCARD:g}"),
-    title="intrinsic dimension",
     unit="dimensions",
     reading="dimensions of the surface the samples lie on",
     meaning="TwoNN: from how much farther than its nearest neighbour a sample's second neighbour lies, over all "
     "samples, the tenth with the largest ratios left out; above 0.",
     direction="High: locally, samples vary in more directions. It may be far below the effective rank, which counts "
     "the directions of the whole cloud.",
-    default=False,
-    order=4,
 )

@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array
-from layerscope.metrics.factors.readings import FromReadings
+from layerscope.metrics.factors import FromReadings
 from layerscope.metrics.metric import Metric
 
 
@@ -38,11 +38,9 @@ def label_probability(logits: Array, labels: Array) -> Tensor:
 LABEL_PROBABILITY = Metric(
     label_probability,
     FromReadings(),
-    title="label probability",
     unit="%",
     reading="mean probability of the label, read through the model's head",
     meaning="Softmax probability that the head gives the right answer when it reads a layer, averaged over samples or "
     "tokens; from 0 to 1.",
     direction="High: the layer is sure of what is right.",
-    order=0,
 )

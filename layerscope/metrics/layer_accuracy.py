@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, mean
-from layerscope.metrics.factors.readings import ByLayer, FromReadings, Readings
+from layerscope.metrics.factors import ByLayer, FromReadings, Readings
 from layerscope.metrics.metric import Metric
 
 
@@ -37,11 +37,9 @@ def _accuracies(readings: Readings) -> ByLayer:
 LAYER_ACCURACY = Metric(
     layer_accuracy,
     FromReadings(_accuracies),
-    title="layer accuracy",
     unit="%",
     reading="share right, read through the model's head",
     meaning="Share of right predictions when a layer's states go through all that follows the model's last block: "
     "norm, pooler and head.",
     direction="High: the head can already read this layer.",
-    order=0,
 )

@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite, as_result, centred
-from layerscope.metrics.factors.views import FromAllViews
+from layerscope.metrics.factors import FromAllViews
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.spectrum import add_product, eigenvalues, entropy_of_spectrum, mirrored, small_gram
 
@@ -68,6 +68,4 @@ LIDAR = Metric(
     meaning="Effective rank of linear discriminant analysis with every sample as a class and its views as members: "
     "the scatter between samples, whitened by the scatter within; from 1 to min(width, samples − 1).",
     direction="High: more directions tell samples apart than augmentations disturb. A hypothesis for quality.",
-    seven=True,
-    order=1,
 )

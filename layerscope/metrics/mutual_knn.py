@@ -5,7 +5,7 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_result, check_choice, typical_norm, unit_rows
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.similarity import FromPairs, Measure, Prepared, by_layer, of_pair
+from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, of_pair
 
 _GRID = 2.0**40
 """Closeness comes in multiples of 1 over this, times the vectors' sizes, so that equal samples tie whatever the
@@ -100,6 +100,4 @@ MUTUAL_KNN = Metric(
     meaning="Share of a sample's 10 nearest neighbours by cosine that two layers have in common, averaged over "
     "samples; from 0 to 1, 10 / (N − 1) by chance.",
     direction="1: retrieval finds the same samples in both layers.",
-    default=False,
-    order=10,
 )

@@ -2,7 +2,7 @@ from torch import Tensor
 
 from layerscope.metrics.anisotropy import anisotropy
 from layerscope.metrics.arrays import Array
-from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.factors import FromRows, Rows
 from layerscope.metrics.metric import Metric
 
 
@@ -29,5 +29,4 @@ NESUM = Metric(
     meaning="Sum of the eigenvalues of the pooled states' covariance over the largest: one over anisotropy; from 1 to "
     "min(samples − 1, width).",
     direction="High: variance is spread over many directions.",
-    default=False,
 )

@@ -8,10 +8,8 @@ from torch.linalg import vector_norm
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, check_choice
-from layerscope.metrics.factors.readings import FromReadings
+from layerscope.metrics.factors import FromReadings
 from layerscope.metrics.metric import Metric
-
-__all__ = ["NeuralCollapse", "neural_collapse"]
 
 _CUT = 1e-10
 
@@ -113,5 +111,4 @@ NC1 = Metric(
     direction="Low: states have collapsed onto their classes, as they do late in training.",
     low=True,
     log=True,
-    order=2,
 )

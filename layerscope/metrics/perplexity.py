@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array, Estimate, as_finite64, as_result, mean
-from layerscope.metrics.factors.readings import ByLayer, FromReadings, Readings
+from layerscope.metrics.factors import ByLayer, FromReadings, Readings
 from layerscope.metrics.metric import Metric
 
 
@@ -33,14 +33,12 @@ def _perplexities(readings: Readings) -> ByLayer:
 PERPLEXITY = Metric(
     perplexity,
     FromReadings(_perplexities, language_model=True),
-    title="perplexity",
     reading="low: the next token is expected",
     meaning="Exponential of the mean negative log likelihood of the next token, read from a layer through the model's "
     "norm and head; from 1.",
     direction="Low: the next token is expected. Blind guessing gives the size of the vocabulary.",
     low=True,
     log=True,
-    order=1,
 )
 CROSS_ENTROPY = Metric(
     how=FromReadings(),
@@ -53,5 +51,4 @@ CROSS_ENTROPY = Metric(
     direction="Low: the label is expected. Blind guessing gives the logarithm of the number of classes.",
     source="mean negative log likelihood",
     low=True,
-    order=1,
 )

@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, centred, typical_norm
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.similarity import FromPairs, Measure, Prepared, by_layer, narrow, of_pair
+from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, narrow, of_pair
 
 
 def pnka(X: Array, Y: Array) -> Tensor:
@@ -54,6 +54,4 @@ PNKA = Metric(
     meaning="Cosine between the rows of the two centred Gram matrices that belong to one sample, averaged over "
     "samples; from −1 to 1.",
     direction="1: every sample is as near to the others in one layer as in the other.",
-    default=False,
-    order=9,
 )

@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, centred, check_choice
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.similarity import FromPairs, Measure, Prepared, by_layer, narrow, of_pair
+from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, narrow, of_pair
 
 
 def procrustes(X: Array, Y: Array, kind: str = "similarity") -> float | Tensor:
@@ -57,6 +57,4 @@ PROCRUSTES = Metric(
     meaning="Nuclear norm of the product of two layers, both centred and of unit size: how well the best rotation "
     "lays one over the other; from 0 to 1.",
     direction="1: the two layers are the same but for a rotation and a scale.",
-    default=False,
-    order=7,
 )

@@ -6,8 +6,6 @@ from torch.linalg import vector_norm
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64
 
-__all__ = ["line_distance", "norm_ratio", "straightness"]
-
 
 def norm_ratio(states: Array) -> Tensor:
     """Return ‖h_ℓ‖ / ‖h_{ℓ+1} − h_ℓ‖ of each sample and layer, `[..., L]` for ℓ = 0 … L − 1, float64.

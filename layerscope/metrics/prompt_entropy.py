@@ -6,7 +6,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_result, as_tensor, check_choice, real_first, unit_rows
-from layerscope.metrics.factors.tokens import FromTokens, Tokens
+from layerscope.metrics.factors import FromTokens, Tokens
 from layerscope.metrics.matrix_entropy import ROWS, entropy_of_rows, scaled_rows
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.spectrum import check_alpha, collision_entropy, eigenvalues, entropy_limit, entropy_of_spectrum
@@ -155,7 +155,6 @@ def _entropy(grams: Tensor, lengths: Sequence[Tensor], alpha: float, like: Grams
 PROMPT_ENTROPY = Metric(
     prompt_entropy,
     FromTokens(_grams, _entropies, prefixes=True),
-    title="prompt entropy",
     unit="nats",
     reading="nats; low: a sample's tokens are compressed",
     meaning="Entropy of the normalised eigenvalues of the Gram matrix of one sample's tokens, each token scaled to "
@@ -163,6 +162,4 @@ PROMPT_ENTROPY = Metric(
     direction="Low: the tokens of a sample are compressed. Often a valley in the middle layers, and in two published "
     "language models the valley lies near the best layers; a hypothesis elsewhere.",
     low=True,
-    seven=True,
-    order=0,
 )

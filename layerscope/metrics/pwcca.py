@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, check_choice
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.similarity import FromPairs, Measure, Principal, by_layer, of_pair, principal
+from layerscope.metrics.pairs import FromPairs, Measure, Principal, by_layer, of_pair, principal
 
 
 def pwcca(X: Array, Y: Array, weights_from: str = "first") -> float | Tensor:
@@ -48,6 +48,4 @@ PWCCA = Metric(
     meaning="Mean of the canonical correlations of two layers, weighted by how much of the first layer each accounts "
     "for; from 0 to 1, and left out with up to twice as many samples as features.",
     direction="1: what matters in the first layer is a linear map of the second. It is not symmetric.",
-    default=False,
-    order=6,
 )

@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_result
-from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.factors import FromRows, Rows
 from layerscope.metrics.metric import Metric
 
 EPS = 1e-7
@@ -40,6 +40,4 @@ RANKME = Metric(
     "min(samples, width).",
     direction="High: more dimensions are in use. Proposed for choosing among self-supervised models of one kind; a "
     "hypothesis for layers.",
-    default=False,
-    order=2,
 )

@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, centred, check_choice, unit_rows
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.similarity import FromPairs, Measure, Prepared, by_layer, of_pair
+from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, of_pair
 
 _GRID = 2.0**44
 """Dissimilarities are whole multiples of 1 over this, so that equal samples give equal ones whatever the rounding."""
@@ -64,6 +64,4 @@ RSA = Metric(
     meaning="Spearman correlation between the dissimilarities (1 minus the correlation of rows) of every two samples "
     "in two layers; from −1 to 1.",
     direction="1: two layers order pairs of samples by distance in the same way.",
-    default=False,
-    order=8,
 )

@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, mean
-from layerscope.metrics.factors.readings import ByLayer, FromReadings, Readings
+from layerscope.metrics.factors import ByLayer, FromReadings, Readings
 from layerscope.metrics.metric import Metric
 
 
@@ -51,17 +51,14 @@ SATURATION_LAYER = Metric(
     "Averaged over predictions.",
     direction="Low: predictions settle early, and the layers after change them no more.",
     curve=False,
-    order=2,
 )
 SATURATED = Metric(
     saturation_layer,
     FromReadings(_shares),
     name="saturated",
-    title="saturated",
     unit="%",
     reading="share of predictions that no longer change",
     meaning="Share of predictions whose saturation layer is this one or an earlier one; it reaches 100 % at the last "
     "layer.",
     direction="High at an early layer: depth is spent on few samples.",
-    order=2,
 )

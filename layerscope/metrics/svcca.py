@@ -4,7 +4,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, as_result
 from layerscope.metrics.cca import mean_correlation
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.similarity import (
+from layerscope.metrics.pairs import (
     FromPairs,
     Measure,
     Prepared,
@@ -14,8 +14,6 @@ from layerscope.metrics.pairs.similarity import (
     of_pair,
     principal,
 )
-
-__all__ = ["kept_dimensions", "svcca"]
 
 
 def svcca(X: Array, Y: Array, variance: float = 0.99) -> float | Tensor:
@@ -75,6 +73,4 @@ SVCCA = Metric(
     meaning="Mean canonical correlation of the principal components that explain 99 % of the variance of each layer; "
     "from 0 to 1, and left out with up to twice as many samples as features.",
     direction="1: the main directions of each layer are a linear map of those of the other.",
-    default=False,
-    order=5,
 )

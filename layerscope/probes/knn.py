@@ -8,9 +8,7 @@ import numpy.typing as npt
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array
 from layerscope.metrics.metric import Metric
-from layerscope.probes.scores import FromLabels, ProbeScore, by_fold, score_of, stratified, usable_rows
-
-__all__ = ["knn_probe"]
+from layerscope.probes.scores import FromLabels, ProbeScore, score_of, stratified, usable_rows
 
 NEIGHBOURS = 10
 _DISTANCES_MB = 8  # scikit-learn would hold the distances between all samples at once
@@ -42,17 +40,14 @@ def knn_probe(states: Array, labels: npt.ArrayLike, k: int | None = None, folds:
 
     right = np.zeros(len(classes), dtype=bool)
     fold = stratified(classes, folds, seed)
+    # One vote for each neighbour, nearest first; what the nearer ones have more only decides between equal counts.
+    votes = 1 + 0.5 ** np.arange(1, k + 1)
     # Between unit rows Euclidean order is cosine order, and the faster of the two.
-    nearest = KNeighborsClassifier(n_neighbors=k, algorithm="brute", weights=_votes)
+    nearest = KNeighborsClassifier(n_neighbors=k, algorithm="brute", weights=lambda d: np.tile(votes, (len(d), 1)))
     for test in (fold == number for number in range(folds)):
         with config_context(working_memory=_DISTANCES_MB):
             right[test] = nearest.fit(rows[~test], classes[~test]).predict(rows[test]) == classes[test]
-    return score_of(right, by_fold(right, fold), skipped)
-
-
-def _votes(distances: Array) -> Array:
-    """One vote for each neighbour, nearest first; what the nearer ones have more only decides between equal counts."""
-    return np.tile(1 + 0.5 ** np.arange(1, distances.shape[1] + 1), (len(distances), 1))
+    return score_of(right, fold, skipped)
 
 
 KNN_PROBE = Metric(
@@ -63,5 +58,4 @@ KNN_PROBE = Metric(
     reading="cross-validated share right",
     meaning="Cross-validated accuracy of the vote of a sample's nearest neighbours by cosine similarity.",
     direction="High: samples of a label lie together, as retrieval needs them.",
-    order=1,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -12,8 +12,6 @@ import numpy.typing as npt
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, unit_rows
 from layerscope.metrics.metric import How, Needs
-
-__all__ = ["ProbeScore"]
 
 
 @dataclass(frozen=True)
@@ -60,31 +58,17 @@ class FromScore(How):
     compute: Callable[[ProbeScore], float]
 
 
-def score_of(right: npt.NDArray[np.bool_], folds: Sequence[float], skipped: int) -> ProbeScore:
-    """Return the score of independent held-out samples, each `right` or not."""
+def score_of(
+    right: npt.NDArray[np.bool_], fold: npt.NDArray[np.int64], skipped: int, strengths: tuple[float, ...] = ()
+) -> ProbeScore:
+    """Return the score of independent held-out samples, each `right` or not in its fold."""
     from scipy.stats import binomtest
 
-    mean = float(right.mean())
-    interval = binomtest(int(right.sum()), len(right)).proportion_ci(0.95, method="wilson")
-    return ProbeScore(
-        mean=mean,
-        stderr=float(np.sqrt(mean * (1 - mean) / len(right))),
-        low=float(interval.low),
-        high=float(interval.high),
-        n=len(right),
-        n_skipped=skipped,
-        folds=tuple(folds),
-        right=right,
-    )
-
-
-def wilson(share: float, n: float) -> tuple[float, float]:
-    """Return centre and half width of Wilson's 95 % interval, for an n that need not be whole."""
-    from scipy.stats import norm
-
-    z = float(norm.ppf(0.975))
-    spread = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return (share + z * z / (2 * n)) / (1 + z * z / n), float(spread / (1 + z * z / n))
+    mean, n = float(right.mean()), len(right)
+    interval = binomtest(int(right.sum()), n).proportion_ci(0.95, method="wilson")
+    stderr = float(np.sqrt(mean * (1 - mean) / n))
+    low, high = float(interval.low), float(interval.high)
+    return ProbeScore(mean, stderr, low, high, n, skipped, by_fold(right, fold), strengths, right)
 
 
 def usable_rows(
@@ -126,9 +110,9 @@ def numbered(splits: Iterable[tuple[Any, Any]], n: int) -> npt.NDArray[np.int64]
     return fold
 
 
-def by_fold(right: npt.NDArray[np.bool_], fold: npt.NDArray[np.int64]) -> list[float]:
+def by_fold(right: npt.NDArray[np.bool_], fold: npt.NDArray[np.int64]) -> tuple[float, ...]:
     """Return the accuracy of each fold."""
-    return [float(right[fold == number].mean()) for number in range(int(fold.max()) + 1)]
+    return tuple(float(right[fold == number].mean()) for number in range(int(fold.max()) + 1))
 
 
 def stratified(classes: npt.NDArray[np.int64], folds: int, seed: int) -> npt.NDArray[np.int64]:

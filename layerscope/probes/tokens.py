@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array
-from layerscope.probes.regression import linearly_judged
-from layerscope.probes.scores import ProbeScore, by_fold, numbered, usable_rows, wilson
-
-__all__ = ["token_probe"]
+from layerscope.probes.linear import linearly_judged
+from layerscope.probes.scores import ProbeScore, by_fold, numbered, usable_rows
 
 
 def token_probe(
@@ -35,6 +30,7 @@ def token_probe(
     >>> token_probe(states, labels, sentences=np.arange(30) // 3).mean  # ten sentences of three words
     1.0
     """
+    from scipy.stats import norm
     from sklearn.model_selection import StratifiedGroupKFold
 
     groups = np.asarray(sentences)
@@ -51,18 +47,13 @@ def token_probe(
     splits = StratifiedGroupKFold(folds, shuffle=True, random_state=seed).split(rows, kept, groups)
     fold = numbered(splits, len(rows))
     right, strengths = linearly_judged(rows, kept, fold, seed)
-    found = _clustered(right, groups, int((~frequent).sum()), by_fold(right, fold))
-    return replace(found, strengths=strengths)
-
-
-def _clustered(
-    right: npt.NDArray[np.bool_], groups: npt.NDArray[np.int64], skipped: int, folds: Sequence[float]
-) -> ProbeScore:
-    """Return the score of items that come in groups from 0 on, the groups being independent of each other."""
     sizes, hits = np.bincount(groups), np.bincount(groups, weights=right)
     m, n, mean = len(sizes), len(right), float(right.mean())
     stderr = float(np.sqrt(m / (m - 1) * np.square(hits - mean * sizes).sum()) / n)
     # without any spread (all right, or all wrong) a sentence counts as one word
-    effective = mean * (1 - mean) / stderr**2 if stderr > 0 else float(m)
-    centre, half = wilson(mean, min(effective, n))
-    return ProbeScore(mean, stderr, min(mean, centre - half), max(mean, centre + half), n, skipped, tuple(folds))
+    words = min(mean * (1 - mean) / stderr**2 if stderr > 0 else float(m), n)
+    z = float(norm.ppf(0.975))  # Wilson's interval, for a number of words that need not be whole
+    centre = (mean + z * z / (2 * words)) / (1 + z * z / words)
+    half = float(z * np.sqrt(mean * (1 - mean) / words + z * z / (4 * words * words)) / (1 + z * z / words))
+    low, high, skipped = min(mean, centre - half), max(mean, centre + half), int((~frequent).sum())
+    return ProbeScore(mean, stderr, low, high, n, skipped, by_fold(right, fold), strengths)

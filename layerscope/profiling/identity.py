@@ -1,8 +1,9 @@
-"""What a run is made of, and whether a run folder holds the same."""
+"""What a run is made of, whether a run folder holds the same, and the model of a run for verbs that take a run."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,11 +16,12 @@ from torch import nn
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import Corpus
 from layerscope.inputs.samples import Window
-from layerscope.models import LayeredModel, Loaded
+from layerscope.models import LayeredModel, Loaded, LoadOptions, Override
 from layerscope.models.encode import TextEncoder
+from layerscope.models.hub import EMBEDDED
 from layerscope.models.weights import numbers_of
-from layerscope.profiling.options import Options
-from layerscope.profiling.plan import Job
+from layerscope.profiling.plan import Job, Options
+from layerscope.runs import Run, open_run
 
 EXAMPLES = 3
 EXAMPLE_LENGTH = 240
@@ -176,3 +178,55 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "unknown"
+
+
+def run_of(given: Any) -> Run | None:
+    """Return the run that was given, opened where it is a folder of one; None where a model was given."""
+    if isinstance(given, Run):
+        return given
+    is_run = isinstance(given, (str, Path)) and (Path(given).expanduser() / "run.json").is_file()
+    return open_run(Path(given).expanduser()) if is_run else None
+
+
+def model_of(run: Run, override: Override, options: LoadOptions) -> tuple[str, Override, LoadOptions]:
+    """Return where a run's model is, and how it was overridden and loaded; what is given now goes first.
+
+    Raises `LayerscopeError` for a run of a model that was in memory, and for the history of a training.
+    """
+    run.need_states()
+    source, asked = str(run.info["model"]["source"]), run.info["options"]
+    if source == run.info["model"]["class"] or source == "SentenceTransformer":
+        raise LayerscopeError(
+            f"run {str(run.path)!r} was made of a model in memory ({source}): give the model itself, not the run"
+        )
+    override = Override(*(getattr(override, name) or asked.get(name) for name in ("part", "blocks", "norm")))
+    is_local = Path(source).expanduser().exists() or source == EMBEDDED
+    revision = options.revision or (None if is_local else run.info["model"].get("revision"))
+    return source, override, replace(options, revision=revision)
+
+
+def check_unchanged(run: Run, model: LayeredModel, *, as_stored: bool = False) -> None:
+    """Raise where the model of a run is no longer what it was: its scores would be another model's.
+
+    Weights are compared in the run's dtype: where they are in it, or `as_stored` and the run's is float32, which holds
+    what is stored exactly.
+    """
+    there = run.info["model"]
+    dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
+    same_dtype = there.get("dtype") == str(dtype).removeprefix("torch.")
+    exact = torch.float32 if as_stored and there.get("dtype") == "float32" else None
+    known = same_dtype or exact is not None
+    if run.depth != model.stack.depth or (known and there.get("weights") != weights_fingerprint(model.module, exact)):
+        raise LayerscopeError(
+            f"the model of run {str(run.path)!r} ({there['source']}) has changed since: profile it again, "
+            "or give the model without the run"
+        )
+
+
+def reusable(run: Run | None, model: LayeredModel, vectors: Iterable[tuple[int, str, str]]) -> Run | None:
+    """Return the run if its states of these layers, sites and poolings are those that the model would give again."""
+    if run is None or run.info["model"].get("states") != states_fingerprint(model):
+        return None
+    sites, poolings = run.info["model"]["sites"], run.info["pooling"]
+    there = all(site in sites and pooling in poolings for _, site, pooling in vectors)
+    return run if there and run.info["options"]["store_dtype"] == "float32" else None

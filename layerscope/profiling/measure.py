@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from layerscope.metrics.factors.tokens import FromTokens, Tokens
+from layerscope.metrics.factors import FromTokens, Tokens
 from layerscope.models.forward import Inputs
 from layerscope.models.pooling import pool
 from layerscope.models.projection import Projection
@@ -51,7 +51,10 @@ class BatchMeasure:
         """Take what is asked for from the states of one layer."""
         final = site == "normed" and layer == self.model.stack.depth
         inside = site not in self.model.sites
-        mask = used = self._real(tokens)
+        if isinstance(self.mask, str):  # once a batch; None where all states are real spares every layer the masking
+            real = self.model.mask(self.inputs, tokens)
+            self.mask = None if real is None or bool(real.all()) else real
+        mask = used = self.mask
         if tokens.ndim == 3:
             factors = Tokens(tokens, mask, self.options.exclude_sinks)
             used = factors.used
@@ -82,13 +85,6 @@ class BatchMeasure:
             out |= self._lens(torch.stack(self.lens_states))
         return {k: v.cpu() for k, v in {**out, "broken": self._first_broken()}.items()}
 
-    def _real(self, tokens: Tensor) -> Tensor | None:
-        """Which states are real, found once a batch; None where all are, which spares every layer the masking."""
-        if isinstance(self.mask, str):
-            mask = self.model.mask(self.inputs, tokens)
-            self.mask = None if mask is None or bool(mask.all()) else mask
-        return self.mask
-
     def _project(self, projection: Projection, layer: int, tokens: Tensor, mask: Tensor | None) -> None:
         """Hold some layers back, as many as take little memory: each run through the model's end has its price."""
         self.unprojected.append(tokens.clone())  # a block may change its input in place
@@ -103,8 +99,8 @@ class BatchMeasure:
     def _token_metrics(self, site: str, tokens: Tokens) -> None:
         for metric, how in self.token_metrics:
             for prefix in (None, *((how.prefixes and self.options.prefixes) or ())):
-                some = tokens if prefix is None else tokens.first(prefix)
-                self.parts.setdefault((metric.name, how, site, prefix), []).append(how.compute(some))
+                found = how.compute(tokens if prefix is None else tokens.first(prefix))
+                self.parts.setdefault((metric.name, how, site, prefix), []).append(found)
 
     def _scalars(self) -> dict[str, Tensor]:
         """Return what metrics make of all layers; on a GPU eigenvalues are the cost: a seeded share of the samples."""
@@ -112,9 +108,8 @@ class BatchMeasure:
         chosen = np.flatnonzero(self.rows["entropy"].to_numpy()) if "entropy" in self.rows else slice(None)
         for (name, how, site, prefix), layers in self.parts.items():
             for variant, values in how.finish(layers, self.options.alpha, chosen).items():
-                parts = [variant] if variant else []
-                parts += [] if prefix is None else [f"prefix={prefix}"]
-                out[".".join(filter(None, (name, ",".join(parts), site)))] = values
+                variants = ",".join(filter(None, (variant, f"prefix={prefix}" if prefix else "")))
+                out[".".join(filter(None, (name, variants, site)))] = values
         return out
 
     def _lens_index(self) -> tuple[Tensor, Tensor]:

@@ -17,16 +17,14 @@ from layerscope.core.progress import reporting
 from layerscope.core.words import count, folder_name
 from layerscope.inputs import Corpus, draw, make_extreme, open_corpus, pack
 from layerscope.inputs.views import check_views
-from layerscope.metrics.factors.readings import FromReadings
+from layerscope.metrics.factors import FromReadings
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.encode import TextEncoder, modality_of
 from layerscope.profiling.identity import describe, refuse_another
-from layerscope.profiling.options import Options
-from layerscope.profiling.passing import run_pass
-from layerscope.profiling.plan import Job
-from layerscope.profiling.start import open_or_start, report_broken
+from layerscope.profiling.passing import open_or_start, report_broken, run_pass
+from layerscope.profiling.plan import Job, Options
+from layerscope.profiling.source import can_be_probed
 from layerscope.profiling.tables import write_tables
-from layerscope.profiling.tables.labels import can_be_probed
 from layerscope.runs import Run
 from layerscope.runs.lock import locked
 from layerscope.runs.registry import METRICS, SETS

@@ -16,7 +16,7 @@ from layerscope.models.exit_heads import ExitHeads, exit_heads
 from layerscope.models.hub import embedded
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.weights import is_offloaded, is_quantised
-from layerscope.profiling.reopening import check_unchanged, model_of, run_of
+from layerscope.profiling.identity import check_unchanged, model_of, run_of
 from layerscope.runs import Run
 from layerscope.truncation.origin import LayerScores, scores_of_run, scores_of_training, whereabouts
 

@@ -5,8 +5,16 @@ from tiny import one_thread
 
 from layerscope import metrics
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics import cka, cosine_pairs, cosine_similarity, cosine_to, similarity_matrix
-from layerscope.metrics.pairs import blocks, linear_cka, similarity
+from layerscope.metrics import (
+    blocks,
+    cka,
+    cosine_pairs,
+    cosine_similarity,
+    cosine_to,
+    pairs as similarity,
+    similarity_matrix,
+)
+from layerscope.metrics.cka import inner_by_features, inner_by_grams
 
 __all__ = ["one_thread"]
 
@@ -45,7 +53,7 @@ def test_every_pair_is_its_cka_in_either_form(rng, small_blocks, shape, debiased
 def test_both_forms_are_reached_and_agree(rng, small_blocks):
     states, others = rng.standard_normal((50, 4, 6)), rng.standard_normal((50, 3, 7))
     for sides in (blocks.opened(states, None, True), blocks.opened(states, others, True)):
-        pairs = zip(linear_cka.inner_by_grams(*sides), linear_cka.inner_by_features(*sides), strict=True)
+        pairs = zip(inner_by_grams(*sides), inner_by_features(*sides), strict=True)
         for grams, features in pairs:
             np.testing.assert_allclose(grams, features, rtol=1e-12)
 

@@ -10,10 +10,10 @@ from tiny import one_thread
 
 from layerscope import metrics, profile
 from layerscope.inputs import open_corpus
-from layerscope.metrics.pairs.similarity import MOST
+from layerscope.metrics.pairs import MOST
 from layerscope.models import LoadOptions, Override, find_layers, load
-from layerscope.profiling.options import Options
 from layerscope.profiling.pipeline import check_available
+from layerscope.profiling.plan import Options
 from layerscope.runs.curves import _stands_out, curves
 from layerscope.runs.registry import METRICS
 from layerscope.show.plots import HeatMap

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import wraps
+from inspect import signature
 from itertools import chain
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -13,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.arrays import Array, as_pair64, centred
-from layerscope.metrics.metric import How, Needs
-from layerscope.metrics.pairs import blocks as reading
-from layerscope.metrics.pairs.blocks import Blocks, States, opened
+from layerscope.core.errors import LayerscopeError, near
+from layerscope.metrics import blocks as reading
+from layerscope.metrics.arrays import Array, as_pair64, centred, check_choice
+from layerscope.metrics.blocks import Blocks, States, opened
+from layerscope.metrics.metric import How, Needs, records
 
 Prepared: TypeAlias = tuple[Tensor, ...]
 Numbers: TypeAlias = np.ndarray[Any, Any]
@@ -98,7 +99,6 @@ class FromPairs(How):
     """Takes `states`, `others` and options; returns `[L, L']` as `similarity_matrix` does."""
     variant: str
     """What the choices made here are called in a run's table."""
-    options: Mapping[str, Any] = field(default_factory=dict)
     least: int = 2
     """The fewest samples with which it is defined."""
     features: bool = False
@@ -132,7 +132,7 @@ class FromPairs(How):
         """
         if self.by_sample is not None:
             return self.by_sample(states, others=others)
-        values = self.compute(states, others, **self.options)
+        values = self.compute(states, others)
         return values, torch.full_like(values, math.nan), torch.full_like(values, states.shape[0])
 
 
@@ -193,3 +193,34 @@ def _prepared(measure: Measure, side: Blocks, start: int) -> Iterator[Prepared]:
         for span in side.spans:
             rows[:, span] = side.read(span)[layers].cpu()
         yield from map(measure.prepare, rows)
+
+
+def similarity_matrix(states: States, metric: str = "cka", *, others: States | None = None, **options: Any) -> Tensor:
+    """Return the similarity of every two layers, `[L, L']` in float64.
+
+    `states` is `[N, L, D]`, an array, a tensor, or an object with a shape and slices of rows; `others` is `[N, L', D']`
+    of the same samples, as of another model, or None for all pairs of `states`. `metric` is the name of a similarity,
+    `options` are those of its function, and [a, b] is its value for `states[:, a]` and layer b, for per-sample ones
+    (`cosine_similarity`, `angular_distance`, `pnka`) the mean over the samples that have a value. Rows and columns of a
+    layer that does not vary are NaN.
+
+    Linear "cka", "cosine_similarity" and "angular_distance" read blocks of samples and take less than 1.5 GiB whatever
+    N. The others prepare each layer as a whole and hold 1 GiB of prepared layers, or one if that is more: N x D
+    numbers, for rbf "cka" N x N, for "rsa" N (N - 1) / 2; the rest is prepared again.
+
+    Source: Tracing Representation Progression, section 2; Kornblith et al. 2019; else that of the function.
+
+    >>> from layerscope.metrics import similarity_matrix
+    >>> states = np.random.default_rng(0).normal(size=(20, 4, 3))  # samples, layers, width
+    >>> similarity_matrix(states).diagonal().round(decimals=3)
+    tensor([1., 1., 1., 1.], dtype=torch.float64)
+    """
+    known = {record.name: record.how for record in records("layerscope.metrics") if isinstance(record.how, FromPairs)}
+    check_choice(metric, "metric", tuple(known))
+    how = known[metric]
+    takes = [name for name in signature(how.compute).parameters if name not in ("states", "others")]
+    for name in options:
+        if name not in takes:
+            listed = f"it takes {', '.join(takes)}{near(name, takes)}" if takes else "it takes none"
+            raise LayerscopeError(f"{metric} has no option {name!r}: {listed}")
+    return how.compute(states, others, **options)

@@ -73,10 +73,15 @@ class Blocks:
         return unit.nan_to_num(0.0), 1.0 - unit[..., 0].isnan().to(unit.dtype)
 
 
-def opened(states: States, others: States | None, center: bool) -> tuple[Blocks, Blocks]:
-    """Return the blocks of both sides over the same spans of samples; twice the same where there are no others."""
+def opened(states: States, others: States | None, center: bool, widths: str | None = None) -> tuple[Blocks, Blocks]:
+    """Return the blocks of both sides over the same spans of samples; twice the same where there are no others.
+
+    Raises `LayerscopeError` for another number of samples, and for unequal widths where `widths` says what to do.
+    """
     shapes = [sizes(states, "states")] + ([] if others is None else [sizes(others, "others")])
     check_equal("samples", shapes[0][0], shapes[-1][0], ("states", "others"))
+    if widths is not None:
+        check_equal("features", shapes[0][2], shapes[-1][2], ("states", "others"), widths)
     layers, elements = sum(s[1] for s in shapes), sum(s[1] * s[2] for s in shapes)
     # A block must fit, and a Gram tile of it for every layer.
     step = max(1, min(BLOCK_BYTES // (8 * elements), math.isqrt(TILE_BYTES // (8 * layers))))
