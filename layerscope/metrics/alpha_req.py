@@ -21,7 +21,6 @@ def alpha_req(Z: Array | Rows, fit: tuple[int, int] = FIT) -> float | Tensor:
 
     Source: Agrawal et al. 2022, α-ReQ; the weighted fit as in Stringer et al. 2019.
 
-    >>> from layerscope.metrics import alpha_req
     >>> states = np.random.default_rng(0).normal(size=(500, 50)) / np.arange(1, 51)  # variances 1 / i²
     >>> round(alpha_req(states))
     2

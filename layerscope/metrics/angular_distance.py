@@ -18,7 +18,6 @@ def angular_distance(X: Array, Y: Array, center: bool = True) -> Tensor:
 
     Source: Gromov et al. 2024, The Unreasonable Ineffectiveness of the Deeper Layers, who do not centre.
 
-    >>> from layerscope.metrics import angular_distance
     >>> angular_distance(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]), center=False)
     tensor([0.5000], dtype=torch.float64)
     """

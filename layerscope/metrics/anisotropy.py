@@ -13,7 +13,6 @@ def anisotropy(Z: Array | Rows) -> float | Tensor:
 
     Source: Razzhigaev et al. 2024, The Shape of Learning.
 
-    >>> from layerscope.metrics import anisotropy
     >>> round(anisotropy(np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])), 3)  # all on a line
     1.0
     """

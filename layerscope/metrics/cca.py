@@ -16,7 +16,6 @@ def cca(X: Array, Y: Array) -> float | Tensor:
 
     Source: Hotelling 1936; Raghu et al. 2017; the mean as in Kornblith et al. 2019.
 
-    >>> from layerscope.metrics import cca
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(cca(states, states @ np.diag([1.0, 5.0, 0.1])), 3)  # any invertible linear map keeps it
     1.0
@@ -29,7 +28,6 @@ def canonical_correlations(X: Array, Y: Array) -> Tensor:
 
     `X` and `Y` as in `cca`; r is the largest of the smaller ranks.
 
-    >>> from layerscope.metrics import canonical_correlations
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> canonical_correlations(states, states[:, :2] + 3).round(decimals=3)
     tensor([1., 1.], dtype=torch.float64)

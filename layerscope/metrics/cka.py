@@ -33,7 +33,6 @@ def cka(
     Source: Kornblith et al. 2019 (biased; Tracing Representation Progression, equation 3); HSIC_1 of Song et al. 2012
     as in Nguyen et al. 2021, equation 3.
 
-    >>> from layerscope.metrics import cka
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(cka(states, -2 * states), 3)  # rotations, reflections and scale do not count
     1.0
@@ -49,7 +48,6 @@ def cka_minibatch(X: Array, Y: Array, batch_size: int) -> float | Tensor:
 
     Source: Nguyen et al. 2021, Do wide and deep networks learn the same things?, equations 2 and 3.
 
-    >>> from layerscope.metrics import cka_minibatch
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(cka_minibatch(states, -2 * states, batch_size=10), 3)
     1.0

@@ -22,7 +22,6 @@ def cosine_similarity(X: Array, Y: Array, center: bool = True) -> Tensor:
 
     Source: Jiang, Zhou, Zhu 2025, Tracing Representation Progression, section 2 and footnote 2.
 
-    >>> from layerscope.metrics import cosine_similarity
     >>> cosine_similarity(np.array([[1.0, 0.0]]), np.array([[1.0, 1.0]]), center=False)
     tensor([0.7071], dtype=torch.float64)
     """
@@ -38,7 +37,6 @@ def cosine_to(states: States, layer: int = -1, center: bool = True) -> Tensor:
     `states` as in `similarity_matrix`; `layer` counts from the end where negative. Column l equals
     `cosine_similarity(states[:, l], states[:, layer], center)`: -1 ... 1, NaN for zero vectors.
 
-    >>> from layerscope.metrics import cosine_to
     >>> states = np.random.default_rng(0).normal(size=(20, 4, 3))  # samples, layers, width
     >>> round(cosine_to(states)[0, -1].item(), 3)  # the last layer is compared with itself
     1.0
@@ -61,7 +59,6 @@ def cosine_pairs(states: States, center: bool = True, others: States | None = No
     cosine (`cosine_to`) are not counted; the mean of none and the error of one are NaN. Raises `LayerscopeError` for
     `others` of another number of samples or another width.
 
-    >>> from layerscope.metrics import cosine_pairs
     >>> states = np.random.default_rng(0).normal(size=(20, 4, 3))  # samples, layers, width
     >>> mean, error, number = cosine_pairs(states)
     >>> mean.shape, int(number[0, 3])

@@ -18,7 +18,6 @@ def curvature(tokens: Array, mask: Array | None = None) -> float | Tensor:
 
     Source: Hosseini and Fedorenko 2023; Skean et al. 2025, Layer by Layer, section 3.
 
-    >>> from layerscope.metrics import curvature
     >>> round(curvature(np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])), 4)  # one right angle, π/2
     1.5708
     """
@@ -28,7 +27,6 @@ def curvature(tokens: Array, mask: Array | None = None) -> float | Tensor:
 def zero_differences(tokens: Array, mask: Array | None = None) -> int | Tensor:
     """Return how many steps from a real token to the next have length zero, one count `[...]` a sample.
 
-    >>> from layerscope.metrics import zero_differences
     >>> zero_differences(np.array([[1.0, 0.0], [1.0, 0.0], [2.0, 0.0]]))
     1
     """

@@ -17,7 +17,6 @@ def dataset_entropy(
 
     Source: Skean et al. 2025, Layer by Layer, section 3.
 
-    >>> from layerscope.metrics import dataset_entropy
     >>> round(dataset_entropy(np.eye(4)), 4)  # ln 4: four samples, four directions
     1.3863
     """

@@ -28,7 +28,6 @@ def dime(
 
     Source: Skean et al. 2023, DiME; Skean et al. 2025, Layer by Layer, section 3.
 
-    >>> from layerscope.metrics import dime
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> dime(states, states) > 0
     True

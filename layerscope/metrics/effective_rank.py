@@ -12,13 +12,10 @@ def effective_rank(Z: Array | Rows, center: bool = False) -> float | Tensor:
     `Z` is `[..., N, D]`; the value `[...]` lies in 1 ... min(N, D) (1 for an all-zero Z). `center` subtracts the mean
     row first.
 
-    It is at least exp(S_1) of the raw rows (`matrix_entropy`), whose spectrum is the square of this one and so more
-    concentrated; the two are equal where all non-zero singular values are. Theorem 1 of Layer by Layer prints the
-    inequality the other way round: diag(2, 1) has 1.65 against an effective rank of 1.89.
+    It is at least exp(S_1) of the raw rows (`matrix_entropy`), whose spectrum is the square of this one.
 
     Source: Roy, Vetterli 2007, The Effective Rank: A Measure of Effective Dimensionality.
 
-    >>> from layerscope.metrics import effective_rank
     >>> round(effective_rank(np.diag([2.0, 1.0])), 2)
     1.89
     """

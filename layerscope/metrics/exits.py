@@ -12,7 +12,6 @@ def exit_speedup(counts: Array) -> float:
 
     Source: Tracing Representation Progression, section 4.
 
-    >>> from layerscope.metrics import exit_speedup
     >>> exit_speedup(np.array([0, 20, 0, 10]))  # two thirds of the samples leave after 2 of 4 layers
     1.5
     """
@@ -32,7 +31,6 @@ def exit_parameters(hidden: int, classes: int, layers: int, base: int) -> tuple[
 
     Source: Tracing Representation Progression, table 1.
 
-    >>> from layerscope.metrics import exit_parameters
     >>> shared, separate, saved = exit_parameters(hidden=768, classes=1000, layers=12, base=86_000_000)
     >>> separate - shared, round(saved, 3)
     (8448000, 0.089)

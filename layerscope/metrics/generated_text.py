@@ -19,7 +19,6 @@ def coherence(prefix_embeddings: Array, text_embeddings: Array) -> Tensor:
     Source: Su et al. 2022, A contrastive framework for neural text generation; Tracing Representation Progression,
     equation 21.
 
-    >>> from layerscope.metrics import coherence
     >>> coherence(np.array([[1.0, 0.0]]), np.array([[1.0, 1.0]]))
     tensor([0.7071], dtype=torch.float64)
     """
@@ -35,7 +34,6 @@ def diversity(tokens: Sequence[Hashable]) -> float:
 
     Source: Su et al. 2022; Tracing Representation Progression, equation 22.
 
-    >>> from layerscope.metrics import diversity
     >>> diversity("to be or not to be".split())  # 4 of 5 pairs are distinct
     0.8
     """

@@ -22,7 +22,6 @@ def infonce(a: Array, b: Array, temperature: float = TEMPERATURE, symmetric: boo
     Source: van den Oord et al. 2018, Representation Learning with Contrastive Predictive Coding, equation 4; Skean et
     al. 2025, Layer by Layer, section 3.
 
-    >>> from layerscope.metrics import infonce
     >>> round(infonce(np.eye(4), np.eye(4)), 4)  # each view finds its pair
     0.0001
     """
@@ -36,7 +35,6 @@ def infonce_bound(a: Array, b: Array, temperature: float = TEMPERATURE, symmetri
 
     Source: van den Oord et al. 2018, Representation Learning with Contrastive Predictive Coding, section 2.3.
 
-    >>> from layerscope.metrics import infonce_bound
     >>> round(infonce_bound(np.eye(4), np.eye(4)), 4)  # just below ln 4
     1.3862
     """

@@ -29,7 +29,6 @@ def intrinsic_dimension(Z: Array, discard: float = DISCARD) -> float | Tensor:
 
     Source: Facco et al. 2017, Estimating the intrinsic dimension by a minimal neighborhood information.
 
-    >>> from layerscope.metrics import intrinsic_dimension
     >>> plane = np.random.default_rng(0).normal(size=(500, 2)) @ np.random.default_rng(1).normal(size=(2, 10))
     >>> round(intrinsic_dimension(plane), 1)
     1.9

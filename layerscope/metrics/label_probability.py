@@ -14,7 +14,6 @@ def label_probability(logits: Array, labels: Array) -> Tensor:
 
     Source: Jiang, Zhou, Zhu 2025, Tracing Representation Progression, theorem 2.2.
 
-    >>> from layerscope.metrics import label_probability
     >>> label_probability(np.log([[[0.5, 0.5], [0.9, 0.1]]]), np.array([0]))  # one sample, two layers, two classes
     tensor([[0.5000, 0.9000]], dtype=torch.float64)
     """

@@ -14,7 +14,6 @@ def layer_accuracy(predictions: Array, labels: Array) -> Tensor:
 
     Source: Jiang, Zhou, Zhu 2025, Tracing Representation Progression, equation 2.
 
-    >>> from layerscope.metrics import layer_accuracy
     >>> layer_accuracy(np.array([[0, 1, 1], [1, 1, 0]]), np.array([1, 0]))  # two samples, three layers
     tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
     """

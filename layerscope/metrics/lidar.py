@@ -21,7 +21,6 @@ def lidar(views: Array, delta: float = 1e-4, eps: float = 0.0) -> float | Tensor
 
     Source: Thilak et al. 2024, LiDAR: Sensing Linear Probing Performance.
 
-    >>> from layerscope.metrics import lidar
     >>> samples = np.random.default_rng(0).normal(size=(20, 1, 3))
     >>> round(lidar(np.concatenate([samples, samples + 0.01], axis=1)), 2)
     2.68

@@ -53,7 +53,6 @@ def matrix_entropy(
 
     Source: Skean et al. 2025, Layer by Layer, section 3; Giraldo, Rao and Principe 2014.
 
-    >>> from layerscope.metrics import matrix_entropy
     >>> round(matrix_entropy(np.eye(4)), 4)  # ln 4
     1.3863
     >>> round(matrix_entropy(np.diag([2.0, 1.0]), rows="raw"), 2)

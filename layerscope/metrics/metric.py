@@ -1,7 +1,5 @@
 """What is known of a metric: how a run computes it, how it is read, where it comes from."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterator

@@ -22,7 +22,6 @@ def mutual_knn(X: Array, Y: Array, k: int = 10, distance: str = "cosine") -> flo
 
     Source: Huh et al. 2024, The Platonic Representation Hypothesis, section 2 and appendix A.
 
-    >>> from layerscope.metrics import mutual_knn
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> mutual_knn(states, 2 * states, k=5)
     1.0

@@ -14,7 +14,6 @@ def nesum(Z: Array | Rows) -> float | Tensor:
 
     Source: He, Ozay 2022, Exploring the Gap between Collapsed and Whitened Features in Self-Supervised Learning.
 
-    >>> from layerscope.metrics import nesum
     >>> round(nesum(np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])), 3)  # two equal directions
     2.0
     """

@@ -15,7 +15,6 @@ class Norms:
     `mean`, `median` (of an even number the mean of the middle two) and `maximum` are Euclidean norms, `sink_share` is
     the share of tokens whose norm is more than 10 times the median, 0 ... 1.
 
-    >>> from layerscope.metrics import norms
     >>> found = norms(np.array([[3.0, 4.0], [0.0, 1.0], [1.0, 0.0]]))
     >>> found.median.item(), found.maximum.item(), found.sink_share.item()
     (1.0, 5.0, 0.0)
@@ -34,7 +33,6 @@ def norms(tokens: Array | Tokens, mask: Array | None = None) -> Norms:
 
     Source: Sun et al. 2024, Massive Activations in Large Language Models.
 
-    >>> from layerscope.metrics import norms
     >>> tokens, mask = np.array([[3.0, 4.0], [0.0, 1.0], [9.0, 9.0]]), np.array([1, 1, 0])  # the last is padding
     >>> norms(tokens, mask).mean.item()
     3.0

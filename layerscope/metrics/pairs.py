@@ -114,10 +114,8 @@ class FromPairs(How):
         return rows if self.all_samples or len(rows) <= MOST else rows[np.arange(MOST) * len(rows) // MOST]
 
     def needed(self, width: int) -> int:
-        """Return the samples that two layers of `width` features need for a value.
-
-        Canonical correlations are 1 by construction where the ranks of both layers add up to more than N - 1.
-        """
+        """Return the samples that two layers of `width` features need for a value."""
+        # canonical correlations are 1 by construction where the ranks of both layers add up to more than N - 1
         return max(self.least, 2 * width + 1) if self.features else self.least
 
     def lack(self, count: int, width: int) -> str | None:
@@ -126,10 +124,7 @@ class FromPairs(How):
         return None if count >= needed else f"at width {width:,} it needs {needed:,} samples (raise `samples`)"
 
     def measured(self, states: States, others: States | None = None) -> Found:
-        """Return value, standard error (NaN where it is unknown) and number of samples `[L, L']` of every two layers.
-
-        `states` and `others` as in `similarity_matrix`.
-        """
+        """Return value, standard error (NaN: unknown) and number of samples `[L, L']`, as `similarity_matrix` does."""
         if self.by_sample is not None:
             return self.by_sample(states, others=others)
         values = self.compute(states, others)
@@ -156,7 +151,13 @@ def every_two(measure: Measure, states: States, others: States | None) -> Tensor
     found = torch.full((left.layers, right.layers), torch.nan, dtype=torch.float64)
     start = 0
     while start < left.layers:
-        held = _lot(measure, left, start)
+        held: list[Prepared] = []
+        size = 0
+        for prepared in _prepared(measure, left, start):
+            held.append(prepared)
+            size += sum(part.nbytes for part in prepared)
+            if size + size // len(held) > HELD_BYTES:
+                break
         stop = start + len(held)
         if right is left:
             columns = enumerate(chain(held, _prepared(measure, right, stop)), start)
@@ -171,17 +172,6 @@ def every_two(measure: Measure, states: States, others: States | None) -> Tensor
                     found[b, a] = found[a, b] if measure.symmetric else measure.between(second, first).nanmean()
         start = stop
     return found
-
-
-def _lot(measure: Measure, side: Blocks, start: int) -> list[Prepared]:
-    held: list[Prepared] = []
-    size = 0
-    for prepared in _prepared(measure, side, start):
-        held.append(prepared)
-        size += sum(part.nbytes for part in prepared)
-        if size + size // len(held) > HELD_BYTES:
-            break
-    return held
 
 
 def _prepared(measure: Measure, side: Blocks, start: int) -> Iterator[Prepared]:
@@ -205,12 +195,11 @@ def similarity_matrix(states: States, metric: str = "cka", *, others: States | N
     layer that does not vary are NaN.
 
     Linear "cka", "cosine_similarity" and "angular_distance" read blocks of samples and take less than 1.5 GiB whatever
-    N. The others prepare each layer as a whole and hold 1 GiB of prepared layers, or one if that is more: N x D
-    numbers, for rbf "cka" N x N, for "rsa" N (N - 1) / 2; the rest is prepared again.
+    N. The others prepare each layer as a whole (N x D numbers, for rbf "cka" N x N, for "rsa" half of that) and hold 1
+    GiB of prepared layers, or one if that is more.
 
-    Source: Tracing Representation Progression, section 2; Kornblith et al. 2019; else that of the function.
+    Source: that of the function.
 
-    >>> from layerscope.metrics import similarity_matrix
     >>> states = np.random.default_rng(0).normal(size=(20, 4, 3))  # samples, layers, width
     >>> similarity_matrix(states).diagonal().round(decimals=3)
     tensor([1., 1., 1., 1.], dtype=torch.float64)

@@ -16,7 +16,6 @@ def perplexity(nll: Array) -> float | Tensor:
 
     Source: Jelinek et al. 1977; Tracing Representation Progression, equations 20 to 22.
 
-    >>> from layerscope.metrics import perplexity
     >>> round(perplexity(np.log([4.0, 4.0, 4.0])), 4)  # as unsure as between four tokens
     4.0
     """

@@ -16,7 +16,6 @@ def pnka(X: Array, Y: Array) -> Tensor:
 
     Source: Kolling et al. 2023, Pointwise Representational Similarity.
 
-    >>> from layerscope.metrics import pnka
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> pnka(states, 2 * states)[:3].round(decimals=3)
     tensor([1., 1., 1.], dtype=torch.float64)

@@ -16,7 +16,6 @@ def procrustes(X: Array, Y: Array, kind: str = "similarity") -> float | Tensor:
 
     Source: Schönemann 1966; Williams et al. 2021, Generalized shape metrics; Ding et al. 2021.
 
-    >>> from layerscope.metrics import procrustes
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(procrustes(states, states[:, [2, 0, 1]]), 3)  # columns in another order are a rotation
     1.0

@@ -16,7 +16,6 @@ def pwcca(X: Array, Y: Array, weights_from: str = "first") -> float | Tensor:
 
     Source: Morcos et al. 2018, Insights on Representational Similarity, equations 4 and 5.
 
-    >>> from layerscope.metrics import pwcca
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(pwcca(states, states @ np.diag([1.0, 5.0, 0.1])), 3)
     1.0

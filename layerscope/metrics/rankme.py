@@ -18,7 +18,6 @@ def rankme(Z: Array | Rows, eps: float = EPS) -> float | Tensor:
 
     Source: Garrido et al. 2023, RankMe, equation 2.
 
-    >>> from layerscope.metrics import rankme
     >>> round(rankme(np.diag([2.0, 1.0])), 2)
     1.89
     """

@@ -19,7 +19,6 @@ def rsa(X: Array, Y: Array, rdm: str = "correlation", compare: str = "spearman")
 
     Source: Kriegeskorte et al. 2008, Representational Similarity Analysis.
 
-    >>> from layerscope.metrics import rsa
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(rsa(states, 2 * states), 3)
     1.0

@@ -16,7 +16,6 @@ def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:
 
     Source: Jiang, Zhou, Zhu 2025, Tracing Representation Progression, section 2.2.
 
-    >>> from layerscope.metrics import saturation_layer
     >>> saturation_layer(np.array([[3, 7, 7, 7], [7, 3, 3, 7]]))  # top tokens at layers 1 to 4 of two positions
     tensor([2, 4])
     """

@@ -116,27 +116,23 @@ def eigenvalues(batches: Sequence[Tensor]) -> list[Tensor]:
     """
     work = sum(float(b.numel()) * b.shape[-1] for b in batches)
     matrices = sum(math.prod(b.shape[:-2]) for b in batches)
-    workers = min(torch.get_num_threads(), matrices)
+    threads = torch.get_num_threads()
+    workers = min(threads, matrices)
     if workers < 2 or work < _WORTH_THREADS or batches[0].device.type != "cpu":
         return [torch.linalg.eigvalsh(b).clamp(min=0.0) for b in batches]
     flat = [b.flatten(0, -3) if b.ndim > 3 else b.reshape(-1, *b.shape[-2:]) for b in batches]
     pieces = [b.chunk(len(b) if b.shape[-1] >= _LARGE else workers) for b in flat]
-    values = iter(_solve_on_threads([p for piece in pieces for p in piece], workers))
+    try:
+        # LAPACK would start its own threads in every worker and slow all of them down.
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            values = iter(list(pool.map(torch.linalg.eigvalsh, [p for piece in pieces for p in piece])))
+    finally:
+        # The limit is per thread, but threads born later take the last one set anywhere.
+        torch.set_num_threads(threads)
     return [
         torch.cat([next(values) for _ in piece]).reshape(batch.shape[:-1]).clamp(min=0.0)
         for batch, piece in zip(batches, pieces, strict=True)
     ]
-
-
-def _solve_on_threads(pieces: list[Tensor], workers: int) -> list[Tensor]:
-    threads = torch.get_num_threads()
-    try:
-        # LAPACK would start its own threads in every worker and slow all of them down.
-        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return list(pool.map(torch.linalg.eigvalsh, pieces))
-    finally:
-        # The limit is per thread, but threads born later take the last one set anywhere.
-        torch.set_num_threads(threads)
 
 
 def singular_values(rows: Tensor) -> Tensor:
@@ -155,15 +151,11 @@ def singular_values(rows: Tensor) -> Tensor:
 def row_factor(blocks: Iterable[Tensor]) -> Tensor:
     """Return R `[r, D]` in float64 with the singular values of the stacked row blocks `[n, D]`, r <= D.
 
-    Memory stays within one block and D x D. Uncentred: subtract a mean row from every block beforehand where one is
-    wanted. Raises `LayerscopeError` where there is no block (sequential QR, Golub and Van Loan, 5.2).
+    Memory stays within one block and D x D (sequential QR, Golub and Van Loan, 5.2).
     """
-    factor: Tensor | None = None
+    factor = torch.empty(0, dtype=torch.float64)
     for block in blocks:
-        rows = block.double()
-        stacked = rows if factor is None else torch.cat([factor, rows.to(factor.device)])
+        stacked = torch.cat([factor.to(block.device), block.double()])
         tall = stacked.shape[0] > stacked.shape[1]
         factor = torch.linalg.qr(stacked, mode="r").R if tall else stacked
-    if factor is None:
-        raise LayerscopeError("row_factor got no blocks: give at least one block of rows")
     return factor

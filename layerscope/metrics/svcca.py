@@ -27,7 +27,6 @@ def svcca(X: Array, Y: Array, variance: float = 0.99) -> float | Tensor:
 
     Source: Raghu et al. 2017, SVCCA.
 
-    >>> from layerscope.metrics import svcca
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(svcca(states, -2 * states), 3)
     1.0
@@ -38,7 +37,6 @@ def svcca(X: Array, Y: Array, variance: float = 0.99) -> float | Tensor:
 def kept_dimensions(X: Array, variance: float = 0.99) -> int | Tensor:
     """Return how many principal components `[...]` of `X` `[..., N, D]` explain `variance` of it; 0 where none vary.
 
-    >>> from layerscope.metrics import kept_dimensions
     >>> kept_dimensions(np.random.default_rng(0).normal(size=(50, 3)) * [10, 10, 0.1])
     2
     """

@@ -1,7 +1,5 @@
 """Attention probing: one trained query reads the tokens of a frozen layer."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -117,7 +115,6 @@ def attention_probe(
 
     Source: El-Nouby et al. 2024, Scalable pre-training of large autoregressive image models, section 4.
 
-    >>> from layerscope.probes import attention_probe
     >>> labels = np.repeat(["praise", "blame"], 15)
     >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "praise", 2, -2)[:, None]
     >>> tokens = torch.from_numpy(states.repeat(2, axis=0)).float()  # two tokens a sample

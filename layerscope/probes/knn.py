@@ -1,7 +1,5 @@
 """The nearest-neighbour probe."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 
@@ -23,7 +21,6 @@ def knn_probe(states: Array, labels: npt.ArrayLike, k: int | None = None, folds:
 
     Source: Cover, Hart 1967; Wu et al. 2018, Unsupervised Feature Learning via Non-Parametric Instance Discrimination.
 
-    >>> from layerscope.probes import knn_probe
     >>> labels = np.repeat(["praise", "blame"], 15)
     >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "praise", 2, -2)[:, None]
     >>> knn_probe(states, labels, k=3).mean

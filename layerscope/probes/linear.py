@@ -1,7 +1,5 @@
 """The linear probe: logistic regression judged on folds, its regularisation chosen inside every training fold."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -41,7 +39,6 @@ def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int
 
     Source: Alain, Bengio 2016, Understanding Intermediate Layers Using Linear Classifier Probes.
 
-    >>> from layerscope.probes import linear_probe
     >>> labels = np.repeat(["praise", "blame"], 15)
     >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "praise", 2, -2)[:, None]
     >>> linear_probe(states, labels).mean

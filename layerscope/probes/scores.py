@@ -1,7 +1,5 @@
 """What every probe shares: which samples it can judge, their folds, and the score."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """The probe of words."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 
@@ -24,7 +22,6 @@ def token_probe(
 
     Source: Cochran 1977, Sampling techniques, section 6.3, for the error of a ratio.
 
-    >>> from layerscope.probes import token_probe
     >>> labels = np.repeat(["noun", "verb"], 15)
     >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "noun", 2, -2)[:, None]
     >>> token_probe(states, labels, sentences=np.arange(30) // 3).mean  # ten sentences of three words

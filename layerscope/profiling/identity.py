@@ -1,7 +1,5 @@
 """What a run is made of, whether a run folder holds the same, and the model of a run for verbs that take a run."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from dataclasses import replace

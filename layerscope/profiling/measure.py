@@ -1,7 +1,5 @@
 """What one batch yields: pooled states, and what needs its tokens, taken while each layer is at hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Literal
 

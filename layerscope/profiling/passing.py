@@ -1,7 +1,5 @@
 """A run folder started or resumed, and the pass: every batch of the plan once, whatever interrupts it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """The work of `profile`: model and corpus in, a run folder with states and tables out."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial

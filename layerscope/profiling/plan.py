@@ -1,7 +1,5 @@
 """What a run is asked for, and which row is computed in which batch: fixed and stored before the first one."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import zlib

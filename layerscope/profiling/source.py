@@ -1,7 +1,5 @@
 """What tables are computed from: the finite rows of a run, its layers and its poolings."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from itertools import product

@@ -1,7 +1,5 @@
 """From the run folder to the table: every metric by layer, without the model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, product

@@ -36,7 +36,7 @@ def run(tmp_path_factory):
 def test_every_pair_is_the_function_of_its_states(run) -> None:
     for name in NAMES:
         square = run.metric(name)
-        options = METRICS[name].how.options
+        options = {"kernel": "rbf"} if name == "cka_rbf" else {}
         function = metrics.cka if name == "cka_rbf" else getattr(metrics, name)
         for a in range(zoo.L + 1):
             for b in range(zoo.L + 1):
