@@ -4,10 +4,9 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array
-from layerscope.metrics.blocks import States
 from layerscope.metrics.cosine_similarity import cosine_similarity, moments
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs import FromPairs
+from layerscope.metrics.pairs import FromPairs, States
 
 
 def angular_distance(X: Array, Y: Array, center: bool = True) -> Tensor:
@@ -29,10 +28,6 @@ def angle_pairs(states: States, center: bool = True, others: States | None = Non
     return moments(states, center, others, _half_turns)
 
 
-def _matrix(states: States, others: States | None, center: bool = True) -> Tensor:
-    return angle_pairs(states, center, others)[0]
-
-
 def _half_turns(cosines: Tensor) -> Tensor:
     """Return the angles of cosines over π, zero where a cosine is 1 up to its rounding."""
     clipped = cosines.clamp(-1.0, 1.0)
@@ -43,7 +38,14 @@ def _half_turns(cosines: Tensor) -> Tensor:
 
 ANGULAR_DISTANCE = Metric(
     angular_distance,
-    FromPairs(_matrix, "centered", least=0, all_samples=True, one_width=True, by_sample=angle_pairs),
+    FromPairs(
+        lambda states, others, center=True: angle_pairs(states, center, others)[0],
+        "centered",
+        least=0,
+        all_samples=True,
+        one_width=True,
+        by_sample=angle_pairs,
+    ),  # fmt: skip
     reading="share of a half turn; 0: the same directions",
     meaning="Angle between the vectors that two layers give one sample, each layer centred by its own mean over the "
     "samples, as a share of a half turn, averaged over samples; from 0 to 1, right angles at 1/2.",

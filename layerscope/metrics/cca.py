@@ -1,9 +1,13 @@
+from __future__ import annotations
+
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from layerscope.metrics.arrays import Array, as_result
+from layerscope.metrics.arrays import Array, as_result, centred
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, of_pair, principal
+from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, of_pair
 
 
 def cca(X: Array, Y: Array) -> float | Tensor:
@@ -50,6 +54,35 @@ def mean_correlation(first: Prepared, second: Prepared) -> Tensor:
 def _correlations(first: Prepared, second: Prepared) -> tuple[Tensor, Tensor]:
     (a, rank_a), (b, rank_b) = first, second
     return torch.linalg.svdvals(a.mT @ b).clamp(max=1.0), torch.minimum(rank_a, rank_b)
+
+
+class Principal(NamedTuple):
+    """Centred rows as `basis` `[..., N, r]` times `values` `[..., r]` times `axes` `[..., r, D]`.
+
+    `rank` `[...]` is how many of the r dimensions an item has; its basis is zero beyond them.
+    """
+
+    basis: Tensor
+    values: Tensor
+    axes: Tensor
+    rank: Tensor
+
+    def kept(self, rank: Tensor) -> Principal:
+        """Return the first dimensions alone, `rank` of each item."""
+        most = max(1, int(rank.max()))
+        there = torch.arange(most, device=rank.device) < rank[..., None]
+        basis = self.basis[..., :most] * there[..., None, :]
+        return Principal(basis, self.values[..., :most] * there, self.axes[..., :most, :], rank)
+
+
+def principal(rows: Tensor) -> Principal:
+    """Return the singular vectors and values of rows `[..., N, D]` around their mean.
+
+    Directions below float32's rounding of the largest are none: they are what a norm leaves across its plane.
+    """
+    basis, values, axes = torch.linalg.svd(centred(rows), full_matrices=False)
+    rank = (values > torch.finfo(torch.float32).eps * values[..., :1]).sum(-1)
+    return Principal(basis, values, axes, rank).kept(rank)
 
 
 def _measure() -> Measure:

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics import blocks
+from layerscope.metrics import pairs
 from layerscope.metrics.arrays import Array, as_pair64, as_result, centred, check_choice
-from layerscope.metrics.blocks import Blocks, States, in_pairs, opened
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs import FromPairs, Measure, Prepared, check_count, every_two, of_pair
+from layerscope.metrics.pairs import Blocks, FromPairs, Measure, Prepared, States, in_pairs, of_pair, opened
 from layerscope.metrics.spectrum import symmetric_product
 
 BANDWIDTHS = ("median_sq_offdiag", "median_sq_all", "median_distance")
@@ -30,8 +29,7 @@ def cka(
     itself ("median_sq_all"), or the squared median distance ("median_distance"), each side having its own; a number is
     sigma itself, and a median of 0 gives NaN. Raises `LayerscopeError` for N < 4.
 
-    Source: Kornblith et al. 2019 (biased; Tracing Representation Progression, equation 3); HSIC_1 of Song et al. 2012
-    as in Nguyen et al. 2021, equation 3.
+    Source: Kornblith et al. 2019 (biased); Nguyen et al. 2021, equation 3, for HSIC_1 of Song et al. 2012.
 
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(cka(states, -2 * states), 3)  # rotations, reflections and scale do not count
@@ -138,13 +136,13 @@ def _matrix(states: States, others: States | None, **options: Any) -> Tensor:
     measure = _measure(**options)
     if options.get("kernel", "linear") == "linear":
         return _linear_cka(states, others, options.get("debiased", True))
-    return every_two(measure, states, others)
+    return pairs.every_two(measure, states, others)
 
 
 def _linear_cka(states: States, others: States | None, debiased: bool) -> Tensor:
     """Return linear `cka` of every two layers, through N x N Grams or D x D' features, whichever is cheaper."""
     left, right = opened(states, others, center=True)
-    check_count("CKA", left.count, 4)
+    pairs.check_count("CKA", left.count, 4)
     # Grams of all layers, against features of all pairs and of each layer; half of each is symmetric.
     sides = (left,) if right is left else (left, right)
     gram_cost = left.count * sum(side.layers * side.width for side in sides) + left.count * left.layers * right.layers
@@ -259,7 +257,7 @@ def inner_by_features(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tens
 
 
 def _groups(side: Blocks, most: int | None = None) -> list[slice]:
-    tile = max(1, min(most or side.layers, math.isqrt(blocks.TILE_BYTES // 8) // side.width))
+    tile = max(1, min(most or side.layers, math.isqrt(pairs.TILE_BYTES // 8) // side.width))
     return [slice(low, min(low + tile, side.layers)) for low in range(0, side.layers, tile)]
 
 

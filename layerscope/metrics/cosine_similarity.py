@@ -5,9 +5,8 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64, centred, directions, typical_norm
-from layerscope.metrics.blocks import States, in_pairs, opened
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs import FromPairs
+from layerscope.metrics.pairs import FromPairs, States, in_pairs, opened
 
 WIDTHS = "cosine needs equal widths, cka compares any two"
 
@@ -16,9 +15,8 @@ def cosine_similarity(X: Array, Y: Array, center: bool = True) -> Tensor:
     """Return the cosine between each sample's two vectors, one value `[..., N]` a sample.
 
     `X` and `Y` are `[..., N, D]`. `center` first subtracts from each its own mean over the samples, without which a
-    direction common to all samples hides what differs; centring modalities apart removes the gap between them. -1 ...
-    1, and NaN where a vector is zero up to float32's rounding of the vectors' typical norm, as equal vectors are once
-    they are centred.
+    direction common to all samples hides what differs. -1 ... 1, and NaN where a vector is zero up to float32's
+    rounding of the vectors' typical norm, as equal vectors are once they are centred.
 
     Source: Jiang, Zhou, Zhu 2025, Tracing Representation Progression, section 2 and footnote 2.
 

@@ -12,8 +12,7 @@ def dataset_entropy(
     """Return `matrix_entropy` over the pooled states of N samples: how many directions a data set uses.
 
     `pooled` is `[..., N, D]`, one vector a sample, pooled from tokens as the model made them: tokens centred in their
-    own sentence before pooling would cancel in the mean. The value `[...]` is in nats, 0 ... log min(N, D). Options and
-    errors are those of `matrix_entropy`.
+    own sentence before pooling would cancel in the mean. The value `[...]` is in nats, 0 ... log min(N, D).
 
     Source: Skean et al. 2025, Layer by Layer, section 3.
 

@@ -10,7 +10,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64, as_result
 from layerscope.metrics.factors import FromViews, Views
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.spectrum import check_alpha, collision_entropy, eigenvalues, entropy_of_spectrum
+from layerscope.metrics.spectrum import check_alpha, entropies
 
 Permutations: TypeAlias = int | np.integer | npt.NDArray[np.integer] | Tensor
 PERMUTATIONS = 10
@@ -47,15 +47,11 @@ def _difference(views: Views, alpha: float, permutations: Permutations = PERMUTA
     gram_a, gram_b = views.grams
     orders = _orders(permutations, len(gram_a), views.seed).to(gram_a.device)
     paired = torch.arange(len(gram_b), device=gram_b.device)
-    entropies = []
+    found: list[Tensor] = []
     # As many joint Grams at a time as there are threads for their eigenvalues: all of them would take N x N each.
     for some in torch.split(torch.cat([paired[None], orders]), torch.get_num_threads()):
-        joint = [gram_a * gram_b[order][:, order] for order in some]
-        if alpha == 2.0:
-            entropies += [collision_entropy(k) for k in joint]
-        else:
-            entropies += [entropy_of_spectrum(s, alpha) for s in eigenvalues(joint)]
-    return torch.stack(entropies[1:]).mean() - entropies[0]
+        found += entropies([gram_a * gram_b[order][:, order] for order in some], alpha)
+    return torch.stack(found[1:]).mean() - found[0]
 
 
 def _orders(permutations: Permutations, count: int, seed: int) -> Tensor:

@@ -7,8 +7,7 @@ from layerscope.metrics.arrays import Array, as_finite64
 def exit_speedup(counts: Array) -> float:
     """Return Σ L·mᵢ / Σ i·mᵢ, the speed-up in layers, from 1 (all leave at the last) to L.
 
-    `counts` is `[L]`, the number of samples that leave after each layer from 1 on. Raises `LayerscopeError` for counts
-    below 0 and where no sample leaves.
+    `counts` is `[L]`, the number of samples that leave after each layer from 1 on: none below 0, and one at least.
 
     Source: Tracing Representation Progression, section 4.
 

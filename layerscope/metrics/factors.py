@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array, Estimate, as_finite64, as_tensor, centred, real_first, real_mask, unit_rows
-from layerscope.metrics.blocks import RowBlocks
 from layerscope.metrics.metric import How, Needs
+from layerscope.metrics.pairs import RowBlocks
 from layerscope.metrics.spectrum import row_factor, singular_values
 
 T = TypeVar("T")

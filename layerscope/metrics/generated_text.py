@@ -16,8 +16,7 @@ def coherence(prefix_embeddings: Array, text_embeddings: Array) -> Tensor:
 
     Both are `[..., N, D]`, embeddings by any sentence encoder.
 
-    Source: Su et al. 2022, A contrastive framework for neural text generation; Tracing Representation Progression,
-    equation 21.
+    Source: Su et al. 2022, A contrastive framework for neural text generation.
 
     >>> coherence(np.array([[1.0, 0.0]]), np.array([[1.0, 1.0]]))
     tensor([0.7071], dtype=torch.float64)

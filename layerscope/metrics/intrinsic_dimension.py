@@ -1,5 +1,4 @@
 import math
-from collections.abc import Callable
 from hashlib import blake2b
 
 import torch
@@ -14,8 +13,6 @@ DISCARD = 0.1
 """As published."""
 TILE = 2048
 """Rows and columns of the distances that are in memory at a time."""
-
-Read = Callable[[slice], Tensor]
 
 
 def intrinsic_dimension(Z: Array, discard: float = DISCARD) -> float | Tensor:
@@ -44,7 +41,7 @@ def _dimension(rows: Rows, discard: float = DISCARD) -> Tensor:
         raise LayerscopeError(
             f"discard={discard} is not a share to leave out: give 0 or more and less than 1, such as 0.1"
         )
-    ratios = _ratios(rows.read, rows.count).sort().values
+    ratios = _ratios(rows).sort().values
     kept = min(math.ceil(len(ratios) * (1 - discard)), len(ratios) - 1)
     if kept < 1:
         return ratios.new_tensor(math.nan)
@@ -54,15 +51,25 @@ def _dimension(rows: Rows, discard: float = DISCARD) -> Tensor:
     return slope.masked_fill(~torch.isfinite(slope), torch.nan)
 
 
-def _ratios(read: Read, count: int) -> Tensor:
+def _ratios(stored: Rows) -> Tensor:
     """Return the ratio of second to first neighbour distance of every different row; none below three of them."""
+    count = stored.count
     spans = [slice(low, min(low + TILE, count)) for low in range(0, count, TILE)]
-    first, origin = _first_of_equals(read, spans, count)
-    if int(first.sum()) < 3:
+    first, seen = torch.zeros(count, dtype=torch.bool), set()
+    total: float | Tensor = 0.0
+    for span in spans:
+        rows = stored.read(span)
+        total = total + rows.sum(0)
+        for i, row in enumerate((rows + 0.0).cpu().numpy()):  # + 0.0: minus zero is zero
+            key = blake2b(row.tobytes(), digest_size=16).digest()
+            first[span.start + i] = key not in seen
+            seen.add(key)
+    origin = torch.as_tensor(total) / count
+    if len(seen) < 3:
         return origin.new_empty(0)
 
     def different(span: slice) -> Tensor:
-        rows = read(span)
+        rows = stored.read(span)
         # Far from zero, products of rows would lose the distances between them.
         return rows[first[span].to(rows.device)] - origin
 
@@ -86,20 +93,6 @@ def _two_nearest(rows: Tensor, columns: Tensor, same: bool) -> Tensor:
     # The products find the nearest; the distances to them are taken without the products' rounding.
     parts = [torch.linalg.vector_norm(rows - columns[index], dim=1) for index in nearest.unbind(1)]
     return torch.stack(parts, 1) if parts else rows.new_empty(len(rows), 0)
-
-
-def _first_of_equals(read: Read, spans: list[slice], count: int) -> tuple[Tensor, Tensor]:
-    """Return which rows `[N]` are the first of their kind, and the mean row."""
-    first, seen = torch.zeros(count, dtype=torch.bool), set()
-    total: float | Tensor = 0.0
-    for span in spans:
-        rows = read(span)
-        total = total + rows.sum(0)
-        for i, row in enumerate((rows + 0.0).cpu().numpy()):  # + 0.0: minus zero is zero
-            key = blake2b(row.tobytes(), digest_size=16).digest()
-            first[span.start + i] = key not in seen
-            seen.add(key)
-    return first, torch.as_tensor(total) / count
 
 
 INTRINSIC_DIMENSION = Metric(

@@ -61,7 +61,10 @@ def _nearest(points: Tensor, rows: slice, k: int, distance: str) -> Tensor:
     if distance == "euclidean":
         # |x - y|^2 without |x|^2, which is the same for all y.
         closeness = closeness - points.square().sum(-1)[..., None, :] / 2
-        sizes = _sizes(points)
+        # Norms as powers of two, at least 1; less a third, so that none that are equal but for rounding, such as 1,
+        # fall on two sides of a power.
+        norms = torch.linalg.vector_norm(points, dim=-1).clamp(min=1.0)
+        sizes = (norms.log2() - 1 / 3).ceil().exp2()
         step = sizes[..., None, :] * torch.maximum(sizes[..., None, :], sizes[..., rows, None])
         closeness = closeness.div_(step).mul_(_GRID).round_().mul_(step)
     else:
@@ -82,13 +85,6 @@ def _typical(rows: Tensor) -> Tensor:
     scale = torch.where(scale == 0, typical_norm(around), scale)
     typical: Tensor = around / scale.masked_fill(scale == 0, 1.0)
     return typical
-
-
-def _sizes(points: Tensor) -> Tensor:
-    """Return the norms of points `[..., N]` as powers of two, at least 1."""
-    # Less a third: no two norms that are equal but for rounding, such as 1, fall on two sides of a power.
-    norms: Tensor = torch.linalg.vector_norm(points, dim=-1).clamp(min=1.0)
-    return (norms.log2() - 1 / 3).ceil().exp2()
 
 
 MUTUAL_KNN = Metric(

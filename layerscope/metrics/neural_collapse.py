@@ -38,8 +38,7 @@ def neural_collapse(
     """Return NC1, NC2 and NC3 of states `[..., N, D]` with labels `[N]`, float64.
 
     `classifier` is `[K, D]`, a row a class in the order of the sorted labels. The global mean is that of all samples,
-    or of the class means; they differ where classes differ in size. Raises `LayerscopeError` for fewer than two
-    classes.
+    or of the class means; they differ where classes differ in size. There must be two classes or more.
 
     Source: Papyan, Han, Donoho 2020; Tracing Representation Progression, footnote 5.
 

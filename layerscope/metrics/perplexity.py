@@ -11,8 +11,7 @@ from layerscope.metrics.metric import Metric
 def perplexity(nll: Array) -> float | Tensor:
     """Return exp of the mean negative log-likelihood per token.
 
-    `nll` is `[..., T]` in nats, one value a predicted token, padding left out; the value `[...]` is at least 0, and at
-    least 1 for probabilities of tokens.
+    `nll` is `[..., T]` in nats, a value a predicted token, without padding; `[...]` is from 1 on for probabilities.
 
     Source: Jelinek et al. 1977; Tracing Representation Progression, equations 20 to 22.
 

@@ -11,8 +11,7 @@ def pnka(X: Array, Y: Array) -> Tensor:
 
     `X` is `[..., N, D]`, `Y` `[..., N, D']`. With K = X X^T and L = Y Y^T of centred columns, it is the cosine between
     row i of K and row i of L, itself included: -1 ... 1, near 1 where sample i has the same neighbours, and NaN for a
-    sample at the mean of all (up to float32's rounding of the vectors' typical norm). Raises `LayerscopeError` for N <
-    2.
+    sample at the mean of all, up to float32's rounding of the vectors' typical norm. It takes two samples or more.
 
     Source: Kolling et al. 2023, Pointwise Representational Similarity.
 

@@ -29,12 +29,9 @@ def _measure(kind: str = "similarity") -> Measure:
     def between(first: Prepared, second: Prepared) -> Tensor:
         (a, known_a), (b, known_b) = first, second
         found: Tensor = torch.linalg.svdvals(a.mT @ b).sum(-1).clamp(max=1.0) * known_a * known_b
-        if kind == "similarity":
-            return found
-        if kind == "angular":
-            return found.arccos()
         squared: Tensor = 2.0 - 2.0 * found
-        return squared if kind == "squared_distance" else squared.sqrt()
+        angle = found.arccos()
+        return {"similarity": found, "angular": angle, "squared_distance": squared, "distance": squared.sqrt()}[kind]
 
     return Measure("Procrustes", 2, _sized, between)
 

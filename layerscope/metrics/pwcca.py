@@ -2,8 +2,9 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, check_choice
+from layerscope.metrics.cca import Principal, principal
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs import FromPairs, Measure, Principal, by_layer, of_pair, principal
+from layerscope.metrics.pairs import FromPairs, Measure, by_layer, of_pair
 
 
 def pwcca(X: Array, Y: Array, weights_from: str = "first") -> float | Tensor:

@@ -11,8 +11,7 @@ def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:
     """Return the smallest layer from which the top prediction never changes again.
 
     `predictions` is `[..., L]`, one column for each of L consecutive layers from `first_layer`; the result `[...]` is
-    an integer tensor with values first_layer ... first_layer + L - 1. A layer that agrees with the last one before
-    changing its mind does not count.
+    an integer tensor. A layer that agrees with the last one before changing its mind does not count.
 
     Source: Jiang, Zhou, Zhu 2025, Tracing Representation Progression, section 2.2.
 
@@ -27,16 +26,12 @@ def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:
     return after_last_change.amax(-1) + first_layer
 
 
-def _settled(readings: Readings) -> Tensor:
-    return saturation_layer(readings.prediction[1:].T)
-
-
 def _at_the_last(readings: Readings) -> ByLayer:
-    yield len(readings.prediction) - 1, mean(_settled(readings).double())
+    yield len(readings.prediction) - 1, mean(saturation_layer(readings.prediction[1:].T).double())
 
 
 def _shares(readings: Readings) -> ByLayer:
-    first = _settled(readings)
+    first = saturation_layer(readings.prediction[1:].T)
     for layer in range(1, len(readings.prediction)):
         yield layer, mean((first <= layer).double())
 

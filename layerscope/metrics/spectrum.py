@@ -53,20 +53,11 @@ def collision_entropy(gram: Tensor) -> Tensor:
     return scaled.masked_fill(empty, 1.0).log() * -2.0
 
 
-def entropy_limit(normalization: str | None, rows: int | Tensor, columns: int) -> float | Tensor:
-    """Return what an entropy is divided by: 1, log N ("logN"), log D ("logD") or log min(N, D) ("max").
-
-    A limit of log 1 = 0 becomes 1: the entropy is 0 there, and stays 0.
-    """
+def entropy_limit(normalization: str | None, rows: int, columns: int) -> float:
+    """Return what an entropy is divided by: 1, log N ("logN"), log D ("logD") or log min(N, D) ("max"), never 0."""
     check_choice(normalization, "normalization", (None, "logN", "logD", "max"))
-    if normalization is None:
-        return 1.0
-    if normalization == "logD":
-        return math.log(columns) or 1.0
-    count = torch.as_tensor(rows).double()
-    limit = (count if normalization == "logN" else count.clamp(max=columns)).log()
-    limit = limit.masked_fill(count <= 1, 1.0)
-    return limit.masked_fill(limit == 0, 1.0)
+    size = {None: 1, "logN": rows, "logD": columns, "max": min(rows, columns)}[normalization]
+    return math.log(size) if size > 1 else 1.0
 
 
 def symmetric_product(rows: Tensor) -> Tensor:
@@ -133,6 +124,13 @@ def eigenvalues(batches: Sequence[Tensor]) -> list[Tensor]:
         torch.cat([next(values) for _ in piece]).reshape(batch.shape[:-1]).clamp(min=0.0)
         for batch, piece in zip(batches, pieces, strict=True)
     ]
+
+
+def entropies(grams: Sequence[Tensor], alpha: float) -> list[Tensor]:
+    """Return S_alpha of each of some Grams `[..., n, n]`; alpha = 2 needs no eigenvalues."""
+    if alpha == 2.0:
+        return [collision_entropy(gram) for gram in grams]
+    return [entropy_of_spectrum(values, alpha) for values in eigenvalues(grams)]
 
 
 def singular_values(rows: Tensor) -> Tensor:

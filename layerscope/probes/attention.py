@@ -10,9 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.probes.scores import ProbeScore, score_of, stratified, usable_classes
-
-Numbers = npt.NDArray[np.int64]
+from layerscope.probes.scores import Numbers, ProbeScore, score_of, stratified, usable_classes
 
 RATES = (1e-2, 3e-3, 1e-3)
 """Learning rates that are tried side by side; the best on a held-out fifth of a training fold is taken."""

@@ -8,10 +8,16 @@ from threadpoolctl import threadpool_limits
 
 from layerscope.metrics.arrays import Array
 from layerscope.metrics.metric import Metric
-from layerscope.probes.scores import FromLabels, FromScore, ProbeScore, score_of, stratified, usable_rows
-
-Floats = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.int64]
+from layerscope.probes.scores import (
+    Bools,
+    FromLabels,
+    FromScore,
+    Numbers,
+    ProbeScore,
+    score_of,
+    stratified,
+    usable_rows,
+)
 
 STRENGTHS: tuple[float, ...] = tuple(float(c) for c in np.logspace(-4, 1, 11).round(6))
 """Values of C that are tried, from strong regularisation to weak."""
@@ -44,23 +50,26 @@ def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int
     >>> linear_probe(states, labels).mean
     1.0
     """
-    right, strengths, fold, skipped = _linearly(states, labels, folds, seed)
-    return score_of(right, fold, skipped, strengths)
+    return score_of(*linear_probe_hits(states, labels, folds, seed))
 
 
 def linear_probe_hits(
-    states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0, apart: npt.NDArray[np.bool_] | None = None
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0, apart: Bools | None = None
+) -> tuple[Bools, Numbers, int, tuple[float, ...]]:
     """Return which held-out predictions of `linear_probe` are right, for pairing layers, and the fold of each, `[n]`.
 
-    The same arguments and errors; samples whose class has fewer members than there are folds have no entry. Samples
-    marked in `apart` `[N]`, of classes with enough others, are in no fold (`APART`): a probe of all others judges them.
+    After them the number of samples left out, whose class has fewer members than there are folds, and each fold's C.
+    Samples marked in `apart` `[N]`, of classes with enough others, are in no fold: a probe of all others judges them.
     """
-    right, _, fold, _ = _linearly(states, labels, folds, seed, apart)
-    return right, fold
+    rows, classes, skipped = usable_rows(states, labels, folds, least=3)
+    inside = np.ones(len(rows), dtype=bool) if apart is None else ~apart
+    fold = np.full(len(rows), APART)
+    fold[inside] = stratified(classes[inside], folds, seed)
+    right, strengths = linearly_judged(rows, classes, fold, seed)
+    return right, fold, skipped, strengths
 
 
-def held_out(labels: npt.ArrayLike, share: float, seed: int) -> npt.NDArray[np.bool_]:
+def held_out(labels: npt.ArrayLike, share: float, seed: int) -> Bools:
     """Return a seeded draw of a share of the samples, even over the classes of `labels` `[N]`, as a mask `[N]`."""
     classes = np.unique(np.asarray(labels), return_inverse=True)[1]
     order = np.lexsort((np.random.default_rng([seed, 5]).random(len(classes)), classes))
@@ -70,25 +79,12 @@ def held_out(labels: npt.ArrayLike, share: float, seed: int) -> npt.NDArray[np.b
     return mask
 
 
-def _linearly(
-    states: Array, labels: npt.ArrayLike, folds: int, seed: int, apart: npt.NDArray[np.bool_] | None = None
-) -> tuple[npt.NDArray[np.bool_], tuple[float, ...], npt.NDArray[np.int64], int]:
-    rows, classes, skipped = usable_rows(states, labels, folds, least=3)
-    inside = np.ones(len(rows), dtype=bool) if apart is None else ~apart
-    fold = np.full(len(rows), APART)
-    fold[inside] = stratified(classes[inside], folds, seed)
-    return *linearly_judged(rows, classes, fold, seed), fold, skipped
-
-
-def linearly_judged(
-    rows: Floats, classes: Numbers, fold: Numbers, seed: int
-) -> tuple[npt.NDArray[np.bool_], tuple[float, ...]]:
+def linearly_judged(rows: Numbers, classes: Numbers, fold: Numbers, seed: int) -> tuple[Bools, tuple[float, ...]]:
     """Return which samples are classified rightly where their fold is held out, `[n]`, and the C of each fold.
 
     `fold` `[n]` numbers the fold of each sample from 0 on, three folds or more. The C of a fold is that of the lowest
     log-loss over the other folds, each held out in turn, so that no sample has a part in the C it is judged with.
-    Samples of fold `APART` are in no training fold: a probe of all the others judges them, its C that of the lowest
-    log-loss over all folds.
+    Samples of fold `APART` are in none: a probe of all others judges them, its C that of the lowest log-loss overall.
     """
     known = int(classes.max()) + 1
     right, inside = np.zeros(len(classes), dtype=bool), fold != APART
@@ -107,7 +103,7 @@ def linearly_judged(
     return right, chosen
 
 
-def _losses(rows: Floats, classes: Numbers, fold: Numbers, seed: int) -> Floats:
+def _losses(rows: Numbers, classes: Numbers, fold: Numbers, seed: int) -> Numbers:
     """Return the log-loss of each C that was tried, over the folds other than each, `[tried, folds]`.
 
     A probe trained without two neighbouring folds is checked on each of them for the other, so that every fit is used
@@ -118,7 +114,7 @@ def _losses(rows: Floats, classes: Numbers, fold: Numbers, seed: int) -> Floats:
     folds, known = int(fold.max()) + 1, int(classes.max()) + 1
     pairs = [(one, (one + 1) % folds) for one in range(folds)]
     probes = [_Probe(rows[train], classes[train]) for train in (~np.isin(fold, pair) for pair in pairs)]
-    losses: list[Floats] = []
+    losses: list[Numbers] = []
     for strength in STRENGTHS:
         loss = np.zeros(folds)
         for (one, two), probe in zip(pairs, probes, strict=True):
@@ -141,14 +137,13 @@ def _thinned(classes: Numbers, fold: Numbers, seed: int) -> Numbers:
     cell = (fold * (int(classes.max()) + 1) + classes)[order]
     first = np.unique(cell, return_index=True)[1]
     kept = np.union1d(np.linspace(0, n - 1, SEARCHED).astype(int), first)
-    found: Numbers = np.sort(order[kept])
-    return found
+    return np.sort(order[kept])
 
 
 class _Probe:
     """A logistic regression of some samples that can be fitted again with another C, from where it is."""
 
-    def __init__(self, rows: Floats, classes: Numbers) -> None:
+    def __init__(self, rows: Numbers, classes: Numbers) -> None:
         from sklearn.linear_model import LogisticRegression
         from sklearn.preprocessing import StandardScaler
 
@@ -162,7 +157,7 @@ class _Probe:
         if self.only is None:
             self.model.set_params(C=strength).fit(self.rows, self.classes)
 
-    def log_probabilities(self, rows: Floats, known: int) -> Floats:
+    def log_probabilities(self, rows: Numbers, known: int) -> Numbers:
         """Return log-probabilities `[n, known]` of the classes from 0 on."""
         from scipy.special import log_softmax
 
@@ -170,18 +165,15 @@ class _Probe:
         if self.only is not None:
             found[:, self.only] = 0.0
         else:
-            found[:, self.model.classes_] = np.maximum(log_softmax(self._logits(rows), axis=1), FLOOR)
+            logits = self.model.decision_function(self._scaled(rows)).astype(np.float64)
+            if logits.ndim == 1:  # scikit-learn gives a single column where there are two classes
+                logits = np.stack([np.zeros_like(logits), logits], axis=1)
+            found[:, self.model.classes_] = np.maximum(log_softmax(logits, axis=1), FLOOR)
         return found
 
-    def _logits(self, rows: Floats) -> Floats:
-        """Return a logit for each class, of which scikit-learn gives a single column where there are two classes."""
-        found: Floats = self.model.decision_function(self._scaled(rows)).astype(np.float64)
-        return found if found.ndim == 2 else np.stack([np.zeros_like(found), found], axis=1)
-
-    def _scaled(self, rows: Floats) -> npt.NDArray[np.float32]:
+    def _scaled(self, rows: Numbers) -> Numbers:
         """Return standardised features, in the precision in which fitting takes half the time."""
-        found: npt.NDArray[np.float32] = self.scaler.transform(rows).astype(np.float32)
-        return found
+        return np.asarray(self.scaler.transform(rows), dtype=np.float32)
 
 
 LINEAR_PROBE = Metric(

@@ -6,7 +6,7 @@ import numpy.typing as npt
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array
 from layerscope.probes.linear import linearly_judged
-from layerscope.probes.scores import ProbeScore, by_fold, numbered, usable_rows
+from layerscope.probes.scores import ProbeScore, by_fold, stratified, usable_rows
 
 
 def token_probe(
@@ -17,8 +17,7 @@ def token_probe(
     `states` is `[N, D]`, a row a word, `labels` `[N]` and `sentences` `[N]`, the number of the sentence that each word
     belongs to. Words of labels that occur in fewer than `folds` sentences are left out and counted. Words of a sentence
     are not independent, so the standard error is that of a ratio over sentences (right words to words), and the
-    interval Wilson's at the number of independent words that would have this error. `n` counts words. Raises
-    `LayerscopeError` as `linear_probe` does.
+    interval Wilson's at the number of independent words that would have this error. `n` counts words.
 
     Source: Cochran 1977, Sampling techniques, section 6.3, for the error of a ratio.
 
@@ -28,7 +27,6 @@ def token_probe(
     1.0
     """
     from scipy.stats import norm
-    from sklearn.model_selection import StratifiedGroupKFold
 
     groups = np.asarray(sentences)
     names = np.asarray(labels)
@@ -41,8 +39,7 @@ def token_probe(
         raise LayerscopeError(f"fewer than 2 labels occur in {folds} sentences: give more sentences, or fewer `folds`")
     rows, kept, _ = usable_rows(states[np.flatnonzero(frequent)], names[frequent], folds, least=3)
     groups = np.unique(groups[frequent], return_inverse=True)[1]
-    splits = StratifiedGroupKFold(folds, shuffle=True, random_state=seed).split(rows, kept, groups)
-    fold = numbered(splits, len(rows))
+    fold = stratified(kept, folds, seed, groups)
     right, strengths = linearly_judged(rows, kept, fold, seed)
     sizes, hits = np.bincount(groups), np.bincount(groups, weights=right)
     m, n, mean = len(sizes), len(right), float(right.mean())

@@ -86,26 +86,17 @@ def examples(corpus: Corpus) -> list[str]:
 
 
 def describe(
-    job: Job,
-    model_source: str,
-    data_source: str,
-    command: str,
-    *,
-    text_column: str | None = None,
-    label_column: str | None = None,
+    job: Job, source: str, data: str, command: str, *, text_column: str | None = None, label_column: str | None = None
 ) -> dict[str, Any]:
-    """Return the manifest of a run: everything to repeat it and to know it again.
-
-    Model, data and columns are named as the user named them.
-    """
+    """Return a run's manifest, to repeat it and know it again; model, data and columns as the user named them."""
     model, corpus, options, vectors = job.model, job.corpus, job.options, job.vectors
     return {
         **versions(),
         "command": command,
-        "model": about_model(model, model_source),
+        "model": about_model(model, source),
         "data": {
             "name": corpus.name,
-            "source": data_source,
+            "source": data,
             "text_column": text_column,
             "label_column": label_column,
             "examples": examples(corpus),
@@ -133,12 +124,8 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in model.module.parameters()),
         "device": model.device.type,
         "dtype": str(dtype).removeprefix("torch."),
-        "part": model.stack.part,
-        "depth": model.stack.depth,
-        "width": model.stack.width,
+        **{name: getattr(model.stack, name) for name in ("part", "depth", "width", "norm", "found_by")},
         "blocks": list(model.stack.blocks),
-        "norm": model.stack.norm,
-        "found_by": model.stack.found_by,
         "sites": list(model.sites),
         "sublayers": {site: list(layers) for site, layers in model.sublayers.sites.items()},
         "projected": None if model.projection is None else {"width": model.projection.width},
@@ -206,8 +193,7 @@ def model_of(run: Run, override: Override, options: LoadOptions) -> tuple[str, O
 def check_unchanged(run: Run, model: LayeredModel, *, as_stored: bool = False) -> None:
     """Raise where the model of a run is no longer what it was: its scores would be another model's.
 
-    Weights are compared in the run's dtype: where they are in it, or `as_stored` and the run's is float32, which holds
-    what is stored exactly.
+    Weights are compared where they are in the run's dtype; `as_stored`, in float32 too, which holds them exactly.
     """
     there = run.info["model"]
     dtype = next((p.dtype for p in model.module.parameters()), torch.float32)

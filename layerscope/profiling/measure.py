@@ -78,7 +78,12 @@ class BatchMeasure:
         out: dict[str, Tensor] = {}
         for key, layers in self.pooled.items():
             out |= packed(key, torch.stack(layers), getattr(torch, self.options.store_dtype))
-        out |= self._scalars()
+        # on a GPU eigenvalues are the cost: they are taken of a seeded share of the samples
+        chosen = np.flatnonzero(self.rows["entropy"].to_numpy()) if "entropy" in self.rows else slice(None)
+        for (name, how, site, prefix), layers in self.parts.items():
+            for variant, values in how.finish(layers, self.options.alpha, chosen).items():
+                variants = ",".join(filter(None, (variant, f"prefix={prefix}" if prefix else "")))
+                out[".".join(filter(None, (name, variants, site)))] = values
         if self.lens_states:
             out |= self._lens(torch.stack(self.lens_states))
         return {k: v.cpu() for k, v in {**out, "broken": self._first_broken()}.items()}
@@ -100,16 +105,6 @@ class BatchMeasure:
                 found = how.compute(tokens if prefix is None else tokens.first(prefix))
                 self.parts.setdefault((metric.name, how, site, prefix), []).append(found)
 
-    def _scalars(self) -> dict[str, Tensor]:
-        """Return what metrics make of all layers; on a GPU eigenvalues are the cost: a seeded share of the samples."""
-        out: dict[str, Tensor] = {}
-        chosen = np.flatnonzero(self.rows["entropy"].to_numpy()) if "entropy" in self.rows else slice(None)
-        for (name, how, site, prefix), layers in self.parts.items():
-            for variant, values in how.finish(layers, self.options.alpha, chosen).items():
-                variants = ",".join(filter(None, (variant, f"prefix={prefix}" if prefix else "")))
-                out[".".join(filter(None, (name, variants, site)))] = values
-        return out
-
     def _lens_index(self) -> tuple[Tensor, Tensor]:
         """Return sample and position of every token that the lens reads."""
         chosen = [(i, p) for i, positions in enumerate(self.rows["lens"]) for p in positions]
@@ -120,8 +115,7 @@ class BatchMeasure:
         """Read layers 0..L through the head: predictions, and for known targets their negative log likelihood."""
         lens = self.model.lens
         assert lens is not None
-        mask = None if states.ndim != 4 else self.model.mask(self.inputs, states[0])
-        inputs = replace(self.inputs, mask=mask)
+        inputs = replace(self.inputs, mask=self.model.mask(self.inputs, states[0]) if states.ndim == 4 else None)
         target, out = None, {}
         if lens.kind == "pooled":
             logits = iter([lens.sample_logits(layer, inputs) for layer in states])

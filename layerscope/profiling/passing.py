@@ -134,8 +134,7 @@ def run_pass(
     """Compute every shard that is not finished; a batch that does not fit into memory is computed in halves.
 
     The processes of a team take a shard each and meet after it, so that an error of one ends all; neighbouring shards
-    hold texts of one length, so that none waits for long. Raises `LayerscopeError` where a single sample does not fit,
-    or where no sample has finite states.
+    hold texts of one length, so that none waits for long. A single sample that does not fit ends the pass.
     """
     team = team or alone()
     todo: list[int] = team.meet([shard for shard in folder.shards if not folder.is_finished(shard)])[0]

@@ -47,14 +47,9 @@ def run_profile(asked: Asked) -> Run:
     corpus = corpus or read(data)
     check_views(corpus.modality, options.view_kinds, options.view_share)
     layered = find_layers(
-        loaded,
-        corpus.modality,
-        corpus.samples,
-        asked.of(Override),
-        max_length=options.max_length,
-        prompt=options.prompt,
-        sublayers=options.sublayers,
-    )
+        loaded, corpus.modality, corpus.samples, asked.of(Override), max_length=options.max_length,
+        prompt=options.prompt, sublayers=options.sublayers,
+    )  # fmt: skip
     vectors = vectors_for(layered, options.pooling, options.wants("pairs"))
     corpus = _as_read(corpus, layered, options)
     job = Job(layered, corpus, options, vectors)
@@ -116,7 +111,7 @@ def _as_read(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
     if encoder.cut:
         cut = f"{encoder.cut:,} of {len(corpus):,} texts are cut at {count(encoder.max_length, 'token')}"
         corpus = replace(corpus, notes=(*corpus.notes, cut))
-    table = model.module.get_input_embeddings()  # type: ignore[operator]
+    table = model.module.get_input_embeddings()  # type: ignore[operator]  # to torch it is no method
     return make_extreme(
         corpus, "repeat" if replaced == "repeat_tokens" else "random", getattr(options, replaced),
         tokenizer=tokenizer, tokenised=encoder.ids, rows=table.num_embeddings, seed=options.seed,

@@ -12,18 +12,9 @@ from torch import Tensor
 
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
+from layerscope.metrics import factors
 from layerscope.metrics.arrays import mean
 from layerscope.metrics.cosine_similarity import cosine_to
-from layerscope.metrics.factors import (
-    FromAllViews,
-    FromReadings,
-    FromRows,
-    FromTokens,
-    FromViews,
-    Readings,
-    StoredRows,
-    Views,
-)
 from layerscope.metrics.pairs import FromPairs
 from layerscope.probes.scores import FromLabels, FromScore, usable_classes
 from layerscope.profiling.plan import Options
@@ -67,7 +58,7 @@ def token_rows(source: Source) -> Iterator[Row]:
         whole, _, prefix = (variant or "").partition(",prefix=")
         return name, int(prefix or 0), f"{whole}.{site}"
 
-    rare = {metric.name for metric, how in measured(FromTokens) if how.rare}
+    rare = {metric.name for metric, how in measured(factors.FromTokens) if how.rare}
     with source.folder.shard(next(source.original_shards())[0]) as file:
         keys = sorted(filter(is_scalar, file.keys()), key=order)
     for key in source.share(keys):
@@ -86,8 +77,8 @@ def token_rows(source: Source) -> Iterator[Row]:
 def pooled_rows(source: Source) -> Iterator[Row]:
     """Yield every metric of the pooled states by layer; those that are not defined for so few samples are left out."""
     for pooling, column, states in source.layers():
-        rows = StoredRows(states)
-        for metric, how in source.wanted(FromRows):
+        rows = factors.StoredRows(states)
+        for metric, how in source.wanted(factors.FromRows):
             if how.lack(rows.count, rows.width) is None:
                 for variant, value in how.measured(rows, source.options.alpha):
                     yield source.row(metric.name, column, value, variant=variant, pooling=pooling)
@@ -113,7 +104,7 @@ def view_rows(source: Source) -> Iterator[Row]:
         known: Row = {"total": total, "pooling": pooling}
         for name, more, value, error in _in_blocks(source, views, blocks):
             yield source.row(name, column, value, error, size * len(blocks), variant=f"N={size}{more}", **known)
-        for metric, how in source.wanted(FromAllViews):
+        for metric, how in source.wanted(factors.FromAllViews):
             value = float(how.compute(views))
             yield source.row(metric.name, column, value, n=n, variant=f"q={views.shape[1]}", **known)
 
@@ -121,14 +112,14 @@ def view_rows(source: Source) -> Iterator[Row]:
 def _in_blocks(source: Source, views: Tensor, blocks: list[Numbers]) -> Iterator[tuple[str, str, float, float]]:
     """Yield metric, end of its variant, mean and error over blocks of views `[N, views, D]`."""
 
-    def pairs(blocks: Iterable[Numbers]) -> Iterator[Views]:
+    def pairs(blocks: Iterable[Numbers]) -> Iterator[factors.Views]:
         """Yield the samples and first views of each block, one at a time: what their metrics share takes memory."""
         for block in blocks:
-            yield Views(views[block, 0].double(), views[block, 1].double(), source.options.seed)
+            yield factors.Views(views[block, 0].double(), views[block, 1].double(), source.options.seed)
 
     asked = [
         (metric.name, variant, compute, rough)
-        for metric, how in source.wanted(FromViews)
+        for metric, how in source.wanted(factors.FromViews)
         for variant, compute, rough in how.measured(source.options.alpha)
     ]
     values = [[float(compute(pair)) for *_, compute, _ in asked] for pair in pairs(blocks)]
@@ -205,8 +196,8 @@ def lens_rows(source: Source) -> Iterator[Row]:
     if "prediction" not in found or not found["prediction"].shape[1]:
         return
     nll = found.get("nll") if source.run.info["model"]["language_model"] else None
-    readings = Readings(found["prediction"], found.get("target"), nll)
-    for metric, how in source.wanted(FromReadings):
+    readings = factors.Readings(found["prediction"], found.get("target"), nll)
+    for metric, how in source.wanted(factors.FromReadings):
         for layer, estimate in how.compute(readings) if how.compute else ():
             column = Column(source.run.final, layer)
             yield source.row(metric.name, column, *estimate, total=int(found["drawn"].sum()))

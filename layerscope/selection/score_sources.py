@@ -59,7 +59,7 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     with reporter.bar("linear probe at every layer", run.depth + 1, "layers") as advance:
         for layer in range(run.depth + 1):
             states = run.states(pooling, (Column(run.final, layer),), rows)[:][:, 0]
-            right, fold = linear_probe_hits(states, known, FOLDS, options.seed, apart)
+            right, fold, *_ = linear_probe_hits(states, known, FOLDS, options.seed, apart)
             columns.append(right)
             advance(1)
     values = np.stack([*columns, columns[-1]], 1).astype(np.float64)
