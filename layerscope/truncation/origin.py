@@ -11,8 +11,9 @@ from typing import Any
 
 import pandas as pd
 
+from layerscope.inputs.hub import go_offline_without_hub
+from layerscope.models.checks import EMBEDDED, embedded
 from layerscope.models.exit_heads import FILE as HEADS
-from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
 from layerscope.runs import Run, open_run
 from layerscope.runs.depths import NAME, depths
 

@@ -11,9 +11,9 @@ import torch
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
+from layerscope.models.checks import embedded
 from layerscope.models.encode import modalities_of
 from layerscope.models.exit_heads import ExitHeads, exit_heads
-from layerscope.models.hub import embedded
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.weights import is_offloaded, is_quantised
 from layerscope.profiling.identity import check_unchanged, model_of, run_of
