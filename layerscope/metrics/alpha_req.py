@@ -29,9 +29,7 @@ def alpha_req(Z: Array | Rows, fit: tuple[int, int] = FIT) -> float | Tensor:
     values, there = rows.centred_spectrum, min(rows.count - 1, rows.width)
     first, last = fit[0], min(fit[1], there)
     if first < 1 or last <= first:
-        raise LayerscopeError(
-            f"fit={tuple(fit)} holds fewer than two of the ranks 1 ... {there}: give ranks within them"
-        )
+        raise LayerscopeError(f"fit={tuple(fit)} holds fewer than two of the ranks 1 ... {there}: give more")
     rounding = torch.finfo(values.dtype).eps * max(rows.count, values.shape[-1]) * values[..., :1]
     chosen = values[..., first - 1 : last]
     known = chosen > rounding

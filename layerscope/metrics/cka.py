@@ -1,5 +1,4 @@
 import math
-from collections.abc import Iterator
 from functools import partial, wraps
 from itertools import pairwise
 from typing import Any
@@ -52,12 +51,9 @@ def cka_minibatch(X: Array, Y: Array, batch_size: int) -> float | Tensor:
     """
     first, second = as_pair64(X, Y, ("X", "Y"))
     count = first.shape[-2]
-    smallest = min(batch_size, count % batch_size or batch_size) if batch_size > 0 else 0
-    if smallest < 4 or count < 4:
-        raise LayerscopeError(
-            f"batch_size={batch_size} leaves a batch of {min(smallest, count)} out of {count} rows: "
-            "choose a size with at least 4 rows in each batch"
-        )
+    smallest = min(count, batch_size, count % batch_size or batch_size) if batch_size > 0 else 0
+    if smallest < 4:
+        raise LayerscopeError(f"batch_size={batch_size} leaves a batch of {smallest} out of {count} rows: it takes 4")
     cross = own_x = own_y = torch.zeros((), dtype=torch.float64, device=first.device)
     for x, y in zip(torch.split(first, batch_size, -2), torch.split(second, batch_size, -2), strict=True):
         x, y = centred(x), centred(y)
@@ -228,20 +224,14 @@ def inner_by_grams(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]
     for i, span in enumerate(left.spans):
         for side in sides:
             side.turn_to(span)
-        for rows, columns in _upper(span.stop - span.start):
-            add([side.within(rows, columns) for side in sides], 1.0 if rows == columns else 2.0)
+        # the pieces on and above the diagonal, cut in four
+        for low, high in pairwise(sorted({(span.stop - span.start) * i // 4 for i in range(5)})):
+            add([side.within(slice(low, high), slice(low, high)) for side in sides], 1.0)
+            if low:
+                add([side.within(slice(0, low), slice(low, high)) for side in sides], 2.0)
         for other in left.spans[i + 1 :]:
             add([side.against(other) for side in sides], 2.0)
     return (cross, cross.diagonal(), cross.diagonal()) if right is left else (cross, owns[0], owns[1])
-
-
-def _upper(count: int) -> Iterator[tuple[slice, slice]]:
-    """Yield rows and columns of the pieces on and above a diagonal, cut in four."""
-    cuts = sorted({count * i // 4 for i in range(5)})
-    for low, high in pairwise(cuts):
-        yield slice(low, high), slice(low, high)
-        if low:
-            yield slice(0, low), slice(low, high)
 
 
 def inner_by_features(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]:

@@ -86,13 +86,12 @@ def moments(
 def mean_cosines(states: States, others: States | None, center: bool = True) -> Tensor:
     """Return the mean cosine of every two layers alone, by one product a block."""
     left, right = opened(states, others, center, WIDTHS)
-    total: float | Tensor = 0.0
-    counts: float | Tensor = 0.0
+    total = counts = torch.zeros((), dtype=torch.float64)
     for rows, columns in in_pairs(left, right):
         a, known_a = left.directions(rows)
         b, known_b = (a, known_a) if right is left else right.directions(columns)
         total, counts = total + a.flatten(1) @ b.flatten(1).mT, counts + known_a @ known_b.mT
-    return torch.as_tensor(total / counts).clamp(-1.0, 1.0)
+    return (total / counts).clamp(-1.0, 1.0)
 
 
 COSINE_SIMILARITY = Metric(

@@ -36,9 +36,7 @@ def dime(
     first, second = as_pair64(a, b, ("a", "b"))
     lead = first.shape[:-2]
     if second.shape[:-2] != lead:
-        raise LayerscopeError(
-            f"a has shape {tuple(first.shape)} and b {tuple(second.shape)}: give equal leading dimensions"
-        )
+        raise LayerscopeError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}: give equal leading dimensions")
     pairs = zip(*(rows.reshape(-1, *rows.shape[-2:]) for rows in (first, second)), strict=True)
     return as_result(torch.stack([_difference(Views(x, y, seed), alpha, permutations) for x, y in pairs]).reshape(lead))
 

@@ -25,8 +25,7 @@ def exit_speedup(counts: Array) -> float:
 def exit_parameters(hidden: int, classes: int, layers: int, base: int) -> tuple[int, int, float]:
     """Return the parameters with one shared classifier, with one a layer, and the share that the shared one saves.
 
-    `base` counts the model with its one classifier; each of the other `layers` − 1 adds `hidden` × `classes`, without
-    biases. Raises `LayerscopeError` for a number below 1.
+    `base` counts the model with one classifier; each of the other `layers` − 1 adds `hidden` × `classes` and no bias.
 
     Source: Tracing Representation Progression, table 1.
 

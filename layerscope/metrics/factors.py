@@ -139,7 +139,7 @@ class Rows:
     @cached_property
     def centred_spectrum(self) -> Tensor:
         """The singular values, descending, of the rows around their mean."""
-        return singular_values(self._centred_factor())
+        return singular_values(self._factor(centred))
 
     @cached_property
     def unit_factor(self) -> Tensor:
@@ -148,9 +148,6 @@ class Rows:
 
     def _factor(self, scaled: Callable[[Tensor], Tensor]) -> Tensor:
         return scaled(self._rows)
-
-    def _centred_factor(self) -> Tensor:
-        return centred(self._rows)
 
 
 class StoredRows(Rows):
@@ -167,13 +164,15 @@ class StoredRows(Rows):
     def _factor(self, scaled: Callable[[Tensor], Tensor]) -> Tensor:
         return row_factor(map(scaled, self._blocks()))
 
-    def _centred_factor(self) -> Tensor:
+    @cached_property
+    def centred_spectrum(self) -> Tensor:
+        """The singular values, descending, of the rows around their mean."""
         # Less the first row, equal rows are exactly zero, and so is their mean.
         first, total = self.read(slice(0, 1))[0], torch.zeros(1)
         for block in self._blocks():
             total = total + (block - first).sum(0)
         mean = total / self.count
-        return self._factor(lambda rows: (rows - first) - mean)
+        return singular_values(self._factor(lambda rows: (rows - first) - mean))
 
     def _blocks(self) -> Iterator[Tensor]:
         return (self.read(slice(start, start + BLOCK)) for start in range(0, self.count, BLOCK))

@@ -31,16 +31,13 @@ def intrinsic_dimension(Z: Array, discard: float = DISCARD) -> float | Tensor:
     1.9
     """
     rows = as_finite64(Z, "Z")
-    samples = rows.reshape(-1, *rows.shape[-2:])
-    values = [_dimension(Rows(z), discard) for z in samples]
+    values = [_dimension(Rows(z), discard) for z in rows.reshape(-1, *rows.shape[-2:])]
     return as_result(torch.stack(values).reshape(rows.shape[:-2]))
 
 
 def _dimension(rows: Rows, discard: float = DISCARD) -> Tensor:
     if not 0 <= discard < 1:
-        raise LayerscopeError(
-            f"discard={discard} is not a share to leave out: give 0 or more and less than 1, such as 0.1"
-        )
+        raise LayerscopeError(f"discard={discard} is not a share to leave out: give 0 or more, less than 1")
     ratios = _ratios(rows).sort().values
     kept = min(math.ceil(len(ratios) * (1 - discard)), len(ratios) - 1)
     if kept < 1:

@@ -28,9 +28,7 @@ def lidar(views: Array, delta: float = 1e-4, eps: float = 0.0) -> float | Tensor
     states = as_finite(views, "views", 3)
     samples, copies, width = states.shape[-3:]
     if samples < 2 or copies < 2:
-        raise LayerscopeError(
-            f"views has {samples} samples of {copies} views: LiDAR needs at least 2 samples of 2 views"
-        )
+        raise LayerscopeError(f"views has {samples} samples of {copies} views: LiDAR needs 2 samples of 2 views")
     if not delta > 0 or eps < 0:
         raise LayerscopeError(f"delta={delta}, eps={eps}: give delta above 0 and eps of at least 0")
     items = states.reshape(-1, samples, copies, width)

@@ -37,7 +37,13 @@ def _measure(k: int = 10, distance: str = "cosine") -> Measure:
         count = rows.shape[-2]
         if not 1 <= k < count:
             raise LayerscopeError(f"k={k} neighbours among {count} rows do not exist: give k from 1 to {count - 1}")
-        points = unit_rows(rows) if distance == "cosine" else _typical(rows)
+        if distance == "cosine":
+            points = unit_rows(rows)
+        else:  # around their middle, most of them of a norm near 1 however far the others lie
+            points = rows - rows.median(-2, keepdim=True).values
+            scale = torch.linalg.vector_norm(points, dim=-1, keepdim=True).median(-2, keepdim=True).values
+            scale = torch.where(scale == 0, typical_norm(points), scale)
+            points = points / scale.masked_fill(scale == 0, 1.0)
         step = max(1, _TILE_BYTES // (8 * count * max(1, rows[..., 0, 0].numel())))
         found = [_nearest(points, slice(low, low + step), k, distance) for low in range(0, count, step)]
         equal = (rows == rows[..., :1, :]).all((-2, -1))
@@ -76,15 +82,6 @@ def _nearest(points: Tensor, rows: slice, k: int, distance: str) -> Tensor:
     free = k - nearer.sum(-1, keepdim=True)
     chosen = nearer | (level & (level.cumsum(-1) <= free))
     return chosen.nonzero()[:, -1].reshape(*part.shape[:-1], k)
-
-
-def _typical(rows: Tensor) -> Tensor:
-    """Return rows `[..., N, D]` around their middle, most of them of a norm near 1 however far the others lie."""
-    around = rows - rows.median(-2, keepdim=True).values
-    scale = torch.linalg.vector_norm(around, dim=-1, keepdim=True).median(-2, keepdim=True).values
-    scale = torch.where(scale == 0, typical_norm(around), scale)
-    typical: Tensor = around / scale.masked_fill(scale == 0, 1.0)
-    return typical
 
 
 MUTUAL_KNN = Metric(

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError, near
+from layerscope.core.errors import LayerscopeError, choices
 from layerscope.metrics.arrays import Array, as_pair64, check_choice, check_equal, directions
 from layerscope.metrics.metric import How, Needs, records
 
@@ -273,6 +273,5 @@ def similarity_matrix(states: States, metric: str = "cka", *, others: States | N
     takes = [name for name in signature(how.compute).parameters if name not in ("states", "others")]
     for name in options:
         if name not in takes:
-            listed = f"it takes {', '.join(takes)}{near(name, takes)}" if takes else "it takes none"
-            raise LayerscopeError(f"{metric} has no option {name!r}: {listed}")
+            raise LayerscopeError(f"{metric} has no option {name!r}{choices(name, takes or ['none'], 'it takes')}")
     return how.compute(states, others, **options)

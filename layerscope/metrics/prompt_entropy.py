@@ -35,8 +35,8 @@ def prompt_entropy(
     """
     check_choice(rows, "rows", ROWS)
     check_alpha(alpha)
-    states, lengths = real_first(as_tensor(tokens, "tokens", 2), mask)
     entropy_limit(normalization, 2, 2)
+    states, lengths = real_first(as_tensor(tokens, "tokens", 2), mask)
     if prefixes is None:
         return as_result(_by_length(states, lengths, alpha, rows, normalization))
     if any(prefix < 1 for prefix in prefixes):

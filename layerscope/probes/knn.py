@@ -16,8 +16,7 @@ def knn_probe(states: Array, labels: npt.ArrayLike, k: int | None = None, folds:
     """Return how often most of the `k` nearest neighbours by cosine have the right label, cross-validated.
 
     `states` is `[N, D]`, `labels` `[N]` of any type; `k` None is 10, or all where there are fewer; neighbours come from
-    the training folds, which are those of `linear_probe`; a tie goes to the class of the nearer ones. Accuracy in 0 ...
-    1. Raises `LayerscopeError` as `linear_probe` does, and where a training fold has fewer than k samples.
+    the training folds, which are those of `linear_probe`; a tie goes to the class of the nearer ones. 0 ... 1.
 
     Source: Cover, Hart 1967; Wu et al. 2018, Unsupervised Feature Learning via Non-Parametric Instance Discrimination.
 

@@ -41,7 +41,7 @@ def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int
     of the lowest log-loss on folds held out of the training folds: no sample has a part in the C it is judged with. Of
     more than 1,500 samples about 1,500, an even share of every class, choose C. Folds are stratified and depend on
     labels and seed only, so that layers are compared on equal splits. Accuracy in 0 ... 1. Raises `LayerscopeError` for
-    non-finite states, shapes that do not fit, fewer than 3 folds, and fewer than 2 classes with enough members.
+    non-finite states, fewer than 3 folds, and fewer than 2 classes with enough members.
 
     Source: Alain, Bengio 2016, Understanding Intermediate Layers Using Linear Classifier Probes.
 
@@ -95,8 +95,7 @@ def linearly_judged(rows: Numbers, classes: Numbers, fold: Numbers, seed: int) -
         if not inside.all():
             judges.append((APART, STRENGTHS[int(np.argmin(losses.sum(1)))]))
         for number, strength in judges:
-            test = fold == number
-            train = inside & ~test
+            test, train = fold == number, inside & (fold != number)
             probe = _Probe(rows[train], classes[train])
             probe.fit(strength)
             right[test] = probe.log_probabilities(rows[test], known).argmax(1) == classes[test]

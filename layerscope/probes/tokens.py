@@ -28,8 +28,7 @@ def token_probe(
     """
     from scipy.stats import norm
 
-    groups = np.asarray(sentences)
-    names = np.asarray(labels)
+    names, groups = np.asarray(labels), np.asarray(sentences)
     if names.ndim != 1 or groups.shape != names.shape:
         raise LayerscopeError(f"labels has shape {names.shape} and sentences {groups.shape}: give both for each word")
     known, classes = np.unique(names, return_inverse=True)

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -79,7 +80,7 @@ def examples(corpus: Corpus) -> list[str]:
     """Return the beginnings of the first samples, where they are texts: a reader sees what the model was shown."""
     if corpus.modality != "text":
         return []
-    first = [corpus.samples[i] for i in range(min(EXAMPLES, len(corpus)))]
+    first = (corpus.samples[i] for i in range(min(EXAMPLES, len(corpus))))
     texts = [sample.text if isinstance(sample, Window) else str(sample) for sample in first]
     cut = [text if len(text) <= EXAMPLE_LENGTH else f"{text[: EXAMPLE_LENGTH - 1]}…" for text in texts]
     return [text.encode("utf-8", "replace").decode() for text in cut]  # half a surrogate pair cannot be written
@@ -139,8 +140,11 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
 
 def versions() -> dict[str, Any]:
     """Return the versions a manifest keeps: ours, Python's and those of the packages that compute."""
-    found = {"python": python_version(), **{name: _version(name) for name in PACKAGES}}
-    return {"layerscope": _version("layerscope"), "versions": found}
+    found = dict.fromkeys(("layerscope", *PACKAGES), "unknown")
+    for name in found:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return {"layerscope": found.pop("layerscope"), "versions": {"python": python_version(), **found}}
 
 
 def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
@@ -156,13 +160,6 @@ def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> N
                 f"run folder {str(path)!r} holds another run ({name}: {old} there, {new} here): "
                 "choose another folder with `out`, or delete it"
             )
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def run_of(given: Any) -> Run | None:
@@ -181,9 +178,7 @@ def model_of(run: Run, override: Override, options: LoadOptions) -> tuple[str, O
     run.need_states()
     source, asked = str(run.info["model"]["source"]), run.info["options"]
     if source == run.info["model"]["class"] or source == "SentenceTransformer":
-        raise LayerscopeError(
-            f"run {str(run.path)!r} was made of a model in memory ({source}): give the model itself, not the run"
-        )
+        raise LayerscopeError(f"run {str(run.path)!r} was made of a model in memory ({source}): give the model itself")
     override = Override(*(getattr(override, name) or asked.get(name) for name in ("part", "blocks", "norm")))
     is_local = Path(source).expanduser().exists() or source == EMBEDDED
     revision = options.revision or (None if is_local else run.info["model"].get("revision"))

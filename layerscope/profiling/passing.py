@@ -63,7 +63,8 @@ def open_or_start(
 
     Raises `LayerscopeError` for a folder that holds another run, and for states that do not fit on its disk.
     """
-    for note in (*job.corpus.notes, *job.model.notes):
+    notes = [*job.corpus.notes, *job.model.notes]
+    for note in notes:
         reporter.say(note)
     if RunFolder.exists(path):
         folder = RunFolder(path)
@@ -87,10 +88,10 @@ def open_or_start(
         f"{job.model.loaded.name}: {job.model.stack.depth} layers of {job.model.stack.width} · {job.corpus.name}: "
         f"{count(originals, 'forward')} of samples{views} · {size / 1e6:,.0f} MB of states in {path}"
     )
-    left_out = _left_out(plan, job)
-    for note in left_out:
+    for note in _left_out(plan, job):
         reporter.say(note)
-    folder = RunFolder.create(path, {**manifest, "notes": [*job.corpus.notes, *job.model.notes, *left_out]}, plan)
+        notes.append(note)
+    folder = RunFolder.create(path, {**manifest, "notes": notes}, plan)
     folder.log("started", rows=len(plan), shards=len(folder.shards))
     return folder
 

@@ -40,9 +40,9 @@ def run_profile(asked: Asked) -> Run:
     reporter = reporting(asked.progress and team.leads)
     corpus = None if asked.data is None else read(asked.data)  # wrong data is reported before the model is loaded
     loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
-    data = DEFAULT_DATA.get(modality_of(loaded.module)) if corpus is None else asked.data
+    reads = modality_of(loaded.module)
+    data = DEFAULT_DATA.get(reads) if corpus is None else asked.data
     if data is None:
-        reads = modality_of(loaded.module)
         raise LayerscopeError(f"{loaded.name} reads {reads}, and layerscope comes with no such data: give `data`")
     corpus = corpus or read(data)
     check_views(corpus.modality, options.view_kinds, options.view_share)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 METRIC = "Metrics"
 VIEWS = "Views"
 PASS = "The pass"
-STORE_DTYPES = ("float32", "float16")
 LONGEST = 20
 """A longer sequence is written as its length."""
 
@@ -46,7 +45,7 @@ def profile(
     view_share: Annotated[float, Number(above=0, most=1), VIEWS] = 0.1,
     batch_size: Annotated[int | None, Whole(1), PASS] = None,
     seed: Annotated[int, SEED, PASS] = 0,
-    store_dtype: Annotated[str, OneOf(STORE_DTYPES), PASS] = "float32",
+    store_dtype: Annotated[str, OneOf(("float32", "float16")), PASS] = "float32",
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
     command: Annotated[str, IN_CODE] = "",

@@ -137,18 +137,12 @@ def _jackknifed(block: Numbers) -> list[Numbers]:
 
 
 def _jackknife(values: list[float]) -> float:
-    """Return the standard error of a metric of one block, from its values without each group.
-
-    Source: Efron and Tibshirani 1993, An introduction to the bootstrap, section 11.5.
-    """
+    """Return the error of one block, from its values without each group (Efron and Tibshirani 1993, section 11.5)."""
     return float(np.sqrt((GROUPS - 1) * np.array(values).var())) if values else math.nan
 
 
 def pair_rows(source: Source) -> Iterator[Row]:
-    """Yield the similarities of all pairs, the final layer among them, and keep each sample's cosine to it.
-
-    What is not defined for so few samples is NaN.
-    """
+    """Yield the similarities of all pairs, NaN where samples are too few, and keep each sample's cosine to the last."""
     poolings, columns = [*source.run.info["pair_pooling"], *source.poolings], source.run.columns
     for pooling, (metric, how) in source.share(product(poolings, source.wanted(FromPairs))):
         if metric.name == "cosine_similarity" and pooling == poolings[0]:
