@@ -136,16 +136,17 @@ def _opened(asked: Asked, override: Override) -> LayeredModel:
     if modality_of(module) != "text" or two_texts or not hasattr(module, "prepare_inputs_for_generation"):
         raise LayerscopeError(refusal)
     window = int(min(positions(module), sys.maxsize))
-    found = find_layers(loaded, *made_up_samples(loaded), override, max_length=window, prompt="")
+    found = find_layers(loaded, *made_up_samples(loaded), override, max_length=window)
     if not found.is_language_model:
         raise LayerscopeError("; ".join([refusal, *found.notes]))
     return found
 
 
-def token_ids(model: LayeredModel, texts: Sequence[str], what: str) -> list[list[int]]:
+def token_ids(model: LayeredModel, texts: Sequence[str], what: str, new: int = 0) -> list[list[int]]:
     """Return the token ids of texts, uncut, a text without any as the tokenizer's token that begins one.
 
-    Raises `LayerscopeError` for anything but a list of texts, and for a text without a token.
+    Raises `LayerscopeError` for anything but a list of texts, for a text without a token, and for one that leaves no
+    room for this many `new` tokens: a text that stops at the window would look as if the model had ended it.
     """
     if isinstance(texts, str) or not len(texts) or not all(isinstance(text, str) for text in texts):
         raise LayerscopeError(f"{what}s are a list of texts: give one or more strings in a list")
@@ -157,6 +158,13 @@ def token_ids(model: LayeredModel, texts: Sequence[str], what: str) -> list[list
             f"{what} {rows.index([])} ({texts[rows.index([])]!r}) has no token, and the tokenizer has none that begins "
             "a text: give at least one word"
         )
+    assert model.max_length is not None
+    for i, row in enumerate(rows):
+        room = model.max_length - len(row)
+        if room < new:
+            mend = f", or try `max_new_tokens={room}`" if room > 0 else ""
+            most = model.max_length - new
+            raise LayerscopeError(f"{what} {i} has {len(row)} tokens, and the model has room for {most}: cut it{mend}")
     return rows
 
 
@@ -173,10 +181,7 @@ class Memory(dict[Hashable, Any]):
 
 
 def _remembered(module: nn.Module, key: Hashable, find: Callable[[], T]) -> T:
-    """Return what was found under this key, found now where it is new or the module has changed.
-
-    It is kept in the module itself, so that both are freed together.
-    """
+    """Return what was found under this key, kept in the module; found now where it is new or the module changed."""
     memory = module.__dict__.get(MEMORY)
     if not isinstance(memory, Memory) or memory.state != _state(module):
         memory = module.__dict__[MEMORY] = Memory()

@@ -147,10 +147,7 @@ class Reading(Shown):
         return found
 
     def save(self, folder: str | Path) -> Path:
-        """Write `lens.json` and a CSV for each table into a folder and return it; a reading that is there is replaced.
-
-        Raises `LayerscopeError` where the folder holds something else, or cannot be written.
-        """
+        """Write `lens.json` and a CSV for each table into a folder, empty or with an earlier reading, and return it."""
         return STORE.save(folder, self._facts(), self._frames())
 
     def _frames(self) -> dict[str, pd.DataFrame]:

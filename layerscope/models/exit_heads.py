@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
@@ -31,8 +30,8 @@ class ExitHeads:
         """Write them beside a checkpoint; of no head there is no file."""
         from safetensors.torch import save_file
 
-        flat = {f"{layer}.{name}": tensor.detach().cpu().contiguous()
-                for layer, head in self.heads.items() for name, tensor in head.items()}  # fmt: skip
+        weights = [(f"{layer}.{name}", part) for layer, head in self.heads.items() for name, part in head.items()]
+        flat = {name: part.detach().cpu().contiguous() for name, part in weights}
         if flat:
             save_file(flat, Path(folder) / FILE, {"format": "pt", "head": self.path})
 
@@ -109,6 +108,5 @@ def exit_heads(folder: str | Path, module: nn.Module) -> ExitHeads | None:
 
 def heads_of(path: str, layers: Mapping[int, nn.Module]) -> ExitHeads:
     """Return the heads of layers as they are now, copied."""
-    with torch.no_grad():
-        return ExitHeads(path, {layer: {name: weight.clone() for name, weight in head.named_parameters()}
-                                for layer, head in layers.items()})  # fmt: skip
+    weights = {layer: head.named_parameters() for layer, head in layers.items()}
+    return ExitHeads(path, {layer: {name: one.detach().clone() for name, one in own} for layer, own in weights.items()})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -32,12 +32,8 @@ class Inputs:
 
     def to(self, device: torch.device) -> Inputs:
         """Return the same batch on another device."""
-        return replace(
-            self,
-            named={k: v.to(device) for k, v in self.named.items()},
-            positional=None if self.positional is None else self.positional.to(device),
-            mask=None if self.mask is None else self.mask.to(device),
-        )
+        named = {k: v.to(device) for k, v in self.named.items()}
+        return Inputs(named, *(None if one is None else one.to(device) for one in (self.positional, self.mask)))
 
 
 @cache

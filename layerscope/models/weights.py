@@ -37,8 +37,14 @@ def is_quantised(module: nn.Module) -> bool:
 def numbers_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield every tensor of a model's state by name: offloaded ones one by one, quantised ones as what they hold."""
     for name, value in module.state_dict().items():
-        stored = isinstance(value, Tensor) and value.is_meta
-        yield from _plain(name, _stored(module, name) if stored else value)
+        if isinstance(value, Tensor) and value.is_meta:
+            path, _, own = name.rpartition(".")
+            kept = [hook.weights_map for hook in _hooks(module.get_submodule(path)) if own in hook.weights_map]
+            if not kept:
+                raise LayerscopeError(f"the weight {name} is on the meta device: load the model with its weights")
+            yield from _plain(name, kept[0][own])
+        else:
+            yield from _plain(name, value)
 
 
 def _plain(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
@@ -51,16 +57,6 @@ def _plain(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
             yield from _plain(f"{name}.{part}", getattr(value, str(part)))
     elif isinstance(value, Tensor):
         yield name, value.dequantize() if value.is_quantized else value
-
-
-def _stored(module: nn.Module, name: str) -> Tensor:
-    """Return an offloaded weight by its name in the state, from where accelerate keeps it."""
-    path, _, own = name.rpartition(".")
-    for hook in _hooks(module.get_submodule(path)):
-        if own in hook.weights_map:
-            stored: Tensor = hook.weights_map[own]
-            return stored
-    raise LayerscopeError(f"the weight {name} is on the meta device, without values: load the model with its weights")
 
 
 def _hooks(module: nn.Module) -> Iterator[Any]:

@@ -67,11 +67,6 @@ class State:
     seen: list[Spot]
 
     @property
-    def is_returned(self) -> bool:
-        """Whether some module returns it."""
-        return any(not spot.given for spot in self.seen)
-
-    @property
     def spot(self) -> Spot:
         """Where it is taken: at the last of the outermost modules that return it, else where one is first given it."""
         returned = [spot for spot in reversed(self.seen) if not spot.given]
