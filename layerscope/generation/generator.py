@@ -63,11 +63,9 @@ def generate(
 ) -> list[Generated]:
     """Continue each prompt with the model cut at a layer, greedily or by nucleus sampling (Holtzman et al. 2020).
 
-    The model's own forward and its own cache at that depth are used; processors that a generation config may name
-    (penalties, suppressed tokens) are not. A text ends at the config's `eos_token_id`. Prompts are batched with others
-    of about their length and never padded: a batch reads what all its prompts have at once, and the rest of the longer
-    ones token by token while the shorter ones continue. What is drawn for a prompt depends on `seed` and its index in
-    the list, not on the rest of its batch. The model is left as it was.
+    The model's own forward and cache are used, without the penalties that its generation config may name; a text ends
+    at the config's `eos_token_id`. Prompts are batched with others of about their length and never padded. What is
+    drawn depends on `seed` and a prompt's index in the list, not on its batch. The model is left as it was.
 
     Args:
         model: hub name, local folder, or a loaded transformers model with `processor`.
@@ -103,7 +101,7 @@ def generate(
             reporter.say("the model's cache does not give what the whole text gives: every step reads the whole text")
         size, tokenizer = 1 if decoder.alone else batch_size, getattr(found.encoder, "tokenizer", None)
         for batch in _batches([len(row) for row in rows], size, max_new_tokens):
-            choose = greedy if top_p is None else sampled(batch, top_p, temperature, seed, max_new_tokens)
+            choose = chooser(batch, top_p, temperature, seed, max_new_tokens)
             new = continued(decoder, {i: rows[i] for i in batch}, choose, max_new_tokens)
             for i, (ids, log_probs) in new.items():
                 text = following(tokenizer, rows[i], ids, skip_special_tokens=True)
@@ -124,13 +122,10 @@ def _batches(lengths: Sequence[int], size: int, new: int) -> Iterator[list[int]]
         yield batch
 
 
-def greedy(log_p: Tensor, _: Tensor) -> Tensor:
-    """Choose the most probable token."""
-    return log_p.argmax(-1)
-
-
-def sampled(prompts: Sequence[int], top_p: float, temperature: float, seed: int, new: int) -> Choose:
-    """Return what draws from the nucleus, at numbers that depend on the seed and on each prompt's index alone."""
+def chooser(prompts: Sequence[int], top_p: float | None, temperature: float, seed: int, new: int) -> Choose:
+    """Return what takes the likeliest token, or draws from the nucleus: by the seed and each prompt's index alone."""
+    if top_p is None:
+        return lambda log_p, _: log_p.argmax(-1)
     uniform = torch.from_numpy(np.stack([np.random.default_rng([seed, i]).random(new) for i in prompts]))
 
     def choose(log_p: Tensor, done: Tensor) -> Tensor:

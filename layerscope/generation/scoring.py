@@ -72,8 +72,7 @@ def score(
 ) -> Scores:
     """Return how well the model, cut at each of these layers, predicts every token of texts from those before it.
 
-    One forward gives all layers; each is read by the model's own final norm and head, which is what the truncated model
-    gives.
+    One forward gives all layers; each is read by the model's own final norm and head, as in the truncated model.
 
     Args:
         model: hub name, local folder, or a loaded transformers model with `processor`.

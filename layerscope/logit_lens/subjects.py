@@ -28,10 +28,7 @@ SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 
 @dataclass(frozen=True)
 class Subject:
-    """A sample: `inputs` on the model's device, and for each position the token read there and the known answer.
-
-    `positions` is None for a classifier, which reads the sample: there `tokens` is (None,).
-    """
+    """A sample on the model's device, and for each position (a classifier has none) the token read and the answer."""
 
     name: str
     text: str
@@ -195,15 +192,9 @@ def continued(model: LayeredModel, inputs: Inputs, tokens: int) -> list[int]:
         from transformers import GenerationConfig
 
         # the model's own settings may forbid, force or punish tokens; as an argument, gaps would be filled from them
-        module.generation_config = GenerationConfig(
-            do_sample=False,
-            num_beams=1,
-            max_new_tokens=tokens,
-            bos_token_id=own.bos_token_id,
-            eos_token_id=own.eos_token_id,
-            decoder_start_token_id=own.decoder_start_token_id,
-            pad_token_id=0 if own.pad_token_id is None else own.pad_token_id,  # one text: nothing is padded
-        )
+        kept = {name: getattr(own, name) for name in ("bos_token_id", "eos_token_id", "decoder_start_token_id")}
+        kept["pad_token_id"] = own.pad_token_id or 0  # one text: nothing is padded
+        module.generation_config = GenerationConfig(do_sample=False, num_beams=1, max_new_tokens=tokens, **kept)
         try:
             out = module.generate(**named)
         finally:

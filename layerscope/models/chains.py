@@ -232,10 +232,7 @@ def are_apart(entry: nn.Module, prefix: str, found: Sequence[Chain]) -> bool:
 
 
 def check_whole(entry: nn.Module, prefix: str, chains: Sequence[Chain], calls: Calls, refused: list[str]) -> bool:
-    """Return whether chains found by structure are whole stacks; says in `refused` what they would leave out.
-
-    Neither may a module in a list with a block, or with what holds one, be left out, nor one of the same kind.
-    """
+    """Return whether chains are whole: no module in a list around a block is left out, nor one of the same kind."""
     found = Chain(tuple(c for one in chains for c in one.blocks), tuple(c for one in chains for c in one.ends))
     between = [end for end, block in zip(found.ends[:-1], found.blocks, strict=False) if end is not block]
     wide = any(p.ndim > 1 for end in between for p in end.module.parameters())

@@ -150,15 +150,9 @@ class AudioEncoder(Encoder):
         """Return the features the model reads, with the mask of the real ones."""
         rate, fixed = self.extractor.sampling_rate, self.max_length
         waves = [resample(sample, rate) for sample in samples]
+        how = {"padding": "max_length" if fixed else True, "truncation": True if fixed else None, "sampling_rate": rate}
         with clear_inputs(self.extractor):
-            out = self.extractor(
-                waves,
-                sampling_rate=rate,
-                padding="max_length" if fixed else True,
-                truncation=True if fixed else None,
-                return_attention_mask=True,
-                return_tensors="pt",
-            )
+            out = self.extractor(waves, return_attention_mask=True, return_tensors="pt", **how)
         named = {k: v for k, v in out.items() if isinstance(v, Tensor)}
         if accepts(self.module, "decoder_input_ids"):
             start = getattr(self.module.config, "decoder_start_token_id", None) or 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -130,11 +131,10 @@ def made_up_samples(loaded: Loaded, modality: str | None = None) -> tuple[str, l
 
 def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspection:
     with evaluating(model.module):
-        try:
+        inside = Sublayers()
+        with suppress(LayerscopeError, *FAILURES):  # blocks that cannot be watched show nothing inside
             inputs = model.encoder.batch([probe_sample(model.encoder, samples)]).to(model.device)
             inside = find_sublayers(model.module, model.stack, inputs)
-        except (LayerscopeError, *FAILURES):  # blocks that cannot be watched show nothing inside
-            inside = Sublayers()
         inputs = model.encoder.batch(samples).to(model.device)
         (seconds,) = Stopwatch(model.device).medians([lambda: model.run(inputs, lambda *_: None)], 1)
     scope = "every token" if model.lens is not None and model.lens.kind == "tokens" else "every sample"

@@ -135,9 +135,8 @@ def find_layers(
         model = replace(model, rank=last.ndim, tokens=tokens, notes=(*model.notes, *broken))
         inputs = replace(inputs, mask=model.mask(inputs, last))
         lens, note = find_lens(module, stack, inputs, last, final)
-        model = replace(
-            model, causal=_causal(model, long), lens=lens, notes=(*model.notes, note) if note else model.notes
-        )
+        notes = (*model.notes, note) if note else model.notes
+        model = replace(model, causal=_causal(model, long), lens=lens, notes=notes)
         if lens is None and model.rank == 3:
             model = replace(model, projection=find_projection(module, stack, modality, inputs, last))
         model = replace(model, pooling=_own_pooling(model, inputs, last, samples))
@@ -163,10 +162,7 @@ def _find_stack(module: nn.Module, inputs: Inputs, override: Override) -> tuple[
 
 
 def _probed(model: LayeredModel, first: Any, samples: Sequence[Any]) -> tuple[Any, dict[str, Tensor], list[str]]:
-    """The first sample whose states are all finite, with them: a broken one would hide what the model can do.
-
-    Where there is none, the first sample and a note on the layer that breaks; raises where the norm alone does.
-    """
+    """The first sample whose states are all finite, with them, or the first of all and a note on where it breaks."""
     if isinstance(model.encoder, TextEncoder):
         samples = [Ids(tuple(row[:PROBE_TOKENS])) for row in model.encoder.ids(samples) if row]
     states: dict[str, Tensor] = {}
@@ -252,7 +248,7 @@ def vectors_for(model: LayeredModel, asked: str, pairs: bool = True) -> Vectors:
         return Vectors(("mean",))
     poolings = model.pooling if asked == "auto" else parse(asked)
     is_text = isinstance(model.encoder, TextEncoder)
-    lacks_cls = is_text and getattr(model.encoder.tokenizer, "cls_token_id", None) is None  # type: ignore[attr-defined]
+    lacks_cls = is_text and getattr(getattr(model.encoder, "tokenizer", None), "cls_token_id", None) is None
     if "cls" in poolings and asked != "auto" and lacks_cls:
         raise LayerscopeError("pooling 'cls' needs a [CLS] token, and the tokenizer has none: take first, last or mean")
     if pairs and model.lens is not None and model.lens.kind == "pooled":

@@ -48,11 +48,7 @@ class Lens:
             yield self.sequence_logits(chunk[:, None], _packed(inputs, chunk))[:, 0]
 
     def sequence_logits(self, states: Tensor, inputs: Inputs) -> Tensor:
-        """Return the float32 logits [B, T, K] of states [B, T, D], in one go and in the shapes of the model's forward.
-
-        On the last layer's states they are the model's own logits to the bit, and take as much memory as those. Of a
-        classifier they are [B, K].
-        """
+        """Return the float32 logits [B, T, K] of states [B, T, D], of layer L the model's own, or [B, K]."""
         with bypassed(self.module, self.stack, states, self.short):
             logits = logits_of(forward(self.module, inputs))
         if logits is None:

@@ -1,12 +1,9 @@
 """A classifier over the mean of an encoder's tokens, kept in a checkpoint that transformers itself can load.
 
-transformers has none for BERT and its kin, but a linear head commutes with the mean: the mean of a token classifier's
-logits is what its head gives on the mean of the tokens. So the checkpoint is that of the token classifier, with
-`head_pooling` "mean" in its config; in memory the model pools before its head, and each sample has one row of logits.
-
-Read as transformers' own sequence classifier it would answer at random, through a pooler that was never trained. So it
-refuses: its config names a pipeline for text classification, kept beside the weights, and an empty weight stands where
-the sequence classifier expects one of its own.
+A linear head commutes with the mean, so the checkpoint is that of a token classifier, with `head_pooling` "mean" in its
+config; in memory the model pools before its head. Read as a sequence classifier it would answer at random, through a
+pooler that was never trained: so its config names a pipeline of its own, kept beside the weights, and an empty weight
+stands where the sequence classifier expects one.
 """
 
 from __future__ import annotations
@@ -93,9 +90,9 @@ def _pooled(base: Any) -> type:
 
 
 def seal_of(config: Any) -> str | None:
-    """Return the weight of the sequence classifier that a token classifier lacks, outside the encoder if there is one.
+    """Return the weight of the sequence classifier that a token classifier lacks, if there is one, outside the encoder.
 
-    Kept empty in a checkpoint, it stops the sequence classifier from loading it. None where there is no such weight.
+    Kept empty in a checkpoint, it stops the sequence classifier from loading it.
     """
     from transformers import (
         MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as SEQUENCES,

@@ -83,31 +83,24 @@ class Projection:
         return self.layers(states[None], inputs)[0]
 
     def layers(self, states: Tensor, inputs: Inputs) -> Tensor:
-        """Return the float32 vectors [K, B, P] of the states [K, B, T, D] of some layers.
-
-        Samples of one length go together, at all these layers, without padding: some towers pool the last position,
-        whatever stands there.
-        """
+        """Return the float32 vectors [K, B, P] of the states [K, B, T, D] of some layers."""
         layers, samples, most = states.shape[:3]
         lengths = [most] * samples if inputs.mask is None else inputs.mask.sum(1).tolist()
         found = torch.empty(layers, samples, self.width, device=states.device)
-        for length in sorted(set(lengths)):
+        for length in sorted(set(lengths)):  # without padding: some towers pool the last position, whatever is there
             rows = torch.tensor([i for i in range(samples) if lengths[i] == length], device=states.device)
             own = rows_of(inputs, rows[:1] if self.blind else rows.repeat(layers))
             with bypassed(self.module, self.stack, states[:, rows, :length].flatten(0, 1)):
                 vectors = _embedded(self.module, self.modality, own)
-            assert vectors is not None
+            if vectors is None:
+                raise RuntimeError("the model gave no vector of a sample")
             found[:, rows] = vectors.float().view(layers, len(rows), -1)
         return found
 
 
 @torch.inference_mode()
 def _embedded(module: nn.Module, modality: str, inputs: Inputs) -> Tensor | None:
-    """Return the vectors [B, P] in which a model compares its two modalities, None where it has none.
-
-    They are what its own `get_text_features` (or of images, or of audio) gives, or the field `text_embeds` of its
-    output; not scaled to unit length.
-    """
+    """Return the vectors [B, P], not of unit length, in which a model compares its two modalities, None of others."""
     features: Callable[..., Any] | None = getattr(module, f"get_{modality}_features", None)
     if features is not None:
         known = inspect.signature(features).parameters
@@ -120,11 +113,7 @@ def _embedded(module: nn.Module, modality: str, inputs: Inputs) -> Tensor | None
 
 @torch.inference_mode()
 def find_projection(module: nn.Module, stack: Stack, modality: str, inputs: Inputs, last: Tensor) -> Projection | None:
-    """Return the projection of a tower, or None where the model has none, or where it does not read these states.
-
-    `last` are the raw states [1, T, D] of layer L on `inputs`, a probe batch of one sample that the tower reads: on
-    them the projection must give the model's own vectors.
-    """
+    """Return a tower's projection, None where it does not give the model's own vectors on the raw states of layer L."""
     try:
         own = _embedded(module, modality, inputs)
         if own is None:
@@ -141,10 +130,7 @@ def find_projection(module: nn.Module, stack: Stack, modality: str, inputs: Inpu
 
 
 def _blinded(projection: Projection, inputs: Inputs, last: Tensor, vectors: Tensor) -> Projection:
-    """Return the projection that runs on one image's inputs, where any others do as well.
-
-    Patches are embedded before the first block, which would cost up to a third of a block at every layer.
-    """
+    """Return the projection that embeds one image's patches, where any do: they cost a third of a block every time."""
     if inputs.mask is not None or [value.is_floating_point() for value in inputs.named.values()] != [True]:
         return projection
     others = Inputs({name: value.flip(-1) + 1.0 for name, value in inputs.named.items()})

@@ -68,10 +68,7 @@ class _Recorder:
 
 
 def trace(entry: nn.Module, prefix: str, inputs: Inputs, copied: frozenset[int] = frozenset()) -> list[Call]:
-    """Record every module call of one forward of `entry`, in the order in which they end.
-
-    States that the model overwrites afterwards (`x += block(x)`) are copied, in a second forward.
-    """
+    """Record every module call of one forward of `entry`, in the order in which they end."""
     recorder = _Recorder(copied)
     with ExitStack() as hooks:
         for name, module in entry.named_modules():
@@ -80,6 +77,7 @@ def trace(entry: nn.Module, prefix: str, inputs: Inputs, copied: frozenset[int] 
                 hooks.enter_context(module.register_forward_pre_hook(recorder.before, with_kwargs=True))
                 hooks.enter_context(module.register_forward_hook(after, with_kwargs=True))
         forward(entry, inputs)
+    # states that the model overwrites afterwards (`x += block(x)`) are copied, in a second forward
     overwritten = frozenset(number for number, state, mark in recorder.marks if _mark(state) != mark)
     return recorder.calls if copied or not overwritten else trace(entry, prefix, inputs, overwritten)
 

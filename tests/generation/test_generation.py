@@ -24,7 +24,7 @@ from layerscope import LayerscopeError, metrics
 from layerscope.core.options import Asked
 from layerscope.generation import decoder as opening, generate, score
 from layerscope.generation.decoder import MEMORY, open_decoder, open_language_model
-from layerscope.generation.generator import continued, greedy, nucleus
+from layerscope.generation.generator import chooser, continued, nucleus
 from layerscope.truncation import speed, truncate_layers
 
 NEW = 24
@@ -151,8 +151,8 @@ def test_the_cache_is_used(family: Family) -> None:
         assert decoder.cached and not decoder.alone
         widths: list[int] = []
         embedding = decoder.module.get_input_embeddings()
-        handle = embedding.register_forward_pre_hook(lambda _, args: widths.append(args[0].shape[1]))  # noqa: B023
-        continued(decoder, {0: [5, 6, 7], 1: [5, 6, 7, 8]}, greedy, 4)
+        handle = embedding.register_forward_pre_hook(lambda _, args: widths.append(args[0].shape[1]))  # noqa: B023  gone before the next turn
+        continued(decoder, {0: [5, 6, 7], 1: [5, 6, 7, 8]}, chooser([0, 1], None, 1.0, 0, 4), 4)
         handle.remove()
         assert widths[0] == 3 and set(widths[1:]) == {1}
 

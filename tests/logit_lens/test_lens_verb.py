@@ -11,8 +11,8 @@ import transformers as hf
 from models.test_capture import layered, states
 from models.tokenizer import word_tokenizer
 from models.zoo import t5, vit
-from tiny import one_thread  # noqa: F401
-from typed import cli  # noqa: F401
+from tiny import one_thread  # noqa: F401  a fixture
+from typed import cli  # noqa: F401  a fixture
 
 import layerscope
 from layerscope import LayerscopeError, lens
@@ -174,7 +174,7 @@ def test_the_verb_stands_at_the_top():
     assert layerscope.lens is lens and "lens" in dir(layerscope) and "Reading" in layerscope.__all__
 
 
-def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # noqa: F811
+def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # noqa: F811  the fixture
     model = shared / "models" / "stories260K"
     page, out = tmp_path / "grid.html", tmp_path / "out"
     done = cli("lens", model, "--prompt", "Once upon a time", "--tokens", 24, "--page", page, "--out", out)
@@ -198,7 +198,7 @@ def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # 
     (["--data", "nowhere.csv"], "does not exist"),
     ([], "give a prompt"),
 ])  # fmt: skip
-def test_a_wrong_command_is_one_line(cli, tmp_path, options, line):  # noqa: F811
+def test_a_wrong_command_is_one_line(cli, tmp_path, options, line):  # noqa: F811  the fixture
     folder = tiny.saved(tiny.gpt2(), tmp_path / "model", special=False)
     done = cli("lens", folder, *options)
     assert done.status == 2 and line in done.line

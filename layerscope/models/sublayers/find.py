@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations, product
 
@@ -64,10 +65,9 @@ def _sites(run: BlockRun) -> tuple[dict[str, Spot], list[str]]:
     roles: dict[int, str] = {}
     for addition in found:
         for branch in addition.branches:
-            try:
+            name = None
+            with suppress(*FAILURES):  # a block that cannot be run again by itself
                 name = _role(run, addition, branch)
-            except FAILURES:  # a block that cannot be run again by itself
-                name = None
             if name is None:
                 lacks.append(f"what {run.states[branch].spot.path} adds cannot be identified")
                 continue
@@ -116,16 +116,16 @@ def _free(name: str, taken: Iterable[str]) -> str:
 def _role(run: BlockRun, addition: Addition, branch: int) -> str | None:
     """Return `attn` for a branch that mixes tokens, `cross_attn` for one that reads other states, `mlp` for the rest.
 
-    Every module that reads the stream before the addition is handed another first token: where what the branch gives at
-    later tokens changes, it mixes. None where nothing that it gives changes.
+    Modules that read the stream are handed another first token: where what a branch gives later changes, it mixes.
     """
-    stream = run.states[addition.base].value
-    own, later = _changes(run, branch, _readers(run, addition.base, _other_first(stream)))
+    stream = run.states[addition.base]
+    readers = [(spot.path, spot.call) for spot in stream.seen if spot.given]
+    own, later = _changes(run, branch, dict.fromkeys(readers, _other_first(stream.value)))
     if later:
         return "attn"
     if not own:
         return None
-    pinned = _readers(run, addition.base, stream)
+    pinned = dict.fromkeys(readers, stream.value)
     return "cross_attn" if any(_changes(run, branch, pinned, others=True)) else "mlp"
 
 
@@ -135,10 +135,6 @@ def _other_first(state: Tensor) -> Tensor:
     other = state.clone()
     other[:, 0] = drawn * state.float().pow(2).mean().sqrt().to(state.dtype)
     return other
-
-
-def _readers(run: BlockRun, number: int, value: Tensor) -> dict[tuple[str, int], Tensor]:
-    return {(spot.path, spot.call): value for spot in run.states[number].seen if spot.given}
 
 
 def _changes(
