@@ -198,7 +198,7 @@ def test_errors(rng):
             pairs(states, others=states[..., :2])
     with pytest.raises(LayerscopeError, match="metric='procrusts'.*did you mean procrustes"):
         similarity_matrix(states, "procrusts")
-    with pytest.raises(LayerscopeError, match="cka has no option 'debised': did you mean debiased.*it takes"):
+    with pytest.raises(LayerscopeError, match="cka has no option 'debised', did you mean debiased.*it takes"):
         similarity_matrix(states, debised=False)
     with pytest.raises(LayerscopeError, match="cca has no option 'debiased': it takes none"):
         similarity_matrix(states, "cca", debiased=False)
