@@ -24,10 +24,8 @@ from layerscope.evaluation.probe_states import SHIPPED, ProbeTask
 from layerscope.evaluation.texts import MEND, TextStates
 from layerscope.inputs.hub import go_offline_without_hub
 from layerscope.models import LayeredModel, Loaded, Override, Vectors, find_layers
-from layerscope.profiling.identity import describe, revision_of, tokens_fingerprint, weights_fingerprint
-from layerscope.profiling.options import Options
-from layerscope.profiling.plan import Job
-from layerscope.profiling.reopening import reusable
+from layerscope.profiling.identity import describe, reusable, revision_of, tokens_fingerprint, weights_fingerprint
+from layerscope.profiling.plan import Job, Options
 from layerscope.runs import Run
 from layerscope.runs.folder import amount, need_room
 from layerscope.scores.mteb_results import META

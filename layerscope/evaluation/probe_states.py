@@ -26,10 +26,9 @@ from layerscope.models import LayeredModel
 from layerscope.models.encode import AudioEncoder
 from layerscope.models.forward import Inputs, accepts
 from layerscope.probes import ProbeScore, attention_probe, knn_probe, linear_probe, token_probe
-from layerscope.profiling.passing import run_pass
+from layerscope.profiling.passing import open_or_start, report_broken, run_pass
 from layerscope.profiling.plan import Job
-from layerscope.profiling.start import open_or_start, report_broken
-from layerscope.profiling.tables.source import Source
+from layerscope.profiling.source import Source
 from layerscope.runs import Run
 from layerscope.runs.folder import locked
 from layerscope.runs.states import Column
