@@ -89,13 +89,13 @@ def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
     return Tagged(folder_name(name), tuple(found[::2]), tuple(found[1::2]))
 
 
-def _listed(cell: Any, what: str, where: str) -> tuple[str, ...]:
+def _listed(cell: Any, what: str, row: str) -> tuple[str, ...]:
     cells = cell.split() if isinstance(cell, str) else cell.tolist() if isinstance(cell, np.ndarray) else cell
     if not isinstance(cells, (list, tuple)):
-        raise LayerscopeError(f"{where} has no list of {what} ({cell!r:.40}): give a list, or texts between blanks")
+        raise LayerscopeError(f"{row} has no list of {what} ({cell!r:.40}): give a list, or a text with blanks between")
     for i, item in enumerate(cells, start=1):
         if isinstance(item, bool) or not isinstance(item, (str, int)) or (what == "labels" and item == ""):
-            raise LayerscopeError(f"{where}: number {i} of its {what} is {item!r:.40}: give a text or a whole number")
+            raise LayerscopeError(f"{row}: number {i} of its {what} is {item!r:.40}: give a text or a whole number")
     return tuple(map(str, cells))
 
 
