@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.processes import Team, alone
+from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
@@ -48,7 +48,7 @@ def run_pass(
     hold texts of one length, so that none waits for long. Raises `LayerscopeError` where a single sample does not fit,
     or where no sample has finite states.
     """
-    team = team or alone()
+    team = team or Team()
     todo: list[int] = team.meet([shard for shard in folder.shards if not folder.is_finished(shard)])[0]
     _refuse_hopeless(folder, job.model)
 
