@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Literal
 
@@ -75,7 +76,7 @@ class Curve:
         """Whether only a logarithmic axis shows its shape."""
         return about(self.metric).log
 
-    @property
+    @cached_property
     def differs(self) -> bool:
         """Whether any two layers differ by more than their errors, where these are unknown by more than a hundredth."""
         known = np.flatnonzero(np.isfinite(self.values))
@@ -187,7 +188,8 @@ def boxes(run: Run) -> list[Box]:
         low, first, median, third, high = map(float, percentiles)
         beyond = np.flatnonzero((values < low) | (values > high))
         furthest = beyond[np.argsort(-np.abs(values[beyond] - median), kind="stable")][:OUTLIERS]
-        outliers = tuple((plain(str(names[samples[i]])), float(values[i])) for i in furthest)
+        called = zip(names.loc[samples[furthest]], values[furthest], strict=True)
+        outliers = tuple((plain(str(name)), float(value)) for name, value in called)
         box = Box(str(int(layer)), (first, median, third), (low, high), float(values.mean()), len(values), outliers)
         found.append(box)
     return found

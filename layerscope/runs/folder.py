@@ -24,9 +24,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from layerscope.core import files
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside, digest, foreign, read_json, read_parquet, unwritable, write_json, write_parquet
-from layerscope.core.folders import absent, drop_empty
 
 FORMAT = 1
 PLANNED = {"sample", "name", "view", "length", "batch", "shard", "offset"}
@@ -221,7 +221,7 @@ class RunFolder:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a run folder for this process alone; a second process is refused, and a refused start leaves nothing."""
-    made = absent(path)
+    made = files.absent(path)
     # for a moment, as a start that was refused may take the file away between our opening and locking it
     lock = FileLock(path / ".lock", timeout=0.2)
     try:
@@ -244,7 +244,7 @@ def locked(path: Path) -> Iterator[None]:
                 (path / ".lock").unlink()
         lock.release()
         if not started:
-            drop_empty([path / "shards", path / "tables", *made])
+            files.drop_empty([path / "shards", path / "tables", *made])
 
 
 def need_room(path: Path, size: int, mend: str = "") -> None:

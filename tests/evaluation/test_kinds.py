@@ -1,6 +1,6 @@
 """Kinds of tasks are named for the help without being imported."""
 
-from layerscope.cli.evaluate import FILES as HELP
+from layerscope.cli.choose import FILES as HELP
 from layerscope.evaluation.evaluator import KINDS
 from layerscope.evaluation.kinds import FILES
 from layerscope.evaluation.probe_states import PROBES

@@ -217,9 +217,9 @@ def test_a_classifier_on_a_decoder_reads_its_last_token_in_any_batch(tmp_path) -
 def test_the_demo_answers_in_its_first_line(tmp_path, capfd) -> None:
     import re
 
-    from layerscope.demo import demo
+    from layerscope.cli.see import run_demo
 
-    answer, run = demo(out=tmp_path / "demo", samples=60)
+    answer, run = run_demo(out=tmp_path / "demo", samples=60)
     share = r"(\d+\.\d) ±\d+\.\d %"
     found = re.fullmatch(
         rf"layer (\d): {share} · the model as shipped: {share} · (\d+\.\d)× faster · 60 docstrings, 12 modules", answer
