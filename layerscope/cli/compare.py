@@ -35,4 +35,4 @@ def compare(
     file, out = output.table_file(csv, ",".join(COLUMNS)), options.get("out")
     found = verb(**options)
     output.write_table(file, lambda: found.table().to_csv(index=False))
-    output.finish_report(json, found, out, lambda: output.page_and_figures(found, out, figures, comparisons=[found]))
+    output.finish_report(json, found, out, lambda: output.page_and_figures(found, out, figures))

@@ -41,7 +41,7 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Print the scores; a task that could not be scored makes the status 1."""
-    from layerscope.scores.scored import HEADER, wide_csv
+    from layerscope.scores.tables import HEADER, wide_csv
 
     table = output.table_file(csv, HEADER)
     names = [name.strip() for name in options.get("tasks", "").split(",") if name.strip()]

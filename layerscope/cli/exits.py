@@ -21,4 +21,4 @@ Exits of your own choice, by the margin between the two likeliest classes:
 def exits(options: Options, *, figures: Figures = None, json: Json = False) -> None:
     """Print the report, and write its page and figures."""
     found, out = verb(**options), options.get("out")
-    output.finish_report(json, found, out, lambda: output.page_and_figures(found, out, figures, exits=[found]))
+    output.finish_report(json, found, out, lambda: output.page_and_figures(found, out, figures))

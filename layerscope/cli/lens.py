@@ -43,17 +43,9 @@ def lens(
     pages = [path for path in (file, None if out is None else Path(out).expanduser() / PAGE) if path is not None]
 
     def write() -> list[Path]:
-        from layerscope.reports.figures import draw_documents
-        from layerscope.show.written import write_page
+        from layerscope.reports.page import report
 
-        def rendered() -> str:
-            from layerscope.show.page.page import render
-
-            return render([document])
-
-        document = reading.document()
-        if figures is not None:
-            output.say_drawn(draw_documents([document], figures), figures)
-        return [write_page(path, rendered) for path in pages]
+        output.draw(reading, figures)
+        return [report(reading, path) for path in pages]
 
     output.finish_report(json, reading, out, write)

@@ -16,7 +16,6 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.shared_options import OUTPUT
 
 if TYPE_CHECKING:
-    from layerscope import Run
     from layerscope.show.document import Document
 
 Json = Annotated[
@@ -71,11 +70,11 @@ def finish_report(json_wanted: bool, found: Any, out: str | None, write: Callabl
         print(f"page: {page}")
 
 
-def page_and_figures(found: Any, out: str | None, figures: Path | None, **drawn: Any) -> list[Path]:
+def page_and_figures(found: Any, out: str | None, figures: Path | None = None) -> list[Path]:
     """Write the page of a result into its folder and draw its figures, where folders are named; return the pages."""
     from layerscope.reports.page import report
 
-    draw([], figures, **drawn)
+    draw(found, figures)
     return [] if out is None else [report(found, Path(out).expanduser() / "report.html")]
 
 
@@ -92,17 +91,13 @@ def as_json(result: Any) -> None:
     print(json.dumps(result, indent=2, allow_nan=False))
 
 
-def draw(runs: Sequence[Run], folder: Path | None, **others: Any) -> list[str]:
-    """Draw the figures of runs, scores, exits and comparisons where a folder is named; return their paths."""
+def draw(shown: Any, folder: Path | None) -> list[str]:
+    """Draw the figures of results where a folder is named; return their paths."""
     if folder is None:
         return []
     from layerscope.reports.figures import draw as verb
 
-    return say_drawn(verb(runs, folder, **others), folder)
-
-
-def say_drawn(drawn: Sequence[Path], folder: Path) -> list[str]:
-    """Print how many figures were drawn, and return their paths."""
+    drawn = verb(shown, folder)
     print(f"figures: {len(drawn)} files in {folder}", file=sys.stderr)
     return [str(path) for path in drawn]
 

@@ -27,5 +27,5 @@ def profile(options: Options, *, figures: Figures = None, json: Json = False) ->
     """Print the run, and draw its figures."""
     run = verb(**options, command=command_line())
     if processes.team().leads:
-        output.draw([run], figures)
+        output.draw(run, figures)
         output.finish(json, run.as_dict, run.document, f"\nrun folder: {run.path}", saved=run.path)

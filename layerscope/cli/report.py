@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from itertools import chain
+
+from layerscope import report as verb
 from layerscope.cli import output
 from layerscope.cli.making import Options, command
 from layerscope.cli.output import Figures, Json
-from layerscope.reports.page.reporter import report as verb
 
 EXAMPLES = """
 A run and the scores of the same model, with paper figures:
@@ -14,11 +16,11 @@ A run and the scores of the same model, with paper figures:
 @command(verb, EXAMPLES, argument="RUNS")
 def report(options: Options, *, figures: Figures = None, json: Json = False) -> None:
     """Write the page and the figures."""
-    from layerscope.reports.page import opened
+    from layerscope.reports.results import opened
 
-    chosen, evaluation, exits, compared = opened(options.pop("shown"))
-    page = verb([*chosen, *([] if evaluation is None else [evaluation]), *exits, *compared], **options)
-    drawn = output.draw(chosen, figures, evaluation=evaluation, exits=exits, comparisons=compared)
+    shown = list(chain(*opened(options.pop("shown"))))
+    page = verb(shown, **options)
+    drawn = output.draw(shown, figures)
     if json:
         output.as_json({"page": str(page), "figures": drawn})
         return

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -48,21 +48,18 @@ def scores(
     json: Json = False,
 ) -> None:
     """Print the scores, and what metrics say of them."""
-    from layerscope.scores.scored import HEADER, wide_csv
+    from layerscope.scores.tables import HEADER, wide_csv
 
     table = output.table_file(csv, HEADER)
-    found = verb(**options)
-    for note in found.notes:
+    evaluation, shown, note = verb(**options)
+    if note:
         print(note, file=sys.stderr)
     if save_rules is not None:
-        _save_rules(found.rules, Path(save_rules), kind, str(options["results"]))
+        _save_rules(shown.get("rules", ()), Path(save_rules), kind, str(options["results"]))
     if save is not None:
-        print(f"saved: {found.evaluation.save(save)}", file=sys.stderr)
-    output.write_table(table, lambda: wide_csv(found.evaluation, min_share=found.min_share))
-    shown: dict[str, Any] = {"min_share": found.min_share}
-    if found.correlations is not None:
-        shown |= {"correlations": found.correlations, "rules": found.rules}
-    output.finish(json, lambda: found.evaluation.as_dict(**shown), lambda: found.evaluation.document(**shown))
+        print(f"saved: {evaluation.save(save)}", file=sys.stderr)
+    output.write_table(table, lambda: wide_csv(evaluation, min_share=shown["min_share"]))
+    output.finish(json, lambda: evaluation.as_dict(**shown), lambda: evaluation.document(**shown))
 
 
 def _save_rules(rules: Sequence[Rule], path: Path, kind: str | None, scores: str) -> None:

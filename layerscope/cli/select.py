@@ -22,5 +22,5 @@ A run without labels, by rules tried on models of your own; then by one rule, wh
 @command(verb, EXAMPLES, argument="RUN_OR_SCORES")
 def select(options: Options, *, json: Json = False) -> None:
     """Print the choice."""
-    found = verb(**options)
-    output.finish(json, found.as_dict, found.document)
+    found, out = verb(**options), options.get("out")
+    output.finish_report(json, found, out, lambda: output.page_and_figures(found, out))
