@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
@@ -43,7 +44,7 @@ class Score:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Scores of one model, revision, site and pooling, and the `name` that these have in an evaluation.
+    """Scores of one model, revision, site and pooling, and all of the evaluation, `among` which they have a name.
 
     `rows` are those of the long frame, with those of the model as shipped; `scores` is layer × task, every layer and
     task there is; `complete` the layers with enough tasks × the tasks present at each of these; `left_out` the other
@@ -52,13 +53,18 @@ class Grid:
     """
 
     about: dict[str, Any]
-    name: str
+    among: pd.DataFrame = field(repr=False)
     rows: pd.DataFrame = field(repr=False)
     scores: pd.DataFrame
     complete: pd.DataFrame
     left_out: tuple[int, ...]
     depth: int
     needed: int
+
+    @cached_property
+    def name(self) -> str:
+        """What tells it from the others: see `series_name`."""
+        return series_name(self.about, self.among)
 
     @property
     def layers(self) -> list[int]:
@@ -131,20 +137,21 @@ class Grid:
         """Return the layer of the highest score on a task: see `best_layer`."""
         return best_layer(self.scores[task])
 
-    def reference(self, task: str) -> float:
-        """Return what a task's scores are compared with: the model as shipped, else the deepest layer with a score."""
-        shipped = self.at(None, task).value
-        known = self.scores[task].dropna()
-        return float(known.iloc[-1]) if math.isnan(shipped) and len(known) else shipped
+    @cached_property
+    def gains(self) -> npt.NDArray[np.float64]:
+        """Scores `[tasks, layers]` less that of the model as shipped, else of the deepest layer with a score."""
+        deepest = self.scores.ffill().iloc[-1]
+        reference = self.baseline.reindex(self.scores.columns).fillna(deepest)
+        return (self.scores - reference).to_numpy(dtype=np.float64).T
 
-    @property
+    @cached_property
     def compared_with(self) -> str:
-        """Name what `reference` takes."""
-        shipped = [math.isfinite(self.at(None, task).value) for task in self.tasks]
+        """Name what `gains` are differences to."""
+        shipped = self.baseline.reindex(self.scores.columns).notna()
         is_last = self.depth in self.scores.index and bool(self.scores.loc[self.depth].notna().all())
         deepest = "the last layer" if is_last else "the deepest layer with a score"
         named = f"the model {SHIPPED}"
-        return named if all(shipped) else f"{named}, else {deepest}" if any(shipped) else deepest
+        return named if shipped.all() else f"{named}, else {deepest}" if shipped.any() else deepest
 
 
 def candidates(scores: Scores) -> Scores:
@@ -202,7 +209,7 @@ def grids(scores: pd.DataFrame, min_share: float, depths: Mapping[str, int] | No
         left_out = tuple(int(layer) for layer in by_layer.index[~enough])
         depth = max((depths or {}).get(about["model"], 0), int(by_layer.index.max()))
         known, complete = pd.concat([rows, shipped]), by_layer[enough].dropna(axis=1)
-        made.append(Grid(about, series_name(about, scores), known, by_layer, complete, left_out, depth, needed))
+        made.append(Grid(about, scores, known, by_layer, complete, left_out, depth, needed))
     return made
 
 

@@ -71,16 +71,10 @@ def average_chart(entry: Grid, unit: Unit) -> Chart:
     )
 
 
-def _gains(entry: Grid) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Return `[tasks, layers]` scores less those of each task's reference."""
-    reference = np.array([entry.reference(task) for task in entry.tasks])
-    return np.asarray((entry.scores.to_numpy(dtype=np.float64) - reference).T)
-
-
 def _map(entry: Grid, known: Sequence[Grid], unit: Unit) -> HeatMap:
     """Return the score of every layer on every task, as the difference to one reference a task."""
-    best, gains = [entry.best_on(task) for task in entry.tasks], _gains(entry)
-    apart = np.concatenate([np.abs(_gains(other)).ravel() for other in known])
+    best, gains = [entry.best_on(task) for task in entry.tasks], entry.gains
+    apart = np.concatenate([np.abs(other.gains).ravel() for other in known])
     apart = apart[np.isfinite(apart)]
     end = float(np.percentile(apart, BEYOND) if len(apart) else 0.0) or float(apart.max(initial=0.0)) or 1.0
     compared = dict.fromkeys(other.compared_with for other in known)
