@@ -142,7 +142,7 @@ class Grid:
         """Scores `[tasks, layers]` less that of the model as shipped, else of the deepest layer with a score."""
         deepest = self.scores.ffill().iloc[-1]
         reference = self.baseline.reindex(self.scores.columns).fillna(deepest)
-        return (self.scores - reference).to_numpy(dtype=np.float64).T
+        return np.asarray((self.scores - reference).T, dtype=np.float64)
 
     @cached_property
     def compared_with(self) -> str:
