@@ -18,7 +18,7 @@ from layerscope.comparison.matching import Side, is_series, opened, sides_of, st
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter, reporting
-from layerscope.metrics.pairs.similarity import Found, FromPairs
+from layerscope.metrics.pairs import Found, FromPairs
 from layerscope.runs.registry import measured as registered
 from layerscope.runs.states import Column, StoredStates
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from layerscope.comparison.matching import Side
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.metrics.factors.views import FromViews
+from layerscope.metrics.factors import FromViews
 from layerscope.runs.keys import is_scalar, parse_key
 from layerscope.runs.registry import about, rank
 from layerscope.runs.states import Column

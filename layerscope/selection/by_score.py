@@ -17,9 +17,8 @@ from layerscope.core.progress import Reporter
 from layerscope.core.words import count
 from layerscope.inputs.enough import Judged
 from layerscope.probes.linear import held_out, linear_probe_hits
-from layerscope.profiling.options import Options
-from layerscope.profiling.tables.labels import FOLDS, can_be_probed, probed_rows
-from layerscope.profiling.tables.source import Source
+from layerscope.profiling.plan import Options
+from layerscope.profiling.source import FOLDS, Source, can_be_probed
 from layerscope.runs.run import Run
 from layerscope.runs.states import Column
 from layerscope.scores.evaluation import Evaluation
@@ -160,7 +159,7 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     `held` says which of them the probes of all the others get right.
     """
     options = Options(**run.info["options"])
-    rows = probed_rows(Source(run, options))
+    rows = Source(run, options).probed
     plan = run.folder.plan
     given, total = plan["label"].to_numpy() if labels is None else np.asarray(labels), int(run.info["data"]["samples"])
     if labels is not None and given.shape != (total,):
@@ -179,7 +178,7 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     with reporter.bar("linear probe at every layer", run.depth + 1, "layers") as advance:
         for layer in range(run.depth + 1):
             states = run.states(pooling, (Column(run.final, layer),), rows)[:][:, 0]
-            right, fold = linear_probe_hits(states, known, FOLDS, options.seed, apart)
+            right, fold, *_ = linear_probe_hits(states, known, FOLDS, options.seed, apart)
             columns.append(right)
             advance(1)
     values = np.stack([*columns, columns[-1]], 1).astype(np.float64)
