@@ -47,7 +47,7 @@ def select(
     within one standard error of the best, the error that of the difference paired over tasks or samples. Its gain is
     that on folds, or on tasks where there are three, that had no part in choosing. Fewer than 50 judged samples, or
     less than half of all, choose nothing. Without scores it is the rule of the best gain on models held out whose
-    record may be trusted (`layerscope.selection.label_free`) and whose metric the run has, measured alike; where there is
+    record may be trusted and whose metric the run has, measured alike; where there is
     none, the model as shipped. Layer 0 is no candidate.
 
     Args:
