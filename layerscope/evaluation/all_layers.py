@@ -26,10 +26,8 @@ from layerscope.models.encode import TextEncoder
 from layerscope.models.inspection import made_up_samples
 from layerscope.profiling.identity import check_unchanged, model_of, reusable, revision_of, run_of
 from layerscope.runs.folder import locked
-from layerscope.scores.evaluation import Evaluation
-from layerscope.scores.mteb_results import LOCAL, META
-from layerscope.scores.opening import open_evaluation
-from layerscope.scores.origins import ModelOrigin, add_origin
+from layerscope.scores.evaluation import Evaluation, ModelOrigin, add_origin
+from layerscope.scores.opening import LOCAL, META, open_evaluation
 from layerscope.scores.probe_results import Slot, has_probes, refuse_other_data
 
 AGREES = 1e-3

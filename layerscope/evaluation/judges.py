@@ -28,7 +28,7 @@ from layerscope.profiling.identity import describe, reusable, revision_of, token
 from layerscope.profiling.plan import Job, Options
 from layerscope.runs import Run
 from layerscope.runs.folder import amount, need_room
-from layerscope.scores.mteb_results import META
+from layerscope.scores.opening import META
 from layerscope.scores.probe_results import ProbeScores, Slot, refuse_other_data
 
 FORMAT = 3

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -216,6 +216,7 @@ def _members(path: Path) -> Iterator[tuple[str, int, Callable[[], bytes]]]:
                 yield member.name, member.size, stream.read
 
 
+@cache  # parsing the library takes seconds
 def _stdlib_docs() -> Corpus:
     """Return the docstrings of Python's standard library, labelled by top-level module.
 
@@ -276,4 +277,4 @@ def _digits() -> Corpus:
     return Corpus("digits", "image", images, names, labels, ("scikit-learn's digits; label: the digit",))
 
 
-BUILT_IN = {"stdlib-docs": _stdlib_docs, "digits": _digits}
+BUILT_IN: dict[str, Callable[[], Corpus]] = {"stdlib-docs": _stdlib_docs, "digits": _digits}

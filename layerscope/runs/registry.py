@@ -10,6 +10,7 @@ from layerscope import metrics, probes
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.metrics.factors import FromReadings
 from layerscope.metrics.metric import How, Metric as Metric, Needs as Needs, records
+from layerscope.show.plots import Meaning
 
 H = TypeVar("H", bound=How)
 ORDER = (
@@ -79,6 +80,12 @@ def unit_apart(metric: str) -> str:
     """Return the unit of a metric's differences: of two shares of 100 % points."""
     unit = about(metric).unit
     return "points" if unit == "%" else unit
+
+
+def meaning_of(metric: str) -> Meaning:
+    """Return what a metric means, which direction is which, and where it comes from."""
+    known = about(metric)
+    return Meaning(known.meaning, known.direction, known.source)
 
 
 def is_scalar(key: str) -> bool:
