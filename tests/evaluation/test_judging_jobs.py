@@ -108,9 +108,9 @@ def test_stopped_no_worker_is_left_and_what_is_done_is_whole(forks: Forks, folde
     _, left = psutil.wait_procs(started, timeout=90)
     assert len(started) == 2 and not left
     assert ended.status == (130 if stop == signal.SIGINT else -stop) and "Traceback" not in ended.err
-    # the workers were still importing
+    # of one layer, as the workers were still importing; of more on a machine that is slow to stop them
     done = list((folder / "out").rglob("groups.json"))
-    assert [json.loads(path.read_text())["task_name"] for path in done] == ["groups"]
+    assert done and {json.loads(path.read_text())["task_name"] for path in done} == {"groups"}
 
 
 def _workers(parent: int, until: Callable[[list[psutil.Process]], bool]) -> list[psutil.Process]:
