@@ -32,7 +32,7 @@ from layerscope.early_exit.thresholds import certify, parts
 from layerscope.early_exit.timing import measure_times
 from layerscope.early_exit.validation import Validation, read_validation
 from layerscope.metrics import exit_speedup
-from layerscope.models.exit_heads import FILE as HEADS
+from layerscope.models.weights import HEADS
 from layerscope.truncation.speed import parameters
 
 MODEL = "model"

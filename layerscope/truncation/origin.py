@@ -13,7 +13,7 @@ import pandas as pd
 
 from layerscope.inputs.hub import go_offline_without_hub
 from layerscope.models.checks import EMBEDDED, embedded
-from layerscope.models.exit_heads import FILE as HEADS
+from layerscope.models.weights import HEADS
 from layerscope.runs import Run, open_run
 from layerscope.runs.depths import NAME, depths
 

@@ -13,10 +13,9 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
 from layerscope.models.checks import embedded
 from layerscope.models.encode import modalities_of
-from layerscope.models.exit_heads import ExitHeads, exit_heads
 from layerscope.models.inspection import made_up_samples
-from layerscope.models.weights import is_offloaded, is_quantised
-from layerscope.profiling.reopening import check_unchanged, model_of, run_of
+from layerscope.models.weights import ExitHeads, exit_heads, is_offloaded, is_quantised
+from layerscope.profiling.identity import check_unchanged, model_of, run_of
 from layerscope.runs import Run
 from layerscope.truncation.origin import LayerScores, scores_of_run, scores_of_training, whereabouts
 
