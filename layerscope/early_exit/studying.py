@@ -13,7 +13,7 @@ import pandas as pd
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.folders import folder_aside
+from layerscope.core.files import folder_aside
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.saved import jsonable
