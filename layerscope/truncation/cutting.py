@@ -15,8 +15,7 @@ from layerscope.core.progress import reporting
 from layerscope.models import LoadOptions, Override
 from layerscope.models.load import without_bars
 from layerscope.scores import Evaluation, open_evaluation
-from layerscope.scores.evaluation import STORE
-from layerscope.scores.origins import FILE
+from layerscope.scores.evaluation import ORIGINS, STORE
 from layerscope.truncation.agreement import expected_at
 from layerscope.truncation.card import write_card
 from layerscope.truncation.checkpoint import write_checkpoint
@@ -99,7 +98,7 @@ def resolved(asked: Asked) -> tuple[Asked, str | None]:
     given = asked.given
     if isinstance(given, (str, Path)):
         folder = Path(given).expanduser()
-        given = open_evaluation(given) if (folder / FILE).is_file() or STORE.is_in(folder) else None
+        given = open_evaluation(given) if (folder / ORIGINS).is_file() or STORE.is_in(folder) else None
     if isinstance(given, Chosen):
         return _by_selection(given, asked)
     return _by_evaluation(given, asked) if isinstance(given, Evaluation) else (asked, None)
