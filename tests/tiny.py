@@ -32,10 +32,10 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def few_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model of a few numbers is not measured better by thirty forwards than by three."""
-    from layerscope.truncation import speed
+    from layerscope.truncation import figures
 
-    monkeypatch.setattr(speed, "FEWEST", 3)
-    monkeypatch.setattr(speed, "MOST", 3)
+    monkeypatch.setattr(figures, "FEWEST", 3)
+    monkeypatch.setattr(figures, "MOST", 3)
 
 
 def texts(n: int, seed: int = 0, longest: int = 30) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from layerscope.core.errors import LayerscopeError
 
 if TYPE_CHECKING:
-    from layerscope.truncation.costs import Cost
+    from layerscope.truncation.figures import Cost
 
 UNITS = {"max_ms": "milliseconds", "max_mb": "megabytes"}
 SHORT = {"max_ms": "ms", "max_mb": "MB"}

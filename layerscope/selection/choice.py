@@ -18,7 +18,7 @@ from layerscope.selection.selection import Apart, Candidate, OfTask, Refused, Se
 
 if TYPE_CHECKING:
     from layerscope.selection.label_free import Followed
-    from layerscope.truncation.costs import Costs
+    from layerscope.truncation.figures import Costs
 
 DEFAULT = "one-standard-error"
 NONE_TRUSTED = "no label-free rule is trusted here"

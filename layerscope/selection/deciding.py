@@ -23,7 +23,7 @@ from layerscope.selection.subject import Opened, source_of
 
 if TYPE_CHECKING:
     from layerscope.runs import Run
-    from layerscope.truncation.costs import Costs
+    from layerscope.truncation.figures import Costs
 
 
 def decide(asked: Asked) -> Selection:

@@ -14,7 +14,7 @@ from layerscope.models.hub import EMBEDDED
 
 if TYPE_CHECKING:
     from layerscope.scores.origins import ModelOrigin
-    from layerscope.truncation.costs import Costs
+    from layerscope.truncation.figures import Costs
     from layerscope.truncation.source import Source
 
 POOLINGS = ("mean", "cls", "last")
@@ -46,7 +46,7 @@ class Opened:
 
     def costs(self, layers: Sequence[int]) -> Costs:
         """Return what the model costs at these depths, measured on this machine."""
-        from layerscope.truncation.costs import costs_by_depth
+        from layerscope.truncation.figures import costs_by_depth
 
         source = self.source()
         depth = source.model.stack.depth

@@ -13,9 +13,9 @@ from classifiers import CASES, CLASSES, D, L, batch_for, close, leaving, plain, 
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
-from layerscope.early_exit.criteria import CRITERIA
 from layerscope.early_exit.recorded import record
 from layerscope.early_exit.saving import fingerprint
+from layerscope.early_exit.study import CRITERIA
 from layerscope.models.exit_heads import ExitHeads
 from layerscope.models.forward import Inputs
 

@@ -17,7 +17,7 @@ from typed import Printed
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.early_exit import ExitModel, calibrate, racing, timing
+from layerscope.early_exit import ExitModel, calibrate, timing
 from layerscope.early_exit.findings import findings
 from layerscope.early_exit.validation import read_validation
 from layerscope.inputs import open_corpus, seen
@@ -32,8 +32,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure for a moment only."""
     monkeypatch.setattr(timing, "SECONDS", 0.2)
     monkeypatch.setattr(timing, "FEWEST", 1)
-    monkeypatch.setattr(racing, "SECONDS", 0.5)
-    monkeypatch.setattr(racing, "ALONE", 0.2)
+    monkeypatch.setattr(timing, "RACE", 0.5)
+    monkeypatch.setattr(timing, "ALONE", 0.2)
 
 
 def sure_classifier() -> nn.Module:

@@ -12,7 +12,7 @@ import transformers as hf
 from tiny import one_thread
 
 import layerscope
-from layerscope.early_exit import ExitModel, racing, timing
+from layerscope.early_exit import ExitModel, timing
 from layerscope.models.hub import EMBEDDED, embedded
 from layerscope.truncation import truncate_layers
 
@@ -81,7 +81,7 @@ def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(
     assert np.mean(right) == pytest.approx(reported[1])
 
     # an exit reads a layer as `train` did, in the report and in the model that is written and opened again
-    for module, name in ((timing, "SECONDS"), (racing, "SECONDS"), (racing, "ALONE")):
+    for module, name in ((timing, "SECONDS"), (timing, "RACE"), (timing, "ALONE")):
         monkeypatch.setattr(module, name, 0.1)
     given = {"max_length": 32, "max_disagreement": 0.6, "min_speedup": 0.01, "exits": [1], "progress": False}
     left = layerscope.exits(ExitModel(out), held, out=tmp_path / "exits", **given)

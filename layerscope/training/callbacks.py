@@ -1,4 +1,4 @@
-"""What stops a training before it spoils itself, and keeps a checkpoint from resuming under another objective."""
+"""What stands beside a training: a guard that stops it before it spoils itself, and the history of its evaluations."""
 
 from __future__ import annotations
 
@@ -8,23 +8,36 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside, read_json
+from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
-from layerscope.training.exits import Exits
+from layerscope.profiling.identity import about_model, versions
+from layerscope.runs import COLUMNS, RunFolder
+from layerscope.runs.folder import PLANNED
+from layerscope.training.layer_scores import SITE, Row
+from layerscope.training.objectives import Objective
 
 RECORD = "objective.json"
 """The file in every checkpoint that says what its exits were trained for."""
 MEND = "lower the learning rate or mend the data"
+KIND = "training"
+"""Of the run, and what its table is called."""
+SAME = (("model", "class"), ("model", "depth"), ("options", "objective"), ("options", "schedule"))
+"""What two trainings must share for their steps to stand in one history."""
+CHOSEN = ("learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs",
+          "max_steps", "warmup_steps", "weight_decay", "lr_scheduler_type", "optim", "seed")  # fmt: skip
+"""The Trainer's arguments that a history keeps."""
 
 
-class Guard(TrainerCallback):  # type: ignore[misc]
+class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
     """Stops a step whose loss is NaN or infinite before the weights take it, and checks what is saved and resumed.
 
     The losses of a step are watched on their device and read there once, between backward and optimiser. By default
@@ -53,11 +66,15 @@ class Guard(TrainerCallback):  # type: ignore[misc]
             return
         which = int(bad.int().argmax())
         inputs = {key: value for key, value in seen[which][1].items() if key != "labels"}
-        own = torch.tensor(_first_broken(self.trainer.exit_loss.exits, others["model"], inputs), device=bad.device)
+        own, exits = torch.full((), math.inf, device=bad.device), self.trainer.exit_loss.exits
+        with evaluating(others["model"]), torch.no_grad():  # one forward
+            for number, state in reversed([*zip(exits.layers, exits(lambda: others["model"](**inputs)), strict=True)]):
+                if not bool(torch.isfinite(state if exits.head is None else exits.head(state)).all()):
+                    own.fill_(number)
         layer = -_largest(-own)
-        where = (
-            f"layer {layer:.0f} is the first whose exit is not finite" if layer < math.inf else "every exit is finite"
-        )
+        where = "every exit is finite"
+        if layer < math.inf:
+            where = f"layer {layer:.0f} is the first whose exit is not finite"
         raise LayerscopeError(f"the loss of step {state.global_step + 1} is NaN or infinite, {where}: {self._mend()}")
 
     def before_save(self, folder: Path) -> None:
@@ -113,16 +130,6 @@ def _largest(value: Tensor) -> float:
     return float(value)
 
 
-@torch.no_grad()
-def _first_broken(exits: Exits, model: nn.Module, inputs: dict[str, Any]) -> float:
-    """Return the first layer whose exit gives logits that are not finite, found by one forward; else infinity."""
-    with evaluating(model):
-        for layer, state in zip(exits.layers, exits(lambda: model(**inputs)), strict=True):
-            if not bool(torch.isfinite(state if exits.head is None else exits.head(state)).all()):
-                return float(layer)
-    return math.inf
-
-
 def check_options(trainer: Any) -> None:
     """Raise `LayerscopeError` for options of the Trainer that would bypass the exits."""
     for name, owner in (("label_smoothing_factor", trainer.args), ("compute_loss_func", trainer)):
@@ -133,3 +140,79 @@ def check_options(trainer: Any) -> None:
             f"one process copies the model to {trainer.args.n_gpu} GPUs, and copies have no exits: start one process "
             f"for each, by torchrun --nproc_per_node {trainer.args.n_gpu}"
         )
+
+
+class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
+    """A run folder of the rows of each evaluation; `write` starts it.
+
+    A run that is there continues where it has the same model class, depth, objective and schedule: rows after the step
+    that a training starts at are dropped, and a training that starts anew keeps only its step 0. With several
+    evaluation sets each has a run of its own, in a folder of its name in this one.
+    """
+
+    def __init__(self, path: str | Path, manifest: dict[str, Any]) -> None:
+        """Take a folder; raises `LayerscopeError` where another run lies in it."""
+        self.path, self.manifest = Path(path), manifest
+        for folder in self._folders():
+            there, name = folder.manifest, repr(str(folder.path))
+            if there.get("kind") != KIND:
+                raise LayerscopeError(f"{name} holds a run that is not a training: give another folder")
+            for group, key in SAME:
+                old, new = there[group].get(key), manifest[group].get(key)
+                if old != new:
+                    raise LayerscopeError(
+                        f"{name} holds the history of another training ({key}: {old} there, {new} here): give another "
+                        "folder, or delete it"
+                    )
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Drop what was measured after the step that a training starts at, in the process that writes."""
+        for folder in self._folders() if state.is_world_process_zero else ():
+            rows = _rows(folder)
+            if len(rows) and rows["step"].max() > state.global_step:
+                folder.write_table(KIND, rows[rows["step"] <= state.global_step])
+
+    def write(self, step: int, rows: list[Row], data: dict[str, Any], name: str = "") -> None:
+        """Add the rows of an evaluation, on the set `name` where there are several; the same step's are replaced."""
+        path = self.path / name
+        if RunFolder.exists(path):
+            folder = RunFolder(path)
+        else:
+            plan = pd.DataFrame(columns=sorted(PLANNED))
+            folder = RunFolder.create(path, self.manifest | {"data": data}, plan)
+            folder.log("started")
+        new = pd.DataFrame(rows, columns=list(COLUMNS)).assign(step=step, part=self.manifest["model"]["part"])
+        old = _rows(folder)
+        whole = pd.concat([old[old["step"] != step], new.astype(COLUMNS)], ignore_index=True)
+        folder.write_table(KIND, whole.sort_values("step", kind="stable", ignore_index=True))
+
+    def _folders(self) -> list[RunFolder]:
+        """Return the runs that are there."""
+        files = (*self.path.glob("run.json"), *self.path.glob("*/run.json"))
+        return [RunFolder(file.parent) for file in sorted(files)]
+
+
+def manifest(model: LayeredModel, objective: Objective, language_model: bool, args: Any, notes: list[str]) -> Any:
+    """Return what `run.json` holds of a training, all but its data."""
+    return {
+        **versions(),
+        "kind": KIND,
+        "command": "",
+        "model": about_model(model, model.loaded.name) | {"sites": [SITE], "language_model": language_model},
+        "pooling": [],
+        "pair_pooling": [],
+        "options": {
+            "objective": objective.name,
+            "schedule": objective.schedule,
+            "weights": str(objective.weights),
+            "metrics": [],
+            **{name: getattr(args, name, None) for name in CHOSEN},
+        },
+        "notes": notes,
+    }
+
+
+def _rows(folder: RunFolder) -> pd.DataFrame:
+    if not folder.has_table(KIND):
+        return pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS)
+    return folder.read_table(KIND).astype(COLUMNS)
