@@ -139,11 +139,10 @@ def find_layout(model: LayeredModel, batch: Inputs, one_more: Inputs, shorter: I
     trims = model.padding and model.rank == 3 and two.width != short.width
     for path in two.shapes.keys() & three.shapes.keys():
         shapes = two.shapes[path], three.shapes[path], short.shapes.get(path, two.shapes[path])
-        if len({len(shape) for shape in shapes}) > 1:
-            raise LayerscopeError(f"{_words(path)} of {name} has another rank in each batch: no sample can leave it")
-        sizes = list(enumerate(zip(*shapes, strict=True)))
+        sizes = list(enumerate(zip(*shapes, strict=False)))
         rows = tuple((dim, a // 2) for dim, (a, b, _) in sizes if a != b)
-        if any(sizes[dim][1][:2] != (2 * each, 3 * each) for dim, each in rows):
+        fits = all(sizes[dim][1][:2] == (2 * each, 3 * each) for dim, each in rows)
+        if not fits or len({len(shape) for shape in shapes}) > 1:
             raise LayerscopeError(f"{_words(path)} of {name} does not hold one entry a sample: none can leave")
         longer = [dim for dim, (a, _, c) in sizes if a != c]
         positions = [dim for dim in longer if sizes[dim][1][::2] == (two.width, short.width)]

@@ -17,13 +17,11 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside, read_json
-from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.profiling.identity import about_model, versions
 from layerscope.runs import COLUMNS, RunFolder
 from layerscope.runs.folder import PLANNED
 from layerscope.training.layer_scores import SITE, Row
-from layerscope.training.objectives import Objective
 
 RECORD = "objective.json"
 """The file in every checkpoint that says what its exits were trained for."""
@@ -52,15 +50,11 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
         record = {"objective": objective.pop("name"), "layers": trainer.exit_loss.exits.layers, **objective}
         self.record = json.loads(json.dumps(record))
         self.saved: str | None = None
-        self._seen: list[tuple[Tensor, dict[str, Any]]] = []
-
-    def watch(self, loss: Tensor, inputs: dict[str, Any]) -> None:
-        """Take note of a batch's loss, without reading it."""
-        self._seen.append((loss.detach(), inputs))
+        self.seen: list[tuple[Tensor, dict[str, Any]]] = []  # the loss of each batch of a step, and the batch
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Raise `LayerscopeError` where a loss of this step is not finite."""
-        seen, self._seen = self._seen, []
+        seen, self.seen = self.seen, []
         bad = torch.stack([~torch.isfinite(loss) for loss, _ in seen])
         if not _largest(bad.any().float()):
             return
@@ -130,18 +124,6 @@ def _largest(value: Tensor) -> float:
     return float(value)
 
 
-def check_options(trainer: Any) -> None:
-    """Raise `LayerscopeError` for options of the Trainer that would bypass the exits."""
-    for name, owner in (("label_smoothing_factor", trainer.args), ("compute_loss_func", trainer)):
-        if getattr(owner, name):
-            raise LayerscopeError(f"{name} takes a loss of the last logits and ignores the exits: leave it out")
-    if trainer.args.n_gpu > 1:
-        raise LayerscopeError(
-            f"one process copies the model to {trainer.args.n_gpu} GPUs, and copies have no exits: start one process "
-            f"for each, by torchrun --nproc_per_node {trainer.args.n_gpu}"
-        )
-
-
 class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
     """A run folder of the rows of each evaluation; `write` starts it.
 
@@ -150,15 +132,25 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
     evaluation sets each has a run of its own, in a folder of its name in this one.
     """
 
-    def __init__(self, path: str | Path, manifest: dict[str, Any]) -> None:
+    def __init__(self, path: str | Path, trainer: Any) -> None:
         """Take a folder; raises `LayerscopeError` where another run lies in it."""
-        self.path, self.manifest = Path(path), manifest
+        model, objective, language_model = trainer.layered, trainer.objective, trainer.scoring["language_model"]
+        self.path = Path(path)
+        self.manifest: dict[str, Any] = {
+            **versions(), "kind": KIND, "command": "", "pooling": [], "pair_pooling": [],
+            "model": about_model(model, model.loaded.name) | {"sites": [SITE], "language_model": language_model},
+            "options": {
+                "objective": objective.name, "schedule": objective.schedule, "weights": str(objective.weights),
+                "metrics": [], **{name: getattr(trainer.args, name, None) for name in CHOSEN},
+            },
+            "notes": [*model.notes, *filter(None, [trainer.left_out])],
+        }  # fmt: skip
         for folder in self._folders():
             there, name = folder.manifest, repr(str(folder.path))
             if there.get("kind") != KIND:
                 raise LayerscopeError(f"{name} holds a run that is not a training: give another folder")
             for group, key in SAME:
-                old, new = there[group].get(key), manifest[group].get(key)
+                old, new = there[group].get(key), self.manifest[group].get(key)
                 if old != new:
                     raise LayerscopeError(
                         f"{name} holds the history of another training ({key}: {old} there, {new} here): give another "
@@ -190,26 +182,6 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
         """Return the runs that are there."""
         files = (*self.path.glob("run.json"), *self.path.glob("*/run.json"))
         return [RunFolder(file.parent) for file in sorted(files)]
-
-
-def manifest(model: LayeredModel, objective: Objective, language_model: bool, args: Any, notes: list[str]) -> Any:
-    """Return what `run.json` holds of a training, all but its data."""
-    return {
-        **versions(),
-        "kind": KIND,
-        "command": "",
-        "model": about_model(model, model.loaded.name) | {"sites": [SITE], "language_model": language_model},
-        "pooling": [],
-        "pair_pooling": [],
-        "options": {
-            "objective": objective.name,
-            "schedule": objective.schedule,
-            "weights": str(objective.weights),
-            "metrics": [],
-            **{name: getattr(args, name, None) for name in CHOSEN},
-        },
-        "notes": notes,
-    }
 
 
 def _rows(folder: RunFolder) -> pd.DataFrame:

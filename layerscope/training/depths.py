@@ -129,13 +129,7 @@ class Trained(Shown):
 
     def _depths(self) -> Table:
         others = {line.layer: line for line in self.lines[len(self.own) :]}
-        titles = [
-            "layer",
-            self.own[0].metric.removeprefix("layer_"),
-            "ms",
-            "MB",
-            *(["separate model"] if others else []),
-        ]
+        titles = ["layer", self.own[0].metric.removeprefix("layer_"), "ms", "MB"] + ["separate model"] * bool(others)
         legend = (f"ms: per sample, {self.measured}",) if self.measured else ()
         rows = []
         for line in self.own:

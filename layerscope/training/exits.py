@@ -75,8 +75,7 @@ class Exits:
         with self._headless() as given, recorded(self.module, self.stack.ends, stacked) if stacked else nullcontext():
             output = call()
         found = given[-1] if given else logits_of(output)
-        if found is None:
-            raise RuntimeError("the head gave no logits")
+        assert found is not None
         return found
 
     def reading(self, own: Call, bare: Call) -> tuple[Any, Callable[[int], Tensor]]:
@@ -136,8 +135,7 @@ def recorded(module: nn.Module, blocks: Sequence[str], stacked: Sequence[int] = 
 
     def after(_: nn.Module, __: object, output: Any) -> Any:
         hidden = hidden_of(output)
-        if hidden is None:
-            raise RuntimeError("a block gave no hidden state")
+        assert hidden is not None
         states.append(hidden)
         if not stacked or len(states) < len(blocks):
             return None

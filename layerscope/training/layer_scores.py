@@ -94,12 +94,9 @@ class LayerScores:
         if not self.total:
             return []
         means = self._means()
-        found = [
-            self._row(name, layer, *mean) for name in MEANS[:-1] for layer, mean in enumerate(means[name], start=1)
-        ]
-        for row in found:
-            if row["metric"] == "cosine_similarity":
-                row |= {"variant": UNCENTRED, "layer_b": self.depth, "site_b": SITE}
+        more = {"cosine_similarity": {"variant": UNCENTRED, "layer_b": self.depth, "site_b": SITE}}
+        found = [self._row(name, layer, *mean) | more.get(name, {})
+                 for name in MEANS[:-1] for layer, mean in enumerate(means[name], start=1)]  # fmt: skip
         if self.language_model:
             for layer, (value, stderr, n) in enumerate(means["cross_entropy"], start=1):
                 perplexity = math.exp(min(value, 700.0)) if math.isfinite(value) else math.nan

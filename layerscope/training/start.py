@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +89,16 @@ def start(
     if processor is None or isinstance(processor, (str, Path)):
         processor = _processor(str(processor or origin.source), module)
     _pad(module, processor, notes)
-    _run_every_layer(module, notes)
+    dropping = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
+    for owner, name in product((module.config, *module.modules()), dropping):  # which skip whole layers at random
+        if isinstance(getattr(owner, name, None), float) and getattr(owner, name) > 0:
+            setattr(owner, name, 0.0)
+            notes.append("layerdrop is off: every layer is an exit")
     if task == "masked-lm" and getattr(processor, "mask_token_id", None) is None:
         raise LayerscopeError(
             f"the tokenizer of {origin.name} has no mask token, which masked-lm needs: name another with `processor`"
         )
-    return module, processor, order, notes
+    return module, processor, order, list(dict.fromkeys(notes))
 
 
 def _made(
@@ -214,18 +219,6 @@ def _own_classes(config: Any, classes: Sequence[str], name: str) -> tuple[str, .
             "a fresh head with `head='new'`"
         )
     return known
-
-
-def _run_every_layer(module: Any, notes: list[str]) -> None:
-    """Turn off what skips whole layers at random in training: each of them is an exit."""
-    dropped = False
-    for owner in (module.config, *module.modules()):
-        for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
-            if isinstance(getattr(owner, name, None), float) and getattr(owner, name) > 0:
-                setattr(owner, name, 0.0)
-                dropped = True
-    if dropped:
-        notes.append("layerdrop is off: every layer is an exit")
 
 
 def _processor(source: str, module: Any) -> Any:

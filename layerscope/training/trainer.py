@@ -20,7 +20,7 @@ from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, 
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.mean_head import standard_class
 from layerscope.models.stack import SeveralWidths
-from layerscope.training.callbacks import Guard, History, check_options, manifest
+from layerscope.training.callbacks import Guard, History
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
 from layerscope.training.layer_scores import LayerScores, logged, once, over_processes, score_options
@@ -81,15 +81,20 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         if model is not None:
             self._attach(model)
         super().__init__(*args, **options)
-        check_options(self)
+        for name, owner in (("label_smoothing_factor", self.args), ("compute_loss_func", self)):
+            if getattr(owner, name):
+                raise LayerscopeError(f"{name} takes a loss of the last logits and ignores the exits: leave it out")
+        if self.args.n_gpu > 1:
+            raise LayerscopeError(
+                f"one process copies the model to {self.args.n_gpu} GPUs, and copies have no exits: start one process "
+                f"for each, by torchrun --nproc_per_node {self.args.n_gpu}"
+            )
         self.guard = Guard(self)
         self.add_callback(self.guard)
         self.model_accepts_loss_kwargs = True  # the exits' loss divides by them, whatever the model's own does
         self.history: History | None = None
         if history is not None:
-            notes = [*self.layered.notes, *filter(None, [self.left_out])]
-            language_model = self.scoring["language_model"]
-            self.history = History(history, manifest(self.layered, self.objective, language_model, self.args, notes))
+            self.history = History(history, self)
             self.add_callback(self.history)
 
     def _attach(self, model: Any) -> None:
@@ -119,7 +124,7 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         finally:
             self.exit_loss.on = False
         if model.training:
-            self.guard.watch(found[0] if return_outputs else found, inputs)
+            self.guard.seen.append(((found[0] if return_outputs else found).detach(), inputs))  # read once a step
         return found
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
