@@ -36,7 +36,7 @@ def exit_model(device: str, dtype: str, width: int = 768) -> Any:
     import transformers as hf
 
     from layerscope.early_exit import ExitModel
-    from layerscope.models.hub import embedded
+    from layerscope.models.checks import embedded
 
     torch.manual_seed(0)
     model = (

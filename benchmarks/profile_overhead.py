@@ -29,7 +29,7 @@ def case(name: str) -> tuple[Any, Any, int]:
     import torch
     from transformers import AutoTokenizer, BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 
-    from layerscope.models.hub import embedded
+    from layerscope.models.checks import embedded
 
     folder = embedded("minilm")
     tokenizer = AutoTokenizer.from_pretrained(folder)

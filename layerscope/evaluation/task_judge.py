@@ -69,7 +69,7 @@ class Judge:
             return False
 
     def _load(self, task: Any) -> bool:
-        from layerscope.models.hub import go_offline_without_hub
+        from layerscope.inputs.hub import go_offline_without_hub
 
         try:
             go_offline_without_hub()

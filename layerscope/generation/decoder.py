@@ -114,18 +114,17 @@ def open_language_model(asked: Asked) -> LayeredModel:
     What was found in a model that is given as an object is kept for the next call. Raises `LayerscopeError` for what
     cannot be loaded, and for a model that does not continue a text.
     """
-    override, options = asked.of(Override), asked.of(LoadOptions)
+    model, override = asked.model, asked.of(Override)
+    if not isinstance(model, nn.Module):
+        return _opened(asked, override)
+    key = "layers", id(asked.processor), override
+    return _remembered(model, key, lambda: (_opened(asked, override), asked.processor))[
+        0
+    ]  # kept alive: its id is a key
 
-    def find() -> tuple[LayeredModel, Any]:
-        return _opened(asked.model, asked.processor, override, options), asked.processor  # kept alive: its id is a key
 
-    if not isinstance(asked.model, nn.Module):
-        return find()[0]
-    return _remembered(asked.model, ("layers", id(asked.processor), override), find)[0]
-
-
-def _opened(model: Any, processor: Any, override: Override, options: LoadOptions) -> LayeredModel:
-    loaded = load(model, options, processor)
+def _opened(asked: Asked, override: Override) -> LayeredModel:
+    loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
     module: Any = loaded.module
     refusal = (
         f"{type(module).__name__} is not a language model that continues a text: give a decoder with its head over the "
@@ -150,7 +149,7 @@ def token_ids(model: LayeredModel, texts: Sequence[str], what: str) -> list[list
         raise LayerscopeError(f"{what}s are a list of texts: give one or more strings in a list")
     encoder: Any = model.encoder
     begin = getattr(encoder.tokenizer, "bos_token_id", None)
-    rows = [row or ([] if begin is None else [begin]) for row in encoder.whole(texts)]
+    rows = [row or ([] if begin is None else [begin]) for row in encoder.ids(texts, whole=True)]
     if [] in rows:
         raise LayerscopeError(
             f"{what} {rows.index([])} ({texts[rows.index([])]!r}) has no token, and the tokenizer has none that begins "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, Unpack
 
 import numpy as np
@@ -17,6 +16,7 @@ from layerscope.core.options import checked
 from layerscope.core.progress import reporting
 from layerscope.core.shared_options import Loading
 from layerscope.generation.decoder import Decoder, open_decoder, open_language_model, token_ids
+from layerscope.logit_lens.subjects import following
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.truncation.cutting import checked_layers
@@ -103,12 +103,12 @@ def generate(
         decoder = open_decoder(found, depth)
         if not decoder.cached:
             reporter.say("the model's cache does not give what the whole text gives: every step reads the whole text")
-        size = 1 if decoder.alone else batch_size
+        size, tokenizer = 1 if decoder.alone else batch_size, getattr(found.encoder, "tokenizer", None)
         for batch in _batches([len(row) for row in rows], size, max_new_tokens):
             choose = greedy if top_p is None else sampled(batch, top_p, temperature, seed, max_new_tokens)
             new = continued(decoder, {i: rows[i] for i in batch}, choose, max_new_tokens)
             for i, (ids, log_probs) in new.items():
-                text = _text(found, rows[i], ids)
+                text = following(tokenizer, rows[i], ids, skip_special_tokens=True)
                 out[i] = Generated(prompts[i], text, tuple(rows[i]), ids, log_probs, depth)
             advance(len(batch))
     return [out[i] for i in range(len(rows))]
@@ -116,14 +116,19 @@ def generate(
 
 def _check_room(model: LayeredModel, rows: Sequence[list[int]], new: int) -> None:
     """Refuse a prompt that leaves no room: a text that stops at the window would look as if the model had ended it."""
-    window = model.max_length
+    assert model.max_length is not None
     for i, row in enumerate(rows):
-        if window is None or len(row) + new <= window:
+        room = model.max_length - len(row)
+        if room >= new:
             continue
-        room = window - len(row)
-        reads = f"prompt {i} has {len(row)} tokens, and the model reads {window} with the new ones"
-        mend = f"try `max_new_tokens={room}`, or cut the prompt" if room > 0 else f"cut it to {window - 1} or fewer"
-        raise LayerscopeError(f"{reads}: {mend}")
+        mend = (
+            f"try `max_new_tokens={room}`, or cut the prompt"
+            if room > 0
+            else f"cut it to {len(row) + room - 1} or fewer"
+        )
+        raise LayerscopeError(
+            f"prompt {i} has {len(row)} tokens, and the model reads {model.max_length} with the new ones: {mend}"
+        )
 
 
 def _batches(lengths: Sequence[int], size: int, new: int) -> Iterator[list[int]]:
@@ -136,14 +141,6 @@ def _batches(lengths: Sequence[int], size: int, new: int) -> Iterator[list[int]]
         batch.append(i)
     if batch:
         yield batch
-
-
-def _text(model: LayeredModel, prompt: Sequence[int], ids: Sequence[int]) -> str:
-    """Return what new tokens add to the text of a prompt: alone they may lose the space before them."""
-    encoder: Any = model.encoder
-    read = partial(encoder.tokenizer.decode, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    before, whole = read([*prompt]), read([*prompt, *ids])
-    return str(whole[len(before) :] if whole.startswith(before) else read([*ids]))
 
 
 def greedy(log_p: Tensor, _: Tensor) -> Tensor:
@@ -204,11 +201,10 @@ def continued(decoder: Decoder, prompts: Mapping[int, list[int]], choose: Choose
         if bool(ended.all()):
             break
         logits = decoder.step(token)
-    rows = zip(prompts, sizes, ids.tolist(), log_probs.tolist(), strict=True)
-    return {i: _cut(row[size : size + new], values[size:], decoder.ends) for i, size, row, values in rows}
-
-
-def _cut(ids: list[int], log_probs: list[float], ends: Sequence[int]) -> Continued:
-    """Leave out what a row was given after its end, while the others continued."""
-    stop = next((i for i, token in enumerate(ids, start=1) if token in ends), len(ids))
-    return tuple(ids[:stop]), tuple(log_probs[:stop])
+    out: dict[int, Continued] = {}
+    for i, size, row, values in zip(prompts, sizes, ids.tolist(), log_probs.tolist(), strict=True):
+        tokens = row[size : size + new]
+        # the rest of a row is what it was given after its end, while the others continued
+        stop = next((n for n, token in enumerate(tokens, start=1) if token in decoder.ends), len(tokens))
+        out[i] = tuple(tokens[:stop]), tuple(values[size : size + stop])
+    return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -95,7 +95,7 @@ class Subjects:
         texts = [self._with_mask(sample) if isinstance(sample, str) else sample for sample in self.corpus.samples]
         room = positions(self.model.module) - (0 if self.two_stacks else max(0, self.new - 1))  # the last is not read
         most = room if self.whole else min(room, encoder.max_length)
-        rows = encoder.whole(texts)
+        rows = encoder.ids(texts, whole=True)
         longest = max(map(len, rows))
         if longest > most and (self.whole or most < 1):
             raise LayerscopeError(self._too_long(longest))
@@ -193,7 +193,7 @@ def token_names(tokenizer: Any) -> Callable[[int], str]:
         stored = tokenizer.convert_ids_to_tokens(number) if known else None
         if not isinstance(stored, str):  # rows of the head beyond the vocabulary
             return f"#{number}"
-        text = _decoded(tokenizer, [number])
+        text = str(tokenizer.decode([number], clean_up_tokenization_spaces=False))
         if stored.startswith(SPACE) and not text.startswith(" "):  # sentencepiece drops the first space of a text
             text = f" {text}"
         return stored if not text or LOST in text else text
@@ -201,16 +201,16 @@ def token_names(tokenizer: Any) -> Callable[[int], str]:
     return name
 
 
-def following(tokenizer: Any, ids: Sequence[int], new: Sequence[int]) -> str:
-    """Return what new tokens add to the text of those before them; without a tokenizer their numbers."""
+def following(tokenizer: Any, ids: Sequence[int], new: Sequence[int], **how: bool) -> str:
+    """Return what new tokens add to the text of those before them, alone they may lose the space before them.
+
+    Without a tokenizer it is their numbers.
+    """
     if tokenizer is None:
         return " ".join(f"#{number}" for number in new)
-    before, whole = _decoded(tokenizer, ids), _decoded(tokenizer, [*ids, *new])
-    return whole.removeprefix(before) if whole.startswith(before) else _decoded(tokenizer, new)
-
-
-def _decoded(tokenizer: Any, ids: Sequence[int]) -> str:
-    return str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
+    read = partial(tokenizer.decode, clean_up_tokenization_spaces=False, **how)
+    before, whole = read([*ids]), read([*ids, *new])
+    return str(whole[len(before) :] if whole.startswith(before) else read([*new]))
 
 
 @torch.inference_mode()

@@ -15,7 +15,7 @@ from layerscope.models.capture import Visit, capture, evaluating
 from layerscope.models.encode import Encoder, TextEncoder, encoder_for, read_as
 from layerscope.models.forward import Inputs, frame_mask
 from layerscope.models.lens import Lens, find_lens, token_read
-from layerscope.models.loaded import Loaded
+from layerscope.models.load import Loaded
 from layerscope.models.pooling import Vectors, parse
 from layerscope.models.probe import PROBE_TOKENS, beginning, probe_sample, states_of, tested_in_batches
 from layerscope.models.projection import Projection, find_projection
@@ -51,16 +51,16 @@ class LayeredModel:
     loaded: Loaded
     encoder: Encoder
     stack: Stack
-    lens: Lens | None
     parts: tuple[str, ...]
-    pooling: tuple[str, ...]
-    causal: bool
-    padding: bool
-    batching: bool
-    rank: int
-    tokens: int
     device: torch.device
     notes: tuple[str, ...]
+    lens: Lens | None = None
+    pooling: tuple[str, ...] = ("mean",)
+    causal: bool = False
+    padding: bool = True
+    batching: bool = True
+    rank: int = 3
+    tokens: int = 1
     projection: Projection | None = None
     sublayers: Sublayers = Sublayers()
 
@@ -135,15 +135,13 @@ def find_layers(
         long = probe_sample(encoder, samples)
         short = beginning(long, 0.5)
         stack, parts = _find_stack(module, encoder.batch([long]).to(device), override)
-        model = LayeredModel(
-            loaded, encoder, stack, None, parts, ("mean",), False, True, True, 3, 1, device, tuple(loaded.notes)
-        )
-        long, alone = _finite_states(model, long, samples)
-        model = replace(model, notes=(*model.notes, *_broken(model, alone)))
+        model = LayeredModel(loaded, encoder, stack, parts, device, tuple(loaded.notes))
+        long, alone, broken = _probed(model, long, samples)
         last, final = alone[f"raw.{stack.depth}"], alone[f"{model.final}.{stack.depth}"]
         inputs = encoder.batch([long]).to(device)
         _check_one(model, last, inputs)
-        model = replace(model, rank=last.ndim, tokens=last.shape[1] if last.ndim == 3 else 1)
+        tokens = last.shape[1] if last.ndim == 3 else 1
+        model = replace(model, rank=last.ndim, tokens=tokens, notes=(*model.notes, *broken))
         inputs = replace(inputs, mask=model.mask(inputs, last))
         causal = _causal(model, long)
         lens, note = find_lens(module, stack, inputs, last, final, causal)
@@ -172,28 +170,28 @@ def _find_stack(module: nn.Module, inputs: Inputs, override: Override) -> tuple[
     return stack, tuple(each.part for each in stacks)
 
 
-def _finite_states(model: LayeredModel, first: Any, samples: Sequence[Any]) -> tuple[Any, dict[str, Tensor]]:
-    """The first sample whose states are all finite, with them: a broken one would hide what the model can do."""
+def _probed(model: LayeredModel, first: Any, samples: Sequence[Any]) -> tuple[Any, dict[str, Tensor], list[str]]:
+    """The first sample whose states are all finite, with them: a broken one would hide what the model can do.
+
+    Where there is none, the first sample and a note on the layer that breaks; raises where the norm alone does.
+    """
     if isinstance(model.encoder, TextEncoder):
         samples = [Ids(tuple(row[:PROBE_TOKENS])) for row in model.encoder.ids(samples) if row]
-    own = states_of(model, [first])
+    states: dict[str, Tensor] = {}
+    bad: list[str] = []
     for sample in (first, *samples):
-        states = own if sample is first else states_of(model, [sample])
-        if all(bool(torch.isfinite(state).all()) for state in states.values()):
-            return sample, states
-    return first, own
-
-
-def _broken(model: LayeredModel, states: dict[str, Tensor]) -> list[str]:
-    """Return a note where a model breaks on every sample of the probe; raise where the norm alone does."""
-    bad = [key for key, state in states.items() if not bool(torch.isfinite(state).all())]
+        own = states_of(model, [sample])
+        broken = [key for key, state in own.items() if not bool(torch.isfinite(state).all())]
+        if not broken:
+            return sample, own, []
+        states, bad = states or own, bad or broken
     raw = [key.partition(".")[2] for key in bad if key.startswith("raw")]
-    if bad and not raw:
+    if not raw:
         raise LayerscopeError(
             f"the final norm of {model.loaded.name} ({model.stack.norm}) gives NaN or infinity for every sample of the "
             "probe: look at its weights, or leave it out with `norm='none'`"
         )
-    return [f"layer {layer} gives NaN or infinity for every sample of the probe" for layer in raw[:1]]
+    return first, states, [f"layer {raw[0]} gives NaN or infinity for every sample of the probe"]
 
 
 def _causal(model: LayeredModel, sample: Any) -> bool:

@@ -56,7 +56,7 @@ def states_fingerprint(model: LayeredModel) -> str:
     """Return a hash of all that a sample's states depend on, but for the sample itself."""
     dtype, encoder, ids = next((p.dtype for p in model.module.parameters()), torch.float32), model.encoder, None
     if isinstance(encoder, TextEncoder) and encoder.tokenizer is not None:
-        ids = replace(encoder, prompt="").whole([PROBE])  # a prompt is part of the text
+        ids = replace(encoder, prompt="").ids([PROBE], whole=True)  # a prompt is part of the text
     about = weights_fingerprint(model.module), str(dtype), model.device.type, model.max_length, model.stack, ids
     return hashlib.sha256(repr(about).encode()).hexdigest()
 

@@ -11,7 +11,7 @@ import torch
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel, LoadOptions, Override
-from layerscope.models.hub import EMBEDDED
+from layerscope.models.checks import EMBEDDED
 from layerscope.profiling.identity import states_fingerprint, weights_fingerprint
 from layerscope.runs import Run, open_run
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Reporter
-from layerscope.models.hub import EMBEDDED
+from layerscope.models.checks import EMBEDDED
 
 if TYPE_CHECKING:
     from layerscope.scores.origins import ModelOrigin

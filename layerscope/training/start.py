@@ -13,10 +13,9 @@ import torch
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.words import listed
-from layerscope.models.checks import check_folder, check_name, clear_errors, near_folder
-from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
-from layerscope.models.load import load_processor, without_bars
-from layerscope.models.loaded import eager
+from layerscope.inputs.hub import go_offline_without_hub
+from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_errors, embedded, near_folder
+from layerscope.models.load import eager, load_processor, without_bars
 from layerscope.models.mean_head import as_configured, is_mean_head, mean_headed
 from layerscope.models.weights import is_offloaded, is_quantised
 from layerscope.training.training import TASKS, Settings

@@ -13,10 +13,11 @@ import pandas as pd
 import torch
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.inputs.hub import go_offline_without_hub
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
+from layerscope.models.checks import EMBEDDED, embedded
 from layerscope.models.encode import modalities_of
 from layerscope.models.exit_heads import FILE as HEADS, ExitHeads, exit_heads
-from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.weights import is_offloaded, is_quantised
 from layerscope.profiling.reopening import check_unchanged, model_of, run_of

@@ -14,7 +14,7 @@ from campaign.relations import RELATIONS, differing, labelled_digits, labelled_t
 from trials import Part
 
 import layerscope
-from layerscope.models.hub import embedded
+from layerscope.models.checks import embedded
 
 one_thread = tiny.one_thread
 SHAPE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}

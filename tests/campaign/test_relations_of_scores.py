@@ -23,7 +23,7 @@ from trials import Part
 
 import layerscope
 from layerscope.early_exit import Calibration, ExitModel, calibrate
-from layerscope.models.hub import embedded
+from layerscope.models.checks import embedded
 
 one_thread = tiny.one_thread
 ROUNDING = 1e-4

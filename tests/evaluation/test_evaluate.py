@@ -122,7 +122,7 @@ def test_minilm_as_shipped_is_what_mteb_gives(shared: Path):
     mteb = pytest.importorskip("mteb")
     from sentence_transformers import SentenceTransformer
 
-    from layerscope.models.hub import embedded
+    from layerscope.models.checks import embedded
 
     files = [("classification", "trec"), ("sts", "stsbenchmark")]
     own = [task_from_file(kind, shared / "data" / name, samples=200) for kind, name in files]

@@ -9,7 +9,7 @@ from rich.console import Console
 from tiny import one_thread  # noqa: F401
 
 from layerscope import lens
-from layerscope.logit_lens.document import grids, visible
+from layerscope.logit_lens.reading import grids, visible
 from layerscope.reports.figures import draw_documents
 from layerscope.show.numbers import chance
 from layerscope.show.terminal import show

@@ -65,7 +65,7 @@ def test_minilm_is_what_sentence_transformers_serves():
     assert loaded.pooling == ("mean",) and loaded.max_length == 256 and loaded.name == "all-MiniLM-L6-v2"
     texts = ["A cat sat on the mat.", "Entropy rises.", "One"]
     scope = find(loaded, texts)
-    from layerscope.models.hub import embedded
+    from layerscope.models.checks import embedded
     from layerscope.models.pooling import pool
 
     inputs = scope.encoder.batch(texts)

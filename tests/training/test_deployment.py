@@ -13,7 +13,7 @@ from tiny import one_thread
 
 import layerscope
 from layerscope.early_exit import ExitModel, timing
-from layerscope.models.hub import EMBEDDED, embedded
+from layerscope.models.checks import EMBEDDED, embedded
 from layerscope.truncation import truncate_layers
 
 __all__ = ["one_thread"]
