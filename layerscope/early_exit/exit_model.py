@@ -82,6 +82,8 @@ class ExitModel(nn.Module):
         model: the classifier itself.
         exit_heads: the heads of layers that have one of their own, under their number; without any, one reads all.
         exits, criterion, threshold: where rows leave, and when: see below.
+        processor, depth, classes: what reads its inputs, how many layers (L) and classes (K) it has.
+        trims: whether a batch gets shorter when its longest rows leave.
 
     Example:
         >>> from layerscope.early_exit import ExitModel
@@ -142,6 +144,8 @@ class ExitModel(nn.Module):
         self.__class__ = class_like(ExitModel, kind, name)
         self.exit_heads = nn.ModuleDict() if heads is None else heads.modules(self.model)
         self._tail = replace(find_tail(self._layered), heads=self.exit_heads, head="" if heads is None else heads.path)
+        self.depth, self.classes = self._layered.stack.depth, self._tail.lens.classes
+        self.trims, self.processor = self._tail.layout.trims, loaded.processor
         self.leave(exits, threshold, criterion)
 
     @property
@@ -153,26 +157,6 @@ class ExitModel(nn.Module):
     def device(self) -> torch.device:
         """Where the weights are."""
         return input_device(self.model)
-
-    @property
-    def depth(self) -> int:
-        """L."""
-        return self._layered.stack.depth
-
-    @property
-    def classes(self) -> int:
-        """K."""
-        return self._tail.lens.classes
-
-    @property
-    def trims(self) -> bool:
-        """Whether a batch gets shorter when its longest rows leave."""
-        return self._tail.layout.trims
-
-    @property
-    def processor(self) -> Any:
-        """Tokenizer, image processor or feature extractor."""
-        return self._layered.loaded.processor
 
     def own_heads(self) -> ExitHeads | None:
         """Return the heads of layers that have one of their own, None where one head reads all."""

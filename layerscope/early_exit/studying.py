@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
+import layerscope.early_exit.calibration as exact
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.folders import folder_aside
 from layerscope.core.option_kinds import Whole
@@ -21,24 +22,14 @@ from layerscope.core.progress import Reporter, reporting
 from layerscope.core.saved import jsonable
 from layerscope.core.shared_options import Loading, Reading
 from layerscope.core.stopwatch import machine
-from layerscope.early_exit.calibration import (
-    Calibration,
-    Goal,
-    along,
-    calibrate_recorded,
-    check_enough,
-    errors_along,
-    p_value,
-    path,
-    split,
-)
+from layerscope.early_exit.calibration import Calibration, Goal
 from layerscope.early_exit.cost_model import Exits, Rows, Simulation, Times, choose_exits
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.exit_report import STORE, ExitReport
 from layerscope.early_exit.recorded import NEVER, Layers, Recorded, record
 from layerscope.early_exit.saving import STORE as MODELS, fingerprint, precision, strangers
 from layerscope.early_exit.study import Accuracy, Confidence, Disagreement
-from layerscope.early_exit.timing import PLAIN, Raced, measure_times, race_alone, race_exits
+from layerscope.early_exit.timing import Raced, measure_times, race_alone, race_exits
 from layerscope.early_exit.validation import Validation, in_order, read_validation
 from layerscope.metrics import exit_speedup
 from layerscope.models.exit_heads import FILE as HEADS
@@ -76,8 +67,8 @@ def _report(
     batch_size = asked.batch_size if read.together else 1
     design, tested = np.arange(0), np.arange(len(read))
     if asked.exits is None:
-        design, tested = split(len(read), goal, asked.seed)
-    check_enough(len(tested), goal)  # before the long pass over them
+        design, tested = exact.split(len(read), goal, asked.seed)
+    exact.check_enough(len(tested), goal)  # before the long pass over them
     plan = read.plan(batch_size)
     with reporter.bar("every layer", len(read), "samples") as advance:
         recorded = record(model, map(read.batch, plan), read.labels, advance)
@@ -104,7 +95,7 @@ def _report(
         accuracy=recorded.accuracy(leaving) if labelled else None,
         plain_accuracy=recorded.accuracy(np.full(len(read), model.depth)) if labelled else None,
         disagreement=float(recorded.disagrees(leaving).mean()),
-        plain_milliseconds=1e3 * raced.seconds[PLAIN] / sum(map(len, raced.plan)),
+        plain_milliseconds=raced.plain_milliseconds,
         curve=curve,
         layers=layers,
         depths=depths,
@@ -152,11 +143,11 @@ def _folder(out: str | Path) -> Path:
 
 def thresholds_shown(recorded: Recorded, exits: Sequence[int], chosen: float) -> tuple[float, ...]:
     """Return some thresholds, descending: evenly spaced in the depth that samples reach, with the chosen one."""
-    every = path(recorded.criterion, recorded.classes, exits)
+    every = exact.path(recorded.criterion, recorded.classes, exits)
     if not every:
         return (chosen,)
     layers = np.broadcast_to([*exits, recorded.depth], (len(recorded), len(exits) + 1))
-    reached = along(recorded, exits, every, layers)
+    reached = exact.along(recorded, exits, every, layers)
     wanted = np.linspace(reached[0], reached[-1], SHOWN)
     nearest = {every[int(np.abs(reached - depth).argmin())] for depth in wanted}
     return tuple(sorted({*nearest, chosen}, reverse=True))
@@ -174,7 +165,7 @@ def curve_table(
         rows.append({
             "threshold": threshold, "chosen": threshold == chosen, "mean_layer": leaving.mean(),
             "exit_speedup": exit_speedup(counts.astype(float)),
-            "predicted": simulation.run(exits, threshold).speedup, "measured": raced.speedup(threshold),
+            "predicted": simulation.run(exits, threshold).speedup, "measured": raced.speedups["threshold", threshold],
             "accuracy": recorded.accuracy(leaving), "disagreement": recorded.disagrees(leaving).mean(),
         })  # fmt: skip
     return pd.DataFrame(rows)
@@ -201,7 +192,7 @@ def _by_layer(
     }  # fmt: skip
     depths = {
         "layer": list(all_at), "accuracy": accuracy, "disagreement": disagreement,
-        "measured": list(map(raced.truncated, all_at)), "parameters": weights,
+        "measured": [raced.speedups.get(("layer", layer), math.nan) for layer in all_at], "parameters": weights,
     }  # fmt: skip
     return pd.DataFrame(layers), pd.DataFrame(depths)
 
@@ -250,7 +241,7 @@ def calibrate(
     goal = asked.of(Goal)
     reporter = reporting(progress)
     read = read_validation(model, data, needs_labels=min_accuracy is not None, **reading)
-    check_enough(len(read), goal)
+    exact.check_enough(len(read), goal)
     for note in read.notes:
         reporter.say(note)
     with reporter.bar("calibration", len(read), "samples") as advance:
@@ -269,12 +260,12 @@ def certify(
     if not len(design):
         return _certified(model, recorded.take(tested), model.exits, goal)
     part, n = recorded.take(design), len(tested)
-    most = np.flatnonzero(p_value(np.arange(n + 1), n, goal.risk) <= goal.delta).max() / n
+    most = np.flatnonzero(exact.p_value(np.arange(n + 1), n, goal.risk) <= goal.delta).max() / n
     wanted = part.full if part.labels is None or goal.max_disagreement is not None else part.labels
 
     def allowed(exits: Exits) -> float:
-        thresholds = (NEVER, *path(part.criterion, part.classes, exits))
-        over = np.flatnonzero(errors_along(part, exits, thresholds, wanted) > most * len(part))
+        thresholds = (NEVER, *exact.path(part.criterion, part.classes, exits))
+        over = np.flatnonzero(exact.errors_along(part, exits, thresholds, wanted) > most * len(part))
         return thresholds[max(0, over[0] - 1)] if len(over) else thresholds[-1]
 
     plan = in_order(len(part), batch_size)
@@ -283,4 +274,4 @@ def certify(
 
 
 def _certified(model: ExitModel, recorded: Recorded, exits: Exits, goal: Goal) -> Calibration:
-    return calibrate_recorded(recorded, exits, goal, fingerprint=fingerprint(model), dtype=precision(model.model))
+    return exact.calibrate_recorded(recorded, exits, goal, fingerprint=fingerprint(model), dtype=precision(model.model))

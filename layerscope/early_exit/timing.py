@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -126,19 +125,15 @@ def _run(model: ExitModel, inputs: Inputs, exits: Sequence[int] | None, stay: in
 
 @dataclass(frozen=True)
 class Raced:
-    """The seconds that every runner takes for the batches of `plan`; `notes` say what was left out."""
+    """How many times faster than the plain model every runner is on the batches of `plan`.
+
+    `plain_milliseconds` are a sample's share of the plain model's time; `notes` say what was left out.
+    """
 
     plan: Plan
-    seconds: Mapping[Name, float]
-    notes: tuple[str, ...] = ()
-
-    def speedup(self, threshold: float) -> float:
-        """Return how many times faster than the plain model exits with this threshold are."""
-        return self.seconds[PLAIN] / self.seconds["threshold", threshold]
-
-    def truncated(self, layer: int) -> float:
-        """Return how many times faster the model is that ends at a layer, NaN where it could not be made."""
-        return self.seconds[PLAIN] / self.seconds.get(("layer", layer), math.nan)
+    speedups: Mapping[Name, float]
+    plain_milliseconds: float
+    notes: tuple[str, ...]
 
 
 def race_exits(
@@ -161,13 +156,16 @@ def race_exits(
     raced, seconds = _race(model, read, plan, runners, RACE, reporter)
     if len(raced) < len(plan):
         notes.append(f"times are of {len(raced)} of {len(plan)} batches, spread over the data")
-    return Raced(raced, {**seconds, ("layer", model.depth): seconds[PLAIN]}, tuple(notes))
+    plain = seconds[("layer", model.depth)] = seconds[PLAIN]
+    speedups = {name: plain / took for name, took in seconds.items()}
+    return Raced(raced, speedups, 1e3 * plain / sum(map(len, raced)), tuple(notes))
 
 
 def race_alone(model: ExitModel, read: Validation, exits: Sequence[int], threshold: float, reporter: Reporter) -> float:
     """Return how many times faster than the plain model exits are where every sample comes alone."""
     runners, plan = _with_exits(model, exits, [threshold]), in_order(len(read), 1)
-    return Raced(*_race(model, read, plan, runners, ALONE, reporter)).speedup(threshold)
+    _, seconds = _race(model, read, plan, runners, ALONE, reporter)
+    return seconds[PLAIN] / seconds["threshold", threshold]
 
 
 def _with_exits(model: ExitModel, exits: Sequence[int], thresholds: Sequence[float]) -> dict[Name, Runner]:
