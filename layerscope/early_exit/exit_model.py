@@ -145,7 +145,8 @@ class ExitModel(nn.Module):
         self.exit_heads = nn.ModuleDict() if heads is None else heads.modules(self.model)
         self._tail = replace(find_tail(self._layered), heads=self.exit_heads, head="" if heads is None else heads.path)
         self.depth, self.classes = self._layered.stack.depth, self._tail.lens.classes
-        self.trims, self.processor = self._tail.layout.trims, loaded.processor
+        self.trims: bool = self._tail.layout.trims
+        self.processor: Any = loaded.processor
         self.leave(exits, threshold, criterion)
 
     @property
