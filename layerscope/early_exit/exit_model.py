@@ -36,12 +36,11 @@ from layerscope.early_exit.study import CRITERIA
 from layerscope.early_exit.tail import find_tail
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.capture import evaluating
-from layerscope.models.exit_heads import ExitHeads, exit_heads, heads_of
 from layerscope.models.forward import Inputs, accepts, fitted
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.lens import logits_of
 from layerscope.models.mean_head import is_mean_head
-from layerscope.models.weights import input_device
+from layerscope.models.weights import ExitHeads, exit_heads, heads_of, input_device
 from layerscope.truncation.source import whereabouts
 
 LOCKS: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()

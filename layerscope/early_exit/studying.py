@@ -32,7 +32,7 @@ from layerscope.early_exit.study import Accuracy, Confidence, Disagreement
 from layerscope.early_exit.timing import Raced, measure_times, race_alone, race_exits
 from layerscope.early_exit.validation import Validation, in_order, read_validation
 from layerscope.metrics import exit_speedup
-from layerscope.models.exit_heads import FILE as HEADS
+from layerscope.models.weights import HEADS
 from layerscope.truncation.figures import parameters
 
 MODEL = "model"

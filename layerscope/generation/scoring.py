@@ -72,8 +72,7 @@ def score(
 ) -> Scores:
     """Return how well the model, cut at each of these layers, predicts every token of texts from those before it.
 
-    One forward gives all layers; each is read by the model's own final norm and head, which is what the truncated model
-    gives.
+    One forward gives all layers; each is read by the model's own final norm and head, as in the truncated model.
 
     Args:
         model: hub name, local folder, or a loaded transformers model with `processor`.
@@ -102,8 +101,6 @@ def score(
     for i, row in enumerate(rows):
         if len(row) < 2:
             raise LayerscopeError(f"text {i} has one token, and nothing to predict: leave it out or join it to another")
-        if found.max_length is not None and len(row) > found.max_length:
-            raise LayerscopeError(f"text {i} has {len(row)} tokens and the model reads {found.max_length}: split it")
     scored: dict[int, Found] = {}
     with evaluating(found.module), reporter.bar("forward", len(rows), "texts") as advance:
         for batch in batches_of(found, [len(row) for row in rows]):
@@ -140,7 +137,5 @@ def _scored(model: LayeredModel, batch: dict[int, list[int]], layers: Sequence[i
     for i, own in zip(batch, nll, strict=True):
         if own.isnan().any():
             layer = layers[int(own.isnan().any(1).int().argmax())]
-            raise LayerscopeError(
-                f"layer {layer} gives logits that are NaN on text {i}: check its weights, or try another `dtype`"
-            )
+            raise LayerscopeError(f"layer {layer} gives NaN on text {i}: check its weights, or try another `dtype`")
     return {i: (one.numpy(), two.numpy()) for i, one, two in zip(batch, nll, correct, strict=True)}

@@ -114,9 +114,7 @@ def read_layers(model: LayeredModel, inputs: Inputs, positions: Sequence[int] | 
         for logits in _logits(model, state, inputs, positions):
             total = logits.logsumexp(-1, keepdim=True)
             if not bool(torch.isfinite(total).all()):
-                raise LayerscopeError(
-                    f"the head of {model.loaded.name} gives NaN or infinity on layer {layer}: try `dtype='float32'`"
-                )
+                raise LayerscopeError(f"the head gives NaN or infinity on layer {layer}: try `dtype='float32'`")
             best = logits.topk(top, dim=-1)
             ids.append(best.indices)
             logs.append(best.values - total)

@@ -19,9 +19,7 @@ from layerscope.show.plain import plain
 from layerscope.show.plots import Axis, Chart, Series
 
 Kind = Literal["next", "masked", "itself", "tag", "class"]
-NOUNS: dict[Kind, str] = {
-    "next": "token", "masked": "masked token", "itself": "token", "tag": "token", "class": "sample",
-}  # fmt: skip
+NOUNS = {"masked": "masked token", "class": "sample"}
 GRID = ("sample", "position", "token", "generated", "layer", "rank", "prediction", "id", "probability")
 SATURATION = (
     "sample", "position", "token", "generated", "counted", "layer", "prediction", "id", "probability", "truth",
@@ -60,12 +58,11 @@ class Reading(Shown):
     that is given no mask), each token's "tag", or the sample's "class". Layers are 0 (what the first block reads) to
     `depth`, which is `final`: its predictions are the model's own.
 
-    `grid` has a row for each sample, position, layer and rank (1 is the likeliest): `token` is the text read at the
-    position (None of a class), `generated` whether the prediction was made to continue a text, `prediction` and its
-    `id`, `probability`. `saturation` has a row for each sample and position: `layer` is the smallest from which the
-    top prediction never changes again (1 … L; layer 0 does not count), `prediction` and `probability` are those of the
-    last layer, `truth` the token or label that is known, None where none is; `counted` are those that `cumulative` and
-    `summary` are about: the new tokens where a text was continued, else all.
+    `grid` has a row for each sample, position, layer and rank (1 is the likeliest): the `token` read at the position
+    (None of a class), whether it was `generated`, and the `prediction` with its `id` and `probability`. `saturation`
+    has a row for each sample and position: `layer` is the smallest from which the top prediction never changes again
+    (1 … L; layer 0 does not count), `prediction` that of the last layer, `truth` the known token or label, if any;
+    `cumulative` and `summary` are about the `counted`: the new tokens where a text was continued, else all.
 
     >>> reading = layerscope.lens("tiny-gpt2", "the food was good", progress=False)
     >>> reading.kind, reading.depth, len(reading.saturation)
@@ -103,7 +100,10 @@ class Reading(Shown):
     def summary(self) -> str:
         """The answer in one line."""
         layers = self.counted["layer"]
-        early, what = int((layers < self.depth).sum()), ("new " if self.continuations else "") + NOUNS[self.kind]
+        early, what = (
+            int((layers < self.depth).sum()),
+            ("new " if self.continuations else "") + NOUNS.get(self.kind, "token"),
+        )
         verb = "settles" if early == 1 else "settle"
         mean = f"{layers.mean():.1f}".removesuffix(".0")
         return (
@@ -143,23 +143,19 @@ class Reading(Shown):
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it, tables as lists of rows."""
-        found: dict[str, Any] = jsonable(self._facts() | self._frames())
+        facts, frames = self._parts()
+        found: dict[str, Any] = jsonable(facts | frames)
         return found
 
     def save(self, folder: str | Path) -> Path:
-        """Write `lens.json` and a CSV for each table into a folder and return it; a reading that is there is replaced.
+        """Write `lens.json` and a CSV for each table into a folder, empty or with an earlier reading, and return it."""
+        return STORE.save(folder, *self._parts())
 
-        Raises `LayerscopeError` where the folder holds something else, or cannot be written.
-        """
-        return STORE.save(folder, self._facts(), self._frames())
-
-    def _frames(self) -> dict[str, pd.DataFrame]:
-        return {"cumulative": self.cumulative, "saturation": self.saturation, "grid": self.grid}
-
-    def _facts(self) -> dict[str, Any]:
+    def _parts(self) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
         names = ("model", "part", "data", "kind", "depth", "top", "samples", "texts", "continuations", "notes")
-        facts = {name: getattr(self, name) for name in names}
-        return {"summary": self.summary, "mean_layer": float(self.counted["layer"].mean())} | facts
+        facts = {"summary": self.summary, "mean_layer": float(self.counted["layer"].mean())}
+        frames = {"cumulative": self.cumulative, "saturation": self.saturation, "grid": self.grid}
+        return facts | {name: getattr(self, name) for name in names}, frames
 
 
 def visible(text: str) -> str:

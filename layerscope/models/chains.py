@@ -61,13 +61,10 @@ def _alike(one: Chain, groups: Iterable[Calls], calls: Calls) -> list[Chain]:
 
 
 def _stages(one: Chain, calls: Calls) -> list[Chain]:
-    """The stages of a hierarchical model with these blocks, some of one block alone; nothing where it has none.
-
-    Two chains of one shape in turn are no stages but a stack whose blocks do not read one another.
-    """
+    """The stages of a hierarchical model with these blocks, some of one block alone; nothing where it has none."""
     kinds = {type(call.module) for call in one.blocks}
     groups = _outermost(_chains([call for call in calls if type(call.module) in kinds], calls, same_class=True))
-    turns = zip(groups, groups[1:], strict=False)
+    turns = zip(groups, groups[1:], strict=False)  # of one shape they are blocks that do not read one another
     if not differ_in_width(groups) or any(a[-1].returned.shape == b[0].given.shape for a, b in turns):
         return []
     return _checked(groups, calls, [])
@@ -84,21 +81,17 @@ def _checked(groups: Iterable[Calls], calls: Calls, refused: list[str]) -> list[
 
 def _structures(entry: nn.Module, calls: Calls, listed: set[int], any_class: bool) -> Iterator[list[Calls]]:
     """Yield what may be a stack by its looks: lists and like modules, then what a Sequential runs, then any row."""
-    sequential: list[Calls] = []
-    lists: list[Calls] = []
-    for module in entry.modules():
-        if isinstance(module, LISTS):
-            (sequential if isinstance(module, nn.Sequential) else lists).append(_trimmed(members(module, calls)))
-    in_row = {
-        id(child) for module in entry.modules() if isinstance(module, nn.Sequential) for child in module.children()
-    }
+    containers = [module for module in entry.modules() if isinstance(module, LISTS)]
+    rows = [module for module in containers if isinstance(module, nn.Sequential)]
+    lists = [members(module, calls) for module in containers if module not in rows]
+    in_row = {id(child) for module in rows for child in module.children()}
     alike: dict[tuple[type, str], Calls] = defaultdict(list)
     for call in calls:
         if call.keeps_shape and not call.passes_on and id(call.module) not in in_row:
             alike[type(call.module), call.path.rpartition(".")[0]].append(call)
     yield _ranked([*lists, *alike.values(), *_chains(calls, calls, same_class=True)], listed)
     if any_class:
-        yield _ranked(sequential, listed)
+        yield _ranked([members(module, calls) for module in rows], listed)
         yield _ranked(_chains(calls, calls, same_parent=True), listed)
 
 
@@ -106,7 +99,7 @@ def _ranked(groups: Iterable[Calls], listed: set[int]) -> list[Calls]:
     """Groups of two calls or more, those with the most parameters first; on a tie lists, then the longer, the outer."""
 
     def size(group: Calls) -> tuple[int, bool, int, int]:
-        weights = Chain(tuple(group), ()).parameters
+        weights = sum(p.numel() for module in {c.module for c in group} for p in module.parameters())
         return weights, all(id(c.module) in listed for c in group), len(group), -group[0].path.count(".")
 
     return sorted((group for group in map(_trimmed, groups) if len(group) > 1), key=size, reverse=True)
@@ -135,10 +128,7 @@ def _declared(entry: nn.Module, prefix: str) -> set[str]:
 
 
 def _stage_chains(selected: Calls, calls: Calls) -> list[Calls]:
-    """Return the blocks of every stage of a hierarchical model, or nothing where the model has no stages.
-
-    Stages are calls, among those `selected` by the model's own word, that change a state's shape; the last may keep it.
-    """
+    """Return the blocks of the stages of a hierarchical model: of selected calls that change a state's shape."""
     outer = [call for call in selected if not any(call.path.startswith(other.path + ".") for other in selected)]
     if all(call.given.shape == call.returned.shape for call in outer):
         return []
@@ -233,10 +223,7 @@ def check_siblings(entry: nn.Module, prefix: str, found: Sequence[Chain], calls:
 
 
 def are_apart(entry: nn.Module, prefix: str, found: Sequence[Chain]) -> bool:
-    """Return whether several chains may be parts of a model: each in a list of its own, and none inside another list.
-
-    Chains inside the blocks of a list are no parts: the list is what holds the layers.
-    """
+    """Return whether several chains may be parts of a model: each in a list of its own, none inside another list."""
     if len(found) < 2:
         return False
     around = [[id(c) for c in _containers(entry, prefix, one, direct=False)] for one in found]
@@ -245,10 +232,7 @@ def are_apart(entry: nn.Module, prefix: str, found: Sequence[Chain]) -> bool:
 
 
 def check_whole(entry: nn.Module, prefix: str, chains: Sequence[Chain], calls: Calls, refused: list[str]) -> bool:
-    """Return whether chains found by structure are whole stacks; says in `refused` what they would leave out.
-
-    Neither may a module in a list with a block, or with what holds one, be left out, nor one of the same kind.
-    """
+    """Return whether chains are whole: no module in a list around a block is left out, nor one of the same kind."""
     found = Chain(tuple(c for one in chains for c in one.blocks), tuple(c for one in chains for c in one.ends))
     between = [end for end, block in zip(found.ends[:-1], found.blocks, strict=False) if end is not block]
     wide = any(p.ndim > 1 for end in between for p in end.module.parameters())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -83,10 +83,9 @@ def _folder_fault(folder: Path) -> str:
 
 def near_folder(folder: Path) -> str:
     """Return `", did you mean X?"` for a folder beside one that does not exist, or an empty string."""
-    try:
+    beside: list[str] = []
+    with suppress(OSError):
         beside = [path.name for path in folder.parent.iterdir() if path.is_dir()]
-    except OSError:
-        beside = []
     return near(folder.name, beside)
 
 

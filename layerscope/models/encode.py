@@ -39,10 +39,7 @@ class Encoder:
 
 @dataclass
 class TextEncoder(Encoder):
-    """Texts through a tokenizer, or token ids as they are, which need none; cut at `max_length` tokens.
-
-    `lack` says why there is no tokenizer, where there is none.
-    """
+    """Texts through a tokenizer (`lack` says why there is none), or token ids as they are; cut at `max_length`."""
 
     tokenizer: Any
     module: nn.Module
@@ -53,10 +50,7 @@ class TextEncoder(Encoder):
     modality = "text"
 
     def ids(self, samples: Sequence[Any], *, whole: bool = False) -> list[list[int]]:
-        """Return the token ids of each sample, special tokens included, cut at the maximal length unless `whole`.
-
-        Windows, and rows of ids, are taken as they are.
-        """
+        """Return the token ids of each sample, special tokens included, cut at the maximal length unless `whole`."""
         if all(hasattr(sample, "ids") for sample in samples):
             return [list(sample.ids[: self.max_length]) for sample in samples]
         if all(is_ids(sample) for sample in samples):
@@ -156,15 +150,9 @@ class AudioEncoder(Encoder):
         """Return the features the model reads, with the mask of the real ones."""
         rate, fixed = self.extractor.sampling_rate, self.max_length
         waves = [resample(sample, rate) for sample in samples]
+        how = {"padding": "max_length" if fixed else True, "truncation": True if fixed else None, "sampling_rate": rate}
         with clear_inputs(self.extractor):
-            out = self.extractor(
-                waves,
-                sampling_rate=rate,
-                padding="max_length" if fixed else True,
-                truncation=True if fixed else None,
-                return_attention_mask=True,
-                return_tensors="pt",
-            )
+            out = self.extractor(waves, return_attention_mask=True, return_tensors="pt", **how)
         named = {k: v for k, v in out.items() if isinstance(v, Tensor)}
         if accepts(self.module, "decoder_input_ids"):
             start = getattr(self.module.config, "decoder_start_token_id", None) or 0
@@ -174,10 +162,7 @@ class AudioEncoder(Encoder):
 
 @dataclass
 class ImageEncoder(Encoder):
-    """Images through an image processor or a function of one image; else resized to the model's size, scaled to -1 … 1.
-
-    A model of one channel reads them in grey.
-    """
+    """Images through a processor or a function of one; else resized, scaled to -1 … 1, grey for one channel."""
 
     processor: Any
     module: nn.Module
@@ -281,17 +266,13 @@ def encoder_for(
         raise LayerscopeError(f"the prompt takes {taken} of at most {length} tokens: no text is left, make it shorter")
     if taken >= length:
         raise LayerscopeError(
-            f"`max_length={length}` has no room for text beside the tokenizer's {taken} special tokens: "
-            f"give {taken + 1} or more"
+            f"`max_length={length}` has no room beside {taken} special tokens: give {taken + 1} or more"
         )
     return encoder
 
 
 def positions(module: nn.Module) -> float:
-    """Return the number of positions a model has, infinity where it names none.
-
-    RoBERTa and its kin leave the first rows of their table empty.
-    """
+    """Return the number of positions a model has, without the first rows that RoBERTa leaves empty, else infinity."""
     config = getattr(module, "config", None)
     known = (getattr(config, name, None) for name in ("max_position_embeddings", "n_positions"))
     rows = next((rows for rows in known if rows and rows > 0), math.inf)  # XLNet says -1 of no limit

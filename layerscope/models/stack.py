@@ -61,22 +61,17 @@ class Stack:
 
 
 class SeveralParts(LayerscopeError):
-    """A model with several stacks of blocks, and none of them named."""
-
-    def __init__(self, parts: list[str], line: str = "") -> None:
-        named = " or ".join(f"`part={part!r}`" for part in parts)
-        super().__init__(line or f"this model has several stacks of blocks: choose one with {named}")
-        self.parts = parts
-
-
-class SeveralWidths(SeveralParts):
-    """A hierarchical model, whose stages differ in width, and none of them named."""
+    """A model with several stacks of blocks, and none of them named; `differ` is how its stages differ in width."""
 
     def __init__(self, stacks: list[Stack]) -> None:
-        sizes = ", ".join(f"{s.part} ({count(s.depth, 'layer')} of {s.width})" for s in stacks)
-        differ = "the layers of this model differ in width"
-        super().__init__([s.part for s in stacks], f"{differ}: choose one of its stages with `part`, {sizes}")
-        self.differ = f"{differ}, {sizes}"
+        self.parts, self.differ = [stack.part for stack in stacks], ""
+        named = " or ".join(f"`part={part!r}`" for part in self.parts)
+        line = f"this model has several stacks of blocks: choose one with {named}"
+        if self.parts[0] == STAGE.format(1):
+            sizes = ", ".join(f"{s.part} ({count(s.depth, 'layer')} of {s.width})" for s in stacks)
+            self.differ = f"the layers of this model differ in width, {sizes}"
+            line = f"the layers of this model differ in width: choose one of its stages with `part`, {sizes}"
+        super().__init__(line)
 
 
 def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) -> list[Stack]:
@@ -124,7 +119,7 @@ def choose(stacks: list[Stack], part: str | None) -> Stack:
     if part is None:
         if len(stacks) == 1:
             return stacks[0]
-        raise SeveralWidths(stacks) if names[0] == STAGE.format(1) else SeveralParts(names)
+        raise SeveralParts(stacks)
     for stack in stacks:
         if part == stack.part or stack.blocks[0].startswith(part + "."):
             return stack
@@ -169,10 +164,9 @@ def check_norm(module: nn.Module, stack: Stack, path: str) -> None:
         raise LayerscopeError(f"norm {path!r} is or holds a block: name the norm that follows the blocks, or none")
     parameter = next(module.parameters(), torch.empty(0))
     state = torch.zeros(1, 2, stack.width, dtype=parameter.dtype, device=parameter.device)
-    try:
+    fits = False
+    with suppress(Exception):  # a module of another kind fails in its own way
         fits = norm(state).shape == state.shape
-    except Exception:  # a module of another kind fails in its own way
-        fits = False
     if not fits:
         raise LayerscopeError(f"norm {path!r} does not take a state of {stack.width} numbers: name a norm, or none")
 

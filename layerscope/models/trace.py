@@ -40,16 +40,6 @@ Calls = list[Call]
 MEND = "so move what the model does between its blocks into them"
 
 
-def trace(entry: nn.Module, prefix: str, inputs: Inputs) -> list[Call]:
-    """Record every module call of one forward of `entry`, in the order in which they end.
-
-    States that the model overwrites afterwards (`x += block(x)`) are copied, in a second forward.
-    """
-    recorder = _recorded(entry, prefix, inputs, frozenset())
-    overwritten = frozenset(number for number, state, mark in recorder.marks if _mark(state) != mark)
-    return (_recorded(entry, prefix, inputs, overwritten) if overwritten else recorder).calls
-
-
 class _Recorder:
     """The calls of one forward; `copied` are the numbers, in the order in which they start, of those to be copied."""
 
@@ -77,7 +67,8 @@ class _Recorder:
         return state
 
 
-def _recorded(entry: nn.Module, prefix: str, inputs: Inputs, copied: frozenset[int]) -> _Recorder:
+def trace(entry: nn.Module, prefix: str, inputs: Inputs, copied: frozenset[int] = frozenset()) -> list[Call]:
+    """Record every module call of one forward of `entry`, in the order in which they end."""
     recorder = _Recorder(copied)
     with ExitStack() as hooks:
         for name, module in entry.named_modules():
@@ -86,7 +77,9 @@ def _recorded(entry: nn.Module, prefix: str, inputs: Inputs, copied: frozenset[i
                 hooks.enter_context(module.register_forward_pre_hook(recorder.before, with_kwargs=True))
                 hooks.enter_context(module.register_forward_hook(after, with_kwargs=True))
         forward(entry, inputs)
-    return recorder
+    # states that the model overwrites afterwards (`x += block(x)`) are copied, in a second forward
+    overwritten = frozenset(number for number, state, mark in recorder.marks if _mark(state) != mark)
+    return recorder.calls if copied or not overwritten else trace(entry, prefix, inputs, overwritten)
 
 
 def _mark(state: Tensor) -> float:
@@ -96,12 +89,10 @@ def _mark(state: Tensor) -> float:
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors of a probe hold the same state (the same memory, or the same values).
-
-    Of two dtypes the coarser one counts: some models keep their stream in float32 and run blocks in half precision.
-    """
+    """Return whether two tensors of a probe hold the same state (the same memory, or the same values)."""
     if a.shape != b.shape or a.device != b.device:
         return False
+    # some models keep their stream in float32 and run blocks in half precision
     coarse = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize)
     return (a.data_ptr() == b.data_ptr() and a.dtype == b.dtype) or bool(torch.equal(a.to(coarse), b.to(coarse)))
 
@@ -137,12 +128,6 @@ class Chain:
     blocks: tuple[Call, ...]
     ends: tuple[Call, ...]
     added: bool = False
-
-    @property
-    def parameters(self) -> int:
-        """The number of weights in the blocks, of a shared one once."""
-        modules = {id(call.module): call.module for call in self.blocks}
-        return sum(p.numel() for module in modules.values() for p in module.parameters())
 
 
 class Broken(Exception):
@@ -199,12 +184,9 @@ def end_of(one: Call, two: Call, calls: Sequence[Call]) -> Call | None:
 
 
 def _last_end(last: Call, ends: Sequence[Call], blocks: Sequence[Call], calls: Sequence[Call]) -> Call:
-    """The last block, or where a module of one kind follows every block, the one that follows it.
-
-    Of a block alone it is the module that reads both what the block read and what it gives.
-    """
+    """The last block, or where a module of one kind follows every block, the one that follows it."""
     later = calls[calls.index(last) + 1 :]
-    if not ends:
+    if not ends:  # of a block alone it is what reads both the block's input and its output
         both = (c for c in later if c.keeps_shape and _reads(c, last.given) and _reads(c, last.returned))
         return next((c for c in both if c.outputs == 0), last)
     if any(end is block for end, block in zip(ends, blocks, strict=False)):

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from layerscope.metrics.factors.tokens import FromTokens, Tokens
 from layerscope.models.forward import Inputs
-from layerscope.models.pooling import pool
-from layerscope.models.projection import Projection
+from layerscope.models.pooling import Projection, pool
 from layerscope.profiling.plan import Job
 from layerscope.runs.folder import packed
 from layerscope.runs.registry import measured
@@ -138,7 +137,7 @@ class BatchMeasure:
             sample, position = self._lens_index()
             out = {"lens.row": sample.int(), "lens.position": position.int()}
             logits = lens.token_logits(states.flatten(0, 1), inputs) if len(sample) else iter(())
-            if lens.causal:
+            if self.model.causal:
                 ids = self.inputs.named.get("decoder_input_ids", self.inputs.named["input_ids"])
                 target = ids[sample, position + 1]
         predictions = [states.new_empty(0, dtype=torch.int32)]

@@ -17,8 +17,8 @@ from transformers.utils import ModelOutput
 from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
-from layerscope.models.exit_heads import ExitHeads, heads_of
 from layerscope.models.forward import Inputs, accepts
+from layerscope.models.weights import ExitHeads, heads_of
 from layerscope.training.exits import Exits
 from layerscope.training.loss import IGNORED, aligned_loss
 from layerscope.training.objectives import Objective

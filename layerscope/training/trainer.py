@@ -19,7 +19,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.mean_head import standard_class
-from layerscope.models.stack import SeveralWidths
+from layerscope.models.stack import SeveralParts
 from layerscope.training.callbacks import Guard, History
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
@@ -203,8 +203,9 @@ def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
     loaded = load(model, LoadOptions(), processor)
     try:
         return find_layers(loaded, *made_up_samples(loaded), Override(part))
-    except SeveralWidths as several:
-        raise LayerscopeError(f"{several.differ}: one head reads layers of one width") from several
+    except SeveralParts as several:
+        why = f"{several.differ}: one head reads layers of one width" if several.differ else str(several)
+        raise LayerscopeError(why) from several
 
 
 @torch.no_grad()

@@ -17,9 +17,8 @@ from layerscope.inputs.hub import go_offline_without_hub
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
 from layerscope.models.checks import EMBEDDED, embedded
 from layerscope.models.encode import modalities_of
-from layerscope.models.exit_heads import FILE as HEADS, ExitHeads, exit_heads
 from layerscope.models.inspection import made_up_samples
-from layerscope.models.weights import is_offloaded, is_quantised
+from layerscope.models.weights import HEADS, ExitHeads, exit_heads, is_offloaded, is_quantised
 from layerscope.profiling.reopening import check_unchanged, model_of, run_of
 from layerscope.runs import Run, open_run
 from layerscope.runs.depths import NAME, depths

@@ -16,8 +16,8 @@ from layerscope.early_exit import ExitModel
 from layerscope.early_exit.recorded import record
 from layerscope.early_exit.saving import fingerprint
 from layerscope.early_exit.study import CRITERIA
-from layerscope.models.exit_heads import ExitHeads
 from layerscope.models.forward import Inputs
+from layerscope.models.weights import ExitHeads
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -113,7 +113,7 @@ CASES = [
     (["bert", "--train", "texts.csv", "--augment"],
      "augment crops and turns images, and classification reads none: leave it out"),
     (["bert", "--train", "texts.csv", "--max-length", "1"],
-     "--max-length 1 has no room for text beside the tokenizer's 2 special tokens: give 3 or more"),
+     "--max-length 1 has no room beside 2 special tokens: give 3 or more"),
     (["gpt2", "--train", "line.txt"], "line has one sample, and none can be held out: give --eval"),
     (["swin.json", "--train", "photos", "--from-config"],
      "the layers of this model differ in width, stage-1 (1 layer of 8), stage-2 (1 layer of 16): one head reads layers "

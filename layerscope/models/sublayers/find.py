@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 
 import torch
 from torch import Tensor, nn
@@ -64,10 +65,9 @@ def _sites(run: BlockRun) -> tuple[dict[str, Spot], list[str]]:
     roles: dict[int, str] = {}
     for addition in found:
         for branch in addition.branches:
-            try:
+            name = None
+            with suppress(*FAILURES):  # a block that cannot be run again by itself
                 name = _role(run, addition, branch)
-            except FAILURES:  # a block that cannot be run again by itself
-                name = None
             if name is None:
                 lacks.append(f"what {run.states[branch].spot.path} adds cannot be identified")
                 continue
@@ -116,16 +116,16 @@ def _free(name: str, taken: Iterable[str]) -> str:
 def _role(run: BlockRun, addition: Addition, branch: int) -> str | None:
     """Return `attn` for a branch that mixes tokens, `cross_attn` for one that reads other states, `mlp` for the rest.
 
-    Every module that reads the stream before the addition is handed another first token: where what the branch gives at
-    later tokens changes, it mixes. None where nothing that it gives changes.
+    Modules that read the stream are handed another first token: where what a branch gives later changes, it mixes.
     """
-    stream = run.states[addition.base].value
-    own, later = _changes(run, branch, _readers(run, addition.base, _other_first(stream)))
+    stream = run.states[addition.base]
+    readers = [(spot.path, spot.call) for spot in stream.seen if spot.given]
+    own, later = _changes(run, branch, dict.fromkeys(readers, _other_first(stream.value)))
     if later:
         return "attn"
     if not own:
         return None
-    pinned = _readers(run, addition.base, stream)
+    pinned = dict.fromkeys(readers, stream.value)
     return "cross_attn" if any(_changes(run, branch, pinned, others=True)) else "mlp"
 
 
@@ -135,10 +135,6 @@ def _other_first(state: Tensor) -> Tensor:
     other = state.clone()
     other[:, 0] = drawn * state.float().pow(2).mean().sqrt().to(state.dtype)
     return other
-
-
-def _readers(run: BlockRun, number: int, value: Tensor) -> dict[tuple[str, int], Tensor]:
-    return {(spot.path, spot.call): value for spot in run.states[number].seen if spot.given}
 
 
 def _changes(
@@ -156,15 +152,11 @@ def _changes(
 
 
 def _additions(run: BlockRun, norms: list[Step]) -> list[Addition]:
-    """Return the residual additions of a block in their order.
-
-    The stream starts as the block's input; a sum goes on with it, and so does what a norm makes of it (in post-norm
-    blocks the next addition is to the norm's output).
-    """
+    """Return the residual additions of a block in their order."""
     if run.states[0].value.ndim != 3 or run.states[0].value.shape[1] < LEAST_TOKENS:
         return []
     found: list[Addition] = []
-    stream = [0]
+    stream = [0]  # the block's input; a sum goes on with it, and in post-norm blocks what a norm makes of a sum
     for number in range(1, len(run.states)):
         if any(norm.returned == number and norm.given in stream for norm in norms):
             stream.append(number)
@@ -179,44 +171,35 @@ def _additions(run: BlockRun, norms: list[Step]) -> list[Addition]:
 
 def _sum(run: BlockRun, number: int, stream: list[int], several: bool) -> Addition | None:
     """Return a state as a sum: of one branch if it can be, else (where asked for) of two that run side by side."""
-    given = [i for i in range(1, number) if i not in stream and run.states[i].is_returned]
+    given = [i for i in range(1, number) if i not in stream and not all(spot.given for spot in run.states[i].seen)]
     singles: list[tuple[int, ...]] = [(i,) for i in reversed(given)]
     pairs: list[tuple[int, ...]] = list(combinations(given, 2)) if several else []
-    for branches_ in (singles, pairs):
-        for scaled in (None, "number", "channel"):
-            for base, branches in ((base, branches) for base in reversed(stream) for branches in branches_):
-                if _is_sum(run, number, base, branches, scaled):
-                    return Addition(base, branches, number)
+    for group, scaled in product((singles, pairs), (None, "number", "channel")):
+        for base, branches in product(reversed(stream), group):
+            if _is_sum(run, number, base, branches, scaled):
+                return Addition(base, branches, number)
     return None
 
 
 def _is_sum(run: BlockRun, number: int, base: int, branches: tuple[int, ...], scaled: str | None) -> bool:
+    """Whether a state is a sum, of branches scaled by nothing, one number (Granite), or one for each channel (BEiT)."""
     state, start = run.states[number].value, run.states[base].value
     if not bool(start.any()):
         return False  # to nothing (DETR's first queries) anything is added
     rounding = torch.finfo(state.dtype).eps
     added = state.double() - start.double()
-    branch = torch.stack([run.states[i].value.double() for i in branches]).sum(0)
     size = added.norm(dim=-1, keepdim=True).clamp_min(1e-30)
     # token by token: beside a massive one any other difference would look small
-    left = (added / size - _scale(added / size, branch / size, scaled) * branch / size).norm(dim=-1)
+    added, branch = added / size, torch.stack([run.states[i].value.double() for i in branches]).sum(0) / size
+    if scaled is not None:
+        over = (0, 1, 2) if scaled == "number" else (0, 1)
+        branch = (added * branch).sum(over) / (branch * branch).sum(over).clamp_min(1e-30) * branch
     sizes = torch.maximum(state.double().norm(dim=-1), start.double().norm(dim=-1)) / size[..., 0]
-    return bool((left <= (EXACT + rounding * sizes).clamp_max(ROUGH)).all())
-
-
-def _scale(added: Tensor, branch: Tensor, scaled: str | None) -> Tensor | float:
-    """Return by what a branch is scaled: nothing, one number (Granite), or one for each channel (BEiT)."""
-    if scaled is None:
-        return 1.0
-    over = (0, 1, 2) if scaled == "number" else (0, 1)
-    return (added * branch).sum(over) / (branch * branch).sum(over).clamp_min(1e-30)
+    return bool(((added - branch).norm(dim=-1) <= (EXACT + rounding * sizes).clamp_max(ROUGH)).all())
 
 
 def _leading(run: BlockRun, found: list[Addition], norms: list[Step]) -> list[Addition]:
-    """Return the additions on the way from a block's input to its output, in order.
-
-    None where the way has a gap, or takes one branch twice: such sums only look like additions.
-    """
+    """Return the additions from a block's input to its output; none where the way has a gap or takes a branch twice."""
     wanted, way = {run.last}, list[Addition]()
     for addition in reversed(found):
         wanted |= {norm.given for norm in norms if norm.returned in wanted}

@@ -67,11 +67,6 @@ class State:
     seen: list[Spot]
 
     @property
-    def is_returned(self) -> bool:
-        """Whether some module returns it."""
-        return any(not spot.given for spot in self.seen)
-
-    @property
     def spot(self) -> Spot:
         """Where it is taken: at the last of the outermost modules that return it, else where one is first given it."""
         returned = [spot for spot in reversed(self.seen) if not spot.given]
@@ -116,15 +111,11 @@ class BlockRun:
 
 
 def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
-    """Run `module` once and return what was seen inside every block execution, in order.
-
-    What runs outside of blocks is left alone: a model may call one module both in its blocks and beside them, as a
-    shared norm or a rotary embedding.
-    """
+    """Run `module` once and return what was seen inside every block execution, in order."""
     runs: list[BlockRun] = []
     calls: dict[str, int] = defaultdict(int)
     entered: list[tuple[Spot, int | None]] = []
-    inside = False
+    inside = False  # a model may call one module both in its blocks and beside them, as a shared norm
 
     def start(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         nonlocal inside
@@ -168,10 +159,7 @@ def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
 
 @torch.inference_mode()
 def replay(run: BlockRun, hand: dict[tuple[str, int], Tensor], take: Spot, *, others: bool = False) -> Tensor:
-    """Run a block again, hand calls of its modules other states, and return what is then seen at one spot.
-
-    `others` changes every further state the block is given (an encoder's), not the one that it hands on.
-    """
+    """Run a block again, hand its modules (and itself, if `others`) other states, and return one spot's state."""
     calls: dict[str, int] = defaultdict(int)
     taken: list[Tensor] = []
 
