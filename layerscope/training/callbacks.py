@@ -62,8 +62,8 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
         inputs = {key: value for key, value in seen[which][1].items() if key != "labels"}
         own, exits = torch.full((), math.inf, device=bad.device), self.trainer.exit_loss.exits
         with evaluating(others["model"]), torch.no_grad():  # one forward
-            for number, state in reversed([*zip(exits.layers, exits(lambda: others["model"](**inputs)), strict=True)]):
-                if not bool(torch.isfinite(state if exits.head is None else exits.head(state)).all()):
+            for number, read in reversed([*zip(exits.layers, exits(lambda: others["model"](**inputs)), strict=True)]):
+                if not bool(torch.isfinite(read if exits.head is None else exits.head(read)).all()):
                     own.fill_(number)
         layer = -_largest(-own)
         where = "every exit is finite"
