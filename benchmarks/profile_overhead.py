@@ -57,9 +57,8 @@ def measure(name: str, repeats: int, most: int) -> dict[str, Any]:
     from layerscope.models import LoadOptions, Override, find_layers, load, vectors_for
     from layerscope.models.capture import evaluating
     from layerscope.models.forward import forward
-    from layerscope.profiling.options import Options
     from layerscope.profiling.passing import compute
-    from layerscope.profiling.plan import Job, make_plan
+    from layerscope.profiling.plan import Job, Options, make_plan
 
     source, tokenizer, n = case(name)
     n = min(n, most)

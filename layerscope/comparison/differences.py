@@ -11,7 +11,7 @@ import numpy as np
 from layerscope.comparison.matching import Side
 from layerscope.comparison.measured import Key, Measured, PerSample, Values
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.metrics.factors.views import FromViews
+from layerscope.metrics.factors import FromViews
 from layerscope.runs.registry import about, rank
 from layerscope.runs.states import Column
 

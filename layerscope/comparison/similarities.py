@@ -12,7 +12,7 @@ from torch import Tensor
 from layerscope.comparison.matching import Side
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.progress import Reporter
-from layerscope.metrics.pairs.similarity import Found, FromPairs
+from layerscope.metrics.pairs import Found, FromPairs
 from layerscope.runs.registry import measured
 from layerscope.runs.states import Column, StoredStates
 

@@ -23,8 +23,7 @@ from layerscope.evaluation.workers import Workers, processes
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.encode import TextEncoder
 from layerscope.models.inspection import made_up_samples
-from layerscope.profiling.identity import revision_of
-from layerscope.profiling.reopening import check_unchanged, model_of, reusable, run_of
+from layerscope.profiling.identity import check_unchanged, model_of, reusable, revision_of, run_of
 from layerscope.runs.lock import locked
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.mteb_results import META

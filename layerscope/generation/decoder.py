@@ -107,18 +107,14 @@ def open_language_model(asked: Asked) -> LayeredModel:
     if not isinstance(model, nn.Module):
         return _opened(asked, override)
     key = "layers", id(asked.processor), override
-    return _remembered(model, key, lambda: (_opened(asked, override), asked.processor))[
-        0
-    ]  # kept alive: its id is a key
+    found, _ = _remembered(model, key, lambda: (_opened(asked, override), asked.processor))  # an id is of what lives
+    return found
 
 
 def _opened(asked: Asked, override: Override) -> LayeredModel:
     loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
     module: Any = loaded.module
-    refusal = (
-        f"{type(module).__name__} is not a language model that continues a text: give a decoder with its head over the "
-        "vocabulary, such as GPT-2 or Llama"
-    )
+    refusal = f"{type(module).__name__} is not a language model that continues a text: give one such as GPT-2 or Llama"
     two_texts = getattr(getattr(module, "config", None), "is_encoder_decoder", False)
     if modality_of(module) != "text" or two_texts or not hasattr(module, "prepare_inputs_for_generation"):
         raise LayerscopeError(refusal)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -122,18 +122,16 @@ def read_layers(model: LayeredModel, inputs: Inputs, positions: Sequence[int] | 
     return torch.cat(ids).view(shape).cpu().numpy(), torch.cat(logs).view(shape).cpu().exp().numpy()
 
 
-def _logits(model: LayeredModel, state: Tensor, inputs: Inputs, positions: Sequence[int] | None) -> Iterator[Tensor]:
-    """Yield logits [n, K] in order, a chunk of rows at a time."""
+def _logits(model: LayeredModel, state: Tensor, inputs: Inputs, positions: Sequence[int] | None) -> Iterable[Tensor]:
+    """Return logits [n, K] in order, a chunk of rows at a time."""
     lens = model.lens
     assert lens is not None
     if lens.kind == "pooled":
-        yield lens.sample_logits(state, inputs)
-        return
+        return [lens.sample_logits(state, inputs)]
     chosen = (torch.arange(state.shape[1]) if positions is None else torch.tensor(positions)).to(state.device)
     if state.shape[1] * lens.classes > WHOLE:
-        yield from lens.token_logits(state[0, chosen], inputs)
-        return
-    yield from torch.split(lens.sequence_logits(state, inputs)[0, chosen], max(1, CHUNK // lens.classes))
+        return lens.token_logits(state[0, chosen], inputs)
+    return torch.split(lens.sequence_logits(state, inputs)[0, chosen], max(1, CHUNK // lens.classes))
 
 
 def _tables(subject: Subject, tops: Tops, name: Callable[[int], str]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -149,16 +147,13 @@ def _tables(subject: Subject, tops: Tops, name: Callable[[int], str]) -> tuple[p
         }
     )
     layer, column, rank = (axis.ravel() for axis in np.indices(ids.shape))
-    grid = (
-        columns.iloc[column]
-        .reset_index(drop=True)
-        .assign(
-            layer=layer,
-            rank=rank + 1,
-            prediction=[*map(name, ids.ravel().tolist())],
-            id=ids.ravel(),
-            probability=probabilities.ravel(),
-        )
+    grid = columns.iloc[column].reset_index(drop=True)
+    grid = grid.assign(
+        layer=layer,
+        rank=rank + 1,
+        prediction=[*map(name, ids.ravel().tolist())],
+        id=ids.ravel(),
+        probability=probabilities.ravel(),
     )
     saturation = columns.assign(
         counted=columns["generated"] if subject.generated else True,

@@ -139,9 +139,7 @@ def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspe
         (seconds,) = Stopwatch(model.device).medians([lambda: model.run(inputs, lambda *_: None)], 1)
     scope = "every token" if model.lens is not None and model.lens.kind == "tokens" else "every sample"
     stack, parameter = model.stack, next(model.module.parameters(), torch.empty(0))
-    shared: dict[str, Any] = {
-        name: getattr(stack, name) for name in ("part", "depth", "width", "blocks", "found_by", "norm")
-    }
+    shared = {name: getattr(stack, name) for name in ("part", "depth", "width", "blocks", "found_by", "norm")}
     shared |= {name: getattr(model, name) for name in ("parts", "pooling", "max_length", "causal")}
     return Inspection(
         model=model.loaded.name,

@@ -8,12 +8,28 @@ from typing import TypeVar, get_args
 
 from layerscope import metrics, probes
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.metrics.factors.readings import FromReadings
+from layerscope.metrics.factors import FromReadings
 from layerscope.metrics.metric import How, Metric as Metric, Needs as Needs, records
 
 H = TypeVar("H", bound=How)
+ORDER = (
+    "sinks", "prompt_entropy", "curvature", "zero_steps", "norm_mean", "norm_median", "norm_max", "sink_share",
+    "dataset_entropy", "effective_rank", "rankme", "anisotropy", "intrinsic_dimension", "alpha_req", "nesum",
+    "infonce", "infonce_bound", "lidar", "dime", "cosine_similarity", "cka", "angular_distance", "cka_rbf", "cca",
+    "svcca", "pwcca", "procrustes", "rsa", "pnka", "mutual_knn", "label_probability", "layer_accuracy", "perplexity",
+    "cross_entropy", "nc1", "saturation_layer", "saturated", "effective_depth", "linear_probe", "linear_probe_c",
+    "knn_probe",
+)  # fmt: skip
+"""Metrics are shown in this order; one that is not listed follows those of its kind."""
+SEVEN = ("prompt_entropy", "curvature", "dataset_entropy", "effective_rank", "infonce", "lidar", "dime")
+"""The quality measures of Layer by Layer."""
+DEFAULT = (
+    *SEVEN, "infonce_bound", "cosine_similarity", "cka", "layer_accuracy", "perplexity", "saturation_layer",
+    "saturated", "linear_probe", "knn_probe",
+)  # fmt: skip
+_rank = {name: i for i, name in enumerate(ORDER)}
 _found = chain(records(metrics.__name__), records(probes.__name__))
-KNOWN = {m.name: m for m in sorted(_found, key=lambda m: (get_args(Needs).index(m.needs), m.order))}
+KNOWN = {m.name: m for m in sorted(_found, key=lambda m: (get_args(Needs).index(m.needs), _rank.get(m.name, 99)))}
 """Every record there is."""
 TRAINED = {m.name: m for m in KNOWN.values() if isinstance(m.how, FromReadings) and m.how.compute is None}
 """What a training measures at each evaluation beside the others: a run of `profile` has none of these."""
@@ -21,8 +37,8 @@ COUNTS = {m.name: m for m in KNOWN.values() if m.beside}
 """What stands in a run's table because of another metric or an option."""
 METRICS = {name: m for name, m in KNOWN.items() if name not in (*TRAINED, *COUNTS)}
 SETS = {
-    "default": tuple(m.name for m in METRICS.values() if m.default),
-    "seven": tuple(m.name for m in METRICS.values() if m.seven),
+    "default": tuple(name for name in METRICS if name in DEFAULT),
+    "seven": tuple(name for name in METRICS if name in SEVEN),
     "all": tuple(METRICS),
 }
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def has_labels(run: Run) -> bool:
     """Return whether a run's samples have labels that can be probed."""
-    from layerscope.profiling.tables.labels import can_be_probed
+    from layerscope.profiling.source import can_be_probed
 
     labels = run.folder.labels()
     return labels is not None and can_be_probed(labels)
@@ -39,13 +39,12 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     """
     from layerscope.inputs.enough import Judged
     from layerscope.probes.linear import held_out, linear_probe_hits
-    from layerscope.profiling.options import Options
-    from layerscope.profiling.tables.labels import FOLDS, can_be_probed, probed_rows
-    from layerscope.profiling.tables.source import Source
+    from layerscope.profiling.plan import Options
+    from layerscope.profiling.source import FOLDS, Source, can_be_probed
     from layerscope.runs.states import Column
 
     options = Options(**run.info["options"])
-    rows = probed_rows(Source(run, options))
+    rows = Source(run, options).probed
     known = _labels(run, labels)[rows]
     apart = held_out(known, holdout or 0, options.seed)
     if not can_be_probed(known[~apart]):
@@ -60,7 +59,7 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     with reporter.bar("linear probe at every layer", run.depth + 1, "layers") as advance:
         for layer in range(run.depth + 1):
             states = run.states(pooling, (Column(run.final, layer),), rows)[:][:, 0]
-            right, fold = linear_probe_hits(states, known, FOLDS, options.seed, apart)
+            right, fold, *_ = linear_probe_hits(states, known, FOLDS, options.seed, apart)
             columns.append(right)
             advance(1)
     values = np.stack([*columns, columns[-1]], 1).astype(np.float64)

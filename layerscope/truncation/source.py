@@ -19,7 +19,7 @@ from layerscope.models.checks import EMBEDDED, embedded
 from layerscope.models.encode import modalities_of
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.weights import HEADS, ExitHeads, exit_heads, is_offloaded, is_quantised
-from layerscope.profiling.reopening import check_unchanged, model_of, run_of
+from layerscope.profiling.identity import check_unchanged, model_of, run_of
 from layerscope.runs import Run, open_run
 from layerscope.runs.depths import NAME, depths
 

@@ -94,8 +94,7 @@ def test_pooled_and_view_metrics_are_the_public_functions(measured) -> None:
 
 def test_a_sample_has_the_same_views_whatever_else_is_drawn(tmp_path) -> None:
     from layerscope.models import LoadOptions, Override, find_layers, load, vectors_for
-    from layerscope.profiling.options import Options
-    from layerscope.profiling.plan import Job, view_of
+    from layerscope.profiling.plan import Job, Options, view_of
 
     corpus = open_corpus(texts())
     loaded = load(zoo.bert(), LoadOptions(), word_tokenizer())

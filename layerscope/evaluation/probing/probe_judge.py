@@ -16,10 +16,8 @@ from layerscope.core.progress import Reporter
 from layerscope.evaluation.kind import ProbeTask
 from layerscope.evaluation.probing.states import SHIPPED
 from layerscope.models import LayeredModel, Loaded, Override, Vectors, find_layers
-from layerscope.profiling.identity import describe, revision_of, tokens_fingerprint, weights_fingerprint
-from layerscope.profiling.options import Options
-from layerscope.profiling.plan import Job
-from layerscope.profiling.reopening import reusable
+from layerscope.profiling.identity import describe, reusable, revision_of, tokens_fingerprint, weights_fingerprint
+from layerscope.profiling.plan import Job, Options
 from layerscope.runs import Run
 from layerscope.scores.probe_results import ProbeScores, Slot, refuse_other_data
 

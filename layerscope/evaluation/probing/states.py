@@ -18,10 +18,9 @@ from layerscope.inputs import Corpus, draw, open_corpus
 from layerscope.inputs.tagged import Tagged, first_tokens, read_tagged
 from layerscope.models import LayeredModel
 from layerscope.models.forward import accepts
-from layerscope.profiling.passing import run_pass
+from layerscope.profiling.passing import open_or_start, report_broken, run_pass
 from layerscope.profiling.plan import Job
-from layerscope.profiling.start import open_or_start, report_broken
-from layerscope.profiling.tables.source import Source
+from layerscope.profiling.source import Source
 from layerscope.runs import Run
 from layerscope.runs.lock import locked
 from layerscope.runs.states import Column

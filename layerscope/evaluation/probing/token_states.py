@@ -18,9 +18,8 @@ from layerscope.core.progress import Reporter
 from layerscope.models import LayeredModel
 from layerscope.models.encode import AudioEncoder
 from layerscope.models.forward import Inputs
-from layerscope.profiling.passing import run_pass
+from layerscope.profiling.passing import open_or_start, report_broken, run_pass
 from layerscope.profiling.plan import Job
-from layerscope.profiling.start import open_or_start, report_broken
 from layerscope.runs import Run
 from layerscope.runs.lock import locked
 from layerscope.runs.states import Column

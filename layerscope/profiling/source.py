@@ -1,17 +1,16 @@
 """What tables are computed from: the finite rows of a run, its layers and its poolings."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
-from itertools import chain, product
+from itertools import product
 from typing import Any, TypeVar
 
 import numpy as np
+import pandas as pd
 
 from layerscope.core.processes import Team, alone
 from layerscope.metrics.metric import How, Metric
-from layerscope.profiling.options import Options
+from layerscope.profiling.plan import Options, seeded
 from layerscope.runs import Run
 from layerscope.runs.registry import measured
 from layerscope.runs.states import OWN, Column, StoredStates
@@ -21,19 +20,23 @@ Numbers = np.ndarray[Any, Any]
 T = TypeVar("T")
 H = TypeVar("H", bound=How)
 
+PROBED = 5000
+"""A probe is fitted on at most this many seeded samples."""
+FOLDS = 5
 
-def seeded(items: Any, most: int, seed: Any) -> Any:
-    """Return up to `most` of the items, drawn by the seed, in order."""
-    return items if len(items) <= most else np.sort(np.random.default_rng(seed).choice(items, most, replace=False))
+
+def can_be_probed(labels: Any) -> bool:
+    """Return whether at least two classes have a member for every fold."""
+    return bool((pd.Series(labels).value_counts() >= FOLDS).sum() >= 2)
 
 
 class Source:
     """A run folder as the tables read it: no model, and of the states one block at a time.
 
     `rows` are the plan's rows of finite samples, in plan order; `distinct` those without exact copies, in the order of
-    the samples: a probe that is trained on a sample is not to be judged on its copy. `total` counts the samples that
-    were drawn, so that what is left out is counted (NaN, infinity, no token). A table is made in blocks that the
-    processes of a team share; `block` numbers the one that is made now.
+    the samples: a probe that is trained on a sample is not to be judged on its copy; `probed` those of them that probes
+    take. `total` counts the samples that were drawn, so that what is left out is counted (NaN, infinity, no token). A
+    table is made in blocks that the processes of a team share; `block` numbers the one that is made now.
     """
 
     def __init__(self, run: Run, options: Options, team: Team | None = None) -> None:
@@ -44,6 +47,7 @@ class Source:
         self.rows = np.flatnonzero((self.view == 0) & self.fine)
         distinct = self.rows[~self.folder.copies[self.rows]]
         self.distinct = distinct[np.argsort(self.sample[distinct])]
+        self.probed: Numbers = seeded(self.distinct, PROBED, [options.seed, 3])
         self.total = int(run.info["data"]["samples"])
         self.poolings: list[str] = run.info["pooling"]
 
@@ -76,7 +80,7 @@ class Source:
         After layers 0..L come the final one, the sub-layers and the projected ones.
         """
         every = product(self.poolings, (*self.run.columns, *self.run.sublayers))
-        for pooling, column in self.share(chain(every, product([OWN], self.run.projected))):
+        for pooling, column in self.share((*every, *product([OWN], self.run.projected))):
             yield pooling, column, self.run.states(pooling, (column,), self.rows)
 
     def row(
