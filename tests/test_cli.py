@@ -17,8 +17,7 @@ from tiny import one_thread
 from typed import Printed, cli, process
 
 import layerscope
-from layerscope.cli import usage
-from layerscope.cli.app import COMMANDS as GROUPS, app
+from layerscope.cli.app import COMMANDS as GROUPS, app, machine
 from layerscope.core.option_kinds import Several, Whole
 
 __all__ = ["cli", "one_thread"]
@@ -69,7 +68,8 @@ def test_help_teaches_by_example(cli) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_summary_is_the_first_sentence_of_its_verb(name: str) -> None:
     assert app[name].help == COMMANDS[name]
-    module = __import__(f"layerscope.cli.{name}", fromlist=[name])
+    (group,) = (title.lower() for title, names in GROUPS.items() if name in names)
+    module = __import__(f"layerscope.cli.{group}", fromlist=[name])
     assert getattr(module, name).help == COMMANDS[name]
 
 
@@ -146,13 +146,13 @@ def test_what_the_machine_refuses_is_a_line_of_its_own(tmp_path: Path) -> None:
     for do in (lambda: (tmp_path / "loop").read_text(), lambda: torch.empty(2**60), lambda: bytearray(2**60)):
         with pytest.raises((OSError, RuntimeError, MemoryError)) as error:
             do()
-        told.append(usage.machine(error.value))
+        told.append(machine(error.value))
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x/y")
     assert told[0].startswith(f"{str(tmp_path / 'loop')!r} cannot be used (Too many levels of symbolic links): check")
     assert told[1] == told[2] and told[1].startswith("out of memory: take fewer samples")
     line = "'x/y' cannot be written (No space left on device): make room, then run the same command again"
-    assert usage.machine(full) == line
-    assert usage.machine(ValueError("a mistake of the program")) is None
+    assert machine(full) == line
+    assert machine(ValueError("a mistake of the program")) is None
 
 
 def test_a_library_that_may_write_no_more_is_a_line_of_its_own(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_library_that_may_write_no_more_is_a_line_of_its_own(tmp_path: Path) -
                 save({"x": torch.zeros(10_000)}, tmp_path / "x")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        told.append(usage.machine(error.value))
+        told.append(machine(error.value))
     assert told[0] == "a file cannot be written (File too large): make room, then run the same command again"
     assert told[1].startswith("a file cannot be written (torch does not say why, as on a full disk): make room")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -59,6 +59,9 @@ class Comparison(Shown):
     >>> comparison.table("difference").loc[0, ["run", "run_b", "metric"]].tolist()
     ['all-MiniLM-L6-v2', 'tiny-bert', 'prompt_entropy']
     """
+
+    HEADER: ClassVar[str] = ",".join(COLUMNS)
+    """The first line of its table as CSV."""
 
     runs: tuple[Member, ...]
     data: str

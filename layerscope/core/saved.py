@@ -11,12 +11,22 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, unreadable
-from layerscope.core.files import aside, digest, json_object, read_parquet, unchanged, write_json, write_parquet
-from layerscope.core.folders import own_folder, writing
+from layerscope.core.files import (
+    aside,
+    digest,
+    json_object,
+    own_folder,
+    read_parquet,
+    unchanged,
+    write_json,
+    write_parquet,
+    writing,
+)
 
 FORMAT = 3
 """Of every saved result; it rises when what is written changes."""
 Frames = Mapping[str, Mapping[str, str]]
+PLAIN = frozenset((str, int, bool, type(None)))
 T = TypeVar("T")
 
 
@@ -128,10 +138,11 @@ def jsonable(value: Any, lost: Callable[[float], Any] = lambda number: None) -> 
 
     A number that is not finite is what `lost` makes of it, by default null, as is what is missing.
     """
-    if type(value) is float:  # most of what a page holds: a million of them
-        return value if math.isfinite(value) else lost(value)
-    if value is None or isinstance(value, (str, bool)):
+    kind = type(value)
+    if kind in PLAIN:  # most of what a page holds: a million of them
         return value
+    if kind is float:
+        return value if math.isfinite(value) else lost(value)
     if isinstance(value, pd.DataFrame):
         value = value.to_dict(orient="records")
     if is_dataclass(value):
@@ -140,10 +151,9 @@ def jsonable(value: Any, lost: Callable[[float], Any] = lambda number: None) -> 
         return {str(key): jsonable(entry, lost) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [jsonable(entry, lost) for entry in value]
-    value = value.item() if hasattr(value, "item") else value
-    if value is pd.NA or (isinstance(value, float) and not math.isfinite(value)):
-        return None if value is pd.NA else lost(value)
-    return value
+    if value is pd.NA:
+        return None
+    return jsonable(value.item(), lost) if hasattr(value, "item") else value
 
 
 def typed(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:

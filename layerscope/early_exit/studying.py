@@ -15,7 +15,7 @@ from torch import nn
 
 import layerscope.early_exit.calibration as exact
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.folders import folder_aside
+from layerscope.core.files import folder_aside
 from layerscope.core.option_kinds import Whole
 from layerscope.core.options import Asked, checked
 from layerscope.core.progress import Reporter, reporting

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
-from layerscope.core.progress import Reporter, Silent
+from layerscope.core.progress import Reporter
 from layerscope.inputs.samples import KEY_BYTES, key_of
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
@@ -126,7 +126,7 @@ class TextStates(StoredTexts):
         run: Run | None = None,
     ) -> None:
         slots = sorted(set(slots))
-        self.model, self.reporter = model, reporter or Silent()
+        self.model, self.reporter = model, reporter or Reporter()
         self.forwards = self.embedded = 0
         self.seconds = 0.0
         self.threads = torch.get_num_threads()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.processes import Team, alone
+from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.core.words import count, listed
 from layerscope.models import LayeredModel
@@ -137,7 +137,7 @@ def run_pass(
     The processes of a team take a shard each and meet after it, so that an error of one ends all; neighbouring shards
     hold texts of one length, so that none waits for long. A single sample that does not fit ends the pass.
     """
-    team = team or alone()
+    team = team or Team()
     todo: list[int] = team.meet([shard for shard in folder.shards if not folder.is_finished(shard)])[0]
     _refuse_hopeless(folder, job.model)
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from layerscope.core.processes import Team, alone
+from layerscope.core.processes import Team
 from layerscope.metrics.metric import How, Metric
 from layerscope.profiling.plan import Options, seeded
 from layerscope.runs import Run
@@ -40,7 +40,7 @@ class Source:
     """
 
     def __init__(self, run: Run, options: Options, team: Team | None = None) -> None:
-        self.run, self.options, self.folder, self.team = run, options, run.folder, team or alone()
+        self.run, self.options, self.folder, self.team = run, options, run.folder, team or Team()
         self.block = 0
         self.sample, self.view = (run.folder.plan[name].to_numpy() for name in ("sample", "view"))
         self.fine = self.folder.finite()

@@ -20,21 +20,17 @@ OUTLIERS = 20
 """At most this many samples beyond the whiskers of a layer are kept by name, the furthest first."""
 
 
-def boxes(run: Run) -> list[Box]:
-    """Return a box for each layer but the last itself; empty where no pairs of layers were compared."""
-    values = _table(run)
-    last = (values["layer"] == run.depth) & (values["site"] == run.final)
-    values = values[~last & values["value"].notna()]
-    names = run.folder.plan.drop_duplicates("sample").set_index("sample")["name"]
-    return [_box(int(layer), rows, names) for layer, rows in values.groupby("layer", sort=True)]
-
-
 def box_plot(run: Run) -> Boxes | None:
-    """Return the boxes as a plot, None where there are none."""
-    found = boxes(run) if run.folder.has_table(TABLE) else []
-    if not found:
+    """Return a box for each layer but the last itself, None where no pairs of layers were compared."""
+    if not run.folder.has_table(TABLE):
         return None
-    pooling = pooling_name(str(_table(run)["pooling"].iloc[0]))
+    table = run.folder.read_table(TABLE)
+    last = (table["layer"] == run.depth) & (table["site"] == run.final)
+    values = table[~last & table["value"].notna()]
+    if values.empty:
+        return None
+    names = run.folder.plan.drop_duplicates("sample").set_index("sample")["name"]
+    pooling = pooling_name(str(table["pooling"].iloc[0]))
     low, high = WHISKERS
     return Boxes(
         title="Each sample's cosine to the last layer",
@@ -44,14 +40,10 @@ def box_plot(run: Run) -> Boxes | None:
         name="cosine_to_last",
         x="layer",
         y="cosine",
-        boxes=tuple(found),
+        boxes=tuple(_box(int(layer), rows, names) for layer, rows in values.groupby("layer", sort=True)),
         each="sample",
         legend=("median of the samples", "quarter to three quarters", f"{low} % to {high} %"),
     )
-
-
-def _table(run: Run) -> pd.DataFrame:
-    return run.folder.read_table(TABLE)
 
 
 def _box(layer: int, rows: pd.DataFrame, names: pd.Series) -> Box:  # type: ignore[type-arg]
@@ -59,5 +51,6 @@ def _box(layer: int, rows: pd.DataFrame, names: pd.Series) -> Box:  # type: igno
     low, first, median, third, high = (float(q) for q in np.percentile(values, (WHISKERS[0], 25, 50, 75, WHISKERS[1])))
     beyond = np.flatnonzero((values < low) | (values > high))
     furthest = beyond[np.argsort(-np.abs(values[beyond] - median), kind="stable")][:OUTLIERS]
-    outliers = tuple((plain(str(names[samples[i]])), float(values[i])) for i in furthest)
+    called = names.loc[samples[furthest]]
+    outliers = tuple((plain(str(name)), float(value)) for name, value in zip(called, values[furthest], strict=True))
     return Box(str(layer), (first, median, third), (low, high), float(values.mean()), len(values), outliers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -66,7 +67,7 @@ class Curve:
         """Whether only a logarithmic axis shows its shape."""
         return about(self.metric).log
 
-    @property
+    @cached_property
     def differs(self) -> bool:
         """Whether any two layers differ by more than their errors, where these are unknown by more than a hundredth."""
         known = np.flatnonzero(np.isfinite(self.values))

@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.folders import absent, drop_empty
+from layerscope.core.files import absent, drop_empty
 
 LOCK = ".lock"
 

@@ -18,7 +18,7 @@ from layerscope.runs.keys import is_scalar, parse_key
 from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, projected_width, sublayers_in
 from layerscope.show.document import Document
 from layerscope.show.notebook import Shown
-from layerscope.show.written import write_page
+from layerscope.show.written import write_document
 
 if TYPE_CHECKING:
     import torch
@@ -103,7 +103,7 @@ class Run(Shown):
     @property
     def steps(self) -> tuple[int, ...]:
         """Steps of a training that were measured, in order; none of a run of `profile`."""
-        return tuple(sorted(int(step) for step in self.table()["step"].dropna().unique()))
+        return _steps(self.table())
 
     def table(self) -> pd.DataFrame:
         """Return the long frame of every metric: see `COLUMNS` for its columns; times are no part of it."""
@@ -118,7 +118,8 @@ class Run(Shown):
 
     def at(self, step: int | None = None) -> pd.DataFrame:
         """Return the long frame at one step of a training, by default the last; of a run without steps, all of it."""
-        table, steps = self.table(), self.steps
+        table = self.table()
+        steps = _steps(table)
         if step is not None and step not in steps:
             known = ", ".join(map(str, steps)) or "no steps"
             raise LayerscopeError(f"step {step} is not in this run: it has {known}")
@@ -199,13 +200,7 @@ class Run(Shown):
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the run as one HTML page that opens offline, by default `report.html` in its folder."""
-
-        def text() -> str:
-            from layerscope.show.page.page import render
-
-            return render([self.document()])
-
-        return write_page(self.path / "report.html" if path is None else path, text)
+        return write_document(self.path / "report.html" if path is None else path, self.document)
 
     def states(self, pooling: str, columns: tuple[Column, ...], rows: np.ndarray[Any, Any]) -> StoredStates:
         """Return rows of the plan as a lazy array [N, layers, D], of the projected site [N, layers, P]."""
@@ -268,6 +263,10 @@ def _runs_in(folder: Path) -> list[Path]:
         return sorted(inside for inside in folder.iterdir() if RunFolder.exists(inside))
     except OSError:
         return []
+
+
+def _steps(table: pd.DataFrame) -> tuple[int, ...]:
+    return tuple(sorted(int(step) for step in table["step"].dropna().unique()))
 
 
 def _melted(rows: pd.DataFrame, key: str, values: torch.Tensor, run: Run) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from layerscope.scores.rules import Rule
 from layerscope.scores.summary import MIN_SHARE, VARIANT, Grid, grids, summary, wide
 from layerscope.show.document import Document
 from layerscope.show.notebook import Shown
-from layerscope.show.written import write_page
+from layerscope.show.written import write_document
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
@@ -146,13 +146,7 @@ class Evaluation(Shown):
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the scores as one HTML page that opens offline, by default `report.html` here."""
-
-        def text() -> str:
-            from layerscope.show.page.page import render
-
-            return render([self.document()])
-
-        return write_page("report.html" if path is None else path, text)
+        return write_document("report.html" if path is None else path, self.document)
 
     def save(self, path: str | Path) -> Path:
         """Write the scores into a folder (Parquet and JSON) that `open_evaluation` reads, and return its path.

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import read_json, write_json
-from layerscope.core.folders import own_folder
+from layerscope.core.files import own_folder, read_json, write_json
 
 ABOUT = "training.json"
 BASELINES, DEPTHS, REPORT = "baselines", "depths.csv", "report.html"

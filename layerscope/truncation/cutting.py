@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.folders import folder_aside, own_folder
+from layerscope.core.files import folder_aside, own_folder
 from layerscope.core.options import Asked, checked
 from layerscope.core.progress import reporting
 from layerscope.models import LoadOptions, Override

@@ -1,6 +1,6 @@
 """A kind of task is one file: it is found, named and helped with by being there."""
 
-from layerscope.cli.evaluate import FILES as HELP
+from layerscope.cli.choose import FILES as HELP
 from layerscope.evaluation.evaluator import KINDS
 from layerscope.evaluation.kinds import FILES, PROBES
 

@@ -15,7 +15,7 @@ from layerscope import metrics, profile
 from layerscope.inputs import augment, open_corpus
 from layerscope.reports.figures import draw
 from layerscope.runs import Run
-from layerscope.runs.boxes import boxes
+from layerscope.runs.boxes import box_plot
 from layerscope.show import terminal
 
 N, VIEWS = 24, 2
@@ -217,9 +217,9 @@ def test_a_classifier_on_a_decoder_reads_its_last_token_in_any_batch(tmp_path) -
 def test_the_demo_answers_in_its_first_line(tmp_path, capfd) -> None:
     import re
 
-    from layerscope.demo import demo
+    from layerscope.cli.see import run_demo
 
-    answer, run = demo(out=tmp_path / "demo", samples=60)
+    answer, run = run_demo(out=tmp_path / "demo", samples=60)
     share = r"(\d+\.\d) ±\d+\.\d %"
     found = re.fullmatch(
         rf"layer (\d): {share} · the model as shipped: {share} · (\d+\.\d)× faster · 60 docstrings, 12 modules", answer
@@ -242,7 +242,7 @@ def test_cosines_with_a_layer_that_gives_every_sample_one_vector_are_undefined_a
         assert (row["n"], row["n_skipped"]) == ((0, N) if 0 in pair else (N, 0))
     samples = run.folder.read_table("samples.cosine_to_last")
     assert samples["value"].isna().groupby(samples["layer"]).sum().tolist() == [N, *[0] * zoo.L]
-    assert [box.name for box in boxes(run)] == [str(layer) for layer in range(1, zoo.L)]
+    assert [box.name for box in box_plot(run).boxes] == [str(layer) for layer in range(1, zoo.L)]
     stream = io.StringIO()
     terminal.show(run.document(), Console(file=stream, width=120))
     assert f"N: 0 to {N} samples by layer, the others skipped." in stream.getvalue()

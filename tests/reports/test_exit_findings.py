@@ -14,7 +14,7 @@ from layerscope.early_exit.findings import against_truncation, findings, thresho
 from layerscope.reports.figures import draw
 from layerscope.show.figures import style
 from layerscope.show.figures.draw import figures
-from layerscope.show.spark import bar
+from layerscope.show.numbers import bar
 from layerscope.show.terminal import show
 
 __all__ = ["cli"]

@@ -220,7 +220,7 @@ WORDS: list[tuple[list[str], str]] = [
     (["truncate", "M", "--layers", "4-2", "--out", "o"], "layers is '4-2', which ends before it begins: give 2-4"),
     (
         ["evaluate", "M", "--tasks", "T", "--layers", "1to3"],
-        "layers is '1to3': give whole numbers of at least 0, such as 0,3 or 1-6, or all",
+        "layers is '1to3': give whole numbers of at least 0, or all, such as 0,3 or 1-6",
     ),
     (["profile"], "layerscope profile needs a model, such as layerscope profile minilm"),
     (["inspect"], "layerscope inspect needs a model, such as layerscope inspect minilm"),

@@ -2,7 +2,7 @@
 
 import json
 import math
-import os
+import resource
 import shutil
 import sys
 from pathlib import Path
@@ -15,7 +15,7 @@ import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.reports.page import report
 from layerscope.runs import open_run
-from layerscope.runs.boxes import boxes
+from layerscope.runs.boxes import box_plot
 from layerscope.runs.registry import METRICS
 from layerscope.show.document import Document
 from layerscope.show.page.page import render
@@ -85,7 +85,7 @@ def test_a_call_from_python_is_told_as_a_call(labelled):
 def test_boxes_are_the_quartiles_of_each_layer(labelled):
     values = labelled.samples()
     values = values[values["metric"] == "cosine_to_last"]
-    found = boxes(labelled)
+    found = box_plot(labelled).boxes
     assert [box.name for box in found] == [str(layer) for layer in range(labelled.depth + 1)]
     for box in found:
         one = values[(values["layer"] == int(box.name)) & (values["site"] == "raw")].set_index("name")["value"]
@@ -176,13 +176,15 @@ def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
     assert refused(there, tmp_path / "a.html") == 'the page needs plotly: pip install "layerscope[report]"'
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_a_full_disk_leaves_the_page_that_was_there(labelled, tmp_path):
+def test_a_page_that_cannot_be_written_whole_leaves_the_one_that_was_there(labelled, tmp_path):
     page = report(labelled, tmp_path / "page.html")
-    before = page.read_bytes()
-    (tmp_path / ".page.html.part").symlink_to("/dev/full")
-    said = f"page {str(page)!r} cannot be written (No space left on device): choose another file with `out`"
-    assert refused(labelled, page) == said
+    before, limits = page.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        line = refused(labelled, page)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert line.startswith(f"{str(page)!r} cannot be written (File too large)")
     assert page.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html"]
 
