@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -44,7 +44,7 @@ def evaluate(
     options: Options, *, task_file: Annotated[list[str] | None, FILES] = None, csv: Csv = None, json: Json = False
 ) -> None:
     """Print the scores; a task that could not be scored makes the status 1."""
-    from layerscope.scores.scored import HEADER, wide_csv
+    from layerscope.scores.tables import HEADER, wide_csv
 
     table = output.table_file(csv, HEADER)
     names = [name.strip() for name in options.get("tasks", "").split(",") if name.strip()]
@@ -78,27 +78,25 @@ def scores(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Print the scores, and what metrics say of them; save rules with the scores they were fitted on."""
-    from layerscope.scores.scored import HEADER, wide_csv
+    from layerscope.scores.tables import HEADER, wide_csv
 
     table = output.table_file(csv, HEADER)
-    found = read_scores(**options)
-    for note in found.notes:
+    evaluation, shown, note = read_scores(**options)
+    if note:
         print(note, file=sys.stderr)
     if save_rules is not None:
-        if not found.rules:
+        rules = shown.get("rules")
+        if not rules:
             raise LayerscopeError("there is no rule to write: rules need metrics, and scores of at least two models")
         source = f"fitted on {Path(options['results']).name}"
-        kinds = [tuple(replace(choice, kind=kind) for choice in rule.choices) for rule in found.rules]
-        named = [replace(rule, source=source, choices=own) for rule, own in zip(found.rules, kinds, strict=True)]
+        kinds = [tuple(replace(choice, kind=kind) for choice in rule.choices) for rule in rules]
+        named = [replace(rule, source=source, choices=own) for rule, own in zip(rules, kinds, strict=True)]
         file = layerscope.scores.save_rules(named, Path(save_rules), command=command_line())
         print(f"rules: {file}", file=sys.stderr)
     if save is not None:
-        print(f"saved: {found.evaluation.save(save)}", file=sys.stderr)
-    output.write_table(table, lambda: wide_csv(found.evaluation, min_share=found.min_share))
-    shown: dict[str, Any] = {"min_share": found.min_share}
-    if found.correlations is not None:
-        shown |= {"correlations": found.correlations, "rules": found.rules}
-    output.finish(json, lambda: found.evaluation.as_dict(**shown), lambda: found.evaluation.document(**shown))
+        print(f"saved: {evaluation.save(save)}", file=sys.stderr)
+    output.write_table(table, lambda: wide_csv(evaluation, min_share=shown["min_share"]))
+    output.finish(json, lambda: evaluation.as_dict(**shown), lambda: evaluation.document(**shown))
 
 
 @command(layerscope.select, """
@@ -114,6 +112,9 @@ A run without labels, by rules tried on models of your own; then by one rule, wh
   layerscope select runs/new --rule half-text
 """, argument="RUN_OR_SCORES")  # fmt: skip
 def select(options: Options, *, json: Json = False) -> None:
-    """Print the choice."""
-    found = layerscope.select(**options)
-    output.finish(json, found.as_dict, found.document)
+    """Print the choice, and write its page."""
+    found, out = layerscope.select(**options), options.get("out")
+    output.finish(
+        json, found.as_dict, found.document, *output.written(out),
+        write=lambda: output.page_and_figures(found, out),
+    )  # fmt: skip

@@ -75,11 +75,11 @@ def written(out: str | None) -> list[str]:
     return [] if out is None else [f"\nwritten: {out}"]
 
 
-def page_and_figures(found: Any, out: str | None, figures: Path | None, **drawn: Any) -> list[Path]:
+def page_and_figures(found: Any, out: str | None, figures: Path | None = None) -> list[Path]:
     """Write the page of a result into its folder and draw its figures, where folders are named; return the pages."""
     from layerscope.reports.page import report
 
-    draw([], figures, **drawn)
+    draw(found, figures)
     return [] if out is None else [report(found, Path(out).expanduser() / "report.html")]
 
 
@@ -101,17 +101,13 @@ def as_json(result: Any) -> None:
     print(json.dumps(result, indent=2, allow_nan=False))
 
 
-def draw(runs: Sequence[Any], folder: Path | None, **others: Any) -> list[str]:
-    """Draw the figures of runs, scores, exits and comparisons where a folder is named; return their paths."""
+def draw(shown: Any, folder: Path | None) -> list[str]:
+    """Draw the figures of results where a folder is named; return their paths."""
     if folder is None:
         return []
     from layerscope.reports.figures import draw as verb
 
-    return say_drawn(verb(runs, folder, **others), folder)
-
-
-def say_drawn(drawn: Sequence[Path], folder: Path) -> list[str]:
-    """Print how many figures were drawn, and return their paths."""
+    drawn = verb(shown, folder)
     print(f"figures: {len(drawn)} files in {folder}", file=sys.stderr)
     return [str(path) for path in drawn]
 

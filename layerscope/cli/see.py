@@ -95,7 +95,7 @@ def profile(options: Options, *, figures: Figures = None, json: Json = False) ->
     """Print the run, and draw its figures."""
     run = layerscope.profile(**options, command=command_line())
     if processes.team().leads:
-        output.draw([run], figures)
+        output.draw(run, figures)
         output.finish(json, run.as_dict, run.document, f"\nrun folder: {run.path}", saved=run.path)
 
 
@@ -125,19 +125,15 @@ The class each layer would give your samples, with tables, a page and paper figu
 """)  # fmt: skip
 def lens(options: Options, *, page: Page = None, figures: Figures = None, json: Json = False) -> None:
     """Print the reading, and write its pages and figures."""
-    from layerscope.show.written import PAGE_MARK, PAGES, ending, write_document
+    from layerscope.show.written import PAGE_MARK, PAGES, ending
 
     pages = [] if page is None else [ending(Path(page), "page", "--page", PAGES, PAGE_MARK)]
     reading, out = layerscope.lens(**options), options.get("out")
     pages += [] if out is None else [Path(out).expanduser() / "lens.html"]
 
     def write() -> list[Path]:
-        document = reading.document()
-        if figures is not None:
-            from layerscope.reports.figures import draw_documents
-
-            output.say_drawn(draw_documents([document], figures), figures)
-        return [write_document(path, lambda: document) for path in pages]
+        output.draw(reading, figures)
+        return [layerscope.report(reading, path) for path in pages]
 
     output.finish(json, reading.as_dict, reading.document, *output.written(out), write=write)
 
@@ -156,5 +152,5 @@ def compare(options: Options, *, csv: Table = None, figures: Figures = None, jso
     output.write_table(file, lambda: found.table().to_csv(index=False))
     output.finish(
         json, found.as_dict, found.document, *output.written(out),
-        write=lambda: output.page_and_figures(found, out, figures, comparisons=[found]),
+        write=lambda: output.page_and_figures(found, out, figures),
     )  # fmt: skip

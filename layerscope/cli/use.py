@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import layerscope
 from layerscope.cli import output
 from layerscope.cli.making import Options, command
@@ -71,7 +73,7 @@ def exits(options: Options, *, figures: Figures = None, json: Json = False) -> N
     found, out = layerscope.exits(**options), options.get("out")
     output.finish(
         json, found.as_dict, found.document, *output.written(out),
-        write=lambda: output.page_and_figures(found, out, figures, exits=[found]),
+        write=lambda: output.page_and_figures(found, out, figures),
     )  # fmt: skip
 
 
@@ -81,11 +83,11 @@ A run and the scores of the same model, with paper figures:
 """, argument="RUNS")  # fmt: skip
 def report(options: Options, *, figures: Figures = None, json: Json = False) -> None:
     """Write the page and the figures."""
-    from layerscope.reports.page import opened
+    from layerscope.reports.results import opened
 
-    chosen, evaluation, exits, compared = opened(options.pop("shown"))
-    page = layerscope.report([*chosen, *([] if evaluation is None else [evaluation]), *exits, *compared], **options)
-    drawn = output.draw(chosen, figures, evaluation=evaluation, exits=exits, comparisons=compared)
+    shown = list(chain(*opened(options.pop("shown"))))
+    page = layerscope.report(shown, **options)
+    drawn = output.draw(shown, figures)
     if json:
         output.as_json({"page": str(page), "figures": drawn})
         return

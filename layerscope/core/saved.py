@@ -84,7 +84,7 @@ class Store:
         facts = read_facts(path / self.manifest, self.what, self.again)
         try:
             sums = facts.pop("sha256")
-            frames = {name: self._read(path / f"{name}.{self.suffix}", sums[name]) for name in self.frames}
+            frames = {name: self._read(name, path / f"{name}.{self.suffix}", sums[name]) for name in self.frames}
             return make(facts, {name: typed(frames[name], columns) for name, columns in self.frames.items()}, path)
         except LayerscopeError:
             raise
@@ -97,7 +97,7 @@ class Store:
         else:
             write_parquet(path, frame)
 
-    def _read(self, path: Path, check: str) -> pd.DataFrame:
+    def _read(self, name: str, path: Path, check: str) -> pd.DataFrame:
         """Return a frame that fits its checksum, the one before where a later save was killed."""
         try:
             found = next((p for p in (path, _beside(path, "old")) if p.is_file() and digest(p) == check), None)
@@ -106,7 +106,12 @@ class Store:
         if found is None:
             why = "is not what was written there" if path.is_file() else "is missing"
             raise LayerscopeError(f"{str(path)!r} {why}: {self.again}")
-        return pd.read_csv(found, float_precision="round_trip") if self.suffix == "csv" else read_parquet(found, set())
+        if self.suffix != "csv":
+            return read_parquet(found, set())
+        texts = {
+            key: str for key, dtype in self.frames[name].items() if dtype == "object"
+        }  # "NA" and "12" are texts there
+        return pd.read_csv(found, float_precision="round_trip", dtype=texts, keep_default_na=False, na_values=[""])
 
 
 def write_facts(path: Path, what: str, facts: Mapping[str, Any]) -> None:

@@ -25,10 +25,8 @@ from layerscope.models.encode import TextEncoder
 from layerscope.models.inspection import made_up_samples
 from layerscope.profiling.identity import check_unchanged, model_of, reusable, revision_of, run_of
 from layerscope.runs.lock import locked
-from layerscope.scores.evaluation import Evaluation
-from layerscope.scores.mteb_results import META
-from layerscope.scores.opening import open_evaluation
-from layerscope.scores.origins import ModelOrigin, add_origin
+from layerscope.scores.evaluation import Evaluation, ModelOrigin, add_origin
+from layerscope.scores.opening import META, open_evaluation
 from layerscope.scores.probe_results import Slot, has_probes, refuse_other_data
 
 STATES = "states"

@@ -14,7 +14,7 @@ from torch import nn
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.texts import Floats, StoredTexts
 from layerscope.models import Loaded
-from layerscope.scores.mteb_results import LOCAL
+from layerscope.scores.opening import LOCAL
 from layerscope.scores.probe_results import Slot
 
 ROWS_AT_ONCE = 4096

@@ -16,7 +16,7 @@ from layerscope.evaluation.layer_encoder import LayerEncoder
 from layerscope.evaluation.texts import MEND, TextStates
 from layerscope.evaluation.workers import Workers, one_thread
 from layerscope.runs.lock import amount, need_room
-from layerscope.scores.mteb_results import META
+from layerscope.scores.opening import META
 
 
 class Judge:

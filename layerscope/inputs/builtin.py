@@ -4,6 +4,7 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ _Definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _Documented = (ast.Module, *_Definitions)
 
 
+@cache  # parsing the library takes seconds
 def stdlib_docs() -> Corpus:
     """Return the docstrings of Python's standard library, labelled by top-level module.
 

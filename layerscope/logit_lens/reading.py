@@ -20,13 +20,19 @@ from layerscope.show.plots import Axis, Chart, Series
 
 Kind = Literal["next", "masked", "itself", "tag", "class"]
 NOUNS = {"masked": "masked token", "class": "sample"}
-GRID = ("sample", "position", "token", "generated", "layer", "rank", "prediction", "id", "probability")
-SATURATION = (
-    "sample", "position", "token", "generated", "counted", "layer", "prediction", "id", "probability", "truth",
-)  # fmt: skip
+GRID = {
+    "sample": "object", "position": "int64", "token": "object", "generated": "bool", "layer": "int64", "rank": "int64",
+    "prediction": "object", "id": "int64", "probability": "float64",
+}  # fmt: skip
+SATURATION = {
+    "sample": "object", "position": "int64", "token": "object", "generated": "bool", "counted": "bool",
+    "layer": "int64", "prediction": "object", "id": "int64", "probability": "float64", "truth": "object",
+}  # fmt: skip
+FACTS = ("model", "part", "data", "kind", "depth", "top", "samples", "texts", "continuations", "notes")
+CUMULATIVE = {"layer": "int64", "settled": "int64", "share": "float64"}
 STORE = Store(
     "reading of the lens", "lens.json", "run layerscope lens again",
-    dict.fromkeys(("grid", "saturation", "cumulative"), {}), "csv",
+    {"grid": GRID, "saturation": SATURATION, "cumulative": CUMULATIVE}, "csv",
 )  # fmt: skip
 
 SHOWN = 8
@@ -83,6 +89,8 @@ class Reading(Shown):
     grid: pd.DataFrame = field(repr=False)
     saturation: pd.DataFrame = field(repr=False)
     notes: tuple[str, ...] = ()
+    folder: Path | None = None
+    """Where it was opened from."""
 
     @property
     def counted(self) -> pd.DataFrame:
@@ -149,13 +157,35 @@ class Reading(Shown):
 
     def save(self, folder: str | Path) -> Path:
         """Write `lens.json` and a CSV for each table into a folder, empty or with an earlier reading, and return it."""
-        return STORE.save(folder, *self._parts())
+        facts, frames = self._parts()
+        facts["predicted"] = facts.pop("kind")  # a file has a kind of its own
+        return STORE.save(folder, facts, frames)
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
-        names = ("model", "part", "data", "kind", "depth", "top", "samples", "texts", "continuations", "notes")
         facts = {"summary": self.summary, "mean_layer": float(self.counted["layer"].mean())}
         frames = {"cumulative": self.cumulative, "saturation": self.saturation, "grid": self.grid}
-        return facts | {name: getattr(self, name) for name in names}, frames
+        return facts | {name: getattr(self, name) for name in FACTS}, frames
+
+
+def open_reading(folder: str | Path) -> Reading:
+    """Return the reading that was saved into a folder.
+
+    Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed since.
+
+    >>> reading = layerscope.lens("tiny-gpt2", "the food was good", out="lens", progress=False)
+    >>> open_reading("lens").summary == reading.summary
+    True
+    """
+    return STORE.open(folder, _made)
+
+
+def _made(facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Reading:
+    read = {name: facts["predicted" if name == "kind" else name] for name in FACTS}
+    grid, saturation = frames["grid"], frames["saturation"]
+    if read["kind"] != "class":  # a token may be an empty text
+        grid, saturation = (frame.assign(token=frame["token"].fillna("")) for frame in (grid, saturation))
+    grid, saturation = (frame.assign(prediction=frame["prediction"].fillna("")) for frame in (grid, saturation))
+    return Reading(**read, grid=grid, saturation=saturation, folder=folder)
 
 
 def visible(text: str) -> str:

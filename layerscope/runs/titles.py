@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from layerscope.runs.registry import about
+from layerscope.show.plots import Meaning
 
 
 def titled(metric: str, variant: str | None = None) -> str:
@@ -20,3 +21,9 @@ def unit_apart(metric: str) -> str:
     """Return the unit of a metric's differences: of two shares of 100 % points."""
     unit = about(metric).unit
     return "points" if unit == "%" else unit
+
+
+def meaning_of(metric: str) -> Meaning:
+    """Return what a metric means, which direction is which, and where it comes from."""
+    known = about(metric)
+    return Meaning(known.meaning, known.direction, known.source)

@@ -15,8 +15,7 @@ from layerscope.core.progress import reporting
 from layerscope.models import LoadOptions, Override
 from layerscope.models.load import without_bars
 from layerscope.scores import Evaluation, open_evaluation
-from layerscope.scores.evaluation import STORE
-from layerscope.scores.origins import FILE
+from layerscope.scores.evaluation import ORIGINS, STORE
 from layerscope.truncation.card import write_card
 from layerscope.truncation.checkpoint import MODES, write_checkpoint, write_sentence_transformer
 from layerscope.truncation.depth import expected_at, find_depth
@@ -84,7 +83,7 @@ def resolved(asked: Asked) -> tuple[Asked, str | None]:
     given = asked.given
     if isinstance(given, (str, Path)):
         folder = Path(given).expanduser()
-        given = open_evaluation(given) if (folder / FILE).is_file() or STORE.is_in(folder) else None
+        given = open_evaluation(given) if (folder / ORIGINS).is_file() or STORE.is_in(folder) else None
     if isinstance(given, Evaluation):
         return _by_evaluation(given, asked)
     if not hasattr(given, "as_shipped"):  # which a selection has

@@ -115,7 +115,7 @@ def test_the_page_holds_maps_differences_and_checkpoints(three, tmp_path):
 
 def test_figures_are_drawn(three, tmp_path):
     found = layerscope.compare(three, metrics="effective_rank", similarity="cka", progress=False)
-    names = {path.stem for path in draw([], tmp_path, comparisons=[found])}
+    names = {path.stem for path in draw(found, tmp_path)}
     sheets = {f"{name}{size}" for name in ("compared_cka", "differences", "checkpoints") for size in ("", "-column")}
     assert names == {*sheets, "difference-effective_rank"}
     assert all(path.stat().st_size > 1000 for path in tmp_path.iterdir())

@@ -125,10 +125,10 @@ def test_minilm_as_shipped_is_what_mteb_gives(shared: Path):
     from layerscope.models.checks import embedded
 
     files = [("classification", "trec"), ("sts", "stsbenchmark")]
-    own = [task_from_file(kind, shared / "data" / name, samples=200) for kind, name in files]
+    own = [task_from_file(kind, shared / "data" / name, samples=100) for kind, name in files]
     found = layerscope.evaluate("minilm", own, layers=[6], device="cpu", progress=False)
     plain = SentenceTransformer(embedded("minilm"), device="cpu")
-    fresh = [task_from_file(kind, shared / "data" / name, samples=200) for kind, name in files]
+    fresh = [task_from_file(kind, shared / "data" / name, samples=100) for kind, name in files]
     results = mteb.evaluate(plain, fresh, cache=None, co2_tracker=False, show_progress_bar=False)
     for result in results.task_results:
         assert found.baseline()[result.task_name].item() == pytest.approx(result.get_score(), abs=1e-3)

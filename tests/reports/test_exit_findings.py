@@ -150,7 +150,7 @@ REPORTS = {"one": [made()], "all": [made(), made(labelled=False, model="other"),
 
 @pytest.mark.parametrize("reports", REPORTS.values(), ids=REPORTS)
 def test_figures_are_files_in_both_widths(reports, tmp_path):
-    paths = draw([], tmp_path, exits=reports)
+    paths = draw(reports, tmp_path)
     names = ["accuracy_against_speed", "where_samples_leave", "predicted_and_measured_speed"]
     names += ["agreement_against_speed"] * (len(reports) > 1)
     stems = [f"exits_{name}{width}" for name in names for width in ("", "-column")]

@@ -131,9 +131,9 @@ def refused(*arguments, **named):
 
 def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
     there = labelled.path
-    assert refused([], tmp_path / "a.html") == "no run is named: give the folder of one, or of several"
+    assert refused([], tmp_path / "a.html") == "no result is named: give the folder of one, or of several"
     missing = tmp_path / "none"
-    assert refused(missing).startswith(f"run folder {str(missing)!r} does not exist")
+    assert refused(missing).startswith(f"run or evaluation {str(missing)!r} does not exist")
     assert refused([there, str(there)]) == f"run {str(there)!r} is given twice: name each run once"
     named = tmp_path / "data.csv"
     named.write_text("text\nkept\n")
@@ -158,13 +158,13 @@ def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
     for neither in (blocked := tmp_path / "notes.txt", tmp_path / "nothing"):
         blocked.write_text("x")
         (tmp_path / "nothing").mkdir(exist_ok=True)
-        said = f"{str(neither)!r} is neither a run nor an evaluation: give the folder of a run, or of mteb results"
+        said = f"{str(neither)!r} is neither a run nor an evaluation: give the folder of a run, or a CSV"
         assert refused(neither, tmp_path / "a.html").startswith(said)
     shelf = tmp_path / "shelf"
     shutil.copytree(there, shelf / "one")
     said = f"{str(shelf)!r} is not a run but holds some: give {shelf / 'one'}"
     assert refused(shelf, tmp_path / "a.html") == said
-    said = f"run folder {str(shelf / 'onee')!r} does not exist, did you mean one?"
+    said = f"run or evaluation {str(shelf / 'onee')!r} does not exist, did you mean one?"
     assert refused(shelf / "onee", tmp_path / "a.html") == said
     empty = tmp_path / "empty"
     shutil.copytree(there, empty)

@@ -1,17 +1,22 @@
-"""Commands run in forks of one warm process: 10 ms instead of 3 s each, killed, limited and timed as one likes."""
+"""Commands and scripts in forks of one warm process: 10 ms instead of 3 s each, killed and limited as one likes."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 EARLY = ("--max-disagreement", 0.2, "--batch-size", 8)
 TRAINED = ("--max-steps", 6, "--batch-size", 8, "--eval-every", 3)
@@ -21,14 +26,13 @@ SLOW = 90
 ROOMY = 6 * 2**30
 """Bytes a command may take beyond those of the warm process."""
 WARM = (
-    "layerscope.cli layerscope.profiling layerscope.evaluation.evaluator layerscope.training.training "
-    "layerscope.truncation.truncator layerscope.early_exit.study layerscope.comparison layerscope.logit_lens "
-    "layerscope.selection layerscope.reports pyarrow.parquet scipy.stats sklearn.linear_model sklearn.neighbors "
-    "sklearn.cluster PIL.Image safetensors.torch jinja2 plotly.graph_objects soundfile accelerate mteb peft "
-    "transformers.models.bert.modeling_bert transformers.models.gpt2.modeling_gpt2 transformers.trainer "
-    "transformers.models.vit.modeling_vit transformers.models.wav2vec2.modeling_wav2vec2 sentence_transformers "
-    "matplotlib.pyplot matplotlib.backends.backend_pdf"
+    "pyarrow.parquet scipy.stats sklearn.linear_model sklearn.neighbors sklearn.cluster PIL.Image safetensors.torch "
+    "jinja2 plotly.offline soundfile accelerate mteb peft transformers.trainer sentence_transformers "
+    "transformers.models.bert.modeling_bert transformers.models.gpt2.modeling_gpt2 "
+    "transformers.models.llama.modeling_llama transformers.models.vit.modeling_vit "
+    "transformers.models.wav2vec2.modeling_wav2vec2 matplotlib.pyplot matplotlib.backends.backend_pdf rich._emoji_codes"
 )
+"""What commands need beside layerscope's own modules."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,20 @@ class Running:
     def __init__(self, forks: Forks, pid: int, folder: Path) -> None:
         self.forks, self.pid, self.folder = forks, pid, folder
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, before anyone has waited for it."""
+        return psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
+
+    def until(self, reached: Callable[[], bool], each: float = 0.001) -> None:
+        """Look again and again whether it has come so far; it may not have ended before."""
+        look = time.monotonic()
+        while not reached():
+            if time.monotonic() > look:
+                assert not self.ended or reached(), self.wait()
+                look = time.monotonic() + 0.1
+            time.sleep(each)
+
     def kill(self, sign: int = signal.SIGKILL, *, group: bool = False) -> None:
         with suppress(ProcessLookupError):
             (os.killpg if group else os.kill)(self.pid, sign)
@@ -90,7 +108,7 @@ class Forks:
     def __init__(self, folder: Path) -> None:
         self.folder, self.count = folder, 0
         settings = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-        settings["PYTHONPATH"] = str(Path(__file__).parents[2])  # the tree these tests stand in
+        settings["PYTHONPATH"] = str(Path(__file__).parents[1])  # the tree these tests stand in
         self.process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env=os.environ | settings, cwd=folder,
@@ -104,7 +122,8 @@ class Forks:
     def start(self, *words: object, cwd: Path | None = None, **limits: Any) -> Running:
         """Start a command; limits: `memory`, `file` (bytes), `late` (seconds lost at each look at the clock), `env`.
 
-        `worth`: the seconds of judging from which on `evaluate` starts processes of its own.
+        `worth`: the seconds of judging from which on `evaluate` starts processes of its own. `script`: Python code that
+        runs instead of the command line, with the words as its arguments.
         """
         self.count += 1
         folder = self.folder / f"command-{self.count}"
@@ -115,6 +134,13 @@ class Forks:
 
     def run(self, *words: object, cwd: Path | None = None, seconds: float = SLOW, **limits: Any) -> Ended:
         return self.start(*words, cwd=cwd, **limits).wait(seconds)
+
+    def together(self, *words: object, **limits: Any) -> list[Running]:
+        """Start two processes as a launcher would, each of which knows its rank."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+        return [self.start(*words, env=shared | {"RANK": rank, "LOCAL_RANK": rank}, **limits) for rank in "01"]
 
     def close(self) -> None:
         self.process.stdin.close()
@@ -144,11 +170,10 @@ def _child(request: dict[str, Any]) -> None:
 
         workers.WORTH = request["worth"]
     sys.argv = ["layerscope", *request["words"]]
-    from layerscope.cli import main
-
     status = 1
     try:
-        main()
+        _run(request.get("script"))
+        status = 0
     except SystemExit as end:
         status = end.code or 0
     finally:
@@ -159,10 +184,17 @@ def _child(request: dict[str, Any]) -> None:
         os._exit(status)
 
 
+def _run(script: str | None) -> None:
+    if script is not None:
+        exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})
+        return
+    from layerscope.cli import main
+
+    main()
+
+
 def _turn_back(seconds: float) -> None:
     """Let the clock run backwards: every look at it shows an earlier time."""
-    import time
-
     steps = iter(range(10**9))
     real = time.time
     time.time = lambda: real() - seconds * next(steps)
@@ -171,10 +203,14 @@ def _turn_back(seconds: float) -> None:
 def _serve() -> None:
     """Import what commands need, then fork one for each line on standard input."""
     import importlib
+    import pkgutil
+
+    import layerscope
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    for name in WARM.split():
+    own = [m.name for m in pkgutil.walk_packages(layerscope.__path__, "layerscope.") if "__" not in m.name]
+    for name in [*WARM.split(), *own]:
         importlib.import_module(name)
     import torch
 
