@@ -25,12 +25,11 @@ IMPORTED = {"layerscope": "layerscope", "np": "numpy", "pd": "pandas", "torch": 
 @pytest.fixture(scope="session", autouse=True)
 def _brief() -> None:
     """End every measurement of speed soon: how fast models of a few numbers are is not looked at."""
-    from layerscope.early_exit import racing, timing
-    from layerscope.truncation import speed
+    from layerscope.early_exit import timing
+    from layerscope.truncation import figures
 
-    speed.FEWEST = speed.MOST = 3
-    timing.SECONDS, timing.FEWEST = 0.2, 1
-    racing.SECONDS, racing.ALONE = 0.5, 0.2
+    figures.FEWEST = figures.MOST = 3
+    timing.SECONDS, timing.FEWEST, timing.RACE, timing.ALONE = 0.2, 1, 0.5, 0.2
 
 
 @pytest.fixture(autouse=True)

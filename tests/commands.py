@@ -215,12 +215,12 @@ def _serve() -> None:
     import torch
 
     torch.set_num_threads(1)
-    from layerscope.early_exit import racing, timing
-    from layerscope.truncation import speed
+    from layerscope.early_exit import timing
+    from layerscope.truncation import figures
 
     timing.FEWEST = timing.MOST = 1
-    racing.SECONDS = 0.2
-    speed.FEWEST = speed.MOST = 1  # how fast these models are is not looked at
+    timing.RACE = 0.2
+    figures.FEWEST = figures.MOST = 1  # how fast these models are is not looked at
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:

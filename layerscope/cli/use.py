@@ -30,7 +30,7 @@ def truncate(options: Options, *, json: Json = False) -> None:
         )
     from layerscope.core.saved import jsonable
     from layerscope.truncation.cutting import cut
-    from layerscope.truncation.document import document
+    from layerscope.truncation.figures import document
 
     made = cut(checked(layerscope.truncate, options))
     output.finish(json, lambda: jsonable(made), lambda: document(made), f"\nwritten: {options['out']}")

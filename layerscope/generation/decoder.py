@@ -17,8 +17,7 @@ from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, 
 from layerscope.models.encode import modality_of, positions
 from layerscope.models.forward import accepts
 from layerscope.models.inspection import made_up_samples
-from layerscope.truncation.agreement import expected_at
-from layerscope.truncation.depth import find_depth
+from layerscope.truncation.depth import depth_of
 
 PROBE_TOKENS = 12
 EXACT, HALF = 1e-3, 1e-1
@@ -71,8 +70,7 @@ def open_decoder(model: LayeredModel, layer: int) -> Decoder:
 def _probed(model: LayeredModel, layer: int) -> Decoder:
     module = model.module
     if layer < model.stack.depth:  # the model that ends there, in the same memory
-        expected = expected_at(model, layer, made_up_samples(model.loaded)[1])
-        module = find_depth(module, model.stack, expected).build(module, layer)
+        module = depth_of(model, layer=layer).build(module, layer)
     assert model.lens is not None and model.max_length is not None
     seeded = torch.Generator().manual_seed(0)
     ids = torch.randint(model.lens.classes, (2, min(PROBE_TOKENS, model.max_length)), generator=seeded)

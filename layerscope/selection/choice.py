@@ -15,7 +15,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.selection.by_score import BY_SCORE, SHIPPED, SURE, Scored, best_of, mean_of, within_loss
 from layerscope.selection.label_free import Followed
 from layerscope.selection.selection import Apart, Candidate, OfTask, Refused, Selection
-from layerscope.truncation.costs import Cost, Costs
+from layerscope.truncation.figures import Cost, Costs
 
 DEFAULT = "one-standard-error"
 NONE_TRUSTED = "no label-free rule is trusted here"

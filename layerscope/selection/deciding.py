@@ -25,7 +25,7 @@ from layerscope.selection.by_score import BY_SCORE, has_labels, judged, probed
 from layerscope.selection.choice import Budget, Case, by_rule, by_scores
 from layerscope.selection.label_free import RANK, Reader, halves_for, named_rule, rules_from, trusted
 from layerscope.selection.selection import STORE, Selection
-from layerscope.truncation.costs import Costs, costs_by_depth
+from layerscope.truncation.figures import Costs, costs_by_depth
 from layerscope.truncation.source import Source, open_source
 
 POOLINGS = ("mean", "cls", "last")

@@ -44,7 +44,8 @@ class ExitLoss:
         self.exits, self.objective, self.on = exits, objective, False
         self.score: Score | None = None
         self.module: Any = exits.module
-        self.every = exits.over_all(inputs)
+        every = len(exits.layers) == exits.stack.depth
+        self.every = exits if every else Exits(exits.model, inputs)
         self.shift = _shifts(self.module, inputs)
         if objective.name == "classifiers":
             if exits.head is None:

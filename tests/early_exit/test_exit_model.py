@@ -13,9 +13,9 @@ from classifiers import CASES, CLASSES, D, L, batch_for, close, leaving, plain, 
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
-from layerscope.early_exit.criteria import CRITERIA
 from layerscope.early_exit.recorded import record
 from layerscope.early_exit.saving import fingerprint
+from layerscope.early_exit.study import CRITERIA
 from layerscope.models.forward import Inputs
 from layerscope.models.weights import ExitHeads
 
@@ -153,7 +153,7 @@ def test_how_exits_are_read() -> None:
     for name, wanted in steps.items():
         module, processor = CASES[name]()
         tail = ExitModel(module, processor=processor)._tail
-        assert [step.path for step in tail.steps] == wanted and tail.skips == (not wanted)
+        assert [path for path, _ in tail.steps] == wanted and tail.skips == (not wanted)
 
 
 def test_reading_an_exit_leaves_the_states_alone() -> None:

@@ -25,7 +25,7 @@ from layerscope.core.options import Asked
 from layerscope.generation import decoder as opening, generate, score
 from layerscope.generation.decoder import MEMORY, open_decoder, open_language_model
 from layerscope.generation.generator import chooser, continued, nucleus
-from layerscope.truncation import speed, truncate_layers
+from layerscope.truncation import figures, truncate_layers
 
 NEW = 24
 TOKENIZER = word_tokenizer()
@@ -100,8 +100,8 @@ MAKERS = [zoo.gpt2, zoo.gpt_neox, zoo.opt, zoo.llama, zoo.qwen3, zoo.mamba, mist
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
     model, out = loud(request.param()), tmp_path_factory.mktemp("cuts") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(speed, "FEWEST", 1)
-        patch.setattr(speed, "MOST", 1)
+        patch.setattr(figures, "FEWEST", 1)
+        patch.setattr(figures, "MOST", 1)
         truncate_layers(model, [1, 2], out, processor=TOKENIZER, progress=False)
     cuts = {k: hf.AutoModelForCausalLM.from_pretrained(out / f"layer-{k}").eval() for k in (1, 2)}
     return Family(model, {**cuts, L: model})

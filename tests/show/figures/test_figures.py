@@ -324,9 +324,11 @@ def test_ticks_end_at_the_last_layer_where_they_can(depth, most, step):
 
 
 def test_nothing_to_draw_is_told(written, labelled, tmp_path):
-    for runs in (written([]), [written([]), written([])], []):
+    for runs in (written([]), [written([]), written([])]):
         with pytest.raises(LayerscopeError, match="nothing to draw"):
             draw(runs, tmp_path / "f")
+    with pytest.raises(LayerscopeError, match="no result is named"):
+        draw([], tmp_path / "f")
     assert not (tmp_path / "f").exists()
 
 
