@@ -26,6 +26,7 @@ ANISOTROPY = Metric(
     FromRows(anisotropy),
     unit="%",
     reading="share of the variance in one direction",
+    formula="λ₁ / Σ λᵢ, λ the eigenvalues of the covariance",
     meaning="Share of the variance of the pooled states, around their mean, that lies in its largest direction; from "
     "1 / min(samples − 1, width) to 1.",
     direction="High: samples differ along a line more than in all other directions together, as in the middle of many "

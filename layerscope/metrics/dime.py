@@ -74,6 +74,7 @@ DIME = Metric(
     title="DiME",
     unit="nats",
     reading="nats; high: true pairs share more than random ones",
+    formula="mean over P of S(K_a ∘ P K_b Pᵀ) − S(K_a ∘ K_b), S the entropy of a Gram",
     meaning="Difference of matrix-based entropies: joint entropy of samples with randomly permuted views minus that "
     "with their own views.",
     direction="Above 0: true pairs share more than random ones. Its relation to task scores changes sign with the "

@@ -61,6 +61,7 @@ INFONCE = Metric(
     title="InfoNCE",
     unit="nats",
     reading="nats; low: views of a sample find each other",
+    formula="−mean of log(exp(sᵢᵢ / τ) / Σⱼ exp(sᵢⱼ / τ)), s the cosines of the views of N samples",
     meaning="Cross-entropy of finding a sample's augmented view among those of all samples of its block by cosine "
     "similarity, temperature 0.1, both ways averaged; 0 and up. Blocks of another size give other values.",
     direction="Low: augmentations leave a sample where it is. Its relation to task scores changes sign with the "
@@ -73,6 +74,7 @@ INFONCE_BOUND = Metric(
     title="InfoNCE bound",
     unit="nats",
     reading="nats; high: views share more",
+    formula="log N − InfoNCE",
     meaning="log N − InfoNCE for blocks of N samples: a lower bound of the information that two views of a sample "
     "share; at most log N. Below 0 it says nothing, as information never is.",
     direction="High: the views share more. It is InfoNCE upside down.",

@@ -39,6 +39,7 @@ class Metric:
     unit: str = ""
     reading: str = ""
     """A few words for a terminal: unit, and what an end of the scale means."""
+    formula: str = ""
     meaning: str = ""
     """How it is computed, and its range."""
     direction: str = ""

@@ -25,6 +25,7 @@ NESUM = Metric(
     FromRows(nesum),
     title="NESum",
     reading="directions, in units of the largest",
+    formula="Σ λᵢ / λ₁, λ the eigenvalues of the covariance",
     meaning="Sum of the eigenvalues of the pooled states' covariance over the largest: one over anisotropy; from 1 to "
     "min(samples − 1, width).",
     direction="High: variance is spread over many directions.",

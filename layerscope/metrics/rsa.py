@@ -51,6 +51,7 @@ RSA = Metric(
     FromPairs(by_layer(_measure), "correlation,spearman", least=3),
     title="RSA",
     reading="1: the same pairs of samples are far apart",
+    formula="Spearman's ρ of 1 − corr(xᵢ, xⱼ) and 1 − corr(yᵢ, yⱼ) over all i < j",
     meaning="Spearman correlation between the dissimilarities (1 minus the correlation of rows) of every two samples "
     "in two layers; from −1 to 1.",
     direction="1: two layers order pairs of samples by distance in the same way.",

@@ -13,7 +13,7 @@ import pandas as pd
 
 from layerscope.runs import curves as run_curves
 from layerscope.runs.curves import SIMILAR, Curve, site_name, value_text
-from layerscope.runs.registry import METRICS, Needs, about, capital, titled
+from layerscope.runs.registry import METRICS, Needs, about, capital, meaning_of, titled
 from layerscope.show.document import Section
 from layerscope.show.numbers import NIL, number
 from layerscope.show.plain import pooling_name
@@ -113,6 +113,7 @@ def meaning(metric: str, table: pd.DataFrame) -> Meaning:
     """Return what a metric means, with which options a run's rows were computed, and of a probe how it was fitted."""
     known = about(metric)
     variants = table.loc[(table["metric"] == metric) & table["variant"].notna(), "variant"].unique()
+    found = meaning_of(metric)
     more = [("Options", "; ".join(str(variant).replace(",", ", ") for variant in variants))] if len(variants) else []
     if known.needs == "labels":
         probe = getattr(known.how, "probe", None)
@@ -122,7 +123,7 @@ def meaning(metric: str, table: pd.DataFrame) -> Meaning:
         rows = zip(strength["layer"], strength["value"], strict=True)
         chosen = [f"{number(value)} at layer {layer}" for layer, value in rows]
         more += [("C, the inverse strength of its regularisation", ", ".join(chosen))] if chosen else []
-    return Meaning(known.meaning, known.direction, known.source, tuple(more))
+    return replace(found, more=(*found.more, *more))
 
 
 def series(curve: Curve, run: Run) -> Series:

@@ -83,9 +83,10 @@ def unit_apart(metric: str) -> str:
 
 
 def meaning_of(metric: str) -> Meaning:
-    """Return what a metric means, which direction is which, and where it comes from."""
+    """Return what a metric means, its formula, which direction is which, and where it comes from."""
     known = about(metric)
-    return Meaning(known.meaning, known.direction, known.source)
+    more = (("Formula", known.formula),) if known.formula else ()
+    return Meaning(known.meaning, known.direction, known.source, more)
 
 
 def is_scalar(key: str) -> bool:
