@@ -20,8 +20,8 @@ def report(shown: Annotated[Any, Repeated()], out: Annotated[str | Path | None, 
     Args:
         shown: folders of runs, evaluations, exits, comparisons, selections and readings of the lens, folders of mteb
             results, or CSV files of scores; in Python also such results themselves.
-        out: file of the page; by default report.html in the folder of a single result, and else in the current folder.
-            A file that is there is replaced.
+        out: file of the page; by default report.html, in the folder of a single result other than scores, and else in
+            the current folder. A file that is there is replaced.
 
     Raises:
         LayerscopeError: for nothing, a thing given twice, a path that holds no result, a run that has no table yet, a
