@@ -38,7 +38,7 @@ def compare(
         metrics: metrics to compare, separated by commas; by default all that every run has.
         pooling: pooling to compare; by default the first that all runs have.
         site: where layers are read, raw or normed; by default raw, and the last layer after its norm as well.
-        out: folder for the numbers and a page.
+        out: folder for the numbers; the command line writes a page there too.
         progress: show progress on standard error.
 
     Raises:
