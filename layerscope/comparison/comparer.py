@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from layerscope.core.option_kinds import IN_CODE, Names, Repeated
+from layerscope.core.option_kinds import IN_CODE, Folder, Names, Repeated
 from layerscope.core.options import checked
 from layerscope.core.shared_options import OUTPUT
 
@@ -20,7 +20,7 @@ def compare(
     metrics: Annotated[str | Iterable[str] | None, Names()] = None,
     pooling: str | None = None,
     site: str | None = None,
-    out: Annotated[str | Path | None, OUTPUT] = None,
+    out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
 ) -> Comparison:
     """Compare runs: which layers are alike, where metrics differ, and what training changes.

@@ -61,8 +61,8 @@ def select(
         max_ms: most milliseconds per sample that a layer may take, as measured on this machine.
         max_mb: most megabytes that the weights may take.
         first_layer: first layer to consider; 0 includes the embeddings.
-        evidence: file of rules saved from scores, or scores followed by metrics to fit rules on, each a CSV or the
-            folder of a run; by default the rules that come with the package.
+        evidence: file of rules that scores saved; or several, scores first and then metrics, to fit rules on, each a
+            CSV or the folder of a run; by default the rules that come with the package.
         data: texts for half-text; by default those of the run.
         seed: random seed.
         model: model to choose a layer from, where an evaluation has several.
