@@ -13,6 +13,7 @@ from layerscope.cli import output
 from layerscope.cli.app import app, explained, machine
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.progress import heed_interrupts
 from layerscope.core.words import spelled
 
 INTERRUPTED = 130
@@ -28,6 +29,7 @@ def main() -> NoReturn:
     for name, value in {} if debug else QUIET.items():
         os.environ.setdefault(name, value)
     output.ready_output()
+    heed_interrupts()
     try:
         app(sys.argv[1:], exit_on_error=False, print_error=False)
         sys.stdout.flush()
