@@ -14,7 +14,7 @@ from layerscope.cli.app import app, explained, machine
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import heed_interrupts
-from layerscope.core.words import spelled
+from layerscope.core.words import spelled, use_flags
 
 INTERRUPTED = 130
 GO_ON = ("demo", "evaluate", "profile", "train")
@@ -23,13 +23,13 @@ QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1",
 """What keeps the libraries' own chatter off the screen."""
 
 
+@heed_interrupts()
 def main() -> NoReturn:
     """Run the command line; a wrong input is one line and exit status 2, never a traceback."""
     debug = bool(os.environ.get("LAYERSCOPE_DEBUG"))
     for name, value in {} if debug else QUIET.items():
         os.environ.setdefault(name, value)
     output.ready_output()
-    heed_interrupts()
     try:
         app(sys.argv[1:], exit_on_error=False, print_error=False)
         sys.stdout.flush()
@@ -49,6 +49,8 @@ def main() -> NoReturn:
             _fail(line, 2)
         line = (str(error).strip().splitlines() or [""])[0]
         _fail(f"unexpected {type(error).__name__}: {line} (LAYERSCOPE_DEBUG=1 shows where)", 1)
+    finally:
+        use_flags([])
     if len(sys.argv) == 1:
         _fail("no command is given: layerscope demo is the one to start with", 2)
     sys.exit(0)

@@ -17,12 +17,18 @@ Advance = Callable[..., None]
 _interrupted = False
 
 
-def heed_interrupts() -> None:
+@contextmanager
+def heed_interrupts() -> Iterator[None]:
     """Let Ctrl-C stop a job even where a library's C code swallows its exception: the next step of a bar raises it."""
     global _interrupted
-    _interrupted = False
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, or another's
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # else it is ignored, or another's
         signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        _interrupted = False
 
 
 def _interrupt(*_: object) -> None:

@@ -13,10 +13,9 @@ from layerscope.core.progress import Screen, heed_interrupts
 @pytest.fixture
 def heard():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    heed_interrupts()
-    yield
-    heed_interrupts()  # forgets what was heard
-    signal.signal(signal.SIGINT, before)
+    with heed_interrupts():
+        yield
+    assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
 
 
 def press() -> None:
@@ -38,7 +37,7 @@ def test_a_ctrl_c_that_is_swallowed_stops_the_job_at_its_next_step():
 def test_an_ignored_ctrl_c_stays_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        heed_interrupts()
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        with heed_interrupts():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
