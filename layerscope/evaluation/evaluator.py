@@ -11,11 +11,6 @@ from layerscope.core.shared_options import OUTPUT, Loading
 if TYPE_CHECKING:
     from layerscope.scores.evaluation import Evaluation
 
-KINDS = (
-    "attention-probe", "classification", "clustering", "knn-probe", "linear-probe", "pair-classification", "retrieval",
-    "sts", "token-probe",
-)  # fmt: skip
-"""Kinds of tasks on your own data, which the help names without importing them."""
 TASKS = "Tasks"
 PASS = "The pass"
 
