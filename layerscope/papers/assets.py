@@ -82,7 +82,8 @@ def check_disk(folder: Path, needed_mb: float) -> None:
     free = shutil.disk_usage(there).free / 1e6
     if free < needed_mb:
         raise LayerscopeError(
-            f"{str(there)!r} has {free:,.0f} MB free, and this needs about {needed_mb:,.0f}: name another folder with `out`"
+            f"{str(there)!r} has {free:,.0f} MB free, and this needs about {needed_mb:,.0f}: name another folder with "
+            "`out`"
         )
 
 

@@ -67,7 +67,9 @@ class Reproduction(Shown):
             facts=(self.recipe.paper,),
             parts=(_claims([self]), *([numbers] if numbers.rows else []), *_remarks(self)),
             sections=(_section(self),),
-            details=(Facts((("recipe", self.recipe.digest), *((k, str(v)) for k, v in self.versions.items())), "made with"),),
+            details=(
+                Facts((("recipe", self.recipe.digest), *((k, str(v)) for k, v in self.versions.items())), "made with"),
+            ),
             kind="recipes",
         )
 
@@ -217,7 +219,13 @@ def _compared(
 
 def _numbers(frame: pd.DataFrame) -> Table:
     shown = [name for name in NUMBERS if name in ("quantity", "ours") or frame[name].notna().any()]
-    heads = (Column("quantity", "left"), Column("ours"), Column("interval", "left"), Column("printed"), Column("where", "left", wraps=True))
+    heads = (
+        Column("quantity", "left"),
+        Column("ours"),
+        Column("interval", "left"),
+        Column("printed"),
+        Column("where", "left", wraps=True),
+    )
     rows = [
         row(
             entry["quantity"],
@@ -250,4 +258,6 @@ def _section(found: Reproduction) -> Section:
     tables = [Table(t.title, t.columns, t.rows, name=f"{name}-{t.name}") for t in (claims, numbers) if t.rows]
     legend = tuple(text for part in _remarks(found) for text in part.texts)
     title = f"{found.recipe.name} · {found.summary}"
-    return Section(name, title, f"{found.recipe.title} ({found.recipe.paper}).", (*tables, *found.evidence.plots), legend)
+    return Section(
+        name, title, f"{found.recipe.title} ({found.recipe.paper}).", (*tables, *found.evidence.plots), legend
+    )

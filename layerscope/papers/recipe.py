@@ -40,7 +40,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Printed:
-    """A number in print and where it stands; `differs` says why ours is another quantity, "" where both are the same."""
+    """A number in print and where it stands; `differs` says why ours is another quantity, if it is."""
 
     quantity: str
     value: float

@@ -35,7 +35,7 @@ def metrics(assets: Assets) -> pd.DataFrame:
 
 
 def curves(frame: pd.DataFrame, metric: str, variant: str, **about: str) -> pd.DataFrame:
-    """Return one metric's values as (model, revision, dataset) × layer, rows with a missing or infinite value left out."""
+    """Return a metric as (model, revision, dataset) × layer; rows with an infinite value are left out."""
     rows = frame[(frame["metric"] == metric) & (frame["variant"] == variant)]
     for name, value in about.items():
         rows = rows[rows[name] == value]

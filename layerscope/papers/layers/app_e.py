@@ -26,7 +26,11 @@ def judge(assets: Assets) -> Evidence:
     table = 100 * evaluation.table(MODEL, "main").dropna(axis=1)
     gains = {rule.metric: _gains(rule, table) for rule in rules if MODEL in rule.layers}
     numbers = list(_numbers(gains, table))
-    return Evidence({METRIC: mean(gains[METRIC].tolist())}, numbers, [drawing.bars("Gain over the last layer, points", numbers[::2])])
+    return Evidence(
+        {METRIC: mean(gains[METRIC].tolist())},
+        numbers,
+        [drawing.bars("Gain over the last layer, points", numbers[::2])],
+    )
 
 
 def _gains(rule: Rule, table: pd.DataFrame) -> pd.Series:
@@ -50,7 +54,7 @@ RECIPE = Recipe(
         ),
     ),
     judge, {"published": None},
-    printed=(Printed(f"gain by {METRIC} [%]", 3.0, "appendix E", "the direction was not fitted on other models there"),),
+    printed=(Printed(f"gain by {METRIC} [%]", 3.0, "appendix E", "its direction was not fitted on other models"),),
     lacks={
         "small": "scores of 32 tasks; layerscope select chooses a layer of your own model without labels",
         "paper": "Pythia-410M on 32 tasks of MTEB, from the hub",

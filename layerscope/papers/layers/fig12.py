@@ -36,7 +36,10 @@ def judge(assets: Assets) -> Evidence:
         missing = [model for model in released.PARAMETERS if model not in known]
         notes += [f"{metric}: no value of {', '.join(missing)}."] if missing else []
     return Evidence(
-        found, numbers, [drawing.chart("Prompt entropy by size, WikiText", "share of the most entropy", shapes, True)], notes
+        found,
+        numbers,
+        [drawing.chart("Prompt entropy by size, WikiText", "share of the most entropy", shapes, True)],
+        notes,
     )
 
 

@@ -22,7 +22,9 @@ def judge(assets: Assets) -> Evidence:
     least = min(depth.xs("wikitext", level="dataset").drop(list(BIDIRECTIONAL), level="model"))
     found = {model: mean(depth.xs(model, level="model").tolist()) for model in MODELS}
     flat = [least - depth[model].loc[:, "wikitext"].item() for model in BIDIRECTIONAL]
-    by_model = {model: wiki.loc[model].iloc[0].dropna() for model in dict.fromkeys(wiki.index.get_level_values("model"))}
+    by_model = {
+        model: wiki.loc[model].iloc[0].dropna() for model in dict.fromkeys(wiki.index.get_level_values("model"))
+    }
     return Evidence(
         found | {"bidirectional": mean(flat)},
         [Number(f"{model}, valley on WikiText", depth[model].loc[:, "wikitext"].item()) for model in by_model],
@@ -36,12 +38,13 @@ RECIPE = Recipe(
         *(
             Claim(
                 model, f"In {model}, prompt entropy is lower in the middle third of the layers than in the others.",
-                "mean of the outer thirds less that of the middle, share of the most entropy", 0.0, "above", "data sets",
+                "mean of the outer thirds less that of the middle, share of the most entropy", 0.0, "above",
+                "data sets",
             )
             for model in MODELS
         ),
         Claim(
-            "bidirectional", "Bidirectional models are flat: their valley is shallower than any autoregressive model's.",
+            "bidirectional", "Bidirectional models are flat: no valley is as deep as an autoregressive model's.",
             "least valley of the Pythias less that of each BERT, on WikiText", 0.0, "above", "models",
             decided_by="values of a third bidirectional model; the authors released two",
         ),

@@ -79,7 +79,8 @@ RECIPE = Recipe(
             "below", "computed",
         ),
         Claim(
-            "savings", "Printed savings follow from them.", "largest difference, percent points", DIGIT, "below", "computed",
+            "savings", "Printed savings follow from them.", "largest difference, percent points", DIGIT,
+            "below", "computed",
         ),
         Claim(
             "columns", "Both printed columns agree: the totals follow from the printed models with one classifier.",
