@@ -75,7 +75,7 @@ class Reproduction(Shown):
 
     def as_dict(self) -> dict[str, Any]:
         """Return verdicts with statistic, interval and threshold, numbers, commands and versions, for JSON."""
-        return jsonable(
+        found: dict[str, Any] = jsonable(
             {
                 "recipe": self.recipe.name,
                 "title": self.recipe.title,
@@ -99,6 +99,7 @@ class Reproduction(Shown):
                 "versions": self.versions,
             }
         )  # fmt: skip
+        return found
 
     def save(self, folder: Path) -> Path:
         """Write result.json, numbers.csv and the pictures into a folder, and return it."""

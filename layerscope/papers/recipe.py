@@ -12,7 +12,9 @@ from layerscope.papers.intervals import Interval
 
 if TYPE_CHECKING:
     from layerscope.papers.assets import Asset, Assets
-    from layerscope.show.plots import Plot
+    from layerscope.show.plots import Bars, Boxes, Chart, HeatMap
+
+    Picture = Chart | HeatMap | Boxes | Bars
 
 SCALES = ("small", "published", "paper")
 Scale = Literal["small", "published", "paper"]
@@ -64,7 +66,7 @@ class Evidence:
 
     intervals: Mapping[str, Interval]
     numbers: Sequence[Number] = ()
-    plots: Sequence[Plot] = ()
+    plots: Sequence[Picture] = ()
     notes: Sequence[str] = ()
 
 

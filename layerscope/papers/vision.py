@@ -198,8 +198,12 @@ class Bench:
         return [open_run(self.assets.get(Profiled(model, self.metrics))) for model in kind.seeds(self.setup)]
 
     def curves(self, kind: Kind, metric: str) -> list[pd.Series]:
-        """Return what a metric of the history is by layer at the end of training, for each seed."""
-        return [run.metric(metric) for run in self.histories(kind)]
+        """Return what a metric of the history is by layer at the end of training, for each seed.
+
+        Of similarities it is that to the last layer.
+        """
+        found = [run.metric(metric) for run in self.histories(kind)]
+        return [curve if isinstance(curve, pd.Series) else curve.iloc[:, -1] for curve in found]
 
     def average(self, kind: Kind, metric: str, scale: float = 1.0) -> pd.Series:
         """Return a metric of the history by layer, mean over seeds."""
