@@ -14,7 +14,7 @@ from layerscope.core.files import aside, write_json
 from layerscope.core.saved import jsonable
 from layerscope.papers.recipe import Evidence, Printed, Recipe, Scale
 from layerscope.papers.verdicts import Verdict, Word, overall
-from layerscope.show.document import Cell, Column, Document, Facts, Section, Sentences, Table, row
+from layerscope.show.document import EMPTY, Cell, Column, Document, Facts, Section, Sentences, Table, row
 from layerscope.show.notebook import Shown
 from layerscope.show.written import write_page
 
@@ -63,7 +63,7 @@ class Reproduction(Shown):
         return Document(
             answer=f"{self.recipe.name}: {self.summary}.",
             reasons=(f"{self.recipe.title}.",),
-            title=(self.recipe.name, f"scale {self.scale}"),
+            title=(f"{self.recipe.name}, scale {self.scale}",),
             facts=(self.recipe.paper,),
             parts=(_claims([self]), *([numbers] if numbers.rows else []), *_remarks(self)),
             sections=(_section(self),),
@@ -140,7 +140,7 @@ class Board(Shown):
         overview = Section("board", "Verdicts", LEAD, (_claims(self.reproductions),))
         return Document(
             answer=f"Of {len(known)} recipes {', '.join(counts)}.",
-            title=("The papers' claims", f"scale {self.scale}"),
+            title=(f"The papers' claims, scale {self.scale}",),
             parts=(_claims(self.reproductions), *([lacking] if self.lacking else [])),
             sections=(overview, *map(_section, self.reproductions)),
             details=(lacking,) if self.lacking else (),
@@ -175,23 +175,28 @@ def _said(word: Word, count: int = 1) -> str:
 
 def _claims(found: list[Reproduction] | tuple[Reproduction, ...]) -> Table:
     heads = (
-        Column("recipe", "left"), Column("claim", "left", wraps=True), Column("found", "right"),
-        Column("95 % interval", "left"), Column("needs", "left"), Column("verdict", "left"),
+        Column("recipe", "left"), Column("verdict", "left"), Column("claim", "left", wraps=True), Column("found"),
+        Column("95 % interval", "left"), Column("needs", "left"),
     )  # fmt: skip
     rows = [
         row(
             entry.recipe.name,
-            Cell(verdict.claim.sentence),
+            _text(verdict.word),
+            _text(verdict.claim.sentence),
             Cell(_digits(verdict.interval.value), value=verdict.interval.value),
-            _interval(verdict),
-            f"{'>' if verdict.claim.direction == 'above' else '<'} {verdict.claim.threshold:g}",
-            verdict.word,
+            _text(_interval(verdict)),
+            _text(f"{'>' if verdict.claim.direction == 'above' else '<'} {verdict.claim.threshold:g}"),
             marked=verdict.word == "did not hold",
         )
         for entry in found
         for verdict in entry.verdicts
     ]
     return Table("Claims", heads, tuple(rows), name="claims")
+
+
+def _text(text: str) -> Cell:
+    """Return a cell that a page can sort and save by its text."""
+    return Cell(text, value=text)
 
 
 def _interval(verdict: Verdict) -> str:
@@ -219,27 +224,35 @@ def _compared(
 
 
 def _numbers(frame: pd.DataFrame) -> Table:
-    shown = [name for name in NUMBERS if name in ("quantity", "ours") or frame[name].notna().any()]
+    there = frame["low"].notna().any(), frame["printed"].notna().any()
     heads = (
-        Column("quantity", "left"),
-        Column("ours"),
-        Column("interval", "left"),
-        Column("printed"),
-        Column("where", "left", wraps=True),
-    )
+        Column("quantity", "left"), Column("ours"), *([Column("95 % interval", "left")] if there[0] else []),
+        *([Column("printed"), Column("where", "left", wraps=True)] if there[1] else []),
+    )  # fmt: skip
     rows = [
         row(
             entry["quantity"],
-            Cell("" if pd.isna(entry["ours"]) else f"{entry['ours']:.4g}", value=entry["ours"]),
-            "" if pd.isna(entry["low"]) else f"{_digits(entry['low'])} … {_digits(entry['high'])}",
-            "" if pd.isna(entry["printed"]) else f"{entry['printed']:g}",
-            entry["where"] + (f" (not comparable: {entry['why_not']})" if entry["where"] and entry["why_not"] else ""),
+            *_number(entry["ours"], 4),
+            *(_interval_of(entry) if there[0] else ()),
+            *((*_number(entry["printed"], 6), _text(_where(entry))) if there[1] else ()),
         )
         for entry in frame.to_dict("records")
     ]
-    keep = [True, True, "low" in shown, "printed" in shown, "printed" in shown]
-    cut = [row(*(cell for cell, kept in zip(r.cells, keep, strict=True) if kept)) for r in rows]
-    return Table("Numbers", tuple(h for h, kept in zip(heads, keep, strict=True) if kept), tuple(cut), name="numbers")
+    return Table("Numbers", heads, tuple(rows), name="numbers")
+
+
+def _number(value: float, digits: int) -> tuple[Cell]:
+    return (EMPTY,) if pd.isna(value) else (Cell(f"{value:.{digits}g}", value=value),)
+
+
+def _interval_of(entry: dict[str, Any]) -> tuple[Cell]:
+    return (EMPTY,) if pd.isna(entry["low"]) else (_text(f"{_digits(entry['low'])} … {_digits(entry['high'])}"),)
+
+
+def _where(entry: dict[str, Any]) -> str:
+    """Return the place in the paper, and why the numbers are not to be compared, if they are not."""
+    differs = f" (not comparable: {entry['why_not']})" if entry["where"] and entry["why_not"] else ""
+    return f"{entry['where']}{differs}"
 
 
 def _remarks(found: Reproduction) -> Iterator[Sentences]:

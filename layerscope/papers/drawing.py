@@ -23,15 +23,17 @@ def chart(title: str, unit: str, curves: Mapping[str, pd.Series], by_depth: bool
     for number, (name, curve) in enumerate(curves.items()):
         last = float(max(curve.index))
         x = tuple(100 * float(layer) / last if by_depth else float(layer) for layer in curve.index)
-        series.append(Series(name, x, tuple(map(float, curve)), tone=number))
+        y = tuple(map(float, curve))
+        texts = tuple(f"{name}, layer {layer}: {value:.4g} {unit}" for layer, value in zip(curve.index, y, strict=True))
+        series.append(Series(name, x, y, texts, tone=number))
     axis = Axis("depth [%]", (0.0, 100.0)) if by_depth else Axis("layer", whole=True)
     return Chart(title=title, x=axis, y=Axis(unit), series=tuple(series), name=file_name(title))
 
 
-def bars(title: str, numbers: Sequence[Number]) -> Bars:
+def bars(title: str, unit: str, numbers: Sequence[Number]) -> Bars:
     """Return numbers with their intervals as bars."""
     return Bars(
-        title=title, x=Axis(""), rows=tuple(number.quantity for number in numbers),
+        title=title, x=Axis(unit), rows=tuple(number.quantity for number in numbers),
         values=tuple(number.value for number in numbers),
         low=tuple(math.nan if number.low is None else number.low for number in numbers),
         high=tuple(math.nan if number.high is None else number.high for number in numbers), name=file_name(title),

@@ -29,7 +29,7 @@ def judge(assets: Assets) -> Evidence:
     return Evidence(
         {METRIC: mean(gains[METRIC].tolist())},
         numbers,
-        [drawing.bars("Gain over the last layer, points", numbers[::2])],
+        [drawing.bars("Gain over the last layer", "points", numbers[::2])],
     )
 
 

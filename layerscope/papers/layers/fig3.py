@@ -37,7 +37,7 @@ def judge(assets: Assets) -> Evidence:
         for label, statistic in statistics.items():
             found = bootstrap(tasks, lambda rows, s=statistic, c=curve: s(c, rows.mean(axis=0)))  # type: ignore[misc]
             numbers.append(Number(f"{label} of {name} with the mean score", found.value, found.low, found.high))
-    plot = drawing.bars("Distance correlation with the mean MTEB score", numbers[:: len(statistics)])
+    plot = drawing.bars("Correlation with the mean MTEB score", "distance correlation", numbers[:: len(statistics)])
     return Evidence({"lead": bootstrap(tasks, lead)}, numbers, [plot])
 
 

@@ -56,7 +56,7 @@ def judge(assets: Assets) -> Evidence:
     return Evidence(
         {"totals": exact(max(totals)), "savings": exact(max(savings)), "columns": exact(max(columns))},
         numbers,
-        [drawing.bars("Parameters saved by one classifier [%]", numbers[1::2])],
+        [drawing.bars("Parameters saved by one classifier", "%", numbers[1::2])],
         [
             f"The column of models with one classifier does not lead to the printed totals for {', '.join(off)}.",
             "Savings of GPT-2 and GPT-3 are truncated in print, that of Llama-2 is rounded.",
