@@ -22,6 +22,16 @@ IMPORTED = {"layerscope": "layerscope", "np": "numpy", "pd": "pandas", "torch": 
 """What every example may use without importing it."""
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _brief() -> None:
+    """End every measurement of speed soon: how fast models of a few numbers are is not looked at."""
+    from layerscope.early_exit import timing
+    from layerscope.truncation import figures
+
+    figures.FEWEST = figures.MOST = 3
+    timing.SECONDS, timing.FEWEST, timing.RACE, timing.ALONE = 0.2, 1, 0.5, 0.2
+
+
 @pytest.fixture(autouse=True)
 def _workspace(request: pytest.FixtureRequest) -> None:
     """Run each example in an empty folder that holds what the example names, and nothing else."""

@@ -36,7 +36,7 @@ def exit_model(device: str, dtype: str, width: int = 768) -> Any:
     import transformers as hf
 
     from layerscope.early_exit import ExitModel
-    from layerscope.models.hub import embedded
+    from layerscope.models.checks import embedded
 
     torch.manual_seed(0)
     model = (
@@ -58,7 +58,7 @@ def batch(rows: int, device: str) -> Any:
 
 def forced(layers: torch.Tensor) -> Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]:
     """Return the rule by which each row leaves at its own layer; what it says is computed all the same."""
-    from layerscope.early_exit.criteria import sureness
+    from layerscope.early_exit.recorded import sureness
 
     def leaves(layer: int, logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         sureness(logits, "confidence")

@@ -34,12 +34,12 @@ def main() -> None:
     parser.add_argument("--criterion", default="confidence")
     given = parser.parse_args()
 
-    from layerscope.core.progress import Console
+    from layerscope.core.progress import reporting
     from layerscope.early_exit import ExitModel
+    from layerscope.early_exit.calibration import Goal, split
     from layerscope.early_exit.cost_model import Simulation
-    from layerscope.early_exit.guarantee import Goal, split
     from layerscope.early_exit.recorded import record
-    from layerscope.early_exit.thresholds import certify
+    from layerscope.early_exit.studying import certify
     from layerscope.early_exit.timing import measure_times
     from layerscope.early_exit.validation import in_order, read_validation
     from layerscope.metrics import exit_speedup
@@ -50,7 +50,7 @@ def main() -> None:
     pool = frame.sample(min(POOL, len(frame)), random_state=0)
     model = ExitModel(given.model, criterion=given.criterion)
     read = read_validation(model, (pool["text"].tolist(), pool["label"].tolist()))
-    console = Console()
+    console = reporting(True)
     with console.bar("every layer", len(read), "samples") as advance:
         recorded = record(model, map(read.batch, read.plan(32)), read.labels, advance)
     goal = Goal(given.max_disagreement)

@@ -26,7 +26,7 @@ def peak(data: str) -> float:
     from transformers import AutoTokenizer, BertConfig, BertModel
 
     from layerscope import profile
-    from layerscope.models.hub import embedded
+    from layerscope.models.checks import embedded
 
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(embedded("minilm"))

@@ -26,7 +26,7 @@ from torch import Tensor
 from layerscope import metrics, profile
 from layerscope.inputs import Corpus, augment, draw, open_corpus
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
-from layerscope.models.hub import embedded
+from layerscope.models.checks import embedded
 from layerscope.models.pooling import pool
 
 

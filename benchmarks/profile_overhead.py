@@ -29,7 +29,7 @@ def case(name: str) -> tuple[Any, Any, int]:
     import torch
     from transformers import AutoTokenizer, BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 
-    from layerscope.models.hub import embedded
+    from layerscope.models.checks import embedded
 
     folder = embedded("minilm")
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -57,9 +57,8 @@ def measure(name: str, repeats: int, most: int) -> dict[str, Any]:
     from layerscope.models import LoadOptions, Override, find_layers, load, vectors_for
     from layerscope.models.capture import evaluating
     from layerscope.models.forward import forward
-    from layerscope.profiling.options import Options
     from layerscope.profiling.passing import compute
-    from layerscope.profiling.plan import Job, make_plan
+    from layerscope.profiling.plan import Job, Options, make_plan
 
     source, tokenizer, n = case(name)
     n = min(n, most)

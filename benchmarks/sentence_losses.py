@@ -26,7 +26,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from sentence_transformers.losses import AdaptiveLayerLoss, CosineSimilarityLoss  # the one path of 5.x and 6.x
 from transformers import TrainerCallback
 
-from layerscope.models.hub import embedded
+from layerscope.models.checks import embedded
 from layerscope.training import AlignedLoss
 
 LOSSES = {

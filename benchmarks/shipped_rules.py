@@ -23,22 +23,13 @@ import numpy as np
 import pandas as pd
 
 import layerscope
+import layerscope.scores as ls
 from layerscope.evaluation.half_text import clear_maximum, half_text_ranks, halves_of
 from layerscope.evaluation.texts import TextStates
 from layerscope.inputs import Corpus
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.models.inspection import made_up_samples
-from layerscope.scores import (
-    Choice,
-    Evaluation,
-    Rule,
-    corpus_averages,
-    fit_rules,
-    one_variant,
-    open_metrics,
-    save_rules,
-    shipped_rules,
-)
+from layerscope.scores import Choice, Evaluation, Rule
 from layerscope.scores.fitting import fixed_layers
 
 AUTHORS = (
@@ -61,10 +52,10 @@ def published(folder: Path) -> list[Rule]:
     """Rules fitted on the published values, each model held out in turn."""
     scores = [layerscope.open_evaluation(folder / name).scores for name in SCORES]
     evaluation = Evaluation(pd.concat(scores, ignore_index=True))
-    frames = [open_metrics(folder / name) for name in METRICS]
-    metrics = one_variant(corpus_averages(pd.concat(frames, ignore_index=True)))
+    frames = [ls.open_metrics(folder / name) for name in METRICS]
+    metrics = ls.one_variant(ls.corpus_averages(pd.concat(frames, ignore_index=True)))
     source = f"{AUTHORS} ({date.today()})"
-    return [_told(rule, source) for rule in fit_rules(metrics, evaluation)]
+    return [_told(rule, source) for rule in ls.fit_rules(metrics, evaluation)]
 
 
 def _told(rule: Rule, source: str) -> Rule:
@@ -124,10 +115,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("layerscope/scores/shipped_rules.json"))
     parser.add_argument("--keep", action="store_true")
     asked = parser.parse_args()
-    kept = [rule for rule in shipped_rules() if asked.keep and rule.name == "half-text"]
+    kept = [rule for rule in ls.shipped_rules() if asked.keep and rule.name == "half-text"]
     halves = kept or [half_text(asked.shared, asked.scores)]
     rules = [*published(asked.shared / "data" / "published_layerwise"), *halves]
-    print(save_rules(rules, asked.out, command="python benchmarks/shipped_rules.py"))
+    print(ls.save_rules(rules, asked.out, command="python benchmarks/shipped_rules.py"))
 
 
 if __name__ == "__main__":

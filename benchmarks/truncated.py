@@ -27,7 +27,7 @@ def case(name: str) -> tuple[Any, int, int]:
     """Return (model, layer to keep, batch size)."""
     import transformers as hf
 
-    from layerscope.models.hub import embedded
+    from layerscope.models.checks import embedded
 
     if name == "minilm":
         return hf.AutoModel.from_pretrained(embedded("minilm")).eval(), 3, 16
@@ -42,7 +42,7 @@ def measure(name: str, repeats: int) -> bool:
     from torch.utils.flop_counter import FlopCounterMode
 
     import layerscope
-    from layerscope.models.hub import embedded
+    from layerscope.models.checks import embedded
 
     full, layer, batch = case(name)
     with tempfile.TemporaryDirectory() as folder:

@@ -10,6 +10,7 @@ import pytest
 
 if TYPE_CHECKING:
     from chromium import Browser
+    from commands import Forks
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # a job started in the background hears no Ctrl-C, nor would the processes that tests start and interrupt
@@ -48,3 +49,13 @@ def browser() -> Iterator[Browser]:
 
     with started() as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """One warm process for all tests of a session, of which every command that needs a process is a fork."""
+    from commands import Forks
+
+    found = Forks(tmp_path_factory.mktemp("commands"))
+    yield found
+    found.close()

@@ -2,6 +2,9 @@
 
 import pandas as pd
 
+LONG = "all-MiniLM-L6-v2"
+M, N = [0.1, 0.6, 0.8, 0.4], [0.9, 0.1, 0.2, 0.4]
+
 
 def scored(rows: dict[str, list[float | None]], model: str = "m", **more: object) -> pd.DataFrame:
     """Return a long frame of scores, one list by layer for each task."""
@@ -23,3 +26,17 @@ def measured(rows: dict[str, list[float | None]], model: str = "m", **more: obje
             for layer, value in enumerate(values)
         ]
     )
+
+
+def shipped(model: str = "m", **scores: float) -> pd.DataFrame:
+    """Return the scores of a model as its makers serve it, by task."""
+    return pd.DataFrame([{"model": model, "revision": "r", "task": t, "score": v} for t, v in scores.items()])
+
+
+def placed(layers: list[int], site: str, pooling: str, model: str = LONG) -> pd.DataFrame:
+    """Return scores of two tasks at some layers of a site, pooled in one way."""
+    return pd.DataFrame([
+        {"model": model, "revision": "r", "layer": layer, "task": task, "score": layer / 10 - 0.3, "site": site,
+         "pooling": pooling}
+        for layer in layers for task in "ab"
+    ])  # fmt: skip

@@ -29,15 +29,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(autouse=True)
-def few_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model of a few numbers is not measured better by thirty forwards than by three."""
-    from layerscope.truncation import speed
-
-    monkeypatch.setattr(speed, "FEWEST", 3)
-    monkeypatch.setattr(speed, "MOST", 3)
-
-
 def texts(n: int, seed: int = 0, longest: int = 30) -> list[str]:
     """Seeded texts of 1 to `longest` words; every tenth is a single word."""
     rng = random.Random(seed)

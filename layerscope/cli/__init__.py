@@ -1,4 +1,4 @@
-"""The command line: each command is made of a verb, whose result it prints; one module a command."""
+"""The command line: each command is made of a verb, whose result it prints; one module for each group of commands."""
 
 from __future__ import annotations
 
@@ -9,30 +9,25 @@ from typing import NoReturn
 
 from cyclopts import CycloptsError
 
-from layerscope.cli import usage
-from layerscope.cli.app import app
+from layerscope.cli import output
+from layerscope.cli.app import app, explained, machine
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.spelling import spelled
+from layerscope.core.words import spelled
 
 INTERRUPTED = 130
 GO_ON = ("demo", "evaluate", "profile", "train")
 """The commands that go on where they were stopped."""
-
-
-def _quiet() -> None:
-    """Keep the libraries' own chatter off the screen; LAYERSCOPE_DEBUG lets it through."""
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false"}
+"""What keeps the libraries' own chatter off the screen."""
 
 
 def main() -> NoReturn:
     """Run the command line; a wrong input is one line and exit status 2, never a traceback."""
     debug = bool(os.environ.get("LAYERSCOPE_DEBUG"))
-    if not debug:
-        _quiet()
-    usage.ready_output()
+    for name, value in {} if debug else QUIET.items():
+        os.environ.setdefault(name, value)
+    output.ready_output()
     try:
         app(sys.argv[1:], exit_on_error=False, print_error=False)
         sys.stdout.flush()
@@ -40,15 +35,15 @@ def main() -> NoReturn:
         goes_on = any(name in sys.argv[1:2] for name in GO_ON)
         _fail("stopped: the same command goes on from here" if goes_on else "stopped", INTERRUPTED)
     except BrokenPipeError:  # who reads has seen enough (| head); what was computed is in its folder
-        usage.drop_output()
+        output.drop_output()
     except CycloptsError as error:
-        _fail(usage.explained(error), 2)
+        _fail(explained(error), 2)
     except Exception as error:
         if debug:
             raise
         if isinstance(error, LayerscopeError):
             _fail(spelled(str(error)), 2)
-        if (line := usage.machine(error)) is not None:
+        if (line := machine(error)) is not None:
             _fail(line, 2)
         line = (str(error).strip().splitlines() or [""])[0]
         _fail(f"unexpected {type(error).__name__}: {line} (LAYERSCOPE_DEBUG=1 shows where)", 1)
@@ -63,5 +58,5 @@ def _fail(line: str, status: int) -> NoReturn:
     with nullcontext(True) if apart else processes.one_voice(line) as ours:
         if ours:
             with suppress(OSError):  # where nobody reads standard error, the status still tells
-                print(f"layerscope: {usage.printable(line)}", file=sys.stderr)
+                print(f"layerscope: {output.printable(line)}", file=sys.stderr)
     sys.exit(status)

@@ -1,11 +1,31 @@
-"""The command and its sub-commands, each imported when it is used."""
+"""The command, its sub-commands, each imported when it is used, and the one line that a wrong command line gets."""
 
 from __future__ import annotations
 
-from cyclopts import App, Group
+import errno
+import os
+import re
+import sys
+from collections.abc import Sequence
+
+from cyclopts import (
+    App,
+    CoercionError,
+    CycloptsError,
+    Group,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 from cyclopts.config import Toml
 
+import layerscope
+from layerscope.core.errors import near
+
 SETTINGS = "layerscope.toml"
+OF_TORCH = re.compile(r"PytorchStreamWriter|inline_container\.cc:\d+\] \. unexpected pos")
+OF_RUST = re.compile(r"\(os error (\d+)\)")
 COMMANDS = {
     "See": {
         "demo": "Profile the embedded MiniLM on the docstrings of Python's library: no download, about a minute.",
@@ -29,13 +49,7 @@ COMMANDS = {
         "reproduce": "Run the claims of the two papers, and say which held: figures, tables and theorems by name.",
     },
 }
-"""Each command's summary, the first sentence of its verb's docstring, by what one wants."""
-
-
-def _version() -> str:
-    from layerscope import __version__
-
-    return f"layerscope {__version__}"
+"""Each command's summary, the first sentence of its verb's docstring, by the module that has it."""
 
 
 app = App(
@@ -44,7 +58,7 @@ app = App(
     help_epilogue=f"Start here: layerscope demo, then layerscope profile MODEL --data FILE.\n"
     f"Defaults of your own: a table for each command in {SETTINGS}, such as [profile] with samples = 5000.",
     help_format="plaintext",
-    version=_version,
+    version=f"layerscope {layerscope.__version__}",
     config=Toml(SETTINGS),
     group_commands=Group("Options", sort_key=len(COMMANDS)),
     result_action="return_value",
@@ -53,5 +67,82 @@ app = App(
 for _rank, (_title, _summaries) in enumerate(COMMANDS.items()):
     _group = Group(_title, sort_key=_rank)
     for _row, (_name, _summary) in enumerate(_summaries.items()):
-        app.command(f"layerscope.cli.{_name}:{_name}", name=_name, help=_summary, group=_group, sort_key=_row)
+        app.command(f"layerscope.cli.{_title.lower()}:{_name}", name=_name, help=_summary, group=_group, sort_key=_row)
 app.register_install_completion_command(help="Install completion for your shell.")
+
+
+def explained(error: CycloptsError) -> str:
+    """Return the line on an error of the parser, with the near name and the mend."""
+    chain = error.command_chain or ()
+    command, options = " ".join(("layerscope", *chain)), _options(chain)
+    word = next(iter(error.unused_tokens or []), "")
+    if isinstance(error, UnknownOptionError):
+        word = str(error.token.keyword or error.token.value)
+        if error.token.source not in ("", "cli"):
+            name = word.strip("-[]")
+            return f"{error.token.source} has {name!r}, which is no option of {command}: {command} --help lists them"
+    if isinstance(error, (UnknownOptionError, UnknownCommandError)):
+        commands = [name for names in COMMANDS.values() for name in names]
+        what, known = (f"option {word}", options) if word.startswith("-") else (f"command {word!r}", commands)
+        hint = near(word, known)
+        lists = f"{command} --help lists them"
+        return f"{what} does not exist{f'{hint} ({lists})' if hint else f': {lists}'}"
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        return _missing(error.argument.name, command, options)
+    if isinstance(error, UnusedCliTokensError):
+        hint = _meant(word, options) or ": put texts with spaces in quotes"
+        return f"{word!r} is one word too many for {command}{hint}"
+    if isinstance(error, CoercionError) and error.token is not None and error.token.keyword:
+        return f"option {error.token.keyword} takes no value: {command} --help shows how"
+    reason = str(error).strip().rstrip(".")
+    if type(error) is CycloptsError:  # of the file of defaults
+        return f"{SETTINGS} cannot be used ({reason}): mend it, or delete it"
+    return f"{reason}: {command} --help shows how"
+
+
+def _missing(name: str, command: str, options: list[str]) -> str:
+    """Return the line on an option without a value, or on an option or argument that is needed."""
+    if not name.startswith("-"):
+        noun = name.lower().partition("_or_")[0].removesuffix("s")
+        example = {"model": "minilm", "run": "runs/demo", "score": "scores.csv"}.get(noun, name)
+        what = "scores" if noun == "score" else f"a {noun}"
+        return f"{command} needs {what}, such as {command} {example}"
+    if name in sys.argv:
+        return f"option {name} needs a value: {command} --help shows which"
+    word = next(iter(sys.argv[3:4]), "-")  # data without the option's name, as in `train MODEL FILE`
+    if not word.startswith("-") and (hint := _meant(word, options)):
+        return f"{word!r} is one word too many for {command}{hint}"
+    return f"{command} needs {name}: {command} --help shows an example"
+
+
+def _options(chain: Sequence[str]) -> list[str]:
+    """Return the options of a command, or those of layerscope itself."""
+    own = app[chain[0]] if chain else app
+    arguments = own.assemble_argument_collection() if chain else ()
+    return [*(name for argument in arguments for name in argument.names), *own.help_flags, *own.version_flags]
+
+
+def _meant(word: str, options: list[str]) -> str:
+    """Return the option that a file, a data set or a number was meant for; empty where it may be any."""
+    is_data = "/" in word or "." in word or word.startswith("hf:") or word in ("stdlib-docs", "digits")
+    meant = ("--layer",) if word.isdecimal() else ("--data", "--train") if is_data else ()
+    option = next((name for name in meant if name in options and name not in sys.argv), None)
+    return f", did you mean {option} {word}?" if option else ""
+
+
+def machine(error: Exception) -> str | None:
+    """Return the line on an error that is not the program's but the machine's: of its files or its memory."""
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return "out of memory: take fewer samples, a smaller --batch-size or a smaller model, then run it again"
+    if OF_TORCH.search(str(error)):
+        return "a file cannot be written (torch does not say why, as on a full disk): make room, then run it again"
+    if "No space left on device" in str(error) and not isinstance(error, OSError):  # of another library
+        return "no space left on the disk: make room, then run the same command again"
+    if not isinstance(error, OSError) and (found := OF_RUST.search(str(error))):
+        error = OSError(int(found[1]), os.strerror(int(found[1])))
+    if not isinstance(error, OSError) or error.strerror is None:
+        return None
+    what = repr(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else "a file"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"{what} cannot be written ({error.strerror}): make room, then run the same command again"
+    return f"{what} cannot be used ({error.strerror}): check what is there, then run the same command again"

@@ -18,7 +18,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Folder, InCode, OneOf, Repeated
 from layerscope.core.options import Option, declared
 from layerscope.core.shared_options import OUTPUT
-from layerscope.core.spelling import use_flags
+from layerscope.core.words import use_flags
 
 SHARED = ("profile", "train")
 """The commands whose work several processes share."""
@@ -44,27 +44,25 @@ def command(verb: Callable[..., Any], examples: str, *, argument: str = "") -> C
         }
 
         def run(*positional: Any, **named: Any) -> None:
-            _refuse_many(do.__name__)
-            if positional:
-                named = {next(iter(options)): positional[0]} | named
+            if (started := processes.launched()) > 1 and do.__name__ not in SHARED:
+                raise LayerscopeError(
+                    f"{started} processes were started, and layerscope {do.__name__} works in one: start it without "
+                    f"torchrun or accelerate ({' and '.join(SHARED)} work in several)"
+                )
             use_flags([_flag(name) for name in options])
-            given = {
-                name: options[name].kind.read(value) if isinstance(value, str) else value
-                for name, value in named.items()
-                if name in options
-            }
-            rest = {
-                name: Folder().take(name, value) if isinstance(value, Path) else value
-                for name, value in named.items()
-                if name not in options
-            }
+            given, rest = {}, {}
+            for name, value in (dict(zip(options, positional, strict=False)) | named).items():
+                if name in options:
+                    given[name] = options[name].kind.read(value) if isinstance(value, str) else value
+                else:
+                    rest[name] = Folder().take(name, value) if isinstance(value, Path) else value
             do(given, **rest)
 
         leading = next(iter(inspect.signature(verb).parameters.values())).kind is Declared.POSITIONAL_OR_KEYWORD
-        first, *others = options.values()
-        start = _positional(first, argument) if leading else _named(first, groups)
-        parameters = [start, *(_named(option, groups) for option in others), *own]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        parameters = [_named(option, groups) for option in options.values()]
+        if leading:
+            parameters[0] = _positional(next(iter(options.values())), argument)
+        run.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]  # what cyclopts reads
         run.__annotations__ = {}  # cyclopts would take these for those of the signature
         summary = str(inspect.getdoc(verb)).partition("\n\n")[0].replace("\n", " ")
         return App(name=do.__name__, default_command=run, help=summary, help_epilogue=examples.strip("\n"))
@@ -75,15 +73,6 @@ def command(verb: Callable[..., Any], examples: str, *, argument: str = "") -> C
 def command_line() -> str:
     """Return the command as it was typed."""
     return shlex.join(["layerscope", *sys.argv[1:]])
-
-
-def _refuse_many(name: str) -> None:
-    """Refuse a command that several processes would each do on their own."""
-    if name not in SHARED and processes.launched() > 1:
-        raise LayerscopeError(
-            f"{processes.launched()} processes were started, and layerscope {name} works in one: start it without "
-            f"torchrun or accelerate ({' and '.join(SHARED)} work in several)"
-        )
 
 
 def _flag(name: str) -> str:

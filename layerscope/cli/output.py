@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from layerscope.cli import usage
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.shared_options import OUTPUT
+from layerscope.show.document import Document
+from layerscope.show.plain import plain
 
-if TYPE_CHECKING:
-    from layerscope import Run
-    from layerscope.show.document import Document
+
+def into(text: str, metavar: str = "FILE") -> Parameter:
+    """Return an option that names where something is written."""
+    return Parameter(help=text, group=OUTPUT, metavar=metavar, negative=())
+
 
 Json = Annotated[
     bool, Parameter(help="Print the result as JSON on standard output.", group=OUTPUT, show_default=False, negative=())
 ]
-Figures = Annotated[
-    Path | None,
-    Parameter(help="Folder for paper figures, as PNG and PDF.", group=OUTPUT, metavar="FOLDER", negative=()),
-]
-Csv = Annotated[str | None, Parameter(help="CSV file for the scores, layer × task.", group=OUTPUT, metavar="FILE")]
+Figures = Annotated[Path | None, into("Folder for paper figures, as PNG and PDF.", "FOLDER")]
+Csv = Annotated[str | None, into("CSV file for the scores, layer × task.")]
 
 
 def finish(
@@ -35,56 +36,64 @@ def finish(
     document: Callable[[], Document],
     *lines: str,
     saved: Path | None = None,
+    write: Callable[[], Sequence[Path]] | None = None,
 ) -> None:
-    """Print a result as JSON, or as its document and the lines that follow; `saved` is the folder that holds it."""
-    try:
-        if json_wanted:
-            as_json(as_dict())
-        else:
+    """Print a result as JSON, or as its document and the lines that follow; `saved` is the folder that holds it.
+
+    `write` writes its pages and figures, once the document is printed: should that fail, the result has been seen.
+    """
+    with _readers(saved):
+        if not json_wanted:
             show(document())
-            for line in lines:
-                print(line)
+    pages = [] if write is None else [str(page) for page in write()]
+    with _readers(saved):
+        if json_wanted:
+            as_json(as_dict() | {"pages": pages} if write else as_dict())
+        for line in () if json_wanted else (*lines, *(f"page: {page}" for page in pages)):
+            print(line)
+
+
+@contextmanager
+def _readers(saved: Path | None) -> Iterator[None]:
+    """Within, a reader who has seen enough (| head) may close standard output; what is to be written to files is."""
+    try:
+        yield
         sys.stdout.flush()
     except BrokenPipeError:
-        raise
+        drop_output()
     except OSError as error:
         if saved is None:
             raise
-        usage.drop_output()
+        drop_output()
         raise LayerscopeError(
             f"standard output cannot be written ({error.strerror or error}): the run is whole in {str(saved)!r}"
         ) from error
 
 
-def finish_report(json_wanted: bool, found: Any, out: str | None, write: Callable[[], Sequence[Path]]) -> None:
-    """Print a result, then have its pages and figures written: should that fail, the result has been seen."""
-    if not json_wanted:
-        with _whoever_reads():
-            show(found.document())
-    pages = write()
-    if json_wanted:
-        as_json(found.as_dict() | {"pages": [str(page) for page in pages]})
-        return
-    if out is not None:
-        print(f"\nwritten: {out}")
-    for page in pages:
-        print(f"page: {page}")
+def written(out: str | None) -> list[str]:
+    """Return the line on the folder that a result was written to, where one is named."""
+    return [] if out is None else [f"\nwritten: {out}"]
 
 
-def page_and_figures(found: Any, out: str | None, figures: Path | None, **drawn: Any) -> list[Path]:
+def page_and_figures(found: Any, out: str | None, figures: Path | None = None) -> list[Path]:
     """Write the page of a result into its folder and draw its figures, where folders are named; return the pages."""
     from layerscope.reports.page import report
 
-    draw([], figures, **drawn)
+    draw(found, figures)
     return [] if out is None else [report(found, Path(out).expanduser() / "report.html")]
 
 
 def show(document: Document) -> None:
-    """Print a document."""
-    from layerscope.core.progress import paper
-    from layerscope.show.terminal import show as verb
+    """Print a document on a console on which a broken pipe raises its own error."""
+    from rich.console import Console
 
-    verb(document, paper())
+    from layerscope.show import terminal
+
+    class Paper(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    terminal.show(document, Paper())
 
 
 def as_json(result: Any) -> None:
@@ -92,17 +101,13 @@ def as_json(result: Any) -> None:
     print(json.dumps(result, indent=2, allow_nan=False))
 
 
-def draw(runs: Sequence[Run], folder: Path | None, **others: Any) -> list[str]:
-    """Draw the figures of runs, scores, exits and comparisons where a folder is named; return their paths."""
+def draw(shown: Any, folder: Path | None) -> list[str]:
+    """Draw the figures of results where a folder is named; return their paths."""
     if folder is None:
         return []
     from layerscope.reports.figures import draw as verb
 
-    return say_drawn(verb(runs, folder, **others), folder)
-
-
-def say_drawn(drawn: Sequence[Path], folder: Path) -> list[str]:
-    """Print how many figures were drawn, and return their paths."""
+    drawn = verb(shown, folder)
     print(f"figures: {len(drawn)} files in {folder}", file=sys.stderr)
     return [str(path) for path in drawn]
 
@@ -122,11 +127,22 @@ def write_table(file: Path | None, text: Callable[[], str]) -> None:
         print(f"table: {write(file, text(), 'table', '--csv')}", file=sys.stderr)
 
 
-@contextmanager
-def _whoever_reads() -> Iterator[None]:
-    """Within, standard output may be closed by its reader (| head): what is still to be written to files is written."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        usage.drop_output()
+def printable(line: str) -> str:
+    """Return what is printed as one line, with what would steer a terminal spelt out."""
+    return plain(" ".join(line.split()))
+
+
+def ready_output() -> None:
+    """Let standard output and error replace what their encoding cannot show: a run must not die of a `±`."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the caller (>&-)
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  open until the end
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def drop_output() -> None:
+    """Send what is still to be written to a broken standard output nowhere, so that the end of Python is silent."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from operator import itemgetter
 from typing import Any
 
 import pandas as pd
+import torch
+from torch import Tensor
 
 from layerscope.comparison.comparison import STORE, Comparison, Member
-from layerscope.comparison.differences import chosen_metrics, difference_rows
+from layerscope.comparison.differences import chosen_metrics, difference_rows, measured
 from layerscope.comparison.matching import Side, is_series, opened, sides_of, steps
-from layerscope.comparison.measured import Key, Measured, measured
-from layerscope.comparison.similarities import chosen_similarities, similarity_rows
+from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.options import Asked
-from layerscope.core.progress import reporting
+from layerscope.core.progress import Reporter, reporting
+from layerscope.metrics.pairs import Found, FromPairs
+from layerscope.runs.registry import measured as registered
+from layerscope.runs.states import Column, StoredStates
+
+Row = dict[str, Any]
+SIMILARITIES = {metric.name: how for metric, how in registered(FromPairs)}
 
 
 def compare_runs(asked: Asked) -> Comparison:
@@ -33,9 +42,20 @@ def compare_runs(asked: Asked) -> Comparison:
     rows = [
         *similarity_rows(sides, chosen, series, reporting(asked.progress)),
         *difference_rows(sides, known, keys),
-        *_values(sides, known, keys),
+        *(
+            row
+            for side, own in zip(sides, known, strict=True)
+            for key in keys
+            for row in own[key].values(side.name, key)
+        ),
     ]
-    members = tuple(_member(side, order[i] if order else None) for i, side in enumerate(sides))
+    members = tuple(
+        Member(
+            side.name, str(side.run.path), str(side.run.info["model"]["name"]), side.run.info["model"].get("revision"),
+            side.depth, side.width, side.pooling, side.run.final, step,
+        )
+        for side, step in zip_longest(sides, order or ())
+    )  # fmt: skip
     found = Comparison(
         members, str(runs[0].info["data"]["name"]), len(sides[0].rows), sides[0].left_out, series,
         (*notes, *ordered, *left), pd.DataFrame(rows),
@@ -45,20 +65,78 @@ def compare_runs(asked: Asked) -> Comparison:
     return found
 
 
-def _values(sides: Sequence[Side], known: Sequence[dict[Key, Measured]], keys: list[Key]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the runs' own tables that are compared."""
-    taken = ("layer", "site", "value", "stderr", "n", "n_skipped")
-    for side, found in zip(sides, known, strict=True):
-        for metric, variant in keys:
-            entry = found[metric, variant]
-            for row in entry.rows.values():
-                own = {"metric": metric, "variant": variant, "pooling": entry.pooling}
-                yield {"kind": "value", "run": side.name, **own, **{key: row[key] for key in taken}}
+def chosen_similarities(sides: Sequence[Side], asked: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the similarities to compute: those asked for, else CKA, and cosine where all widths are equal.
+
+    Raises `LayerscopeError` for an unknown name, and for cosine where widths differ.
+    """
+    widths = {side.width for side in sides}
+    if asked is None:
+        return ("cka", "cosine_similarity") if len(widths) == 1 else ("cka",)
+    for name in asked:
+        if name not in SIMILARITIES:
+            raise LayerscopeError(f"similarity {name!r} does not exist{choices(name, tuple(SIMILARITIES))}")
+        if SIMILARITIES[name].one_width and len(widths) > 1:
+            listed = " and ".join(str(width) for width in sorted(widths))
+            raise LayerscopeError(f"{name} needs states of one width, and these are {listed} wide: take cka")
+    return tuple(dict.fromkeys(asked))
 
 
-def _member(side: Side, step: int | None) -> Member:
-    run, model = side.run, side.run.info["model"]
-    return Member(
-        side.name, str(run.path), str(model["name"]), model.get("revision"), side.depth, side.width, side.pooling,
-        run.final, step,
-    )  # fmt: skip
+def similarity_rows(sides: Sequence[Side], chosen: Sequence[str], series: bool, reporter: Reporter) -> Iterator[Row]:
+    """Yield the rows of every run against the first, and in a series those of each layer through the checkpoints."""
+    columns, last = sides[0].columns if series else (), len(sides) - 1
+    with reporter.bar("similarity", len(chosen) * (last + len(columns))) as advance:
+        for name in chosen:
+            how = SIMILARITIES[name]
+            taken = [replace(side, rows=how.rows(side.rows)) for side in sides]
+            for other in taken[1:]:
+                yield from _of_two(name, taken[0], other)
+                advance(1)
+            for column in columns:
+                states = tuple(side.run.states(side.pooling, (column,), side.rows) for side in taken)
+                found = how.measured(Checkpoints(states))
+                for i, side in enumerate(taken):
+                    for j in dict.fromkeys((last, max(0, i - 1))):
+                        yield _row("counterpart", name, (side, taken[j]), (column, column), found, i, j)
+                advance(1)
+
+
+def _of_two(name: str, a: Side, b: Side) -> Iterator[Row]:
+    how = SIMILARITIES[name]
+    if len(a.rows) < (needed := how.needed(max(a.width, b.width))):
+        raise LayerscopeError(
+            f"{name} is not defined for {len(a.rows):,} samples: at this width it needs {needed:,}; profile more, or "
+            "choose another with `similarity`"
+        )
+    found = how.measured(a.states, b.states)
+    for i, own in enumerate(a.columns):
+        for j, other in enumerate(b.columns):
+            yield _row("similarity", name, (a, b), (own, other), found, i, j)
+
+
+def _row(
+    kind: str, name: str, sides: tuple[Side, Side], columns: tuple[Column, Column], found: Found, i: int, j: int
+) -> Row:
+    (a, b), (own, other) = sides, columns
+    value, stderr, n = (float(part[i, j]) for part in found)
+    return {
+        "kind": kind, "run": a.name, "run_b": b.name, "metric": name, "variant": SIMILARITIES[name].variant,
+        "layer": own.layer, "site": own.site, "layer_b": other.layer, "site_b": other.site, "pooling": a.pooling,
+        "pooling_b": b.pooling, "value": value, "stderr": stderr, "n": int(n), "n_skipped": a.total - int(n),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """One layer of several checkpoints as a lazy array [N, checkpoints, D]."""
+
+    states: tuple[StoredStates, ...]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(N, checkpoints, D)."""
+        n, _, width = self.states[0].shape
+        return n, len(self.states), width
+
+    def __getitem__(self, block: slice) -> Tensor:
+        return torch.cat([states[block] for states in self.states], 1)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
-from layerscope.comparison.document import document
+from layerscope.comparison.document import document as as_document
 from layerscope.comparison.findings import layer_labels
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.saved import Store, jsonable, typed
-from layerscope.show.document import Document
 from layerscope.show.notebook import Shown
 
 COLUMNS = {
@@ -59,6 +58,9 @@ class Comparison(Shown):
     >>> comparison.table("difference").loc[0, ["run", "run_b", "metric"]].tolist()
     ['all-MiniLM-L6-v2', 'tiny-bert', 'prompt_entropy']
     """
+
+    HEADER: ClassVar[str] = ",".join(COLUMNS)
+    """The first line of its table as CSV."""
 
     runs: tuple[Member, ...]
     data: str
@@ -117,9 +119,7 @@ class Comparison(Shown):
         known = ", ".join(f"{i} ({name})" for i, name in enumerate(names))
         raise LayerscopeError(f"run {run!r} is not in this comparison: it has {known}")
 
-    def document(self) -> Document:
-        """Return the comparison as it is shown."""
-        return document(self)
+    document = as_document
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; null is what is not known."""
@@ -147,9 +147,9 @@ def open_comparison(folder: str | Path) -> Comparison:
     >>> layerscope.open_comparison("minilm-and-tiny").n
     24
     """
-    return STORE.open(folder, _made)
 
+    def made(facts: dict[str, Any], frames: dict[str, pd.DataFrame], path: Path) -> Comparison:
+        runs = tuple(Member(**member) for member in facts.pop("runs"))
+        return Comparison(runs, **facts, frame=frames["comparison"], folder=path)
 
-def _made(facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Comparison:
-    runs = tuple(Member(**member) for member in facts.pop("runs"))
-    return Comparison(runs, **facts, frame=frames["comparison"], folder=folder)
+    return STORE.open(folder, made)

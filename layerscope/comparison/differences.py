@@ -1,21 +1,27 @@
-"""Differences of metrics by depth, B − A: paired by sample where both runs keep each sample's values."""
+"""What runs hold of each metric, and how it differs by depth, B − A: paired by sample where both keep each value."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from layerscope.comparison.matching import Side
-from layerscope.comparison.measured import Key, Measured, PerSample, Values
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.metrics.factors.views import FromViews
-from layerscope.runs.registry import about, rank
+from layerscope.metrics.factors import FromViews
+from layerscope.runs.registry import about, is_scalar, parse_key, rank
 from layerscope.runs.states import Column
 
 Row = dict[str, Any]
+Key = tuple[str, str | None]
+"""Metric and variant."""
+Values = npt.NDArray[np.floating[Any]]
+KEPT = {"cosine_similarity": "cosine_to_last"}
+"""What each sample's values are called where that is not the metric's own name."""
 OF_TOKENS = ("perplexity", "layer_accuracy", "label_probability", "cross_entropy")
 """What a language model's head says of its own tokens: with other tokens it is another question."""
 
@@ -39,7 +45,9 @@ def chosen_metrics(
     for name in shared if asked is None else [name for name in shared if name in asked]:
         own = [[variant for metric, variant in found if metric == name] for found in known]
         same = [variant for variant in own[0] if all(variant in others for others in own)]
-        if about(name).needs == "views" and len({_blocks(variants) for variants in own}) > 1:
+        # sizes of blocks, or numbers of views, stand first: "N=256" of "N=256,alpha=2"
+        blocks = {frozenset((variant or "").partition(",")[0] for variant in variants) for variants in own}
+        if about(name).needs == "views" and len(blocks) > 1:
             raise _other_blocks(sides, name, own, [other for other in shared if about(other).needs != "views"])
         if other_tokens and name in OF_TOKENS:
             notes.append(f"{about(name).title} is not compared: the models read other tokens")
@@ -53,13 +61,7 @@ def chosen_metrics(
     return keys, notes
 
 
-def _blocks(variants: Sequence[str | None]) -> frozenset[str]:
-    """Return the sizes of blocks (or numbers of views) that variants begin with: "N=256" of "N=256,alpha=2"."""
-    return frozenset((variant or "").partition(",")[0] for variant in variants)
-
-
 def _listed(sides: Sequence[Side], variants: Sequence[Sequence[str | None]]) -> str:
-    """Return which variants of a metric each run has."""
     found = zip(sides, variants, strict=True)
     return "; ".join(f"{'+'.join(v or '–' for v in own)} in {str(side.run.path)!r}" for side, own in found)
 
@@ -109,11 +111,8 @@ def difference_rows(sides: Sequence[Side], known: Sequence[dict[Key, Measured]],
                 itself = about(key[0]).needs == "pairs" and (at_a, at_b) == ends
                 if at_a not in of_a.rows or at_b not in of_b.rows or itself:
                     continue
-                own, others = first.of(key, of_a, at_a), other.of(key, of_b, at_b)
-                if own is not None and others is not None:
-                    found = _paired(own.astype(np.float64), others.astype(np.float64), a.total)
-                else:
-                    found = _combined(of_a.rows[at_a], of_b.rows[at_b])
+                values = first.of(key, of_a, at_a), other.of(key, of_b, at_b)
+                found = _difference(of_a.rows[at_a], of_b.rows[at_b], *values, a.total)
                 yield {
                     "kind": "difference", "run": a.name, "run_b": b.name, "metric": key[0], "variant": key[1],
                     "layer": at_a.layer, "site": at_a.site, "layer_b": at_b.layer, "site_b": at_b.site,
@@ -121,22 +120,117 @@ def difference_rows(sides: Sequence[Side], known: Sequence[dict[Key, Measured]],
                 }  # fmt: skip
 
 
-def _paired(a: Values, b: Values, total: int) -> Row:
-    """Return the mean of b − a over samples that have both, and the standard error of that mean."""
-    both = ~(np.isnan(a) | np.isnan(b))
-    a, b, n = a[both], b[both], int(both.sum())
-    means = (float(a.mean()), float(b.mean())) if n else (math.nan, math.nan)
-    error = float((b - a).std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
-    return _difference(*means, error, n, total - n, True)
+def _difference(own: Row, other: Row, a: Values | None, b: Values | None, total: int) -> Row:
+    """Return the mean of b − a over samples that have both, and its standard error; else that of the tables' values.
+
+    Two values of tables are independent: their standard errors add up as squares.
+    """
+    if a is None or b is None:
+        error = math.hypot(float(own["stderr"]), float(other["stderr"]))
+        n, skipped = min(int(own["n"]), int(other["n"])), int(own["n_skipped"])
+        means = float(own["value"]), float(other["value"])
+    else:
+        both = ~(np.isnan(a) | np.isnan(b))
+        x, y, n = a[both].astype(np.float64), b[both].astype(np.float64), int(both.sum())
+        means = (float(x.mean()), float(y.mean())) if n else (math.nan, math.nan)
+        error, skipped = float((y - x).std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan, total - n
+    return {
+        "value": means[1] - means[0], "stderr": error, "n": n, "n_skipped": skipped, "value_a": means[0],
+        "value_b": means[1], "paired": a is not None and b is not None,
+    }  # fmt: skip
 
 
-def _combined(a: Row, b: Row) -> Row:
-    """Return the difference of two values of tables, and the root of the sum of their squared standard errors."""
-    error = math.hypot(float(a["stderr"]), float(b["stderr"]))
-    n = min(int(a["n"]), int(b["n"]))
-    return _difference(float(a["value"]), float(b["value"]), error, n, int(a["n_skipped"]), False)
+@dataclass(frozen=True)
+class Measured:
+    """A metric of one run: a row of its table for each layer, the last layer after the norm among them."""
+
+    pooling: str | None
+    site: str
+    rows: dict[Column, Row]
+
+    def values(self, run: str, key: Key) -> Iterator[Row]:
+        """Yield the rows of a run's own table that are compared."""
+        about = {"kind": "value", "run": run, "metric": key[0], "variant": key[1], "pooling": self.pooling}
+        for row in self.rows.values():
+            yield about | {name: row[name] for name in ("layer", "site", "value", "stderr", "n", "n_skipped")}
 
 
-def _difference(a: float, b: float, error: float, n: int, skipped: int, paired: bool) -> Row:
-    known = {"value": b - a, "stderr": error, "n": n, "n_skipped": skipped}
-    return known | {"value_a": a, "value_b": b, "paired": paired}
+def measured(sides: Sequence[Side], pooling: str | None) -> list[dict[Key, Measured]]:
+    """Return of each run every metric that has values by layer; of similarities between layers that to the last one.
+
+    Where no `pooling` was chosen, metrics whose values by sample are kept of one pooling are taken of it, if all runs
+    keep the same.
+    """
+    kept = {[*side.run.info["pair_pooling"], *side.run.info["pooling"]][0] for side in sides}
+    common = kept.pop() if pooling is None and len(kept) == 1 else None
+    return [_measured(side, common) for side in sides]
+
+
+def _measured(side: Side, kept: str | None) -> dict[Key, Measured]:
+    table, run = side.run.at(), side.run
+    to_last = (table["layer_b"] == run.depth) & (table["site_b"] == run.final)
+    table = table[table["layer_b"].isna() | to_last.fillna(False)]
+    found: dict[Key, Measured] = {}
+    for (metric, variant), rows in table.groupby(["metric", "variant"], sort=False, dropna=False):
+        known = [str(name) for name in rows["pooling"].dropna().unique()]
+        # the side's pooling, else the first of this metric: one token has similarities too
+        pooling = side.pooling if side.pooling in known else known[0] if known else None
+        pooling = kept if metric in KEPT and kept in known else pooling
+        rows = rows[rows["pooling"] == pooling] if pooling else rows[rows["pooling"].isna()]
+        site = next((name for name in ("raw", run.final) if name in set(rows["site"])), None)
+        rows = rows[rows["site"].isin((site, run.final)) & rows["value"].notna()]
+        rows = rows[(rows["site"] == site) | (rows["layer"] == run.depth)]
+        # one number for all layers is no curve, and of another depth no number to subtract
+        least = 1 if about(str(metric)).curve else 2
+        if site is None or len(rows) < least:
+            continue
+        by_column = {Column(row["site"], int(row["layer"])): row for row in rows.to_dict(orient="records")}
+        found[str(metric), _text(variant)] = Measured(pooling, site, by_column)
+    return found
+
+
+class PerSample:
+    """The per-sample values of one run, in the order of its common samples; read once."""
+
+    def __init__(self, side: Side) -> None:
+        self._values: dict[tuple[str, str | None, str | None], dict[Column, Values]] = {}
+        self._read_shards(side)
+        self._read_tables(side)
+
+    def of(self, key: Key, entry: Measured, column: Column) -> Values | None:
+        """Return a metric's values [N] at a layer, NaN where one is not defined; None where they are not kept."""
+        metric, variant = key
+        return self._values.get((KEPT.get(metric, metric), variant, entry.pooling), {}).get(column)
+
+    def _read_shards(self, side: Side) -> None:
+        folder, wholes = side.run.folder, dict[str, Values]()
+        index = np.full(len(folder.plan), -1)
+        index[side.rows] = np.arange(len(side.rows))
+        for shard in folder.shards:
+            into = index[folder.rows(shard).index.to_numpy()]
+            if not (into >= 0).any():
+                continue
+            with folder.shard(shard) as file:
+                for key in filter(is_scalar, file.keys()):
+                    values = file.get_tensor(key).numpy()
+                    if key not in wholes:
+                        wholes[key] = np.full((len(values), len(side.rows)), np.nan, dtype=np.float32)
+                    wholes[key][:, into[into >= 0]] = values[:, into >= 0]
+        for key, whole in wholes.items():
+            metric, variant, site = parse_key(key)
+            columns = [Column(site, layer) for layer in side.run.layers_at(site)]
+            self._values.setdefault((metric, variant, None), {}).update(zip(columns, whole, strict=True))
+
+    def _read_tables(self, side: Side) -> None:
+        """Read what is kept by sample beside the shards."""
+        folder = side.run.folder
+        order = folder.plan["sample"].to_numpy()[side.rows]
+        for name in filter(lambda name: name.startswith("samples."), folder.tables()):
+            groups = folder.read_table(name).groupby(["metric", "variant", "pooling", "site", "layer"], dropna=False)
+            for (metric, variant, pooling, site, layer), rows in groups:
+                values = rows.set_index("sample")["value"].reindex(order).to_numpy(dtype=np.float64)
+                self._values.setdefault((metric, _text(variant), pooling), {})[Column(site, int(layer))] = values
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.runs.curves import Values
-from layerscope.runs.registry import about, rank
-from layerscope.runs.titles import capital, titled, unit_apart
+from layerscope.runs.registry import about, capital, rank, titled, unit_apart
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import plain
 
@@ -49,6 +48,10 @@ class Pair:
         """What B is called beside A."""
         return f"{plain(self.b.name)} against {plain(self.a.name)}"
 
+    def labels(self, row: Any) -> tuple[int | str, int | str]:
+        """Return the labels of the layers that a row compares."""
+        return layer_label(row["layer"], row["site"], self.a), layer_label(row["layer_b"], row["site_b"], self.b)
+
     def square(self, metric: str) -> pd.DataFrame:
         """Return the similarity of every layer of A with every layer of B."""
         return self.comparison.similarity(self.a.name, self.b.name, metric)
@@ -72,17 +75,12 @@ def pairs(comparison: Comparison) -> list[Pair]:
     return [Pair(comparison, number) for number in range(1, len(comparison.runs))]
 
 
-def similarity_name(metric: str) -> str:
-    """Return a similarity's title."""
-    return about(metric).title
-
-
 def best(square: pd.DataFrame, metric: str) -> list[tuple[int, float] | None]:
     """Return for each layer of A the index of the most similar layer of B, and how similar; None where none is.
 
     Layer 0 of either is no candidate.
     """
-    values, found = square.to_numpy(dtype=np.float64), []
+    values, found = square.to_numpy(), []
     candidates = [layer != 0 for layer in square.columns]
     for layer, line, near in zip(square.index, values, alike(square, metric), strict=True):
         known = np.isfinite(near) & candidates
@@ -93,7 +91,7 @@ def best(square: pd.DataFrame, metric: str) -> list[tuple[int, float] | None]:
 
 def alike(square: pd.DataFrame, metric: str) -> Values:
     """Return numbers that are the larger the more alike two layers are: distances turned around."""
-    values: Values = square.to_numpy(dtype=np.float64)
+    values: Values = square.to_numpy()
     return -values if about(metric).low else values
 
 
@@ -109,19 +107,19 @@ def headline(pair: Pair) -> str:
     i, j = equal[-1]  # of several the deepest: a truncated model has all its layers in common
     return (
         f"Most alike: {layer_name(inside.index[i])} of {plain(pair.a.name)} and {layer_name(inside.columns[j])} of "
-        f"{plain(pair.b.name)}, {similarity_name(metric)} {shown(float(inside.iloc[i, j]))}; the last layers "
+        f"{plain(pair.b.name)}, {about(metric).title} {shown(float(inside.iloc[i, j]))}; the last layers "
         f"{shown(float(square.iloc[-1, -1]))}."
     )
 
 
-def findings(pair: Pair) -> list[str]:
+def sentences(pair: Pair) -> tuple[str, ...]:
     """Return what a reader should know beside the headline, a sentence each."""
-    return [*(_diagonal(pair, metric) for metric in pair.comparison.similarities), *_apart(pair)]
+    return (*(_diagonal(pair, metric) for metric in pair.comparison.similarities), *_apart(pair))
 
 
 def _diagonal(pair: Pair, metric: str) -> str:
     square = pair.square(metric)
-    values, same = square.to_numpy(dtype=np.float64), pair.beside(square)
+    values, same = square.to_numpy(), pair.beside(square)
     along = [values[i, j] for i, j in enumerate(same) if square.index[i] != 0 and math.isfinite(values[i, j])]
     far = [
         abs(pair.depth_of(square.columns[found[0]], pair.b) - pair.depth_of(layer, pair.a))
@@ -129,9 +127,9 @@ def _diagonal(pair: Pair, metric: str) -> str:
         if found is not None
     ]
     if not along or not far:
-        return f"{similarity_name(metric)}: not defined at any depth."
+        return f"{about(metric).title}: not defined at any depth."
     return (
-        f"{capital(similarity_name(metric))} at the same depth, layers 1 and up: {shown(float(np.mean(along)))} on "
+        f"{capital(about(metric).title)} at the same depth, layers 1 and up: {shown(float(np.mean(along)))} on "
         f"average, from {shown(min(along))} to {shown(max(along))}; the layer most like one lies "
         f"{100 * float(np.mean(far)):.0f} % of the depth away on average."
     )
@@ -140,37 +138,35 @@ def _diagonal(pair: Pair, metric: str) -> str:
 def _apart(pair: Pair) -> Iterator[str]:
     """Yield where each metric with a standard error differs most, and which ones do not."""
     nowhere = []
-    for (metric, _), rows in differences(pair).groupby(["metric", "variant"], sort=False, dropna=False):
+    for metric, _, rows in by_metric(differences(pair)):
         known = rows[rows["stderr"].notna() & rows["value"].notna()]
         sure = known[known["value"].abs() > SURE * known["stderr"]]
         if len(sure):
             inside = candidates(sure)
             row = sure.loc[inside["value"].abs().idxmax()] if len(inside) else sure.iloc[0]
-            values = (number(scale_of(str(metric)) * float(row[name])) for name in ("value_b", "value_a"))
+            values = (number(scale_of(metric) * float(row[name])) for name in ("value_b", "value_a"))
+            where = " and ".join(map(layer_name, dict.fromkeys(pair.labels(row))))
             yield (
-                f"{capital(titled(str(metric)))} differs {'most' if len(inside) else 'only'} at {_at(pair, row)}: "
+                f"{capital(titled(metric))} differs {'most' if len(inside) else 'only'} at {where}: "
                 f"{difference_text(row)} ({' against '.join(values)}{', paired by sample' if row['paired'] else ''})."
             )
         elif len(known):
-            nowhere.append(about(str(metric)).title)
+            nowhere.append(about(metric).title)
     if nowhere:
         yield f"Nowhere apart by more than {SURE:.0f} standard errors: {', '.join(dict.fromkeys(nowhere))}."
 
 
-def of_variant(rows: pd.DataFrame, metric: str, variant: str | None) -> pd.DataFrame:
-    """Return the rows of one metric and variant."""
-    same = rows["variant"].isna() if variant is None else rows["variant"] == variant
-    return rows[(rows["metric"] == metric) & same]
+def by_metric(rows: pd.DataFrame) -> Iterator[tuple[str, str | None, pd.DataFrame]]:
+    """Yield each metric and variant with its rows; a variant is None where the metric has no other."""
+    groups = list(rows.groupby(["metric", "variant"], sort=False, dropna=False))
+    metrics = [metric for (metric, _), _ in groups]
+    for (metric, variant), own in groups:
+        yield metric, variant if metrics.count(metric) > 1 and isinstance(variant, str) else None, own
 
 
 def candidates(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of differences without those of layer 0."""
     return rows[(rows["layer"] > 0) & (rows["layer_b"] > 0)]
-
-
-def _at(pair: Pair, row: pd.Series[Any]) -> str:
-    layers = layer_label(row["layer"], row["site"], pair.a), layer_label(row["layer_b"], row["site_b"], pair.b)
-    return " and ".join(map(layer_name, dict.fromkeys(layers)))
 
 
 def differences(pair: Pair) -> pd.DataFrame:
@@ -180,7 +176,7 @@ def differences(pair: Pair) -> pd.DataFrame:
     return rows.assign(rank=[rank(name) for name in rows["metric"]]).sort_values("rank", kind="stable")
 
 
-def difference_text(row: pd.Series[Any]) -> str:
+def difference_text(row: Any) -> str:
     """Return a difference with its sign, standard error and unit."""
     scale = scale_of(row["metric"])
     value, stderr = scale * float(row["value"]), scale * float(row["stderr"])
@@ -237,16 +233,15 @@ def maps(comparison: Comparison) -> Iterator[tuple[str, str, pd.DataFrame]]:
     before = {name: names[max(0, i - 1)] for i, name in enumerate(names)}
     for metric in comparison.similarities:
         rows = counterparts[counterparts["metric"] == metric]
-        title = similarity_name(metric)
+        title = about(metric).title
         yield metric, f"{title} to the last checkpoint", _map(comparison, rows[rows["run_b"] == names[-1]])
         previous = rows[rows["run_b"] == rows["run"].map(before)]
         yield metric, f"{title} to the checkpoint before", _map(comparison, previous[previous["run"] != names[0]])
     values = frame[frame["kind"] == "value"]
-    keys = sorted(set(zip(values["metric"], values["variant"], strict=True)), key=lambda key: (rank(key[0]), str(key)))
-    for metric, variant in keys:
-        rows = of_variant(values, metric, variant)
-        several = sum(name == metric for name, _ in keys) > 1
-        yield metric, capital(titled(metric, variant if several else None)), _map(comparison, rows)
+    for metric, variant, rows in sorted(
+        by_metric(values), key=lambda own: (rank(own[0]), own[1] is None, own[1] or "")
+    ):
+        yield metric, capital(titled(metric, variant)), _map(comparison, rows)
 
 
 def _map(comparison: Comparison, rows: pd.DataFrame) -> pd.DataFrame:
@@ -254,9 +249,3 @@ def _map(comparison: Comparison, rows: pd.DataFrame) -> pd.DataFrame:
     wide = rows.assign(at=layer_labels(rows, comparison.runs[0])).pivot(index="at", columns="run", values="value")
     layers = sorted(wide.index, key=lambda layer: (layer == "final", layer if layer != "final" else 0))
     return wide.reindex(index=layers, columns=[m.name for m in comparison.runs if m.name in wide.columns])
-
-
-def as_values(square: pd.DataFrame) -> Values:
-    """Return a map's numbers."""
-    values: Values = square.to_numpy(dtype=np.float64)
-    return values

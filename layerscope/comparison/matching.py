@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.runs.names import run_names
+from layerscope.core.saved import jsonable
+from layerscope.runs.details import run_names
 from layerscope.runs.run import Run, open_run
 from layerscope.runs.states import Column, StoredStates, sublayers_in
 
@@ -72,10 +73,6 @@ class Side:
         """The states [N, layers, D] of the common samples, read in blocks."""
         return self.run.states(self.pooling, self.columns, self.rows)
 
-    def layer(self, column: Column) -> StoredStates:
-        """Return the states [N, 1, D] of one layer."""
-        return self.run.states(self.pooling, (column,), self.rows)
-
 
 def opened(given: Sequence[Run | str | Path]) -> list[Run]:
     """Return the runs to compare, all of the same samples; anything else is an error."""
@@ -118,6 +115,12 @@ def sides_of(runs: Sequence[Run], pooling: str | None = None, site: str | None =
     """
     shared = [name for name in runs[0].info["pooling"] if all(name in run.info["pooling"] for run in runs)]
     poolings = [pooling or (shared or run.info["pooling"])[0] for run in runs]
+    for run, name in zip(runs, poolings, strict=True):
+        if name not in (known := list(dict.fromkeys([*run.info["pooling"], *run.info["pair_pooling"]]))):
+            raise LayerscopeError(
+                f"pooling {name!r} is not in run {str(run.path)!r}{choices(name, known, 'it has')}; "
+                f"profile it with `pooling='{name}'`"
+            )
     fine = [_fine(run) for run in runs]
     common = set.intersection(*(set(samples) for samples in fine))
     if not common:
@@ -125,7 +128,7 @@ def sides_of(runs: Sequence[Run], pooling: str | None = None, site: str | None =
     # the first run's order: its blocks lie in neighbouring shards, and those of a like model with them
     order = [sample for sample in fine[0] if sample in common]
     sides = [
-        Side(run, name, _known_pooling(run, chosen), _columns(run, site), np.array([own[s] for s in order]))
+        Side(run, name, chosen, _columns(run, site), np.array([own[s] for s in order]))
         for run, name, chosen, own in zip(runs, run_names(runs), poolings, fine, strict=True)
     ]
     return sides, list(_notes(runs, poolings, sides[0].left_out))
@@ -164,16 +167,6 @@ def _fine(run: Run) -> dict[int, int]:
     return found
 
 
-def _known_pooling(run: Run, name: str) -> str:
-    known = list(dict.fromkeys([*run.info["pooling"], *run.info["pair_pooling"]]))
-    if name not in known:
-        raise LayerscopeError(
-            f"pooling {name!r} is not in run {str(run.path)!r}{choices(name, known, 'it has')}; "
-            f"profile it with `pooling='{name}'`"
-        )
-    return name
-
-
 def _columns(run: Run, site: str | None) -> tuple[Column, ...]:
     if site is None:
         return run.columns
@@ -198,11 +191,7 @@ def _notes(runs: Sequence[Run], poolings: list[str], left_out: int) -> Iterator[
         )
     if any(sublayers_in(run.info) for run in runs):
         yield "metrics and states of sub-layers are not compared"
-    names = [text for key, text in OPTIONS.items() if len({_shown(run, key) for run in runs}) > 1]
+    values = {key: {repr(jsonable(run.info["options"].get(key))) for run in runs} for key in OPTIONS}
+    names = [text for key, text in OPTIONS.items() if len(values[key]) > 1]
     if names:
         yield f"the runs differ in {', '.join(names)}: these move a metric without the model"
-
-
-def _shown(run: Run, option: str) -> str:
-    value = run.info["options"].get(option)
-    return repr(list(value)) if isinstance(value, (list, tuple)) else repr(value)

@@ -7,33 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layerscope.comparison.findings import (
-    SURE,
-    Pair,
-    as_values,
-    best,
-    checkpoints,
-    difference_text,
-    differences,
-    headline,
-    layer_label,
-    layer_name,
-    maps,
-    order,
-    pairs,
-    scale_of,
-    shown,
-    similarity_name,
-)
-from layerscope.runs.registry import about
-from layerscope.runs.titles import capital, titled, unit_apart
+from layerscope.comparison import findings
+from layerscope.comparison.findings import SURE, Pair, best, layer_name, shown
+from layerscope.runs.registry import about, capital, meaning_of, titled, unit_apart
 from layerscope.show.document import EMPTY, Cell, Column, Row, Section, Table
 from layerscope.show.numbers import number
 from layerscope.show.plots import Axis, Chart, HeatMap, Meaning, Series
 
 if TYPE_CHECKING:
     from layerscope.comparison.comparison import Comparison
-    from layerscope.runs.curves import Values
 
 BESIDE = "Layers of the first run down, those of the other across."
 APART = "How much each metric differs by depth. Nothing here says which run is the better one."
@@ -41,7 +23,7 @@ COURSE = "Each layer beside itself in the last checkpoint and in the one before,
 RINGS = "○ the layer across that is most like the one down; layer 0 is no candidate."
 MATCHES = "For each layer of the first run the most similar one of the other, and the one at the same depth."
 LEAST = 0.05
-"""Similarities that lie closer together than this are not told apart by colours."""
+"""The smallest range of similarities that a scale of colours spans."""
 DIFFERENCE = Meaning(
     "The metric of the run named first less that of the other, at the same layer, or where depths differ at the layers "
     "nearest to each other in percent of depth. Bands are one standard error: of the mean difference by sample where "
@@ -55,12 +37,12 @@ def sections(pair: Pair) -> Iterator[Section]:
     """Yield the maps and matching layers of a pair, and how metrics differ."""
     squares = (square_map(pair, metric) for metric in pair.comparison.similarities)
     yield Section("compared", "Layers across runs", BESIDE, (*squares, _matches(pair)))
-    yield Section("differences", "Differences by depth", APART, tuple(_differences(pair)))
-
-
-def course(comparison: Comparison) -> Section:
-    """Return the maps of a series of checkpoints."""
-    return Section("checkpoints", "By checkpoint", COURSE, tuple(_checkpoint_maps(comparison)))
+    drawn = (
+        _difference(pair, metric, capital(titled(metric, variant)), points)
+        for metric, variant, rows in findings.by_metric(findings.differences(pair))
+        if (points := rows[rows["value"].notna()].to_dict(orient="records"))
+    )
+    yield Section("differences", "Differences by depth", APART, tuple(drawn))
 
 
 def _apart(name: str, other: str) -> str:
@@ -71,21 +53,21 @@ def _apart(name: str, other: str) -> str:
 
 def square_map(pair: Pair, metric: str) -> HeatMap:
     """Return the similarity of every layer of A with every one of B; the most similar of B is ringed."""
-    square, name = pair.square(metric), similarity_name(metric)
+    square, name = pair.square(metric), about(metric).title
     closest = best(square, metric)
     words = ("" if found is None else f"{square.columns[found[0]]} ({shown(found[1])})" for found in closest)
-    known = [as_values(other.square(metric)) for other in pairs(pair.comparison)]
+    known = [other.square(metric).to_numpy() for other in findings.pairs(pair.comparison)]
     finite = np.concatenate([values[np.isfinite(values)] for values in known])
     return HeatMap(
         title=f"{name} of layers across runs",
-        summary=headline(pair),
-        about=_meaning(metric),
+        summary=findings.headline(pair),
+        about=meaning_of(metric),
         note=RINGS if len(finite) else f"the states of {pair.b.name} do not vary",
         name=f"compared_{metric}",
         corner="layer",
         rows=tuple(map(str, square.index)),
         columns=tuple(map(str, square.columns)),
-        values=_lines(as_values(square)),
+        values=tuple(map(tuple, square.to_numpy().tolist())),
         low=float(finite.min()) if len(finite) else None,
         high=float(finite.max()) if len(finite) else None,
         least=LEAST,
@@ -98,32 +80,12 @@ def square_map(pair: Pair, metric: str) -> HeatMap:
                 f"{layer_name(a)} of {pair.a.name}, {layer_name(b)} of {pair.b.name}: {number(float(value), 4)}"
                 for b, value in zip(square.columns, line, strict=True)
             )
-            for a, line in zip(square.index, as_values(square), strict=True)
+            for a, line in zip(square.index, square.to_numpy(), strict=True)
         ),
         square=True,
         upward=True,
         reversed=about(metric).low,
     )
-
-
-def _meaning(metric: str) -> Meaning:
-    known = about(metric)
-    return Meaning(known.meaning, known.direction, known.source)
-
-
-def _lines(values: Values) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(map(float, line)) for line in values)
-
-
-def _differences(pair: Pair) -> Iterator[Chart]:
-    """Yield each metric's difference by depth, on layers of the shallower run."""
-    groups = list(differences(pair).groupby(["metric", "variant"], sort=False, dropna=False))
-    metrics = [str(metric) for (metric, _), _ in groups]
-    for (metric, variant), rows in groups:
-        several = metrics.count(str(metric)) > 1 and isinstance(variant, str)
-        points = rows[rows["value"].notna()].to_dict(orient="records")
-        if points:
-            yield _difference(pair, str(metric), capital(titled(str(metric), variant if several else None)), points)
 
 
 def _difference(pair: Pair, metric: str, title: str, points: list[dict[str, Any]]) -> Chart:
@@ -158,7 +120,7 @@ def _difference(pair: Pair, metric: str, title: str, points: list[dict[str, Any]
         name=f"difference-{metric}",
         sheet="differences",
         x=Axis("layer", whole=True, depth=depth),
-        y=Axis("", scale=scale_of(metric)),
+        y=Axis("", scale=findings.scale_of(metric)),
         series=(zero, line),
         overlaid=True,
         marked="the largest difference",
@@ -166,22 +128,23 @@ def _difference(pair: Pair, metric: str, title: str, points: list[dict[str, Any]
 
 
 def _point(pair: Pair, row: dict[str, Any]) -> str:
-    a, b = layer_label(row["layer"], row["site"], pair.a), layer_label(row["layer_b"], row["site_b"], pair.b)
+    a, b = pair.labels(row)
     if a == b:
-        return f"{layer_name(a)}: {difference_text(row)}"
-    return f"{layer_name(b)} of {pair.b.name} less {layer_name(a)} of {pair.a.name}: {difference_text(row)}"
+        return f"{layer_name(a)}: {findings.difference_text(row)}"
+    return f"{layer_name(b)} of {pair.b.name} less {layer_name(a)} of {pair.a.name}: {findings.difference_text(row)}"
 
 
-def _checkpoint_maps(comparison: Comparison) -> Iterator[HeatMap]:
-    """Yield maps of layers by checkpoints: similarity to the last and to the one before, then each metric."""
-    steps = dict(zip([member.name for member in comparison.runs], checkpoints(comparison), strict=True))
-    for metric, title, values in maps(comparison):
-        known, scaled = about(metric), scale_of(metric) * as_values(values)
+def course(comparison: Comparison) -> Section:
+    """Return maps of layers by checkpoints: similarity to the last and to the one before, then each metric."""
+    drawn = []
+    steps = dict(zip([member.name for member in comparison.runs], findings.checkpoints(comparison), strict=True))
+    for metric, title, values in findings.maps(comparison):
+        known, scaled = about(metric), findings.scale_of(metric) * values.to_numpy()
         finite = scaled[np.isfinite(scaled)]
-        yield HeatMap(
+        drawn.append(HeatMap(
             title=title if "checkpoint" in title else f"{title} by checkpoint",
             summary=f"A heat map of layers by checkpoints. {known.meaning}",
-            about=_meaning(metric),
+            about=meaning_of(metric),
             unit=known.unit,
             note="" if len(finite) else "no value: the states do not vary",
             name=f"checkpoints_{metric}",
@@ -189,7 +152,7 @@ def _checkpoint_maps(comparison: Comparison) -> Iterator[HeatMap]:
             corner="layer",
             rows=tuple(map(str, values.index)),
             columns=tuple(steps[name] for name in values.columns),
-            values=_lines(scaled),
+            values=tuple(map(tuple, scaled.tolist())),
             low=None,
             high=None,
             least=LEAST * float(np.abs(finite).max(initial=0.0)),
@@ -198,7 +161,8 @@ def _checkpoint_maps(comparison: Comparison) -> Iterator[HeatMap]:
             log=known.log and bool((finite > 0).all()),
             reversed=known.log,
             upward=True,
-        )
+        ))  # fmt: skip
+    return Section("checkpoints", "By checkpoint", COURSE, tuple(drawn))
 
 
 def _matches(pair: Pair) -> Table:
@@ -206,10 +170,10 @@ def _matches(pair: Pair) -> Table:
     squares = {metric: pair.square(metric) for metric in pair.comparison.similarities}
     heads, rows = [Column("layer")], []
     for metric in squares:
-        name = similarity_name(metric)
+        name = about(metric).title
         heads += [Column("most like", unit=name), Column(name, unit="most like"), Column(name, unit="same depth")]
     for i, layer in enumerate(next(iter(squares.values())).index):
-        cells = [Cell(str(layer), value=order(layer, pair.a))]
+        cells = [Cell(str(layer), value=findings.order(layer, pair.a))]
         for metric, square in squares.items():
             found, same = best(square, metric)[i], pair.beside(square)[i]
             value, beside = float(square.iloc[i, same]), square.columns[same]
@@ -217,7 +181,7 @@ def _matches(pair: Pair) -> Table:
                 cells += [EMPTY, EMPTY]
             else:
                 most = square.columns[found[0]]
-                cells += [Cell(str(most), value=order(most, pair.b)), Cell(shown(found[1]), value=found[1])]
+                cells += [Cell(str(most), value=findings.order(most, pair.b)), Cell(shown(found[1]), value=found[1])]
             cells.append(EMPTY if np.isnan(value) else Cell(shown(value), f"({layer_name(beside)})", value))
         rows.append(Row(tuple(cells)))
     return Table("Layers that match", tuple(heads), tuple(rows), (MATCHES,), name="matches")

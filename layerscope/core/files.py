@@ -1,4 +1,7 @@
-"""Files that are written whole or not at all, and read with one clear line where they are damaged."""
+"""Files and folders that are written whole or not at all, and read with one clear line where they are damaged.
+
+A folder that a verb writes is never one in which someone else left something.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,23 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from filelock import BaseFileLock, FileLock, Timeout
 from safetensors import SafetensorError
 
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling, unreadable
+
+CHECKSUM = "checksum"
+HELD = ".layerscope-writes"
+"""The file that a process holds locked in a folder it is writing; no other folder is taken for one of ours."""
 
 
 def aside(path: Path, write: Any) -> None:
@@ -56,9 +67,6 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-CHECKSUM = "checksum"
-
-
 def write_json(path: Path, facts: Mapping[str, Any]) -> None:
     """Write an object with a checksum of its members, whole or not at all."""
     text = json.dumps({**facts, CHECKSUM: _checksum(facts)}, indent=2)  # escaped: half a character can be written
@@ -76,7 +84,7 @@ def unchanged(facts: dict[str, Any]) -> bool:
 
 
 def json_object(path: Path) -> dict[str, Any] | None:
-    """Return the object in a JSON file, its checksum among the members; None where there is no whole object."""
+    """Return the object in a JSON file, including its checksum; None if the file does not hold a complete object."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -130,14 +138,19 @@ def read_parquet(path: Path, columns: set[str], kinds: Mapping[str, str] | None 
 
 
 def _fits(frame: pd.DataFrame, kinds: Mapping[str, str]) -> bool:
-    """Return whether columns hold numbers, or where the dtype is object texts."""
-    known = {name: kind for name, kind in kinds.items() if name in frame}
+    """Return whether columns hold numbers, or where the dtype is object texts; most say so by their dtype."""
+    texts = {name for name, dtype in frame.dtypes.items() if isinstance(dtype, pd.StringDtype)}
+    unsure = {
+        name: kind
+        for name, kind in kinds.items()
+        if name in frame and (name not in texts if kind == "object" else frame[name].dtype != kind)
+    }
     try:
-        frame.astype(known)
+        frame[list(unsure)].astype(unsure)
     except (TypeError, ValueError, AttributeError):
         return False
-    texts = [frame[name] for name, kind in known.items() if kind == "object"]
-    return all(pd.api.types.infer_dtype(column, skipna=True) in ("string", "empty") for column in texts)
+    mixed = [frame[name] for name, kind in unsure.items() if kind == "object"]
+    return all(pd.api.types.infer_dtype(column, skipna=True) in ("string", "empty") for column in mixed)
 
 
 def _give_back() -> None:
@@ -161,3 +174,109 @@ def existing(path: str | Path, what: str) -> Path:
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: ~ of nobody; ValueError: a zero byte
         raise LayerscopeError(f"{what} {str(path)[:80]!r} is not a path: give a file or a folder") from error
     raise LayerscopeError(f"{what} {str(path)!r} does not exist{near(found.name, siblings) or ': check the path'}")
+
+
+def own_folder(out: str | Path, what: str = "", mark: str = "") -> Path:
+    """Return a folder to write to, `~` spelt out: new, empty, or one with an earlier `what`, known by its file `mark`.
+
+    Raises `LayerscopeError` for a file, and for a folder that holds anything else.
+    """
+    folder = Path(out).expanduser()
+    fault = ""
+    try:
+        if folder.exists() and not folder.is_dir():
+            fault = "is a file"
+        elif folder.is_dir() and any(folder.iterdir()):
+            ours = mark and any((folder / name).is_file() for name in (mark, HELD))
+            fault = "" if ours else f"exists and {f'holds no {what}' if what else 'is not empty'}"
+    except OSError as error:
+        fault = f"cannot be read ({error.strerror})"
+    if fault:
+        raise LayerscopeError(f"`out={str(folder)!r}` {fault}: name a new folder")
+    return folder
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Within, files are written into a folder of `own_folder`'s, which is known as ours after a kill too."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / HELD).touch()
+    except OSError as error:
+        raise LayerscopeError(f"{str(folder)!r} cannot be made ({error.strerror}): name another folder") from error
+    yield
+    (folder / HELD).unlink(missing_ok=True)
+
+
+@contextmanager
+def folder_aside(folder: Path) -> Iterator[Path]:
+    """Yield a hidden folder beside another, whose name it gets where all goes well; else it is gone.
+
+    Folders that killed processes left beside the same one are taken away first.
+    """
+    made = absent(folder.absolute().parent)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _drop_abandoned(folder)
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
+        lock = FileLock(aside / HELD, timeout=0)
+        lock.acquire()
+    except OSError as error:
+        raise _unwritable(folder, error, "name another folder") from error
+    try:
+        yield aside
+        _release(lock)
+        aside.chmod(0o755)  # a temporary folder is its maker's alone
+        if folder.is_dir():
+            folder.rmdir()  # it was empty before the long job; what came into it since is not ours to delete
+        aside.rename(folder)
+    except OSError as error:
+        raise _unwritable(folder, error, "make room or name another folder") from error
+    finally:
+        _release(lock)
+        if aside.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+            drop_empty(made)
+
+
+def absent(folder: Path) -> list[Path]:
+    """Return the folders that making one would make; none where that cannot be looked up."""
+    try:
+        return [above for above in (folder, *folder.parents) if not above.exists()]
+    except OSError:
+        return []
+
+
+def drop_empty(folders: Iterable[Path]) -> None:
+    """Take folders away, as far as nothing lies in them."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _unwritable(folder: Path, error: OSError, mend: str) -> LayerscopeError:
+    return LayerscopeError(f"`out={str(folder)!r}` cannot be written ({error.strerror or error}): {mend}")
+
+
+def _release(lock: BaseFileLock) -> None:
+    """Take the lock's file away before anyone else can hold it, where that can be."""
+    if not lock.is_locked:
+        return
+    with suppress(OSError):  # Windows deletes no open file: there it is deleted when it is free
+        Path(lock.lock_file).unlink()
+    lock.release()
+    Path(lock.lock_file).unlink(missing_ok=True)
+
+
+def _drop_abandoned(folder: Path) -> None:
+    """Delete the hidden folders beside another whose process was killed: nobody holds their lock any more."""
+    for aside in folder.parent.glob(f".{escape(folder.name)}.*.part"):
+        if not (aside / HELD).is_file():  # not ours
+            continue
+        with suppress(OSError, Timeout), FileLock(aside / HELD, timeout=0):  # Timeout: still being written
+            for inside in aside.iterdir():
+                if inside.name != HELD:
+                    shutil.rmtree(inside) if inside.is_dir() else inside.unlink()
+            with suppress(OSError):  # Windows deletes no open file
+                (aside / HELD).unlink()
+        drop_empty([aside])

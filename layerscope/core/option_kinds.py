@@ -55,9 +55,8 @@ class Number(Kind):
     def take(self, name: str, value: Any) -> Any:
         """Return the number or word itself."""
         if not (self.fits(value) or (isinstance(value, str) and value in self.words)):
-            words = "".join(f", or {word}" for word in self.words)
-            example = f", such as {self.such_as}" if self.such_as else ""
-            raise LayerscopeError(f"{name} is {shown(value)}: give {self.title}{self.bounds}{words}{example}")
+            wanted = f"{self.title}{self.bounds}{_ending(self.words, self.such_as)}"
+            raise LayerscopeError(f"{name} is {shown(value)}: give {wanted}")
         return value
 
     def fits(self, value: Any) -> bool:
@@ -122,11 +121,8 @@ class Several(Kind):
         numbers = list(value) if isinstance(value, Iterable) else [value]
         wrong = [number for number in numbers if not self.each.fits(number)]
         if wrong or not numbers:
-            held = shown(wrong[0]) if wrong else "empty"
-            title = self.each.title.removeprefix("a ") + "s"
-            example = f", such as {self.such_as}" if self.such_as else ""
-            words = "".join(f", or {word}" for word in self.words)
-            raise LayerscopeError(f"{name} is {held}: give {title}{self.each.bounds}{example}{words}")
+            wanted = f"{self.each.title.removeprefix('a ')}s{self.each.bounds}{_ending(self.words, self.such_as)}"
+            raise LayerscopeError(f"{name} is {shown(wrong[0]) if wrong else 'empty'}: give {wanted}")
         return numbers
 
     def _range(self, name: str, text: str) -> Iterable[Any]:
@@ -178,16 +174,15 @@ class Weights(Kind):
         """Return the weight of each name."""
         if isinstance(value, Mapping):
             return value
-        return dict(self._one(name, part) for part in Names().take(name, value))
-
-    def _one(self, name: str, text: str) -> tuple[str, float]:
-        own, sign, weight = text.rpartition("=")
-        if not sign:
-            return text, 1.0
-        try:
-            return own.strip(), float(weight)
-        except ValueError:
-            raise LayerscopeError(f"{name}: the weight of {own!r} is {weight!r}: give a number above 0") from None
+        found = {}
+        for part in Names().take(name, value):
+            own, sign, weight = part.rpartition("=")
+            try:
+                found[own.strip() if sign else part] = float(weight) if sign else 1.0
+            except ValueError:
+                line = f"{name}: the weight of {own!r} is {weight!r}: give a number above 0"
+                raise LayerscopeError(line) from None
+        return found
 
 
 @dataclass(frozen=True)
@@ -228,6 +223,11 @@ class Line:
 
 IN_CODE = InCode()
 SEED = Whole(0, 2**32 - 1)  # what scikit-learn takes
+
+
+def _ending(words: tuple[str, ...], such_as: str) -> str:
+    """Return what else may be given, and an example, for the end of an error."""
+    return "".join(f", or {word}" for word in words) + (f", such as {such_as}" if such_as else "")
 
 
 def shown(value: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import inspect
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
@@ -39,8 +40,8 @@ class Asked(SimpleNamespace):
 
     def of(self, kind: Callable[..., T], **others: Any) -> T:
         """Return a dataclass made of the options that its fields name; fields that no option names keep defaults."""
-        named = {field.name: vars(self)[field.name] for field in fields(kind) if field.name in vars(self)}  # type: ignore[arg-type]
-        return kind(**named | others)
+        known = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # a dataclass
+        return kind(**{name: value for name, value in vars(self).items() if name in known} | others)
 
 
 @cache
@@ -48,8 +49,11 @@ def declared(verb: Callable[..., Any]) -> Mapping[str, Option]:
     """Return the options of a verb by name, in order; those of `**shared: Unpack[…]` among them."""
     found: dict[str, Option] = {}
     lines = _lines(verb)
-    for name, parameter in inspect.signature(verb).parameters.items():
-        annotation = _evaluated(parameter.annotation, verb)
+    # a name that only a type checker knows stands for anything
+    names = defaultdict(lambda: Any, vars(builtins) | inspect.unwrap(verb).__globals__)
+    signature = inspect.signature(verb, globals={}, locals=names, eval_str=True)  # our own annotations
+    for name, parameter in signature.parameters.items():
+        annotation = parameter.annotation
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
             found[name] = _option(name, annotation, parameter.default, lines.get(name, ""))
             continue
@@ -103,19 +107,6 @@ def _option(name: str, annotation: Any, default: Any, text: str) -> Option:
     group = next((entry for entry in about if isinstance(entry, str)), None)
     optional = default is None or type(None) in get_args(bare) or bare is Any
     return Option(name, kind, group, default, optional, bare, text)
-
-
-def _evaluated(annotation: Any, verb: Callable[..., Any]) -> Any:
-    if not isinstance(annotation, str):
-        return annotation
-    return eval(annotation, {}, _Names(vars(builtins) | inspect.unwrap(verb).__globals__))  # our own signatures
-
-
-class _Names(dict[str, Any]):
-    """The names of a module; one that only a type checker knows stands for anything."""
-
-    def __missing__(self, name: str) -> Any:
-        return Any
 
 
 def _lines(where: Any) -> dict[str, str]:

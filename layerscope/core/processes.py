@@ -23,11 +23,11 @@ T = TypeVar("T")
 
 @dataclass
 class Team:
-    """Processes 0 … size − 1 of one job; they exchange objects only where they `meet`, all at the same points."""
+    """Processes 0 … size − 1 of one job, by default one; they exchange objects only where all `meet`."""
 
-    rank: int
-    size: int
-    exchange: Callable[[Any], list[Any]]
+    rank: int = 0
+    size: int = 1
+    exchange: Callable[[Any], list[Any]] = lambda value: [value]
     """Give an object, and return what each process gave, in their order."""
     together: bool = True
     """Until an error is known to all."""
@@ -60,11 +60,6 @@ class Team:
             self.exchange((ours, None))
 
 
-def alone() -> Team:
-    """Return the team of a process that works by itself."""
-    return Team(0, 1, lambda value: [value])
-
-
 def launched() -> int:
     """Return how many processes torchrun or accelerate started, this one among them; 1 where it was neither."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "LOCAL_RANK" in os.environ else 1
@@ -85,7 +80,7 @@ def team() -> Team:
 def _join() -> Team | LayerscopeError:
     """Join once; what is exchanged is small and on the CPU, hence gloo, whatever device each process computes on."""
     if launched() == 1:
-        return alone()
+        return Team()
     import torch.distributed as dist
 
     try:

@@ -3,49 +3,35 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
-from layerscope.core.spelling import spelled
+from layerscope.core.words import spelled
 
-
-class Advance(Protocol):
-    """Called with the number of steps done, and with a note to show beside the bar from now on."""
-
-    def __call__(self, steps: int, note: str = "") -> None:
-        """Move the bar."""
+Advance = Callable[..., None]
+"""Called with the number of steps done, and with a note to show beside the bar from now on."""
 
 
-class Reporter(Protocol):
-    """Where a job's lines and bars go."""
+class Reporter:
+    """Where a job's lines and bars go: here nowhere."""
 
     def say(self, line: str) -> None:
         """Show one line."""
 
-    def bar(self, title: str, total: int, unit: str = "") -> AbstractContextManager[Advance]:
-        """Return a context that yields a function to call with the number of steps done."""
-
-
-class Silent:
-    """Shows nothing."""
-
-    def say(self, line: str) -> None:
-        """Drop the line."""
-
     @contextmanager
     def bar(self, title: str, total: int, unit: str = "") -> Iterator[Advance]:
-        """Yield a function that does nothing."""
+        """Yield a function to call with the number of steps done."""
         yield lambda steps, note="": None
 
 
-class Screen:
+class Screen(Reporter):
     """Shows lines through rich on standard error, and bars where that is a terminal."""
 
     def __init__(self) -> None:
-        from rich.console import Console as Rich
+        from rich.console import Console
 
-        class Patient(Rich):
+        class Patient(Console):
             """A console whose reader may leave (2>&1 | head) while the job goes on."""
 
             def on_broken_pipe(self) -> None:
@@ -60,52 +46,31 @@ class Screen:
 
     @contextmanager
     def bar(self, title: str, total: int, unit: str = "") -> Iterator[Advance]:
-        """Show a bar with the rate and the time left, below the one that is shown already."""
-        with self._bars() as progress:
-            task = progress.add_task(title, total=total, rate="")
+        """Show a bar with the rate and the time left, below the one that is shown: a terminal has one display."""
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-            def advance(steps: int, note: str = "") -> None:
-                progress.advance(task, steps)
-                own = next(shown for shown in progress.tasks if shown.id == task)
-                speed = own.finished_speed or own.speed
-                rate = f"{speed:.1f} {unit}/s" if speed and unit else ""
-                progress.update(task, rate=" ".join(filter(None, (rate, note))))
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        rate_column, outer = TextColumn("{task.fields[rate]}"), self._shown
+        progress = outer or Progress(
+            *columns, rate_column, console=self.console, transient=True, disable=not self.console.is_terminal
+        )
 
+        def advance(steps: int, note: str = "") -> None:
+            progress.advance(task, steps)
+            own = next(shown for shown in progress.tasks if shown.id == task)
+            speed = own.finished_speed or own.speed
+            rate = f"{speed:.1f} {unit}/s" if speed and unit else ""
+            progress.update(task, rate=" ".join(filter(None, (rate, note))))
+
+        with nullcontext() if outer else progress:
+            self._shown, task = progress, progress.add_task(title, total=total, rate="")
             try:
                 yield advance
             finally:
                 progress.remove_task(task)
-
-    @contextmanager
-    def _bars(self) -> Iterator[Any]:
-        """Return the display of all bars; a terminal has one."""
-        if self._shown is not None:
-            yield self._shown
-            return
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        rate = TextColumn("{task.fields[rate]}")
-        with Progress(
-            *columns, rate, console=self.console, transient=True, disable=not self.console.is_terminal
-        ) as self._shown:
-            try:
-                yield self._shown
-            finally:
-                self._shown = None
+                self._shown = outer
 
 
 def reporting(shown: bool) -> Reporter:
     """Return where a job's lines and bars go: to the screen, or nowhere."""
-    return Screen() if shown else Silent()
-
-
-def paper() -> Any:
-    """Return a rich console on standard output on which a broken pipe raises its own error."""
-    from rich.console import Console as Rich
-
-    class Paper(Rich):
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError
-
-    return Paper()
+    return Screen() if shown else Reporter()

@@ -11,12 +11,22 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, unreadable
-from layerscope.core.files import aside, digest, json_object, read_parquet, unchanged, write_json, write_parquet
-from layerscope.core.folders import own_folder, writing
+from layerscope.core.files import (
+    aside,
+    digest,
+    json_object,
+    own_folder,
+    read_parquet,
+    unchanged,
+    write_json,
+    write_parquet,
+    writing,
+)
 
 FORMAT = 3
 """Of every saved result; it rises when what is written changes."""
 Frames = Mapping[str, Mapping[str, str]]
+PLAIN = frozenset((str, int, bool, type(None)))
 T = TypeVar("T")
 
 
@@ -74,7 +84,7 @@ class Store:
         facts = read_facts(path / self.manifest, self.what, self.again)
         try:
             sums = facts.pop("sha256")
-            frames = {name: self._read(path / f"{name}.{self.suffix}", sums[name]) for name in self.frames}
+            frames = {name: self._read(name, path / f"{name}.{self.suffix}", sums[name]) for name in self.frames}
             return make(facts, {name: typed(frames[name], columns) for name, columns in self.frames.items()}, path)
         except LayerscopeError:
             raise
@@ -87,7 +97,7 @@ class Store:
         else:
             write_parquet(path, frame)
 
-    def _read(self, path: Path, check: str) -> pd.DataFrame:
+    def _read(self, name: str, path: Path, check: str) -> pd.DataFrame:
         """Return a frame that fits its checksum, the one before where a later save was killed."""
         try:
             found = next((p for p in (path, _beside(path, "old")) if p.is_file() and digest(p) == check), None)
@@ -96,7 +106,12 @@ class Store:
         if found is None:
             why = "is not what was written there" if path.is_file() else "is missing"
             raise LayerscopeError(f"{str(path)!r} {why}: {self.again}")
-        return pd.read_csv(found, float_precision="round_trip") if self.suffix == "csv" else read_parquet(found, set())
+        if self.suffix != "csv":
+            return read_parquet(found, set())
+        texts = {
+            key: str for key, dtype in self.frames[name].items() if dtype == "object"
+        }  # "NA" and "12" are texts there
+        return pd.read_csv(found, float_precision="round_trip", dtype=texts, keep_default_na=False, na_values=[""])
 
 
 def write_facts(path: Path, what: str, facts: Mapping[str, Any]) -> None:
@@ -128,10 +143,11 @@ def jsonable(value: Any, lost: Callable[[float], Any] = lambda number: None) -> 
 
     A number that is not finite is what `lost` makes of it, by default null, as is what is missing.
     """
-    if type(value) is float:  # most of what a page holds: a million of them
-        return value if math.isfinite(value) else lost(value)
-    if value is None or isinstance(value, (str, bool)):
+    kind = type(value)
+    if kind in PLAIN:  # most of what a page holds: a million of them
         return value
+    if kind is float:
+        return value if math.isfinite(value) else lost(value)
     if isinstance(value, pd.DataFrame):
         value = value.to_dict(orient="records")
     if is_dataclass(value):
@@ -140,10 +156,9 @@ def jsonable(value: Any, lost: Callable[[float], Any] = lambda number: None) -> 
         return {str(key): jsonable(entry, lost) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [jsonable(entry, lost) for entry in value]
-    value = value.item() if hasattr(value, "item") else value
-    if value is pd.NA or (isinstance(value, float) and not math.isfinite(value)):
-        return None if value is pd.NA else lost(value)
-    return value
+    if value is pd.NA:
+        return None
+    return jsonable(value.item(), lost) if hasattr(value, "item") else value
 
 
 def typed(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from layerscope.core.words import count
+
 
 @dataclass(frozen=True)
 class Stopwatch:
@@ -44,10 +46,8 @@ class Stopwatch:
         `seconds`, between `fewest` and `most` (None: as many as the fewest).
         """
         self.turn(runs)  # the first allocates, compiles and reads
-        count = fewest
-        if most is not None:
-            count = rounds_in(seconds, float(self.turn(runs).sum()), fewest, most)
-        found: NDArray[np.float64] = np.median([self.turn(runs, number) for number in range(count)], axis=0)
+        rounds = fewest if most is None else rounds_in(seconds, float(self.turn(runs).sum()), fewest, most)
+        found: NDArray[np.float64] = np.median([self.turn(runs, number) for number in range(rounds)], axis=0)
         return found
 
 
@@ -60,23 +60,19 @@ class Clock:
 
     def __call__(self, event: str, *_: int) -> None:
         """Mark the end of a stage."""
-        self.marks.append((event, self._now()))
+        mark: Any = time.perf_counter()
+        if self.device.type != "cpu":
+            mark = torch.Event(self.device, enable_timing=True)
+            mark.record()
+        self.marks.append((event, mark))
 
     def seconds(self) -> list[tuple[str, float]]:
         """Return every stage after the first mark and how long it took, in their order."""
         _finish(self.device)
         pairs = zip(self.marks, self.marks[1:], strict=False)
-        return [(event, self._between(start, end)) for (_, start), (event, end) in pairs]
-
-    def _now(self) -> Any:
         if self.device.type == "cpu":
-            return time.perf_counter()
-        event = torch.Event(self.device, enable_timing=True)
-        event.record()
-        return event
-
-    def _between(self, start: Any, end: Any) -> float:
-        return float(end - start) if self.device.type == "cpu" else float(start.elapsed_time(end)) / 1e3
+            return [(event, end - start) for (_, start), (event, end) in pairs]
+        return [(event, start.elapsed_time(end) / 1e3) for (_, start), (event, end) in pairs]
 
 
 def rounds_in(seconds: float, once: float, fewest: int, most: int) -> int:
@@ -88,20 +84,15 @@ def machine(device: torch.device) -> str:
     """Return in words what the speed was measured on."""
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
-    threads = torch.get_num_threads()
-    return f"{_processor()}, {threads} {'thread' if threads == 1 else 'threads'}, torch {torch.__version__}"
-
-
-def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, "") or platform.processor() or platform.machine()
+    processor = next(named, "") or platform.processor() or platform.machine()
+    return f"{processor}, {count(torch.get_num_threads(), 'thread')}, torch {torch.__version__}"
 
 
 def _finish(device: torch.device) -> None:
-    """Wait until a device has done what it was given."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)

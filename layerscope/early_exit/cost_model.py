@@ -1,15 +1,16 @@
-"""What early exits cost on the clock: the seconds of every stage of a run, and what they predict for a data set."""
+"""What early exits cost on the clock, by the seconds of every stage, and which of them are worth it on a data set."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from layerscope.early_exit.criteria import NEVER
-from layerscope.early_exit.recorded import Recorded
+from layerscope.early_exit.recorded import NEVER, Recorded
 
 STAGES = ("front", "block", "check", "leave", "head", "end")
 """What a run spends its time on: all before the first block, one block, one exit's look at the rows, taking the rows
@@ -18,6 +19,7 @@ that leave out of the batch, the model's own head after the last block, and putt
 Seconds = NDArray[np.float64]
 Rows = NDArray[np.int64]
 """Numbers of samples."""
+Exits = tuple[int, ...]
 Plan = Sequence[Rows]
 """Which samples go together, in each batch."""
 
@@ -47,8 +49,13 @@ class Times:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds that a data set takes with early exits and without; `leaving` [L] counts the samples by their layer."""
+    """Seconds that a data set takes with these exits at this threshold, and without.
 
+    `leaving` [L] counts the samples by their layer. No exits, with the threshold inf, are the plain model.
+    """
+
+    exits: Exits
+    threshold: float
     seconds: float
     plain_seconds: float
     leaving: NDArray[np.int64]
@@ -77,7 +84,7 @@ class Simulation:
 
     def run(self, exits: Sequence[int], threshold: float) -> Prediction:
         """Return what these exits (layers 1 … L − 1, ascending) cost and win with one threshold."""
-        exits = () if threshold == NEVER else exits  # an exit model that never leaves checks nothing
+        given, exits = tuple(exits), () if threshold == NEVER else exits  # one that never leaves checks nothing
         leaves = self.recorded.leaves(exits, threshold)[self.samples]
         rows, tokens = self._sizes(leaves)
         checked = np.asarray(exits, dtype=np.int64) - 1
@@ -97,8 +104,8 @@ class Simulation:
         )
         leaving = np.bincount(leaves - 1, minlength=self.depth)
         if not len(checked):
-            return Prediction(self.bare * seconds, self.bare * seconds, leaving)
-        return Prediction(seconds, self.plain_seconds, leaving)
+            return Prediction(given, threshold, self.bare * seconds, self.bare * seconds, leaving)
+        return Prediction(given, threshold, seconds, self.plain_seconds, leaving)
 
     def _sizes(self, leaves: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return how many rows of each batch enter each block, and the rank of their length, both [batches, L]."""
@@ -112,3 +119,42 @@ class Simulation:
 
     def _seconds(self, stage: str, rows: NDArray[np.int64], tokens: NDArray[np.int64]) -> float:
         return float(self.tables[stage][rows, tokens].sum())
+
+
+def choose_exits(
+    recorded: Recorded, plan: Plan, times: Times, allowed: Callable[[Exits], float], *, trims: bool = True
+) -> Prediction:
+    """Return the exits that are expected to be fastest, never slower than none.
+
+    `allowed(exits)` is the threshold these exits may have. Of all exits 1 … L − 1 the one is dropped without which the
+    rest is fastest, until none is left: about L² / 2 predictions. The fastest set on that way, or the fastest single
+    exit, is then bettered by adding, dropping or exchanging one exit as long as that helps.
+    """
+    simulation = Simulation(recorded, plan, times, trims=trims)
+
+    @cache
+    def priced(exits: Exits) -> Prediction:
+        return simulation.run(exits, allowed(exits) if exits else NEVER)
+
+    every = tuple(range(1, recorded.depth))
+    best = _fastest(map(priced, ((), every, *combinations(every, 1))))
+    current = priced(every)
+    while len(current.exits) > 1:
+        current = _fastest(map(priced, combinations(current.exits, len(current.exits) - 1)))
+        best = _fastest((best, current))
+    while (better := _fastest(map(priced, _near(best.exits, every)))) is not best:
+        best = better
+    return best
+
+
+def _fastest(choices: Iterable[Prediction]) -> Prediction:
+    return min(choices, key=lambda choice: (choice.seconds, len(choice.exits)))
+
+
+def _near(exits: Exits, every: Exits) -> Iterator[Exits]:
+    """Yield these exits, and those with one more, one less, or one exchanged for another."""
+    others = set(every).difference(exits)
+    fewer = tuple(combinations(exits, len(exits) - 1)) if exits else ()
+    yield from (exits, *fewer)
+    for kept in (exits, *fewer):
+        yield from (tuple(sorted((*kept, layer))) for layer in others)

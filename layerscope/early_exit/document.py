@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from layerscope.early_exit.findings import (
-    exits_by_speed,
-    findings,
-    plain_value,
-    threshold,
-    truncations,
-    value,
-    window,
-)
-from layerscope.show.document import (
-    EMPTY,
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Row,
-    Section,
-    Sentences,
-    Table,
-)
+import numpy as np
+import pandas as pd
+
+from layerscope.early_exit.findings import findings, measured, qualities, threshold, truncations, window
+from layerscope.show.document import EMPTY, Cell, Column, Document, Facts, Row, Section, Sentences, Table
 from layerscope.show.numbers import number, percent, times
 from layerscope.show.plots import Axis, Chart, Meaning, Series
 
@@ -58,34 +43,34 @@ FORECAST = Meaning(
 def document(report: ExitReport) -> Document:
     """Return what exits gain, what is guaranteed, and the charts and tables that both rest on."""
     tables = (_curve(report), _layers(report), _depths(report))
-    return Document(
-        answer=report.verdict,
-        reasons=(report.goal,),
-        title=(report.model, report.data),
-        facts=(
-            f"{report.depth} layers", f"{report.classes:,} classes",
-            f"{report.samples:,} samples (exits chosen on {report.design:,})", f"batch size {report.batch_size}",
-        ),
-        parts=(Sentences("", tuple(findings(report))), *tables),
-        notes=report.notes,
-        sections=(Section("exits", "Early exit", LEAD, (*_charts(report), *tables)),),
-        details=(
-            Sentences("Noted on the way:", report.notes), _settings(report),
-            Facts(tuple(_flat(report.calibration or {})), "Calibration"),
-        ),
-        kind="early exits",
-    )  # fmt: skip
-
-
-def _settings(report: ExitReport) -> Facts:
-    known = {
+    samples = f"{report.samples:,} samples (exits chosen on {report.design:,})"
+    settings = {
         "model": report.model, "data": report.data,
         "samples": f"{report.samples:,}, the exits chosen on {report.design:,}",
         "exits": ", ".join(map(str, report.exits)) or "none", "criterion": report.criterion,
         "threshold": threshold(report.threshold), "batch size": str(report.batch_size), "machine": report.machine,
         "guarantee": report.goal, "exit model": report.path or "",
     }  # fmt: skip
-    return Facts(tuple((name, fact) for name, fact in known.items() if fact))
+    charts = [_speed(report)]
+    if len(report.layers):
+        charts.append(_leaving(report))
+    if len(report.curve.dropna(subset=["predicted", "measured"])):
+        charts.append(_forecast(report))
+    return Document(
+        answer=report.verdict,
+        reasons=(report.goal,),
+        title=(report.model, report.data),
+        facts=(f"{report.depth} layers", f"{report.classes:,} classes", samples, f"batch size {report.batch_size}"),
+        parts=(Sentences("", tuple(findings(report))), *tables),
+        notes=report.notes,
+        sections=(Section("exits", "Early exit", LEAD, (*charts, *tables)),),
+        details=(
+            Sentences("Noted on the way:", report.notes),
+            Facts(tuple((name, fact) for name, fact in settings.items() if fact)),
+            Facts(tuple(_flat(report.calibration or {})), "Calibration"),
+        ),
+        kind="early exits",
+    )
 
 
 def _flat(known: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
@@ -101,114 +86,91 @@ def _flat(known: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
             yield name, "–" if entry is None else str(entry)
 
 
-def _charts(report: ExitReport) -> Iterator[Chart]:
-    yield _speed(report)
-    if len(report.layers):
-        yield _leaving(report)
-    if len(report.curve.dropna(subset=["predicted", "measured"])):
-        yield _forecast(report)
+def _series(
+    name: str, rows: pd.DataFrame, axes: tuple[str, str], text: Callable[[Any], str], scale: float = 100.0, **how: Any
+) -> Series:
+    """Return two columns as a series, shares of the second in percent, with a text on each row; `chosen` is marked."""
+    x, y = rows[axes[0]].astype(float).tolist(), (scale * rows[axes[1]]).tolist()
+    chosen = np.flatnonzero(rows["chosen"]).tolist() if "chosen" in rows else ()
+    return Series(
+        name, tuple(x), tuple(y), tuple(map(text, rows.to_dict(orient="records"))), marked=tuple(chosen), **how
+    )
 
 
 def _speed(report: ExitReport) -> Chart:
-    labelled = report.labelled
-    cut = truncations(report, labelled).to_dict(orient="records")
-    curve = exits_by_speed(report, labelled).to_dict(orient="records")
-    own = plain_value(report, labelled)
-    reached = window(report, labelled)
-    what = "Accuracy" if labelled else "Agreement"
-    series = (
-        Series(
-            "truncated at a layer",
-            tuple(row["measured"] for row in cut),
-            tuple(100 * row["quality"] for row in cut),
-            tuple(f"truncated at layer {row['layer']}: {_point(row)}" for row in cut),
-            labels=tuple(str(row["layer"]) for row in cut),
-            tone="rival",
-        ),
-        Series(
-            "exits, a point for each threshold",
-            tuple(row["measured"] for row in curve),
-            tuple(100 * row["quality"] for row in curve),
-            tuple(
-                f"threshold {threshold(row['threshold'])}, mean layer {number(row['mean_layer'])}: {_point(row)}"
-                for row in curve
-            ),
-            marked=tuple(i for i, row in enumerate(curve) if row["chosen"]),
-        ),
-        Series("plain model", (1.0,), (100 * own,), (f"plain model: {percent(own)}, 1×",), mark="points", tone="ink"),
-    )
+    (own, plain), reached, cut = qualities(report), window(report), truncations(report)
+    curve = measured(report, report.curve).sort_values("mean_layer", ascending=False)
+    what = "Accuracy" if report.labelled else "Agreement"
+
+    def point(row: Any) -> str:
+        return f"{percent(row['quality'])}, {times(row['measured'])}"
+
     return Chart(
         title=f"{what} against speed",
         name=f"exits_{what.lower()}_against_speed",
         x=Axis("measured speed-up (×)", reached and reached[0]),
         y=Axis(f"{what.lower()} (%)", reached and (100 * reached[1][0], 100 * reached[1][1])),
-        series=series,
-        summary=f"{percent(value(report, labelled))} at {times(report.measured)}",
+        series=(
+            _series(
+                "truncated at a layer", cut, ("measured", "quality"),
+                lambda row: f"truncated at layer {row['layer']}: {point(row)}",
+                labels=tuple(map(str, cut["layer"])), tone="rival",
+            ),
+            _series(
+                "exits, a point for each threshold", curve, ("measured", "quality"),
+                lambda row: f"threshold {threshold(row['threshold'])}, mean layer {number(row['mean_layer'])}: "
+                f"{point(row)}",
+            ),
+            Series("plain model", (1.0,), (100 * plain,), (f"plain model: {percent(plain)}, 1×",),
+                   mark="points", tone="ink"),
+        ),
+        summary=f"{percent(own)} at {times(report.measured)}",
         about=SPEED,
         note="Truncated models far below the exits are in the table alone.",
         height=2.3,
-    )
-
-
-def _point(row: dict[str, float]) -> str:
-    return f"{percent(row['quality'])}, {times(row['measured'])}"
+    )  # fmt: skip
 
 
 def _leaving(report: ExitReport) -> Chart:
-    rows = report.layers.to_dict(orient="records")
-    layers = tuple(float(row["layer"]) for row in rows)
-    kinds = [
-        "exit" if row["checked"] else "through all layers" if row["layer"] == report.depth else "no exit"
-        for row in rows
-    ]
-    bars = Series(
-        "leave at an exit (pale: go through all layers)",
-        layers,
-        tuple(100 * row["share"] for row in rows),
-        tuple(
-            f"layer {row['layer']}, {kind}: {row['leaving']:,} samples, {percent(row['share'])}"
-            for row, kind in zip(rows, kinds, strict=True)
-        ),
-        mark="bars",
-        pale=tuple(i for i, row in enumerate(rows) if not row["checked"]),
-    )
-    line = Series(
-        "left so far",
-        layers,
-        tuple(100 * row["cumulative"] for row in rows),
-        tuple(f"{percent(row['cumulative'])} left by layer {row['layer']}" for row in rows),
-        tone="rival",
-    )
+    rows = report.layers
+
+    def kind(row: Any) -> str:
+        return "exit" if row["checked"] else "through all layers" if row["layer"] == report.depth else "no exit"
+
     return Chart(
         title="Where samples leave",
         name="exits_where_samples_leave",
         x=Axis("layer", (0.4, report.depth + 0.6), whole=True),
         y=Axis(f"% of {report.samples:,} samples", (0.0, 105.0)),
-        series=(bars, line),
+        series=(
+            _series(
+                "leave at an exit (pale: go through all layers)", rows, ("layer", "share"),
+                lambda row: f"layer {row['layer']}, {kind(row)}: {row['leaving']:,} samples, {percent(row['share'])}",
+                mark="bars", pale=tuple(np.flatnonzero(~rows["checked"]).tolist()),
+            ),
+            _series(
+                "left so far", rows, ("layer", "cumulative"),
+                lambda row: f"{percent(row['cumulative'])} left by layer {row['layer']}", tone="rival",
+            ),
+        ),
         summary="Bars: the share of samples that leaves at each layer; a line: the share that has left so far",
         about=LEAVING,
         height=1.8,
-    )
+    )  # fmt: skip
 
 
 def _forecast(report: ExitReport) -> Chart:
-    rows = report.curve.dropna(subset=["predicted", "measured"]).to_dict(orient="records")
-    predicted, measured = (tuple(float(row[name]) for row in rows) for name in ("predicted", "measured"))
-    low, high = 0.95 * min(*predicted, *measured), 1.05 * max(*predicted, *measured)
+    rows = report.curve.dropna(subset=["predicted", "measured"])
+    values = rows[["predicted", "measured"]].to_numpy()
+    low, high = 0.95 * float(values.min()), 1.05 * float(values.max())
+    points = _series(
+        "a point for each threshold", rows, ("predicted", "measured"),
+        lambda row: f"threshold {threshold(row['threshold'])}: {times(row['predicted'])} predicted, "
+        f"{times(row['measured'])} measured",
+        scale=1.0, mark="points",
+    )  # fmt: skip
     guides = tuple(
         Series("", (low, high), (factor * low, factor * high), mark="guide", tone="muted") for factor in (0.9, 1, 1.1)
-    )
-    points = Series(
-        "a point for each threshold",
-        predicted,
-        measured,
-        tuple(
-            f"threshold {threshold(row['threshold'])}: {times(row['predicted'])} predicted, {times(row['measured'])} "
-            "measured"
-            for row in rows
-        ),
-        mark="points",
-        marked=tuple(i for i, row in enumerate(rows) if row["chosen"]),
     )
     return Chart(
         title="Predicted and measured speed",
@@ -222,70 +184,79 @@ def _forecast(report: ExitReport) -> Chart:
     )
 
 
-def _scored(report: ExitReport, share: float) -> list[Cell]:
-    """Return the accuracy as a cell, where it is known at all."""
-    return [_percent(share)] if report.labelled else []
+def _table(
+    title: str, name: str, columns: list[Column], rows: pd.DataFrame, cells: Callable[[Any], list[Cell]], legend: str,
+    marked: str = "",
+) -> Table:  # fmt: skip
+    found = rows.to_dict(orient="records")
+    shown = tuple(Row(tuple(cells(row)), marked=bool(row.get(marked))) for row in found)
+    return Table(title, tuple(columns), shown, (legend,), name=name)
 
 
 def _percent(share: float, digits: int = 1) -> Cell:
     return Cell(percent(share, digits), value=100 * share)
 
 
-def _times(factor: float) -> Cell:
-    return Cell(times(factor), value=factor)
+def _scored(report: ExitReport, *entry: Any) -> list[Any]:
+    """Return what is there of accuracy, where it is known at all."""
+    return list(entry) if report.labelled else []
 
 
 def _curve(report: ExitReport) -> Table:
-    rows = []
-    for found in report.curve.to_dict(orient="records"):
-        name = threshold(found["threshold"])
-        cells = [Cell(f"{CHOSEN} {name}" if found["chosen"] else name, value=found["threshold"])]
-        cells.append(Cell(number(found["mean_layer"]), value=found["mean_layer"]))
-        cells += [_times(found[name]) for name in ("exit_speedup", "predicted", "measured")]
-        cells += _scored(report, found["accuracy"])
-        rows.append(Row((*cells, _percent(found["disagreement"], 2)), marked=bool(found["chosen"])))
+    def cells(row: Any) -> list[Cell]:
+        name, factors = threshold(row["threshold"]), [row[name] for name in ("exit_speedup", "predicted", "measured")]
+        return [
+            Cell(f"{CHOSEN} {name}" if row["chosen"] else name, value=row["threshold"]),
+            Cell(number(row["mean_layer"]), value=row["mean_layer"]),
+            *(Cell(times(factor), value=factor) for factor in factors),
+            *_scored(report, _percent(row["accuracy"])),
+            _percent(row["disagreement"], 2),
+        ]
+
     columns = [Column("threshold"), Column("mean layer")]
     columns += [Column(name, unit="speed-up") for name in ("by depth", "predicted", "measured")]
-    columns += [*_accuracy(report), Column("differ", unit="% of predictions")]
+    columns += [*_scored(report, Column("accuracy", unit="%")), Column("differ", unit="% of predictions")]
     legend = (
         "By depth: the layers that are left out, as a speed-up, Σ L·mᵢ / Σ i·mᵢ for mᵢ samples that leave at layer i. "
         f"Predicted and measured: times the plain model's speed on {report.machine}. Differ: predictions that are not "
         "the plain model's."
     )
-    return Table(f"By threshold ({CHOSEN} chosen)", tuple(columns), tuple(rows), (legend,), name="exit-curve")
+    return _table(f"By threshold ({CHOSEN} chosen)", "exit-curve", columns, report.curve, cells, legend, "chosen")
 
 
 def _layers(report: ExitReport) -> Table:
-    rows = []
-    for found in report.layers.to_dict(orient="records"):
-        last = found["layer"] == report.depth
-        exits = "end" if last else "yes" if found["checked"] else "–"
-        counted = found["checked"] or last
-        cells = [Cell(str(found["layer"]), value=found["layer"]), Cell(exits, value=exits)]
-        cells.append(Cell(f"{found['leaving']:,}", value=found["leaving"]) if counted else EMPTY)
-        share = Cell(percent(found["share"]), value=100 * found["share"], share=found["share"])
-        cells.append(share if counted else EMPTY)
-        cells.append(_percent(found["cumulative"]))
-        cells += _scored(report, found["layer_accuracy"])
-        rows.append(Row((*cells, _percent(found["layer_agreement"])), marked=bool(found["checked"])))
+    def cells(row: Any) -> list[Cell]:
+        last = row["layer"] == report.depth
+        exits, counted = "end" if last else "yes" if row["checked"] else "–", row["checked"] or last
+        leaving = Cell(f"{row['leaving']:,}", value=row["leaving"])
+        share = Cell(percent(row["share"]), value=100 * row["share"], share=row["share"])
+        return [
+            Cell(str(row["layer"]), value=row["layer"]),
+            Cell(exits, value=exits),
+            *((leaving, share) if counted else (EMPTY, EMPTY)),
+            _percent(row["cumulative"]),
+            *_scored(report, _percent(row["layer_accuracy"])),
+            _percent(row["layer_agreement"]),
+        ]
+
     columns = [Column("layer"), Column("exit"), Column("leave", unit="samples"), Column("share", "left", unit="%")]
-    columns += [Column("so far", unit="%"), *_accuracy(report), Column("agree", unit="%")]
+    columns += [Column("so far", unit="%"), *_scored(report, Column("accuracy", unit="%")), Column("agree", unit="%")]
     what = "Accuracy, and agreement" if report.labelled else "Agreement"
     legend = f"{what} with the plain model: of all samples, if all left there."
-    return Table("Where samples leave", tuple(columns), tuple(rows), (legend,), name="exit-layers")
+    return _table("Where samples leave", "exit-layers", columns, report.layers, cells, legend, "checked")
 
 
 def _depths(report: ExitReport) -> Table:
-    rows = []
-    for found in report.depths.to_dict(orient="records"):
-        cells = [Cell(f"{found['layer']} of {report.depth}", value=found["layer"])]
-        cells += [*_scored(report, found["accuracy"]), _percent(found["disagreement"]), _times(found["measured"])]
-        rows.append(Row((*cells, Cell(f"{found['parameters']:,}", value=found["parameters"]))))
-    columns = [Column("layers"), *_accuracy(report), Column("differ", unit="% of predictions")]
-    columns += [Column("measured", unit="speed-up"), Column("parameters")]
+    def cells(row: Any) -> list[Cell]:
+        return [
+            Cell(f"{row['layer']} of {report.depth}", value=row["layer"]),
+            *_scored(report, _percent(row["accuracy"])),
+            _percent(row["disagreement"]),
+            Cell(times(row["measured"]), value=row["measured"]),
+            Cell(f"{row['parameters']:,}", value=row["parameters"]),
+        ]
+
+    columns = [Column("layers"), *_scored(report, Column("accuracy", unit="%"))]
+    columns += [Column("differ", unit="% of predictions"), Column("measured", unit="speed-up"), Column("parameters")]
     legend = "The rival: every sample leaves at the same layer, and the layers above it are gone."
-    return Table("The model truncated instead", tuple(columns), tuple(rows), (legend,), name="exit-depths")
-
-
-def _accuracy(report: ExitReport) -> list[Column]:
-    return [Column("accuracy", unit="%")] if report.labelled else []
+    return _table("The model truncated instead", "exit-depths", columns, report.depths, cells, legend)

@@ -7,31 +7,44 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any, Unpack
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
 from transformers.utils import ModelOutput
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import OneOf
 from layerscope.core.options import checked
 from layerscope.core.shared_options import Loading
 from layerscope.early_exit.calibration import Calibration, check_exits
-from layerscope.early_exit.criteria import NEVER, Rule, check_criterion, check_threshold, sureness
 from layerscope.early_exit.leaving import Decide, Outcome, Watch, run
-from layerscope.early_exit.likeness import class_like, empty_like, lock_of, name_in_pipelines
-from layerscope.early_exit.saving import check_made_for, fingerprint, load_exits, precision, save
+from layerscope.early_exit.recorded import NEVER, Rule, check_threshold, sureness
+from layerscope.early_exit.saving import (
+    check_made_for,
+    class_like,
+    empty_like,
+    fingerprint,
+    load_exits,
+    precision,
+    save,
+)
+from layerscope.early_exit.study import CRITERIA
 from layerscope.early_exit.tail import find_tail
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.capture import evaluating
-from layerscope.models.exit_heads import ExitHeads, exit_heads, heads_of
 from layerscope.models.forward import Inputs, accepts, fitted
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.lens import logits_of
-from layerscope.models.weights import input_device
-from layerscope.truncation.origin import whereabouts
+from layerscope.models.mean_head import is_mean_head
+from layerscope.models.weights import ExitHeads, exit_heads, heads_of, input_device
+from layerscope.truncation.source import whereabouts
 
-KEPT = ("output_hidden_states", "output_attentions")
+LOCKS: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
+"""The lock of each model, whose blocks carry the hooks of one forward at a time."""
 
 
 @dataclass
@@ -67,9 +80,9 @@ class ExitModel(nn.Module):
     Attributes:
         model: the classifier itself.
         exit_heads: the heads of layers that have one of their own, under their number; without any, one reads all.
-        exits: the layers that are checked, 1 … L − 1.
-        criterion: "confidence", "margin", "entropy" or "patience" (see `layerscope.early_exit.criteria`).
-        threshold: a row leaves where the criterion reaches it; infinite: never.
+        exits, criterion, threshold: where rows leave, and when: see below.
+        processor, depth, classes: what reads its inputs, how many layers (L) and classes (K) it has.
+        trims: whether a batch gets shorter when its longest rows leave.
 
     Example:
         >>> from layerscope.early_exit import ExitModel
@@ -92,18 +105,17 @@ class ExitModel(nn.Module):
     ) -> None:
         """Wrap a classifier; until a threshold is given no row leaves it early.
 
+        Raises `LayerscopeError` for a model without a head of classes, or whose blocks do not hold one entry a sample,
+        for exits that are not its layers, and for a threshold out of range.
+
         Args:
             model: a hub name, a local folder, or a loaded transformers classifier; of a loaded one the layers have no
                 heads of their own, unless it is an `ExitModel`.
             exits: the layers to be checked, 1 … L − 1; None is all of them.
             threshold: from which a row leaves: 0 … 1, of "patience" a whole number of exits; infinite is never.
-            criterion: how sure an exit is.
+            criterion: "confidence", "margin", "entropy" or "patience" (see `layerscope.early_exit.recorded`).
             processor: tokenizer, image processor or feature extractor of a model given as an object.
             **loading: how the model is loaded, and where its layers are: `Loading`.
-
-        Raises:
-            LayerscopeError: for a model without a head of classes, or whose blocks do not hold one entry a sample, for
-                exits that are not its layers, and for a threshold out of range.
 
         """
         super().__init__()
@@ -116,18 +128,24 @@ class ExitModel(nn.Module):
             override = Override(*(new or own for new, own in given))
             heads, processor, model = model.own_heads(), processor or model.processor, model.model
         loaded = load(model, asked.of(LoadOptions), processor)
-        modality, samples = made_up_samples(loaded)
-        self._layered = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
+        self._layered = find_layers(loaded, *made_up_samples(loaded), override)
         self._layered.stack.check_plain("exits")
         if isinstance(model, (str, Path)):  # the weights of an object may differ by now from those in its folder
             beside = whereabouts(str(model), loaded.revision)[1]
             heads = None if beside is None else exit_heads(beside, loaded.module)
-        self.model: Any = self._layered.module
+        module: Any = self._layered.module
+        self.model: Any = module
         self.override: Override = override
-        kind: Any = type(self.model)
-        self.__class__ = class_like(ExitModel, kind, name_in_pipelines(self.model))
+        kind: Any = type(module)
+        name = kind.__name__
+        if is_mean_head(module.config):  # a token classifier to transformers, but it classifies texts
+            name = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES.get(module.config.model_type, name)
+        self.__class__ = class_like(ExitModel, kind, name)
         self.exit_heads = nn.ModuleDict() if heads is None else heads.modules(self.model)
         self._tail = replace(find_tail(self._layered), heads=self.exit_heads, head="" if heads is None else heads.path)
+        self.depth, self.classes = self._layered.stack.depth, self._tail.lens.classes
+        self.trims: bool = self._tail.layout.trims
+        self.processor: Any = loaded.processor
         self.leave(exits, threshold, criterion)
 
     @property
@@ -140,26 +158,6 @@ class ExitModel(nn.Module):
         """Where the weights are."""
         return input_device(self.model)
 
-    @property
-    def depth(self) -> int:
-        """L."""
-        return self._layered.stack.depth
-
-    @property
-    def classes(self) -> int:
-        """K."""
-        return self._tail.lens.classes
-
-    @property
-    def trims(self) -> bool:
-        """Whether a batch gets shorter when its longest rows leave."""
-        return self._tail.layout.trims
-
-    @property
-    def processor(self) -> Any:
-        """Tokenizer, image processor or feature extractor."""
-        return self._layered.loaded.processor
-
     def own_heads(self) -> ExitHeads | None:
         """Return the heads of layers that have one of their own, None where one head reads all."""
         layers = {int(layer): head for layer, head in self.exit_heads.items()}
@@ -169,7 +167,7 @@ class ExitModel(nn.Module):
         self, exits: Sequence[int] | None = None, threshold: float = NEVER, criterion: str = "confidence"
     ) -> ExitModel:
         """Set where rows leave, and when; returns the model. See the class for what is what."""
-        check_criterion(criterion)
+        OneOf(CRITERIA).take("criterion", criterion)
         self.calibration: Calibration | None = None
         self.exits = tuple(range(1, self.depth)) if exits is None else check_exits(exits, self.depth)
         self.threshold = check_threshold(threshold, criterion)
@@ -213,11 +211,11 @@ class ExitModel(nn.Module):
         if args:  # a signature takes longer to read than an exit
             named = dict(zip(inspect.signature(self.model.forward).parameters, args, strict=False)) | named
         labels, return_dict = named.pop("labels", None), named.pop("return_dict", True)
-        for name in KEPT:
+        for name in ("output_hidden_states", "output_attentions"):
             if named.pop(name, False):
                 raise LayerscopeError(f"{name}: rows leave at different layers, call .model for what all layers hold")
         exits = () if self.threshold == NEVER else self.exits
-        outcome = self.run(_inputs(named, self.model), exits, Rule(self.criterion, self.threshold), named=named)
+        outcome = self.run(_inputs(named, self.model), exits, Rule(self.criterion, self.threshold), **named)
         logits = outcome.logits.clone()  # of inference mode, which gradients of what follows could not start from
         sure = sureness(logits, self.criterion, "this model").to(logits.device, torch.float32)
         loss = None if labels is None else nn.functional.cross_entropy(logits.float(), labels)
@@ -226,19 +224,14 @@ class ExitModel(nn.Module):
 
     @torch.inference_mode()
     def run(
-        self,
-        inputs: Inputs,
-        exits: Sequence[int],
-        decide: Decide,
-        watch: Watch | None = None,
-        named: dict[str, Any] | None = None,
+        self, inputs: Inputs, exits: Sequence[int], decide: Decide, watch: Watch | None = None, /, **named: Any
     ) -> Outcome:
         """Run one batch, as the model's encoder makes it, with other exits and with rows that leave by another rule.
 
         With no exits the model runs as it is, without hooks. For `decide` and `watch` see
         `layerscope.early_exit.leaving`; `named` is what the model is called with besides.
         """
-        given = {**inputs.named, **(named or {})}
+        given = {**inputs.named, **named}
         given = {name: fitted(self.model, value) for name, value in given.items() if value is not None}
         if accepts(self.model, "use_cache"):
             given["use_cache"] = False
@@ -247,7 +240,7 @@ class ExitModel(nn.Module):
             return self.model(**given)
 
         # hooks and evaluation mode stand on the model itself, which others may call at the same time
-        with lock_of(self.model), evaluating(self.model) if self.model.training else nullcontext():
+        with LOCKS.setdefault(self.model, Lock()), evaluating(self.model) if self.model.training else nullcontext():
             if exits or watch is not None:
                 return run(self._layered, self._tail, call, inputs, exits, decide, watch)
             logits = logits_of(call())

@@ -35,15 +35,13 @@ STORE = Store("report of exits", "exits.json", "run layerscope exits again", TAB
 class ExitReport(Shown):
     """What early exits cost and gain for one classifier, on one data set and machine.
 
-    `model` has `depth` layers (L) and `classes`; a sample leaves at the first of the `exits` whose `criterion` reaches
-    the `threshold` (infinity: never). Measured on `samples` of `data` in batches of `batch_size`, the exits chosen on
-    `design` samples. `goal` says in words what is guaranteed, `calibration` holds its numbers (None: none was made).
-    `pays` and `verdict` are the answer; `predicted` and `measured` how many times faster than the plain model,
-    `exit_speedup` the same by depth alone, Σ L·mᵢ / Σ i·mᵢ for mᵢ samples that leave at layer i (Jiang et al. 2025).
-    `accuracy` and `plain_accuracy` are None without labels, `disagreement` is the share of predictions that are not the
-    plain model's, `plain_milliseconds` a sample's share of its time. `alone` is `measured` where every sample comes
-    alone, None where none leaves early. `path` is the folder of the exit model, `folder`
-    the one this report was opened from.
+    A sample leaves at the first of the `exits` whose `criterion` reaches the `threshold` (infinity: never), measured on
+    `samples` of `data` in batches of `batch_size`, the exits chosen on `design` samples. `goal` says what is
+    guaranteed, `calibration` holds its numbers. `pays` and `verdict` are the answer; `predicted` and `measured` how
+    many times faster than the plain model, `alone` the same where every sample comes alone, `exit_speedup` by depth
+    alone, Σ L·mᵢ / Σ i·mᵢ for mᵢ samples that leave at layer i (Jiang et al. 2025). Accuracies are None without labels,
+    `disagreement` is the share of predictions that are not the plain model's, `plain_milliseconds` a sample's share of
+    its time. `path` is the folder of the exit model, `folder` the one this report was opened from.
 
     `curve` has a row for each threshold, `layers` for each layer 1 … L (which is checked, how many leave, and what all
     samples would score there), `depths` for the model truncated at each layer; their columns are those of `TABLES`,
@@ -96,7 +94,7 @@ class ExitReport(Shown):
         return self.accuracy is not None
 
     @property
-    def chosen(self) -> pd.Series | None:  # type: ignore[type-arg]
+    def chosen(self) -> pd.Series | None:  # type: ignore[type-arg]  # no generic at run time
         """The row of the curve that was chosen, None where none is marked."""
         rows = self.curve[self.curve["chosen"]]
         return rows.iloc[0] if len(rows) else None

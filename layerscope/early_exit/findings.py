@@ -18,45 +18,34 @@ LEAST_SPAN = 0.002
 
 def findings(report: ExitReport) -> list[str]:
     """Return what a reader should know beside the verdict and the guarantee, a sentence each."""
-    return [setting(report), *one_at_a_time(report), quality(report), *against_truncation(report)]
-
-
-def one_at_a_time(report: ExitReport) -> list[str]:
-    """Return what exits win without batches, in which the last row to leave keeps the others waiting."""
-    if report.alone is None or report.batch_size == 1:
-        return []
-    batches = f", in batches of {report.batch_size} {times(report.measured)}" if math.isfinite(report.measured) else ""
-    return [f"One sample at a time exits are {times(report.alone)} as fast as the plain model{batches}."]
-
-
-def setting(report: ExitReport) -> str:
-    """Return where samples leave, when, and how far they come."""
-    if not report.exits or math.isinf(report.threshold):
-        return f"No sample leaves early: all go through {report.depth} layers."
-    row = report.chosen
-    mean = "" if row is None else f"; the mean is layer {number(float(row['mean_layer']))} of {report.depth}"
-    layers = ", ".join(map(str, report.exits))
-    return (
-        f"Samples leave at layer{'s' * (len(report.exits) > 1)} {layers} with a {report.criterion} of "
-        f"{threshold(report.threshold)} or more{mean}, {times(report.exit_speedup)} by depth alone."
+    found = [f"No sample leaves early: all go through {report.depth} layers."]
+    if report.exits and math.isfinite(report.threshold):
+        row, layers = report.chosen, ", ".join(map(str, report.exits))
+        mean = "" if row is None else f"; the mean is layer {number(float(row['mean_layer']))} of {report.depth}"
+        found = [
+            f"Samples leave at layer{'s' * (len(report.exits) > 1)} {layers} with a {report.criterion} of "
+            f"{threshold(report.threshold)} or more{mean}, {times(report.exit_speedup)} by depth alone."
+        ]
+    if report.alone is not None and report.batch_size > 1:  # in batches the last row to leave keeps the others waiting
+        known = math.isfinite(report.measured)
+        batches = f", in batches of {report.batch_size} {times(report.measured)}" if known else ""
+        found.append(f"One sample at a time exits are {times(report.alone)} as fast as the plain model{batches}.")
+    accuracy = ""
+    if report.accuracy is not None and report.plain_accuracy is not None:
+        accuracy = f"Accuracy {percent(report.accuracy)}, the plain model's {percent(report.plain_accuracy)}; "
+    found.append(
+        f"{accuracy}{percent(report.disagreement, 2)} of predictions differ from the plain model's; the plain model "
+        f"takes {number(report.plain_milliseconds)} ms a sample."
     )
-
-
-def quality(report: ExitReport) -> str:
-    """Return what leaving early costs in predictions, and what a sample's share of time is."""
-    differ = f"{percent(report.disagreement, 2)} of predictions differ from the plain model's"
-    time = f"the plain model takes {number(report.plain_milliseconds)} ms a sample."
-    if report.accuracy is None or report.plain_accuracy is None:
-        return f"{differ}; {time}"
-    return f"Accuracy {percent(report.accuracy)}, the plain model's {percent(report.plain_accuracy)}; {differ}; {time}"
+    return [*found, *against_truncation(report)]
 
 
 def against_truncation(report: ExitReport) -> list[str]:
     """Return which is faster at the same accuracy (without labels: agreement): exits, or the model cut at a layer."""
-    rows = truncations(report, report.labelled)
+    rows = truncations(report)
     if not len(rows) or not math.isfinite(report.measured):
         return []
-    own = value(report, report.labelled)
+    own, _ = qualities(report)
     error = math.sqrt(own * (1 - own) / report.samples) if report.labelled and report.samples else 0.0
     what = "as accurate, within one standard error," if report.labelled else "as true to the plain model"
     good = rows[rows["quality"] >= own - error]
@@ -68,54 +57,41 @@ def against_truncation(report: ExitReport) -> list[str]:
         ]
     best = good.loc[good["measured"].idxmax()]
     faster = "faster than exits" if best["measured"] > report.measured else "no faster than exits"
+    differ, most = float(best["disagreement"]), ((report.calibration or {}).get("goal") or {}).get("max_disagreement")
+    more = f", which is more than the {percent(most, 2)} that exits may" if most and differ > most else ""
     return [
         f"Truncated at layer {int(best['layer'])} the model is {what} and {faster}: {percent(float(best['quality']))}, "
-        f"{times(float(best['measured']))} measured, {percent(float(best['disagreement']))} of predictions differ"
-        f"{_against_goal(report, float(best['disagreement']))}."
+        f"{times(float(best['measured']))} measured, {percent(differ)} of predictions differ{more}."
     ]
 
 
-def _against_goal(report: ExitReport, disagreement: float) -> str:
-    """Return the word on a truncated model that differs more than exits may."""
-    most = ((report.calibration or {}).get("goal") or {}).get("max_disagreement")
-    return f", which is more than the {percent(most, 2)} that exits may" if most and disagreement > most else ""
-
-
-def exits_by_speed(report: ExitReport, labelled: bool) -> pd.DataFrame:
-    """Return the rows of the curve that were measured, the slowest threshold first, with what is drawn as `quality`."""
-    rows = report.curve[report.curve["measured"].notna()].sort_values("mean_layer", ascending=False)
-    return rows.assign(quality=_quality(rows, labelled))
-
-
-def truncations(report: ExitReport, labelled: bool) -> pd.DataFrame:
+def truncations(report: ExitReport) -> pd.DataFrame:
     """Return the truncated models that were measured, by layer, with what is drawn of them as `quality`."""
-    rows = report.depths[(report.depths["layer"] < report.depth) & report.depths["measured"].notna()]
-    return rows.assign(quality=_quality(rows, labelled)).sort_values("layer").dropna(subset=["quality"])
+    rows = measured(report, report.depths[report.depths["layer"] < report.depth])
+    return rows.sort_values("layer").dropna(subset=["quality"])
 
 
-def _quality(rows: pd.DataFrame, labelled: bool) -> pd.Series:  # type: ignore[type-arg]
-    """Accuracy, or agreement with the plain model, in 0 … 1."""
-    return rows["accuracy"] if labelled else 1 - rows["disagreement"]
+def measured(report: ExitReport, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that were measured, with their accuracy, or agreement with the plain model, as `quality`."""
+    quality = rows["accuracy"] if report.labelled else 1 - rows["disagreement"]
+    return rows.assign(quality=quality)[rows["measured"].notna()]
 
 
-def value(report: ExitReport, labelled: bool) -> float:
-    """Return the chosen setting's accuracy, or its agreement with the plain model."""
-    return report.accuracy if labelled and report.accuracy is not None else 1 - report.disagreement
+def qualities(report: ExitReport) -> tuple[float, float]:
+    """Return the accuracy of the chosen setting and of the plain model, or their agreement with the plain model."""
+    if report.accuracy is None or report.plain_accuracy is None:
+        return 1 - report.disagreement, 1.0
+    return report.accuracy, report.plain_accuracy
 
 
-def plain_value(report: ExitReport, labelled: bool) -> float:
-    """Return the plain model's accuracy, or its agreement with itself."""
-    return report.plain_accuracy if labelled and report.plain_accuracy is not None else 1.0
-
-
-def window(report: ExitReport, labelled: bool) -> tuple[tuple[float, float], tuple[float, float]] | None:
+def window(report: ExitReport) -> tuple[tuple[float, float], tuple[float, float]] | None:
     """Return the speed-ups and the shares a plot of quality against speed begins and ends at.
 
     What exits reach fills it: far below, where shallow truncated models lie, nobody chooses. None is no bound, where
     exits reach nothing.
     """
-    curve, cut = exits_by_speed(report, labelled), truncations(report, labelled)
-    shares = [*curve["quality"].dropna(), plain_value(report, labelled)]
+    curve, cut = measured(report, report.curve), truncations(report)
+    shares = [*curve["quality"].dropna(), qualities(report)[1]]
     low, high = min(shares), max(shares)
     if high - low < LEAST_SPAN:
         return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -61,7 +62,10 @@ class Layout:
         for dim, each in axes.rows:
             size = tensor.shape[dim]
             if size == left.total * each and len(left) < left.total:
-                tensor = tensor.index_select(dim, _spread(left.rows, each))
+                entries = left.rows
+                if each > 1:
+                    entries = (entries[:, None] * each + torch.arange(each, device=entries.device)).flatten()
+                tensor = tensor.index_select(dim, entries)
             elif size not in (left.total * each, len(left) * each, 1):  # 1: the same for all samples of this batch
                 raise LayerscopeError(f"{_words(path)} has {size} entries for {left.total} samples: none can leave")
         for dim in axes.positions:
@@ -131,15 +135,14 @@ def find_layout(model: LayeredModel, batch: Inputs, one_more: Inputs, shorter: I
     """
     name, axes = model.loaded.name, {}
     with evaluating(model.module):
-        two, three, short = (_seen(model, inputs) for inputs in (batch, one_more, shorter))
+        two, three, short = (_Seen(model, inputs) for inputs in (batch, one_more, shorter))
     trims = model.padding and model.rank == 3 and two.width != short.width
     for path in two.shapes.keys() & three.shapes.keys():
         shapes = two.shapes[path], three.shapes[path], short.shapes.get(path, two.shapes[path])
-        if len({len(shape) for shape in shapes}) > 1:
-            raise LayerscopeError(f"{_words(path)} of {name} has another rank in each batch: no sample can leave it")
-        sizes = list(enumerate(zip(*shapes, strict=True)))
+        sizes = list(enumerate(zip(*shapes, strict=False)))
         rows = tuple((dim, a // 2) for dim, (a, b, _) in sizes if a != b)
-        if any(sizes[dim][1][:2] != (2 * each, 3 * each) for dim, each in rows):
+        fits = all(sizes[dim][1][:2] == (2 * each, 3 * each) for dim, each in rows)
+        if not fits or len({len(shape) for shape in shapes}) > 1:
             raise LayerscopeError(f"{_words(path)} of {name} does not hold one entry a sample: none can leave")
         longer = [dim for dim, (a, _, c) in sizes if a != c]
         positions = [dim for dim in longer if sizes[dim][1][::2] == (two.width, short.width)]
@@ -151,66 +154,50 @@ def find_layout(model: LayeredModel, batch: Inputs, one_more: Inputs, shorter: I
     return Layout(axes, trims, tuple(front for front in two.before if front not in two.after))
 
 
-@dataclass
 class _Seen:
     """The shapes of one probe, the number of positions of its states, and what ran before and after the blocks."""
 
-    shapes: dict[Path, torch.Size] = field(default_factory=dict)
-    before: dict[str, None] = field(default_factory=dict)
-    after: set[str] = field(default_factory=set)
-    width: int = 0
-    started: int = 0
-    ended: int = 0
+    def __init__(self, model: LayeredModel, inputs: Inputs) -> None:
+        self.shapes: dict[Path, torch.Size] = {}
+        self.before: dict[str, None] = {}
+        self.after: set[str] = set()
+        self.width, self.started, self.ended, self.depth = 0, 0, 0, model.stack.depth
+        blocks, module = list(dict.fromkeys(model.stack.blocks)), model.module
+        with ExitStack() as hooks:
+            for block in map(module.get_submodule, blocks):
+                hooks.enter_context(block.register_forward_pre_hook(self._start, with_kwargs=True))
+                hooks.enter_context(block.register_forward_hook(self._end))
+            for name in front_of(module, blocks):
+                hooks.enter_context(module.get_submodule(name).register_forward_hook(partial(self._beside, name)))
+            forward(module, inputs)
 
-    def add(self, tree: Any, *path: str | int) -> None:
+    def _add(self, tree: Any, *path: str | int) -> None:
         """Keep the shape of every tensor."""
         if isinstance(tree, Tensor):
             self.shapes[path] = tree.shape
         elif isinstance(tree, (Mapping, tuple, list)):
             for key, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
-                self.add(value, *path, key)
+                self._add(value, *path, key)
 
+    def _start(self, _: nn.Module, args: Any, kwargs: Any) -> None:
+        self._add((args, kwargs), "block", self.started)
+        self.started += 1
 
-def _seen(model: LayeredModel, inputs: Inputs) -> _Seen:
-    seen = _Seen()
-
-    def before(_: nn.Module, args: Any, kwargs: Any) -> None:
-        seen.add((args, kwargs), "block", seen.started)
-        seen.started += 1
-
-    def after(_: nn.Module, __: Any, output: Any) -> None:
+    def _end(self, _: nn.Module, __: Any, output: Any) -> None:
         state = hidden_of(output)
         assert state is not None
-        seen.width = state.shape[1] if state.ndim == 3 else 1
-        seen.add(output, "output", seen.ended)
-        seen.add({"state": state}, "block", seen.ended)
-        seen.ended += 1
+        self.width = state.shape[1] if state.ndim == 3 else 1
+        self._add(output, "output", self.ended)
+        self._add({"state": state}, "block", self.ended)
+        self.ended += 1
 
-    def beside(name: str) -> Any:
-        def keep(_: nn.Module, __: Any, output: Any) -> None:
-            if not seen.started:
-                seen.before[name] = None
-                seen.add(output, "front", name)
-            elif seen.ended == model.stack.depth:
-                seen.after.add(name)
-
-        return keep
-
-    blocks, module = list(dict.fromkeys(model.stack.blocks)), model.module
-    with ExitStack() as hooks:
-        for path in blocks:
-            hooks.enter_context(module.get_submodule(path).register_forward_pre_hook(before, with_kwargs=True))
-            hooks.enter_context(module.get_submodule(path).register_forward_hook(after))
-        for name in front_of(module, blocks):
-            hooks.enter_context(module.get_submodule(name).register_forward_hook(beside(name)))
-        forward(module, inputs)
-    return seen
+    def _beside(self, name: str, _: nn.Module, __: Any, output: Any) -> None:
+        if not self.started:
+            self.before[name] = None
+            self._add(output, "front", name)
+        elif self.ended == self.depth:
+            self.after.add(name)
 
 
 def _words(path: Path) -> str:
     return " ".join(map(str, path))
-
-
-def _spread(rows: Tensor, each: int) -> Tensor:
-    """Return the entries of samples where each has several."""
-    return rows if each == 1 else (rows[:, None] * each + torch.arange(each, device=rows.device)).flatten()

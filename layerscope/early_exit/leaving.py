@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -58,14 +59,13 @@ def run(
             hooks.enter_context(block.register_forward_pre_hook(forward.before, with_kwargs=True))
             hooks.enter_context(block.register_forward_hook(forward.after))
         for name in tail.layout.front if tail.skips else ():
-            hooks.enter_context(module.get_submodule(name).register_forward_hook(forward.front_hook(name)))
+            hooks.enter_context(module.get_submodule(name).register_forward_hook(partial(forward.keep_front, name)))
         try:
             output = call()
         except _Done:
             return forward.outcome()
     logits = logits_of(output)
-    if logits is None:
-        raise RuntimeError("the head gave no logits")
+    assert logits is not None
     forward.watch("head", len(logits), 0)
     return Outcome(logits.float(), torch.full((len(logits),), model.stack.depth))
 
@@ -86,25 +86,28 @@ class _Forward:
         self.cuts: dict[int, tuple[Tensor, Tensor]] = {}
         self.parts: list[tuple[int, Tensor, Tensor]] = []
 
-    def front_hook(self, name: str) -> Any:
-        """Return the hook that keeps what a module gives before the first block."""
-
-        def keep(_: nn.Module, __: Any, output: Any) -> None:
-            if not self.started:
-                self.front[name] = self.tail.layout.hollow(name, output)
-
-        return keep
+    def keep_front(self, name: str, _: nn.Module, __: Any, output: Any) -> None:
+        """Keep what a module gives before the first block."""
+        if not self.started:
+            self.front[name] = self.tail.layout.hollow(name, output)
 
     def before(self, _: nn.Module, args: Any, kwargs: Any) -> Any:
         """Give a block what is left of its arguments."""
-        if self.reading:
+        if self.reading or (self.started and len(self.left) == self.left.total):
             return None
-        if not self.started:
-            self._begin(hidden_of((*args, *kwargs.values())))
-            return None
-        if len(self.left) == self.left.total:
-            return None
-        return changed((args, kwargs), self._cut, ("block", self.layer))
+        if self.started:
+            return changed((args, kwargs), self._cut, ("block", self.layer))
+        state = hidden_of((*args, *kwargs.values()))
+        assert state is not None
+        width = state.shape[1] if state.ndim == 3 else 1
+        self.left, self.started = Left(len(state), width, torch.arange(len(state), device=state.device), width), True
+        # of embeddings a decoder's head reads the last position there is, for want of ids
+        trims = self.tail.layout.trims and "inputs_embeds" not in self.inputs.named
+        mask = self.model.mask(self.inputs, state) if trims else None
+        if mask is not None and mask.shape[1] == width:
+            self.lengths = last_real(mask)
+        self._stage("front")
+        return None
 
     def after(self, _: nn.Module, __: Any, output: Any) -> Any:
         """Read the layer where it is an exit, and let rows leave."""
@@ -138,17 +141,6 @@ class _Forward:
 
     def _stage(self, name: str) -> None:
         self.watch(name, len(self.left), self.left.width)
-
-    def _begin(self, state: Tensor | None) -> None:
-        assert state is not None
-        width = state.shape[1] if state.ndim == 3 else 1
-        self.left, self.started = Left(len(state), width, torch.arange(len(state), device=state.device), width), True
-        # of embeddings a decoder's head reads the last position there is, for want of ids
-        trims = self.tail.layout.trims and "inputs_embeds" not in self.inputs.named
-        mask = self.model.mask(self.inputs, state) if trims else None
-        if mask is not None and mask.shape[1] == width:
-            self.lengths = last_real(mask)
-        self._stage("front")
 
     def _read(self, output: Any) -> Tensor:
         state = hidden_of(output)

@@ -1,7 +1,8 @@
-"""An exit model as a folder: the classifier's own checkpoint, with one file on where and when rows leave."""
+"""An exit model as a folder: the classifier's own checkpoint, with one file on where rows leave; and as a pickle."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -15,8 +16,7 @@ from torch import nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.saved import Store, write_facts
-from layerscope.early_exit.calibration import Calibration
-from layerscope.early_exit.guarantee import Goal
+from layerscope.early_exit.calibration import Calibration, Goal
 from layerscope.models.load import without_bars
 from layerscope.models.weights import numbers_of
 
@@ -104,6 +104,12 @@ def _files(folder: Path) -> set[str]:
 
 def load_exits(source: str | Path, revision: str | None) -> dict[str, Any]:
     """Return what `early_exit.json` of a folder or a hub model says."""
+    folder = Path(source).expanduser()
+    if not folder.exists():
+        from transformers.utils import cached_file
+
+        with suppress(Exception):  # no hub, no such model, or a model without exits
+            folder = Path(cached_file(str(source), FILE, revision=revision)).parent
 
     def made(facts: dict[str, Any], *_: object) -> dict[str, Any]:
         if facts["calibration"] is not None:
@@ -111,14 +117,21 @@ def load_exits(source: str | Path, revision: str | None) -> dict[str, Any]:
             facts["calibration"] = Calibration(**{**facts["calibration"], "goal": goal})
         return facts
 
-    return STORE.open(_folder(source, revision), made)
+    return STORE.open(folder, made)
 
 
-def _folder(source: str | Path, revision: str | None) -> Path:
-    folder = Path(source).expanduser()
-    if not folder.exists():
-        from transformers.utils import cached_file
+@functools.cache
+def class_like(base: Any, kind: Any, name: str) -> Any:
+    """Return a class of its own below `base`, with the name and the signature of a classifier's class."""
 
-        with suppress(Exception):  # no hub, no such model, or a model without exits
-            return Path(cached_file(str(source), FILE, revision=revision)).parent
-    return folder
+    @functools.wraps(kind.forward)
+    def forward(self: Any, *args: Any, **named: Any) -> Any:
+        return base.forward(self, *args, **named)
+
+    return type(name, (base,), {"__module__": base.__module__, "forward": forward})
+
+
+def empty_like(base: Any, kind: Any, name: str) -> Any:
+    """Return an object of such a class before its state is restored, as copying and pickling do."""
+    found = class_like(base, kind, name)
+    return found.__new__(found)

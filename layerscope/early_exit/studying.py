@@ -7,33 +7,33 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated, Any, Unpack
 
 import numpy as np
 import pandas as pd
 from torch import nn
 
+import layerscope.early_exit.calibration as exact
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.folders import folder_aside
-from layerscope.core.options import Asked
+from layerscope.core.files import folder_aside
+from layerscope.core.option_kinds import Whole
+from layerscope.core.options import Asked, checked
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.saved import jsonable
 from layerscope.core.shared_options import Loading, Reading
 from layerscope.core.stopwatch import machine
-from layerscope.early_exit.calibration import Calibration, along, path
-from layerscope.early_exit.cost_model import Simulation
-from layerscope.early_exit.criteria import NEVER
+from layerscope.early_exit.calibration import Calibration, Goal
+from layerscope.early_exit.cost_model import Exits, Rows, Simulation, Times, choose_exits
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.exit_report import STORE, ExitReport
-from layerscope.early_exit.guarantee import Goal
-from layerscope.early_exit.racing import Raced, race_alone, race_exits
-from layerscope.early_exit.recorded import Layers, Recorded, record
-from layerscope.early_exit.saving import STORE as MODELS, strangers
-from layerscope.early_exit.thresholds import certify, parts
-from layerscope.early_exit.timing import measure_times
-from layerscope.early_exit.validation import Validation, read_validation
+from layerscope.early_exit.recorded import NEVER, Layers, Recorded, record
+from layerscope.early_exit.saving import STORE as MODELS, fingerprint, precision, strangers
+from layerscope.early_exit.study import Accuracy, Confidence, Disagreement
+from layerscope.early_exit.timing import Raced, measure_times, race_alone, race_exits
+from layerscope.early_exit.validation import Validation, in_order, read_validation
 from layerscope.metrics import exit_speedup
-from layerscope.models.exit_heads import FILE as HEADS
-from layerscope.truncation.speed import parameters
+from layerscope.models.weights import HEADS
+from layerscope.truncation.figures import parameters
 
 MODEL = "model"
 """The folder of the exit model within that of the report."""
@@ -56,17 +56,19 @@ def study_exits(asked: Asked) -> ExitReport:
     reporter = reporting(asked.progress)
     for note in read.notes:
         reporter.say(note)
-    batch_size = asked.batch_size if read.together else 1
-    seed = asked.seed if exits is None else None
-    report, calibration = _report(model, read, goal, batch_size, seed, asked.min_speedup, reporter)
+    report, calibration = _report(model, read, goal, asked, reporter)
     return report if out is None else _written(report, model, calibration, out)
 
 
 def _report(
-    model: ExitModel, read: Validation, goal: Goal, batch_size: int, seed: int | None, worth: float, reporter: Reporter
+    model: ExitModel, read: Validation, goal: Goal, asked: Asked, reporter: Reporter
 ) -> tuple[ExitReport, Calibration]:
-    """Return the report of exits, chosen by the seed or the model's own, and the calibration behind it."""
-    design, tested = parts(len(read), goal, seed)  # too few samples are refused before the long pass over them
+    """Return the report of exits, chosen by the seed or those that were given, and the calibration behind it."""
+    batch_size = asked.batch_size if read.together else 1
+    design, tested = np.arange(0), np.arange(len(read))
+    if asked.exits is None:
+        design, tested = exact.split(len(read), goal, asked.seed)
+    exact.check_enough(len(tested), goal)  # before the long pass over them
     plan = read.plan(batch_size)
     with reporter.bar("every layer", len(read), "samples") as advance:
         recorded = record(model, map(read.batch, plan), read.labels, advance)
@@ -81,8 +83,9 @@ def _report(
     curve = curve_table(recorded, shown, thresholds, threshold, simulation, raced)
     row = curve[curve["chosen"]].iloc[0]
     predicted, measured = float(row["predicted"]), float(row["measured"])
-    pays, verdict = judged(predicted, measured, worth)
+    pays, verdict = judged(predicted, measured, asked.min_speedup)
     leaving, labelled = recorded.leaves(chosen, threshold), read.labels is not None
+    layers, depths = _by_layer(model, recorded, raced, chosen, leaving)
     report = ExitReport(
         model=model.layered.loaded.name, depth=model.depth, classes=model.classes, criterion=model.criterion,
         exits=chosen, threshold=threshold, batch_size=batch_size, samples=len(read), design=len(design),
@@ -94,8 +97,8 @@ def _report(
         disagreement=float(recorded.disagrees(leaving).mean()),
         plain_milliseconds=raced.plain_milliseconds,
         curve=curve,
-        layers=layers_table(recorded, chosen, leaving),
-        depths=depths_table(model, recorded, raced),
+        layers=layers,
+        depths=depths,
         notes=(*read.notes, *raced.notes),
         alone=race_alone(model, read, chosen, threshold, reporter) if threshold != NEVER else None,
     )  # fmt: skip
@@ -140,11 +143,11 @@ def _folder(out: str | Path) -> Path:
 
 def thresholds_shown(recorded: Recorded, exits: Sequence[int], chosen: float) -> tuple[float, ...]:
     """Return some thresholds, descending: evenly spaced in the depth that samples reach, with the chosen one."""
-    every = path(recorded.criterion, recorded.classes, exits)
+    every = exact.path(recorded.criterion, recorded.classes, exits)
     if not every:
         return (chosen,)
     layers = np.broadcast_to([*exits, recorded.depth], (len(recorded), len(exits) + 1))
-    reached = along(recorded, exits, every, layers)
+    reached = exact.along(recorded, exits, every, layers)
     wanted = np.linspace(reached[0], reached[-1], SHOWN)
     nearest = {every[int(np.abs(reached - depth).argmin())] for depth in wanted}
     return tuple(sorted({*nearest, chosen}, reverse=True))
@@ -159,61 +162,116 @@ def curve_table(
     for threshold in thresholds:
         leaving = recorded.leaves(exits, threshold)
         counts = np.bincount(leaving, minlength=recorded.depth + 1)[1:]
-        rows.append(
-            {
-                "threshold": threshold,
-                "chosen": threshold == chosen,
-                "mean_layer": leaving.mean(),
-                "exit_speedup": exit_speedup(counts.astype(float)),
-                "predicted": simulation.run(exits, threshold).speedup,
-                "measured": raced.speedup(threshold),
-                "accuracy": recorded.accuracy(leaving),
-                "disagreement": recorded.disagrees(leaving).mean(),
-            }
-        )
+        rows.append({
+            "threshold": threshold, "chosen": threshold == chosen, "mean_layer": leaving.mean(),
+            "exit_speedup": exit_speedup(counts.astype(float)),
+            "predicted": simulation.run(exits, threshold).speedup, "measured": raced.speedups["threshold", threshold],
+            "accuracy": recorded.accuracy(leaving), "disagreement": recorded.disagrees(leaving).mean(),
+        })  # fmt: skip
     return pd.DataFrame(rows)
 
 
-def layers_table(recorded: Recorded, exits: Sequence[int], leaving: Layers) -> pd.DataFrame:
-    """Return a row for each layer: how many leave there, and what all would score if they did."""
-    counts = np.bincount(leaving, minlength=recorded.depth + 1)[1:]
-    scores = _by_depth(recorded)
-    return pd.DataFrame(
-        {
-            "layer": scores["layer"],
-            "checked": scores["layer"].isin(exits),
-            "leaving": counts,
-            "share": counts / len(recorded),
-            "cumulative": counts.cumsum() / len(recorded),
-            "layer_accuracy": scores["accuracy"],
-            "layer_agreement": 1 - scores["disagreement"],
-        }
-    )
+def _by_layer(
+    model: ExitModel, recorded: Recorded, raced: Raced, exits: Sequence[int], leaving: Layers
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return a row for each layer, and one for the model truncated there.
 
-
-def depths_table(model: ExitModel, recorded: Recorded, raced: Raced) -> pd.DataFrame:
-    """Return a row for the model truncated at each layer: what it scores, wins and weighs."""
-    scores = _by_depth(recorded)
-    return scores.assign(
-        measured=scores["layer"].map(raced.truncated),
-        parameters=[_parameters(model, layer) for layer in scores["layer"]],
-    )
-
-
-def _by_depth(recorded: Recorded) -> pd.DataFrame:
-    """Return a row for each layer: what all samples would score there."""
+    The first has how many leave, and what all samples would score there; the second what it scores, wins and weighs.
+    """
     all_at = {layer: np.full(len(recorded), layer) for layer in range(1, recorded.depth + 1)}
-    return pd.DataFrame(
-        {
-            "layer": list(all_at),
-            "accuracy": [recorded.accuracy(layers) for layers in all_at.values()],
-            "disagreement": [recorded.disagrees(layers).mean() for layers in all_at.values()],
-        }
-    )
+    accuracy = [recorded.accuracy(layers) for layers in all_at.values()]
+    disagreement = np.array([recorded.disagrees(layers).mean() for layers in all_at.values()])
+    counts, blocks, weights = np.bincount(leaving, minlength=recorded.depth + 1)[1:], model.layered.stack.blocks, []
+    for layer in all_at:
+        gone = map(model.model.get_submodule, set(blocks[layer:]) - set(blocks[:layer]))
+        weights.append(parameters(model.model) - parameters(nn.ModuleList(gone)))
+    layers = {
+        "layer": list(all_at), "checked": [layer in exits for layer in all_at], "leaving": counts,
+        "share": counts / len(recorded), "cumulative": counts.cumsum() / len(recorded), "layer_accuracy": accuracy,
+        "layer_agreement": 1 - disagreement,
+    }  # fmt: skip
+    depths = {
+        "layer": list(all_at), "accuracy": accuracy, "disagreement": disagreement,
+        "measured": [raced.speedups.get(("layer", layer), math.nan) for layer in all_at], "parameters": weights,
+    }  # fmt: skip
+    return pd.DataFrame(layers), pd.DataFrame(depths)
 
 
-def _parameters(model: ExitModel, layer: int) -> int:
-    """Return the weights of a model without the blocks after a layer."""
-    blocks = model.layered.stack.blocks
-    gone = set(blocks[layer:]) - set(blocks[:layer])
-    return parameters(model.model) - parameters(nn.ModuleList(model.model.get_submodule(path) for path in gone))
+def calibrate(
+    model: ExitModel,
+    data: Any,
+    max_disagreement: Disagreement = None,
+    min_accuracy: Accuracy = None,
+    confidence: Confidence = 0.95,
+    *,
+    batch_size: Annotated[int, Whole(1)] = 32,
+    progress: bool = True,
+    **reading: Unpack[Reading],
+) -> Calibration:
+    """Return the greediest threshold for a model's exits and criterion that is certified to meet a goal.
+
+    With probability `confidence` over the draw of the data, on new samples like them: at most `max_disagreement` of the
+    predictions differ from the full model's (no labels needed), or at least `min_accuracy` are right. `model.use` sets
+    it. Exits and criterion must not have been chosen on these data. Raises `LayerscopeError` for too few samples for
+    the goal (and says how many are needed), missing labels, and an accuracy that the full model does not reach.
+
+    Args:
+        model: the exit model; its exits and criterion stay as they are.
+        data: samples the model was not trained on, as for `layerscope.profile`.
+        max_disagreement: largest share of predictions that may differ, 0 … 1; 0.01 where neither goal is given.
+        min_accuracy: smallest accuracy, 0 … 1; needs labels.
+        confidence: confidence level of the guarantee, 1 − δ.
+        batch_size: samples per forward.
+        progress: show a bar on standard error.
+        **reading: how a table of samples is read: `Reading`.
+
+    Source: Angelopoulos et al. 2021, Learn then Test.
+
+    Example:
+        >>> from layerscope.early_exit import ExitModel, calibrate
+        >>> model = ExitModel("tiny-bert", exits=[1, 2])
+        >>> model = model.use(calibrate(model, "reviews.csv", max_disagreement=0.3, progress=False))
+        >>> model.criterion, model.threshold < 1
+        ('confidence', True)
+
+    """
+    asked = checked(calibrate, locals())
+    if not isinstance(model, ExitModel):
+        raise LayerscopeError(f"calibrate takes an ExitModel, not a {type(model).__name__}: wrap it, ExitModel(model)")
+    goal = asked.of(Goal)
+    reporter = reporting(progress)
+    read = read_validation(model, data, needs_labels=min_accuracy is not None, **reading)
+    exact.check_enough(len(read), goal)
+    for note in read.notes:
+        reporter.say(note)
+    with reporter.bar("calibration", len(read), "samples") as advance:
+        recorded = record(model, map(read.batch, read.plan(batch_size)), read.labels, advance)
+    return _certified(model, recorded, model.exits, goal)
+
+
+def certify(
+    model: ExitModel, recorded: Recorded, times: Times, goal: Goal, design: Rows, tested: Rows, batch_size: int
+) -> Calibration:
+    """Return the exits that are worth their cost by the `design` samples, with the threshold that the others certify.
+
+    Exits may have the greediest threshold with the share of errors that the tested samples may have. Without any to
+    design with the model's own exits are taken.
+    """
+    if not len(design):
+        return _certified(model, recorded.take(tested), model.exits, goal)
+    part, n = recorded.take(design), len(tested)
+    most = np.flatnonzero(exact.p_value(np.arange(n + 1), n, goal.risk) <= goal.delta).max() / n
+    wanted = part.full if part.labels is None or goal.max_disagreement is not None else part.labels
+
+    def allowed(exits: Exits) -> float:
+        thresholds = (NEVER, *exact.path(part.criterion, part.classes, exits))
+        over = np.flatnonzero(exact.errors_along(part, exits, thresholds, wanted) > most * len(part))
+        return thresholds[max(0, over[0] - 1)] if len(over) else thresholds[-1]
+
+    plan = in_order(len(part), batch_size)
+    exits = choose_exits(part, plan, times, allowed, trims=model.trims).exits
+    return _certified(model, recorded.take(tested), exits, goal)
+
+
+def _certified(model: ExitModel, recorded: Recorded, exits: Exits, goal: Goal) -> Calibration:
+    return exact.calibrate_recorded(recorded, exits, goal, fingerprint=fingerprint(model), dtype=precision(model.model))

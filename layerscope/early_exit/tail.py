@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -21,22 +22,15 @@ from layerscope.models.lens import Lens, logits_of, replaced
 from layerscope.models.probe import beginning, probe_sample
 from layerscope.models.stack import Stack
 from layerscope.models.trace import same, trace
-from layerscope.truncation.agreement import states_at
-
-
-@dataclass(frozen=True)
-class Step:
-    """One module that follows the last block, on what the one before it gives, or on its first token alone."""
-
-    path: str
-    first: bool
+from layerscope.truncation.depth import states_at
 
 
 @dataclass(frozen=True)
 class Tail:
     """What follows the last block, on the states of rows that are left.
 
-    Where that is one module after another on one tensor (a norm, a pooler, a head), these `steps` are called. Else it
+    Where that is one module after another on one tensor (a norm, a pooler, a head), or on its first token alone, these
+    `steps` are called: the path of each, and whether it reads the first token. Else it
     is the model's own code, the blocks bypassed; with `skips` the modules before the first block do not run for it (a
     convolution over sound costs as much as blocks), but hand on something of the shape they gave. Layers that have a
     head of their own, in `heads` under their number, are read by that instead of the one whose path is `head`.
@@ -45,7 +39,7 @@ class Tail:
     lens: Lens
     layout: Layout
     skips: bool
-    steps: tuple[Step, ...] = ()
+    steps: tuple[tuple[str, bool], ...] = ()
     heads: nn.ModuleDict = field(default_factory=nn.ModuleDict)
     head: str = ""
 
@@ -54,22 +48,20 @@ class Tail:
 
         `inputs` is the whole batch, of which `left` says what is left, `front` the shapes before the first block.
         """
-        module = self.lens.module
-        own = str(layer) in self.heads
-        with replaced({module.get_submodule(self.head): self.heads[str(layer)].forward} if own else {}):
+        module, instead = self.lens.module, {}
+        if str(layer) in self.heads:
+            instead[module.get_submodule(self.head)] = self.heads[str(layer)].forward
+        for name, shapes in front.items() if self.skips else ():
+            instead[module.get_submodule(name)] = partial(self._stand_in, name, shapes, left)
+        with replaced(instead):
             if not self.steps:
-                return self._by_the_model(states, inputs, left, front)
-            for step in self.steps:
-                states = module.get_submodule(step.path)(states[:, 0] if step.first else states)
+                return self.lens.sample_logits(states, self.layout.inputs(inputs, left))
+            for path, first in self.steps:
+                states = module.get_submodule(path)(states[:, 0] if first else states)
             return states.float()
 
-    def _by_the_model(self, states: Tensor, inputs: Inputs, left: Left, front: Mapping[str, Any]) -> Tensor:
-        def stand_in(name: str) -> Any:
-            return lambda *_, **__: self.layout.stand_in(name, front[name], left)
-
-        skipped = {self.lens.module.get_submodule(name): stand_in(name) for name in front} if self.skips else {}
-        with replaced(skipped):
-            return self.lens.sample_logits(states, self.layout.inputs(inputs, left))
+    def _stand_in(self, name: str, shapes: Any, left: Left, *_: Any, **__: Any) -> Any:
+        return self.layout.stand_in(name, shapes, left)
 
 
 @torch.inference_mode()
@@ -99,26 +91,45 @@ def find_tail(model: LayeredModel) -> Tail:
     samples = [*samples, short] if model.padding else [long] * 4
     layers = [1, max(1, stack.depth - 1), stack.depth, max(1, stack.depth // 2)]
     inputs, why = batch(samples), "their logits change"
+    exits = sorted(set(layers) - {stack.depth})
+
+    def decide(layer: int, _: Tensor, rows: Tensor) -> Tensor:
+        return torch.tensor(layers)[rows.cpu()] == layer
+
     with evaluating(module):
         wanted = []
         for sample, layer in zip(samples, layers, strict=True):
-            alone = batch([sample])
-            state = states_at(module, stack, alone, layer)["raw"]
-            wanted.append(lens.sample_logits(state, alone)[0].to(state.dtype))
-        for tail in _tails(lens, layout, find_steps(module, stack, inputs)):
+            single = batch([sample])
+            state = states_at(module, stack, single, layer)["raw"]
+            wanted.append(lens.sample_logits(state, single)[0].to(state.dtype))
+        steps = find_steps(module, stack, inputs)
+        ways = [(False, steps)] * bool(steps) + [(True, ()), (False, ())]  # the quickest first
+        for trims, (skips, some) in product([True, False] if layout.trims else [False], ways):
+            tail = Tail(lens, replace(layout, trims=trims), skips, some)
             try:
-                found = _leaving(model, tail, inputs, layers)
+                found = run(model, tail, partial(forward, module, inputs), inputs, exits, decide).logits.float()
             except LayerscopeError:
                 raise
             except Exception as error:  # code that looks at the batch again fails in its own way
                 why = f"{type(error).__name__}: {_line(error)}"
                 continue
-            if all(map(_same, found, wanted)):
+            close = 5e-2 if wanted[0].dtype.itemsize < 4 else 1e-4  # as far as the precision of the weights can say
+            pairs = zip(found, wanted, strict=True)
+            if all((own - alone).norm() <= close * alone.float().norm().clamp_min(1e-3) for own, alone in pairs):
                 return tail
     raise LayerscopeError(f"rows cannot leave the batches of {name} ({why})")
 
 
-def find_steps(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[Step, ...]:
+def _with_positions(module: nn.Module, inputs: Inputs) -> Inputs:
+    """Return a batch with its positions, as a caller may give them: what follows is then each row's own."""
+    ids = inputs.named.get("input_ids")
+    if ids is None or not accepts(module, "position_ids"):
+        return inputs
+    positions = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
+    return replace(inputs, named={**inputs.named, "position_ids": positions})
+
+
+def find_steps(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[tuple[str, bool], ...]:
     """Return the modules by which a model comes from its last block's states to its logits; none where it does more.
 
     Seen in one forward: the first reads those states, each what the one before it gives, and the last gives the logits.
@@ -133,23 +144,10 @@ def find_steps(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[Step, .
         first = not same(call.given, value)
         if first and not (value.ndim == 3 and same(call.given, value[:, 0])):
             return ()
-        steps.append(Step(call.path, first))
+        steps.append((call.path, first))
         value = call.returned
     logits = logits_of(forward(module, inputs))
     return tuple(steps) if logits is not None and same(value, logits) else ()
-
-
-def _tails(lens: Lens, layout: Layout, steps: tuple[Step, ...]) -> Iterator[Tail]:
-    """Yield the ways to read an exit, the quickest first."""
-    ways = [(False, steps)] * bool(steps) + [(True, ()), (False, ())]
-    for trims, (skips, some) in product([True, False] if layout.trims else [False], ways):
-        yield Tail(lens, replace(layout, trims=trims), skips, some)
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    """Return whether a row's logits are the same, as far as the precision of the weights can say."""
-    half = other.dtype.itemsize < 4
-    return bool((one - other).norm() <= (5e-2 if half else 1e-4) * other.float().norm().clamp_min(1e-3))
 
 
 def _line(error: Exception) -> str:
@@ -174,23 +172,3 @@ def _head(model: LayeredModel) -> Lens:
     if lens.alone:
         raise LayerscopeError(f"{name} takes one sample at a time: set config.pad_token_id for batches")
     return lens
-
-
-def _with_positions(module: nn.Module, inputs: Inputs) -> Inputs:
-    """Return a batch with its positions, as a caller may give them: what follows is then each row's own."""
-    ids = inputs.named.get("input_ids")
-    if ids is None or not accepts(module, "position_ids"):
-        return inputs
-    positions = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
-    return replace(inputs, named={**inputs.named, "position_ids": positions})
-
-
-def _leaving(model: LayeredModel, tail: Tail, inputs: Inputs, layers: Sequence[int]) -> Tensor:
-    """Return the logits of a batch whose rows leave at these layers."""
-    wanted = torch.tensor(layers)
-    exits = sorted(set(layers) - {model.stack.depth})
-
-    def decide(layer: int, _: Tensor, rows: Tensor) -> Tensor:
-        return wanted[rows.cpu()] == layer
-
-    return run(model, tail, lambda: forward(model.module, inputs), inputs, exits, decide).logits.float()

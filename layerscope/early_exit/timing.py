@@ -1,62 +1,72 @@
-"""The seconds of every stage of a run with early exits, measured on this machine, this model and these samples."""
+"""The seconds of every stage of a run with exits, and a race of exits, truncation and the plain model in turns."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, median
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
+from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Reporter
 from layerscope.core.stopwatch import Clock, Stopwatch, rounds_in
 from layerscope.early_exit.cost_model import STAGES, Plan, Rows, Times
-from layerscope.early_exit.criteria import sureness
 from layerscope.early_exit.exit_model import ExitModel
-from layerscope.early_exit.validation import Validation
-from layerscope.models.forward import Inputs
+from layerscope.early_exit.recorded import sureness
+from layerscope.early_exit.validation import Validation, in_order
+from layerscope.models.capture import evaluating
+from layerscope.models.forward import Inputs, forward
+from layerscope.truncation.depth import depth_of
 
 SECONDS = 20.0
 BARE = "bare"
 FEWEST, MOST = 2, 50
 """Rounds over all sizes: as many as fit into these seconds, between these."""
-
-
-@dataclass(frozen=True)
-class Size:
-    """One size of a batch: the `whole` of it runs to the end; of `parted`, up to twice as large, `rows` stay."""
-
-    rows: int
-    largest: bool
-    whole: Inputs
-    parted: Inputs
+RACE, ALONE = 60.0, 10.0
+"""About how long a race takes, of batches and of single samples; fewer are run where all would take longer."""
+ROUNDS = 3
+PLAIN = ("plain", 0.0)
+Runner = Callable[[Inputs], Any]
+Name = tuple[str, float]
 
 
 def measure_times(model: ExitModel, read: Validation, lengths: Rows, plan: Plan, reporter: Reporter) -> Times:
     """Return what each stage takes, at sizes from a row and the shortest length to the plan's largest batch.
 
-    Rows are made to leave whatever they say, so that every stage is met at every size; `lengths` [N] are their
-    positions. The sizes take turns, so that a busy machine slows all of them alike; at least three rounds are run.
+    The lengths are the shortest, the longest and one between. Rows are made to leave whatever they say, so that every
+    stage is met at every size; `lengths` [N] are their positions. The sizes take turns, so that a busy machine slows
+    all of them alike; at least three rounds are run.
     """
     most = max(map(len, plan))
     rows = (*(2**k for k in range(most.bit_length()) if 2**k < most), most)
-    tokens = _token_sizes(lengths[np.concatenate(plan)])
-    batch = partial(_batch, model, read, lengths)
-    sizes = [Size(b, b == most, batch(b, t), batch(min(2 * b, most + 1), t)) for b in rows for t in tokens]
+    known = np.unique(lengths[np.concatenate(plan)])
+    middle = known[np.abs(known - (known[0] + known[-1]) / 2).argmin()]
+    tokens = tuple(sorted({int(known[0]), int(middle), int(known[-1])}))
+
+    def batch(rows: int, tokens: int) -> Inputs:
+        """Return a batch whose first sample is the longest, with that many tokens, and the others are drawn."""
+        longest = int((lengths == tokens).argmax())
+        others = np.random.default_rng(0).choice(np.flatnonzero(lengths <= tokens), rows - 1)
+        return read.batch(np.array([longest, *others])).to(model.device)
+
+    sizes = [(b, b == most, batch(b, t), batch(min(2 * b, most + 1), t)) for b in rows for t in tokens]
     warming = 0.0
     with reporter.bar("warming up", len(sizes), "sizes") as advance:
         for size in sizes:
-            warming += Stopwatch(model.device).seconds(partial(_measured, model, size))
+            warming += Stopwatch(model.device).seconds(partial(_measured, model, *size))
             advance(1)
     rounds = rounds_in(SECONDS - warming, warming, FEWEST, MOST)
     found: list[dict[str, list[float]]] = [defaultdict(list) for _ in sizes]
     with reporter.bar("measuring stages", rounds * len(sizes), "sizes") as advance:
         for _ in range(rounds):
             for size, seconds in zip(sizes, found, strict=True):
-                for stage, took in _measured(model, size).items():
+                for stage, took in _measured(model, *size).items():
                     seconds[stage].append(took)
                 advance(1)
     shape = len(rows), len(tokens)
@@ -67,43 +77,30 @@ def measure_times(model: ExitModel, read: Validation, lengths: Rows, plan: Plan,
     return Times(rows, tokens, tables, median(share for seconds in found for share in seconds[BARE]))
 
 
-def _token_sizes(lengths: Rows) -> tuple[int, ...]:
-    """Return the lengths of the shortest and of the longest sample, and of one between."""
-    found = np.unique(lengths)
-    middle = found[np.abs(found - (found[0] + found[-1]) / 2).argmin()]
-    return tuple(sorted({int(found[0]), int(middle), int(found[-1])}))
-
-
-def _batch(model: ExitModel, read: Validation, lengths: Rows, rows: int, tokens: int) -> Inputs:
-    """Return a batch whose first sample is the longest, with that many tokens, and the others are drawn."""
-    longest = int((lengths == tokens).argmax())
-    others = np.random.default_rng(0).choice(np.flatnonzero(lengths <= tokens), rows - 1)
-    return read.batch(np.array([longest, *others])).to(model.device)
-
-
-def _measured(model: ExitModel, size: Size) -> dict[str, float]:
+def _measured(model: ExitModel, rows: int, largest: bool, batch: Inputs, larger: Inputs) -> dict[str, float]:
     """Return the seconds of each stage, of runs as they come: batches that stay whole, and batches that are cut down.
 
-    The largest batch is met whole, time after time, so that its second run counts; a smaller one is what remains after
-    rows have left, with cold caches and memory of a new size. A stage that comes often in a run counts with its mean:
-    on a busy machine the median of a part is less than its part of the whole. What a check, or rows that leave, add to
-    the block that follows is their own cost: an accelerator that was asked for an answer has nothing queued.
+    A `batch` of these rows runs to the end; of a `larger` one they stay. The largest batch is met whole, time after
+    time, so that its second run counts; a smaller one is what remains after rows have left, with cold caches and memory
+    of a new size. A stage that comes often in a run counts with its mean: on a busy machine the median of a part is
+    less than its part of the whole. What a check, or rows that leave, add to the block that follows is their own cost:
+    an accelerator that was asked for an answer has nothing queued.
     """
-    whole = _run(model, size.whole, (), size.rows)
-    if size.largest:
-        bare = sum(_run(model, size.whole, None, size.rows)["end"])
-        whole = _run(model, size.whole, (), size.rows)
+    whole = _run(model, batch, (), rows)
+    if largest:
+        bare = sum(_run(model, batch, None, rows)["end"])
+        whole = _run(model, batch, (), rows)
     found = {"front": sum(whole["front"]), "block": fmean(whole["block"]), "head": sum(whole["head"] + whole["end"])}
     if model.depth > 1:
-        after_leaving, *later = _run(model, size.parted, (1,), size.rows)["block"][1:]
-        if later and not size.largest:
+        after_leaving, *later = _run(model, larger, (1,), rows)["block"][1:]
+        if later and not largest:
             found["block"] = fmean(later)
-        parted = _run(model, size.parted, range(1, model.depth), size.rows)
+        parted = _run(model, larger, range(1, model.depth), rows)
         checked = fmean(parted["block"][2:] or [found["block"]])
         found["check"] = fmean(parted["check"][1:] or parted["check"]) + checked - found["block"]
         found["leave"] = sum(parted["leave"]) + after_leaving - found["block"]
         found["end"] = sum(parted["end"])
-    if size.largest:
+    if largest:
         found[BARE] = bare / sum(map(sum, whole.values()))
     return found
 
@@ -124,3 +121,80 @@ def _run(model: ExitModel, inputs: Inputs, exits: Sequence[int] | None, stay: in
     for stage, seconds in clock.seconds():
         by_stage[stage].append(seconds)
     return by_stage
+
+
+@dataclass(frozen=True)
+class Raced:
+    """How many times faster than the plain model every runner is on the batches of `plan`.
+
+    `plain_milliseconds` are a sample's share of the plain model's time; `notes` say what was left out.
+    """
+
+    plan: Plan
+    speedups: Mapping[Name, float]
+    plain_milliseconds: float
+    notes: tuple[str, ...]
+
+
+def race_exits(
+    model: ExitModel, read: Validation, plan: Plan, exits: Sequence[int], thresholds: Sequence[float],
+    reporter: Reporter,
+) -> Raced:  # fmt: skip
+    """Run batches of a plan by the plain model, with exits at each threshold, and by the model cut at each depth.
+
+    The order turns with every batch, so that a busy machine slows all alike; the median over rounds counts. Depths are
+    left out where no checkpoint can be that deep.
+    """
+    runners, notes = _with_exits(model, exits, thresholds), []
+    try:
+        if model.depth > 1:
+            depth = depth_of(model.layered)
+            cuts = {layer: depth.build(model.model, layer) for layer in range(1, model.depth)}
+            runners |= {("layer", layer): partial(forward, cut) for layer, cut in cuts.items()}
+    except LayerscopeError as error:
+        notes.append(f"truncation is not measured: {error}")
+    raced, seconds = _race(model, read, plan, runners, RACE, reporter)
+    if len(raced) < len(plan):
+        notes.append(f"times are of {len(raced)} of {len(plan)} batches, spread over the data")
+    plain = seconds[("layer", model.depth)] = seconds[PLAIN]
+    speedups = {name: plain / took for name, took in seconds.items()}
+    return Raced(raced, speedups, 1e3 * plain / sum(map(len, raced)), tuple(notes))
+
+
+def race_alone(model: ExitModel, read: Validation, exits: Sequence[int], threshold: float, reporter: Reporter) -> float:
+    """Return how many times faster than the plain model exits are where every sample comes alone."""
+    runners, plan = _with_exits(model, exits, [threshold]), in_order(len(read), 1)
+    _, seconds = _race(model, read, plan, runners, ALONE, reporter)
+    return seconds[PLAIN] / seconds["threshold", threshold]
+
+
+def _with_exits(model: ExitModel, exits: Sequence[int], thresholds: Sequence[float]) -> dict[Name, Runner]:
+    """Return the plain model, and exits at each threshold."""
+
+    def run(threshold: float, inputs: Inputs) -> Any:
+        return model.leave(exits, threshold, model.criterion)(**inputs.named)
+
+    return {PLAIN: partial(forward, model.model)} | {("threshold", t): partial(run, t) for t in thresholds}
+
+
+def _race(
+    model: ExitModel, read: Validation, plan: Plan, runners: dict[Name, Runner], seconds: float, reporter: Reporter
+) -> tuple[Plan, dict[Name, float]]:
+    """Run batches of a plan, spread over it, for about this many seconds; return these, and what each runner takes."""
+
+    def timed(inputs: Inputs, first: int = 0) -> NDArray[np.float64]:
+        batch = inputs.to(model.device)
+        return Stopwatch(model.device).turn([partial(run, batch) for run in runners.values()], first)
+
+    with evaluating(model.model):
+        first = read.batch(plan[0])
+        timed(first)  # warms up
+        fits = rounds_in(seconds, ROUNDS * float(timed(first).sum()), 1, len(plan))
+        raced = [plan[i] for i in np.unique(np.linspace(0, len(plan) - 1, fits).astype(int))]
+        batches = [read.batch(rows) for rows in raced]
+        times = np.zeros((ROUNDS, len(batches), len(runners)))
+        with reporter.bar("exits and depths in turns", ROUNDS * len(batches), "batches") as advance:
+            for turn, number in np.ndindex(*times.shape[:2]):
+                times[turn, number] = timed(batches[number], number)
+                advance(1)
+    return raced, dict(zip(runners, np.median(times, axis=0).sum(axis=0).tolist(), strict=True))

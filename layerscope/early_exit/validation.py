@@ -16,9 +16,9 @@ from layerscope.core.words import count
 from layerscope.early_exit.cost_model import Rows
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.inputs import Corpus, open_corpus
+from layerscope.inputs.corpus import seen_of
 from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick
-from layerscope.inputs.seen import seen_of
 from layerscope.models.encode import Encoder, encoder_for, read_as
 from layerscope.models.forward import Inputs
 from layerscope.models.layered import class_numbers
@@ -76,7 +76,13 @@ def read_validation(
     """
     column = reading.get("text_column")
     corpus = paired(open_corpus(data, text_column=column, label_column=reading.get("label_column")), data, column)
-    loaded, notes = model.layered.loaded, [*corpus.notes, *_ids(corpus)]
+    loaded, notes = model.layered.loaded, list(corpus.notes)
+    different = len(set(map(str, () if corpus.labels is None else corpus.labels)))
+    if different >= max(MANY, SHARE * len(corpus)):
+        notes.append(
+            f"the labels of {corpus.name} look like ids: {different:,} different ones in {len(corpus):,} samples; name "
+            "the column of the classes with `label_column`"
+        )
     encoder = encoder_for(
         read_as(corpus.modality, corpus.samples[0], model.model), loaded.processor, model.model,
         max_length=reading.get("max_length") or loaded.max_length, prompt=loaded.prompt, lack=loaded.lack,
@@ -129,17 +135,6 @@ def _seen_in_training(model: ExitModel, corpus: Corpus) -> list[str]:
             "surer of these than of new ones, for which the guarantee does not hold; give samples that it has not seen"
         )
     return notes
-
-
-def _ids(corpus: Corpus) -> list[str]:
-    """Warn of labels that are nearly all different: those name samples, not classes."""
-    different = len(set(map(str, [] if corpus.labels is None else corpus.labels)))
-    if different < MANY or different < SHARE * len(corpus):
-        return []
-    return [
-        f"the labels of {corpus.name} look like ids: {different:,} different ones in {len(corpus):,} samples; name "
-        "the column of the classes with `label_column`"
-    ]
 
 
 def _labels(corpus: Corpus, model: ExitModel) -> tuple[Rows | None, str]:

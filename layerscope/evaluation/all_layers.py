@@ -10,29 +10,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.options import Asked
 from layerscope.core.progress import reporting
-from layerscope.evaluation.judging import quiet
-from layerscope.evaluation.layer_encoder import LayerEncoder, Serving, model_meta, wrapped
-from layerscope.evaluation.probing.probe_judge import ProbeJudge
-from layerscope.evaluation.task_judge import Judge
+from layerscope.evaluation.judges import STATES, Judge, Study
+from layerscope.evaluation.judging import Workers, quiet
+from layerscope.evaluation.layer_encoder import LayerEncoder, Serving, wrapped
+from layerscope.evaluation.probe_states import ProbeTask
 from layerscope.evaluation.tasks import open_tasks
 from layerscope.evaluation.texts import TextStates
-from layerscope.evaluation.workers import Workers, processes
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.encode import TextEncoder
 from layerscope.models.inspection import made_up_samples
-from layerscope.profiling.identity import revision_of
-from layerscope.profiling.reopening import check_unchanged, model_of, reusable, run_of
-from layerscope.runs.lock import locked
-from layerscope.scores.evaluation import Evaluation
-from layerscope.scores.mteb_results import META
-from layerscope.scores.opening import open_evaluation
-from layerscope.scores.origins import ModelOrigin, add_origin
+from layerscope.profiling.identity import check_unchanged, model_of, reusable, revision_of, run_of
+from layerscope.runs.folder import locked
+from layerscope.scores.evaluation import Evaluation, ModelOrigin, add_origin
+from layerscope.scores.opening import LOCAL, META, open_evaluation
 from layerscope.scores.probe_results import Slot, has_probes, refuse_other_data
 
-STATES = "states"
+AGREES = 1e-3
 PROBE = [
     "how old is the tree?",
     "A longer text about the age of one old oak tree, and of the elm that stands beside it.",
@@ -52,8 +50,12 @@ def evaluate_layers(asked: Asked) -> Evaluation:
     slots_of = partial(_slots, sites=asked.sites, layers=asked.layers, pooling=pooling)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()) if asked.out is None else asked.out)
-        probing = ProbeJudge(folder, loaded, override, probes, slots_of, asked.seed, asked.keep_states, reporter, run)
-        depth, failed = probing.depth, probing.failed
+        groups: dict[Any, list[ProbeTask]] = {}
+        for probe in probes:  # linear and kNN probe of the same data share a study
+            groups.setdefault((probe.kind.states, id(probe.data)), []).append(probe)
+        studies = [Study(group, folder, loaded, override, slots_of, asked, reporter) for group in groups.values()]
+        depth = studies[0].model.stack.depth if studies else 0
+        failed: dict[str, str] = {}
         if tasks:
             model = _layered(loaded, override)
             slots, depth = slots_of(model), model.stack.depth
@@ -61,18 +63,21 @@ def evaluate_layers(asked: Asked) -> Evaluation:
                 check_unchanged(run, model)
             for task in tasks:
                 refuse_other_data(folder, task.metadata.name, task.metadata.revision)
-            workers = stack.enter_context(Workers(processes(asked.jobs, len(slots) + 1)))
+            workers = Workers(asked.jobs, len(slots) + 1)
+            stack.push(workers.end)
         stack.enter_context(locked(folder))
         stack.enter_context(quiet())
-        if depth is not None:
-            add_origin(folder, loaded.name, ModelOrigin(_source(given), depth))
-        probing.all()
+        add_origin(folder, loaded.name, ModelOrigin(_source(given), depth))
+        done = 0
+        for study in studies:
+            failed |= study.judge(run, done, len(probes))
+            done += len(study.tasks)
         if tasks:
             wanted = [*slots, _last(model)]
             states = TextStates(model, wanted, folder / STATES, reporter, reusable(run, model, wanted))
-            judge = Judge(folder, states, _encoders(model, states, slots), workers, asked.keep_states, reporter)
+            judge = Judge(folder, states, _encoders(model, states, slots), workers, asked.keep_states)
             judge.all(tasks)
-            failed = failed | judge.failed
+            failed |= judge.failed
         if not any(folder.glob(f"results/**/{META}")) and not has_probes(folder):
             name, reason = next(iter(failed.items()))
             raise LayerscopeError(f"no task could be judged; {name}: {reason}")
@@ -86,7 +91,8 @@ def _source(given: Any) -> str | None:
     """Return what loads the model again, None for one in memory."""
     if not isinstance(given, (str, Path)):
         return None
-    return str(Path(given).expanduser().resolve()) if Path(given).expanduser().exists() else str(given)
+    local = Path(given).expanduser()
+    return str(local.resolve()) if local.exists() else str(given)
 
 
 def _layered(loaded: Loaded, override: Override) -> LayeredModel:
@@ -95,9 +101,7 @@ def _layered(loaded: Loaded, override: Override) -> LayeredModel:
     if loaded.lack:
         raise LayerscopeError(loaded.lack)
     if modality != "text":
-        raise LayerscopeError(
-            f"{loaded.name} reads no texts ({modality}): give it probes, such as linear-probe:PATH, and no task of mteb"
-        )
+        raise LayerscopeError(f"{loaded.name} reads no texts ({modality}): give it probes, such as linear-probe:PATH")
     layered = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
     if not isinstance(layered.encoder, TextEncoder) or layered.rank != 3:
         raise LayerscopeError(f"{loaded.name} gives no states of tokens: evaluate takes models of texts")
@@ -121,13 +125,24 @@ def _slots(model: LayeredModel, sites: Sequence[str] | None, layers: str | Itera
 
 def _encoders(model: LayeredModel, states: TextStates, slots: list[Slot]) -> list[Any]:
     """Return the model as shipped, then a view of each layer."""
+    from mteb.models import ModelMeta
+
     serving, loaded = Serving(model.loaded), model.loaded
     revision = revision_of(loaded)
     dtype = str(next(p.dtype for p in model.module.parameters())).removeprefix("torch.")
     shared = {} if dtype == "float32" else {"dtype": dtype}
 
     def meta(**experiment: Any) -> Any:
-        return model_meta(loaded.name, revision, {**experiment, **shared}, model.max_length)
+        """Return mteb's description of one layer of a model; without `experiment` it is the model as shipped."""
+        facts = {
+            "name": loaded.name if "/" in loaded.name else LOCAL + loaded.name,
+            "revision": revision,
+            "modalities": ["text"],
+            "max_tokens": model.max_length,
+            "framework": ["PyTorch"],
+            "experiment_kwargs": {**experiment, **shared} or None,
+        }
+        return ModelMeta.create_empty(overwrites=facts)
 
     shipped: Any = LayerEncoder(states, serving, *_last(model), meta())
     if loaded.served is not None and not _is_known(model, serving):
@@ -149,6 +164,9 @@ def _is_known(model: LayeredModel, serving: Serving) -> bool:
     """Return whether the last layer's states become what the SentenceTransformer itself gives; else it runs itself."""
     if model.loaded.pooling is None:
         return False
+    own = np.asarray(model.loaded.served.encode(PROBE, prompt="", convert_to_numpy=True, show_progress_bar=False))
     with tempfile.TemporaryDirectory() as folder:
         states = TextStates(model, [_last(model)], Path(folder))
-        return serving.agrees(model.loaded.served, states, _last(model), PROBE)
+        found = serving.finish(states.vectors(states.keys(PROBE), *_last(model)))
+    norm = np.linalg.norm
+    return own.shape == found.shape and bool(np.all(norm(own - found, axis=1) <= AGREES * norm(own, axis=1)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ PASSAGE_WORDS = 64
 MOST = 1000
 FEWEST_TEXTS = 20
 CLEAR = 2.0
-_SENTENCE = re.compile(r"[.!?…。！？][\"'”’)\]]*\s+|\n\s*\n")  # noqa: RUF001
+_SENTENCE = re.compile(r"[.!?…。！？][\"'”’)\]]*\s+|\n\s*\n")  # noqa: RUF001 full-width marks end sentences too
 
 
 def half_text_recall(states_a: Array, states_b: Array) -> Floats:
@@ -125,7 +125,14 @@ def halves_of(corpus: Corpus, most: int = MOST, seed: int = 0) -> Halves:
     if corpus.modality != "text":
         raise LayerscopeError(f"{corpus.name} holds {corpus.modality} samples: only texts have halves")
     texts = [sample if isinstance(sample, str) else str(sample.text) for sample in corpus.samples]
-    texts = list(_passages(texts)) if corpus.running else texts
+    if corpus.running:  # what is left at the end is too short
+        lines, texts = texts, []
+        words = np.cumsum([0, *(len(line.split()) for line in lines)])
+        start = 0
+        for end in range(1, len(lines) + 1):
+            if words[end] - words[start] >= PASSAGE_WORDS:
+                texts.append("\n".join(lines[start:end]))
+                start = end
     unique = list(dict.fromkeys(texts))
     found: dict[tuple[str, str], None] = {}
     short = 0
@@ -143,18 +150,6 @@ def halves_of(corpus: Corpus, most: int = MOST, seed: int = 0) -> Halves:
         )
     first, second = zip(*found, strict=True)
     return Halves(first, second, short, len(texts) - len(unique))
-
-
-def _passages(lines: Iterable[str]) -> Iterable[str]:
-    """Yield lines joined until they have enough words; what is left at the end is too short."""
-    joined: list[str] = []
-    words = 0
-    for line in lines:
-        joined.append(line)
-        words += len(line.split())
-        if words >= PASSAGE_WORDS:
-            yield "\n".join(joined)
-            joined, words = [], 0
 
 
 def half_text_ranks(states: TextStates, halves: Halves, site: str, pooling: str, layers: Sequence[int]) -> Floats:

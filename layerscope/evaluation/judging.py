@@ -1,4 +1,4 @@
-"""One layer on one task by mteb's own judging, and how many texts a task has."""
+"""One layer on one task by mteb's own judging, here or in processes that read the states on disk, without the model."""
 
 from __future__ import annotations
 
@@ -6,21 +6,35 @@ import copy
 import logging
 import math
 import os
+import pickle
+import signal
+import tempfile
+import threading
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import as_completed
 from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+import torch
+
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation.texts import MissingTexts
+from layerscope.evaluation.layer_encoder import LayerEncoder
+from layerscope.evaluation.texts import MissingTexts, torch_threads
 
 BATCH = 256
 """Texts that mteb hands over at once; how they are batched for the model is the store's."""
 INPUTS = ("input_column_name", "input1_column_name", "input2_column_name", "column_names")
 """Where mteb's task classes name the columns of their texts."""
+WORTH = 20.0
+"""Seconds of judging from which on it pays to start processes, each of which imports mteb."""
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-class Unjudged(Exception):  # noqa: N818
+class Unjudged(Exception):  # noqa: N818 a verdict on a task, caught within
     """A task that could not be judged, with the reason in one line."""
 
 
@@ -37,7 +51,7 @@ def judge(task: Any, encoder: Any) -> Any:
     import mteb
 
     try:
-        with _without_bars(), _labels_at_once(task), _draws_kept(task):
+        with _undisturbed(task):
             found = mteb.evaluate(
                 encoder,
                 task,
@@ -79,47 +93,28 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _without_bars() -> Iterator[None]:
-    """Keep the bars of datasets off the screen while there is one of ours."""
-    import datasets
+def _undisturbed(task: Any) -> Iterator[None]:
+    """Keep the bars of datasets off the screen, judge every layer on the same draws, and read labels once.
 
-    disabled = datasets.are_progress_bars_disabled()
+    mteb hands a lazy column of datasets to each score of a classification, and scikit-learn reads that row by row,
+    again and again: for two classes it takes longer than all the probes.
+    """
+    import datasets
+    from mteb.abstasks import AbsTaskClassification
+
+    draws, hidden = copy.deepcopy((task.rng_state, task.np_rng)), datasets.are_progress_bars_disabled()
+    scores = getattr(task, "_calculate_scores", None) if isinstance(task, AbsTaskClassification) else None
+    if scores is not None:
+        task._calculate_scores = lambda labels, *found, **named: scores(labels[:], *found, **named)
     datasets.disable_progress_bars()
     try:
         yield
     finally:
-        if not disabled:
+        task.rng_state, task.np_rng = draws
+        if scores is not None:
+            del task._calculate_scores
+        if not hidden:
             datasets.enable_progress_bars()
-
-
-@contextmanager
-def _draws_kept(task: Any) -> Iterator[None]:
-    """Leave a task's random generators as they were: every layer is judged on the same draws."""
-    start = copy.deepcopy((task.rng_state, task.np_rng))
-    try:
-        yield
-    finally:
-        task.rng_state, task.np_rng = start
-
-
-@contextmanager
-def _labels_at_once(task: Any) -> Iterator[None]:
-    """Read the labels of a classification once.
-
-    mteb hands a lazy column of datasets to each of its scores, and scikit-learn reads that row by row, again and again:
-    for two classes it takes longer than all the probes.
-    """
-    from mteb.abstasks import AbsTaskClassification
-
-    scores = getattr(task, "_calculate_scores", None)
-    if scores is None or not isinstance(task, AbsTaskClassification):
-        yield
-        return
-    task._calculate_scores = lambda labels, *found, **named: scores(labels[:], *found, **named)
-    try:
-        yield
-    finally:
-        del task._calculate_scores
 
 
 def line_of(error: Exception) -> str:
@@ -130,16 +125,14 @@ def line_of(error: Exception) -> str:
 
 def most_texts(task: Any) -> int:
     """Return the texts of a loaded task at most: repeated ones count each time, and all that it may draw from."""
-    splits = {*task.eval_splits, getattr(task, "train_split", None)}
-    subsets = [task.dataset[name] for name in task.hf_subsets or [] if name in task.dataset] or [task.dataset]
-    found = [(name, rows) for subset in subsets for name, rows in subset.items() if name in splits]
-    # a split of a retrieval has two tables
-    tables = [(name, part) for name, rows in found for part in _tables(rows)]
-    return sum(_texts(task, table, name) for name, table in tables)
-
-
-def _tables(rows: Any) -> list[Any]:
-    return [rows["queries"], rows["corpus"]] if isinstance(rows, dict) else [rows]
+    splits, total = {*task.eval_splits, getattr(task, "train_split", None)}, 0
+    for subset in [task.dataset[name] for name in task.hf_subsets or [] if name in task.dataset] or [task.dataset]:
+        for name, rows in subset.items():
+            if name in splits:
+                # a split of a retrieval has two tables
+                tables = [rows["queries"], rows["corpus"]] if isinstance(rows, dict) else [rows]
+                total += sum(_texts(task, table, name) for table in tables)
+    return total
 
 
 def _texts(task: Any, table: Any, split: str) -> int:
@@ -149,8 +142,120 @@ def _texts(task: Any, table: Any, split: str) -> int:
         rows = min(rows, len(set(table[task.label_column_name])) * task.samples_per_label * task.n_experiments)
     named = [getattr(task, attribute, None) or () for attribute in INPUTS]
     columns = [name for names in named for name in ([names] if isinstance(names, str) else names)]
-    there = [name for name in columns if name in table.column_names]
-    if not there:  # a corpus, queries, or a kind of task of its own
+    found = [table[name] for name in columns if name in table.column_names]
+    if not found or not rows:  # without such columns a corpus, queries, or a kind of task of its own
         return rows
-    listed = [rows and isinstance(table[0][name], (list, tuple)) for name in there]
-    return sum(sum(map(len, table[name])) if several else rows for name, several in zip(there, listed, strict=True))
+    return sum(sum(map(len, cells)) if isinstance(cells[0], (list, tuple)) else rows for cells in found)
+
+
+class Workers:
+    """Processes, started when the judging in this process has cost, or will, what their start does.
+
+    Their number `jobs` is at most `most`; "auto" is one for each core.
+    """
+
+    def __init__(self, jobs: int | str, most: int) -> None:
+        from joblib import cpu_count
+
+        self.jobs, self.spent = max(1, min(int(cpu_count() if jobs == "auto" else jobs), most)), 0.0
+        self._pool: Any = None
+
+    def end(self, error: type[BaseException] | None, *_: object) -> None:
+        """End the processes; after an error, whatever they are at."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, kill_workers=error is not None)
+            self._pool = None
+
+    def worth(self, seconds: float, left: int) -> bool:
+        """Return whether the layers left of a task should be judged by workers, when one here took `seconds`."""
+        self.spent += seconds
+        pays = self._pool is not None or self.spent + seconds * left >= WORTH
+        return self.jobs > 1 and left > 1 and pays
+
+    def judged(self, task: Any, encoders: Sequence[LayerEncoder]) -> Iterator[tuple[LayerEncoder, Any]]:
+        """Yield encoders with their `TaskResult` as they are done, or None for one to be judged with the model at hand.
+
+        Those are encoders whose texts are not all in the store or whose score is not a number, and all that are left
+        where a worker died (of memory) or the task cannot be pickled. Raises `Unjudged` as `judge` does.
+        """
+        from joblib.externals.loky import BrokenProcessPool
+        from joblib.externals.loky.backend.reduction import dumps
+
+        if not encoders:
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "task.pickle"
+            try:
+                path.write_bytes(dumps(task))  # with the classes that no module holds
+            except Exception:  # whatever a task holds that no pickle takes
+                yield from ((encoder, None) for encoder in encoders)
+                return
+            futures = {self._submit(path, encoder): encoder for encoder in encoders}
+            try:
+                for future in as_completed(futures):
+                    try:
+                        found = future.result()
+                    except (MissingTexts, BrokenProcessPool, Undefined):
+                        found = None
+                    yield futures[future], found
+            finally:
+                for future in futures:
+                    future.cancel()
+
+    def _submit(self, path: Path, encoder: LayerEncoder) -> Any:
+        from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
+
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                self.jobs, initializer=_start, initargs=(os.getpid(),), env=dict.fromkeys(THREADS, "1")
+            )
+        try:
+            with _deaf():
+                return self._pool.submit(_judge, path, encoder)
+        except BrokenProcessPool:
+            self.end(BrokenProcessPool)
+            return self._submit(path, encoder)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Judge as a worker does: what probes and clusters compute is small, and more threads wait for each other."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1), torch_threads(1):
+        yield
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Start processes that never hear Ctrl-C: it is held back for now, which they inherit; this one hears it after."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start(parent: int) -> None:
+    """Make a process a worker: of one thread, and gone when its parent is."""
+    torch.set_num_threads(1)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@lru_cache(maxsize=1)
+def _task(path: Path) -> Any:
+    return pickle.loads(path.read_bytes())
+
+
+def _judge(path: Path, encoder: LayerEncoder) -> Any:
+    with quiet():
+        return judge(_task(path), encoder)

@@ -14,11 +14,8 @@ from torch import nn
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.texts import Floats, StoredTexts
 from layerscope.models import Loaded
-from layerscope.scores.mteb_results import LOCAL
-from layerscope.scores.probe_results import Slot
 
 ROWS_AT_ONCE = 4096
-AGREES = 1e-3
 
 
 class Serving:
@@ -41,9 +38,7 @@ class Serving:
         if at is None:
             raise LayerscopeError(f"{loaded.name} has no pooling: a layer of it gives no vector of a text")
         if at != 1:
-            raise LayerscopeError(
-                f"{loaded.name} has a {type(modules[1]).__name__} between transformer and pooling: not supported"
-            )
+            raise LayerscopeError(f"{loaded.name} has a {type(modules[1]).__name__} between transformer and pooling")
         self.pools_prompts = bool(getattr(modules[at], "include_prompt", True))
         self.tail = [copy.deepcopy(child).to("cpu", torch.float32) for child in modules[at + 1 :]]
         self.cut = getattr(served, "truncate_dim", None)
@@ -53,26 +48,25 @@ class Serving:
 
     def prompt(self, task_metadata: Any, prompt_type: Any) -> str:
         """Return what stands before every text of this kind in this task, as mteb and the model's own code choose."""
-        found = self._own_prompt(task_metadata, prompt_type) or "" if self.own_prompts else ""
+        from mteb.models import SentenceTransformerEncoderWrapper
+
+        own, prompts = self.own_prompts, self.model_prompts or {}
+        if not own:
+            return ""
+        # mteb's own rule, which reads nothing of its wrapper but `model_prompts`
+        choose: Any = SentenceTransformerEncoderWrapper.get_prompt_name
+        name = choose(self, task_metadata, prompt_type) if prompts else None
+        found = prompts.get(name or "")
+        if found is None:
+            kind = getattr(prompt_type, "value", None)
+            candidates = {"query": ("query",), "document": ("document", "passage", "corpus")}.get(kind or "", ())
+            found = own.get(next((key for key in candidates if key in own), self.default_prompt))
         if found and not self.pools_prompts:
             raise LayerscopeError(
                 "this model leaves the prompt's tokens out of its pooling, which is not supported for layers: "
                 "evaluate it without prompts"
             )
-        return found
-
-    def _own_prompt(self, task_metadata: Any, prompt_type: Any) -> str | None:
-        from mteb.models import SentenceTransformerEncoderWrapper
-
-        prompts = self.model_prompts or {}
-        # mteb's own rule, which reads nothing of its wrapper but `model_prompts`
-        choose: Any = SentenceTransformerEncoderWrapper.get_prompt_name
-        name = choose(self, task_metadata, prompt_type) if prompts else None
-        if prompts.get(name or "") is not None:
-            return prompts[name or ""]
-        own, kind = self.own_prompts, getattr(prompt_type, "value", None)
-        candidates = {"query": ("query",), "document": ("document", "passage", "corpus")}.get(kind or "", ())
-        return own.get(next((key for key in candidates if key in own), self.default_prompt))
+        return found or ""
 
     @torch.inference_mode()
     def finish(self, vectors: Floats) -> Floats:
@@ -86,26 +80,6 @@ class Serving:
                 features = module(features)
             parts.append(features["sentence_embedding"][:, : self.cut].numpy())
         return np.concatenate(parts)
-
-    def similarity(self, one: Any, two: Any, *, pairwise: bool = False) -> Any:
-        """Return the similarities [n, m] of two sets of vectors, or [n] of pairs, by the model's own measure."""
-        if self.measure == "cosine":
-            from mteb.similarity_functions import cos_sim, pairwise_cos_sim
-
-            return (pairwise_cos_sim if pairwise else cos_sim)(one, two)
-        from sentence_transformers import SimilarityFunction
-
-        named: Any = SimilarityFunction
-        function = named.to_similarity_pairwise_fn if pairwise else named.to_similarity_fn
-        return function(self.measure)(one, two)
-
-    def agrees(self, served: Any, states: StoredTexts, slot: Slot, texts: list[str]) -> bool:
-        """Return whether pooled states of this layer, site and pooling become what the model itself makes of texts."""
-        own = np.asarray(served.encode(texts, prompt="", convert_to_numpy=True, show_progress_bar=False))
-        found = self.finish(states.vectors(states.keys(texts), *slot))
-        return own.shape == found.shape and bool(
-            np.all(np.linalg.norm(own - found, axis=1) <= AGREES * np.linalg.norm(own, axis=1))
-        )
 
 
 def wrapped(served: Any) -> Any:
@@ -141,27 +115,19 @@ class LayerEncoder:
         texts = [prompt + text for batch in inputs for text in batch["text"]]
         return self.serving.finish(self.states.vectors(self.states.keys(texts), self.layer, self.site, self.pooling))
 
-    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarities [n, m] of two sets of vectors."""
-        return self.serving.similarity(embeddings1, embeddings2)
+    def similarity(self, embeddings1: Any, embeddings2: Any, *, pairwise: bool = False) -> Any:
+        """Return the similarities [n, m] of two sets of vectors, or [n] of pairs, by the model's own measure."""
+        measure = self.serving.measure
+        if measure == "cosine":
+            from mteb.similarity_functions import cos_sim, pairwise_cos_sim
+
+            return (pairwise_cos_sim if pairwise else cos_sim)(embeddings1, embeddings2)
+        from sentence_transformers import SimilarityFunction
+
+        named: Any = SimilarityFunction
+        function = named.to_similarity_pairwise_fn if pairwise else named.to_similarity_fn
+        return function(measure)(embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarities [n] of pairs of vectors."""
-        return self.serving.similarity(embeddings1, embeddings2, pairwise=True)
-
-
-def model_meta(name: str, revision: str, experiment: dict[str, Any], max_tokens: int | None) -> Any:
-    """Return mteb's description of one layer of a model; without `experiment` it is the model as shipped."""
-    from mteb.models import ModelMeta
-
-    full = name if "/" in name else LOCAL + name
-    return ModelMeta.create_empty(
-        overwrites={
-            "name": full,
-            "revision": revision,
-            "modalities": ["text"],
-            "max_tokens": max_tokens,
-            "framework": ["PyTorch"],
-            "experiment_kwargs": experiment or None,
-        }
-    )
+        return self.similarity(embeddings1, embeddings2, pairwise=True)

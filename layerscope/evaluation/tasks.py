@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices, near
-from layerscope.evaluation.kind import ProbeTask
-from layerscope.evaluation.kinds import FILES, PROBES
-from layerscope.evaluation.own_tasks import task_from_file
+from layerscope.core.files import existing
+from layerscope.core.option_kinds import SEED, Whole
+from layerscope.core.options import checked
+from layerscope.evaluation.kinds import FILES, FileKind, Splits, refuse
+from layerscope.evaluation.probe_states import PROBES, ProbeTask
+from layerscope.inputs.tables import is_frame, table_of, table_suffix
 
 LAYER_BY_LAYER = "layer-by-layer"
 PAPER_TASKS = (
@@ -38,10 +47,13 @@ def open_tasks(tasks: Any, samples: int | None = None, seed: int = 0) -> tuple[l
     probes: list[ProbeTask] = []
     opened: dict[Any, Any] = {}
     for task in [tasks] if whole else tasks:
-        if not isinstance(task, Mapping) and not _is_own(task):
-            found += _of_mteb(task)
-            continue
-        for name, data in task.items() if isinstance(task, Mapping) else [task.split(":", 1)]:
+        if isinstance(task, Mapping):
+            own = list(task.items())
+        else:
+            kind, _, path = task.partition(":") if isinstance(task, str) else ("", "", "")
+            own = [(kind, path)] if path and ("-" in kind or kind.islower()) else []
+            found += [] if own else _of_mteb(task)
+        for name, data in own:
             if name in FILES:
                 _need_mteb()
                 found.append(task_from_file(name, data, samples, seed))
@@ -59,12 +71,6 @@ def open_tasks(tasks: Any, samples: int | None = None, seed: int = 0) -> tuple[l
     if twice is not None:
         raise LayerscopeError(f"two tasks have the name {twice!r}: leave one, or rename its file")
     return found, probes
-
-
-def _is_own(task: Any) -> bool:
-    """Return whether a task is `KIND:PATH`, by what stands before its colon."""
-    kind, colon, path = task.partition(":") if isinstance(task, str) else ("", "", "")
-    return bool(colon and path and ("-" in kind or kind.islower()))
 
 
 def _of_mteb(task: Any) -> Iterator[Any]:
@@ -106,3 +112,104 @@ def _need_mteb() -> None:
         import mteb  # noqa: F401
     except ImportError:
         raise LayerscopeError("evaluate needs mteb: pip install 'layerscope[evaluation]'") from None
+
+
+def task_from_file(
+    kind: str, path: Any, samples: Annotated[int | None, Whole(2)] = None, seed: Annotated[int, SEED] = 0
+) -> Any:
+    """Return an mteb task made of a CSV, TSV, JSONL or Parquet file, or of a pandas frame.
+
+    `kind` is classification or clustering (columns text, label), sts (text_a, text_b, score), pair-classification
+    (text_a, text_b, label 0 or 1) or retrieval (query, document and, if given, score: a whole number, 0 for a document
+    that is searched but does not answer; all documents of the file are searched for each query). Of a folder the files
+    `test.*` and, for classification, `train.*` are read; one file of a classification is split in two seeded halves,
+    label by label, each text once. `samples` takes that many seeded rows of each file; test rows of a label that is
+    then not among the training rows are left out. The task is named after the file or folder. Raises `LayerscopeError`
+    for columns that are missing and values that cannot be judged.
+
+    >>> from layerscope.evaluation import task_from_file
+    >>> task = task_from_file("classification", "reviews.csv")
+    >>> task.metadata.name, task.metadata.type
+    ('reviews', 'Classification')
+    """
+    checked(task_from_file, locals())
+    if kind not in FILES:
+        raise LayerscopeError(f"task kind {kind!r} does not exist{choices(kind, FILES)}")
+    about, in_memory = FILES[kind], is_frame(path)
+    if not in_memory and not isinstance(path, (str, Path)):
+        raise LayerscopeError(f"{kind} reads a pandas frame or a file, not a {type(path).__name__}")
+    file = None if in_memory else existing(path, "task file")
+    source, name = ("the data frame", "frame") if file is None else (str(file), _name(file))
+    splits = {}
+    for split, data in ({"test": path} if file is None else _files(file, about)).items():
+        rows = _read(data, kind)
+        if samples is not None and len(rows) > samples:
+            rows = rows.iloc[np.sort(np.random.default_rng(seed).choice(len(rows), samples, replace=False))]
+        for column in about.columns[:-1]:
+            empty = rows[column].isna() | (rows[column].astype(str).str.strip() == "")
+            refuse(empty, rows[column], source, "fill it in, or leave the row out")
+        rows = rows.astype(dict.fromkeys(about.columns[:-1], str))
+        splits[split] = about.check(rows, source).reset_index(drop=True)
+    splits = about.arrange(splits, samples, seed, source)
+    return _task(kind, name, {split: rows.rename(columns=dict(about.renamed)) for split, rows in splits.items()})
+
+
+def _files(path: Path, kind: FileKind) -> dict[str, Path]:
+    """Return the file of each split; the only table of a folder needs no name."""
+    if not path.is_dir():
+        return {"test": path}
+    tables = [file for file in sorted(path.iterdir()) if table_suffix(file)]
+    found = {name: file for name in kind.splits for file in tables if _name(file) == name}
+    if "test" in found:
+        return found
+    if len(tables) != 1:
+        raise LayerscopeError(f"folder {str(path)!r} holds no test.csv (.jsonl, .parquet): name the file itself")
+    return {"test": tables[0]}
+
+
+def _name(path: Path) -> str:
+    """Return a name that may stand in a path: of `banking/` banking, of `tickets.csv.gz` tickets."""
+    name, suffix = path.resolve().name, table_suffix(path)
+    return re.sub(r"[^\w.-]+", "_", name[: name.lower().rindex(suffix)] if suffix else name) or "task"
+
+
+def _read(data: Any, kind: str) -> pd.DataFrame:
+    """Return the columns of a table that the kind reads."""
+    frame: pd.DataFrame | None = table_of(data)
+    if frame is None:
+        raise LayerscopeError(f"task file {data} is of no known kind: give CSV, TSV, JSONL or Parquet")
+    source, about = "the data frame" if is_frame(data) else data, FILES[kind]
+    frame = frame.rename(columns=lambda name: str(name).strip())
+    if about.default is not None and about.columns[-1] not in frame:
+        frame[about.columns[-1]] = about.default
+    for column in about.columns:
+        if list(frame).count(column) > 1:
+            raise LayerscopeError(f"{source} has two columns named {column!r}: rename one")
+        if column not in frame:
+            hint = near(column, list(frame)) or ":"
+            raise LayerscopeError(f"{source} has no column {column!r}{hint} {kind} reads {', '.join(about.columns)}")
+    return frame[list(about.columns)]
+
+
+def _task(kind: str, name: str, splits: Splits) -> Any:
+    import mteb.abstasks as abstasks
+    from mteb.abstasks.task_metadata import TaskMetadata
+
+    contents = "".join(f"{split}{rows.to_json(orient='split')}" for split, rows in sorted(splits.items()))
+    revision, about = hashlib.sha256(f"{kind}{contents}".encode()).hexdigest()[:40], FILES[kind]
+    metadata = TaskMetadata(
+        name=name,
+        description=f"{kind} of the user's own file",
+        type=about.type,
+        dataset={"path": name, "revision": revision},
+        eval_splits=["test"],
+        eval_langs=["eng-Latn"],  # mteb asks for one; nothing reads it
+        main_score=about.main_score,
+        category=about.category,
+        modalities=["text"],
+    )
+    members = {"metadata": metadata, **about.about(splits["test"])}
+    task = type(f"Own{about.type}", (getattr(abstasks, f"AbsTask{about.type}"),), members)()
+    task.dataset = about.data(splits)
+    task.data_loaded = True
+    return task

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
-from layerscope.core.progress import Reporter, Silent
+from layerscope.core.progress import Reporter
 from layerscope.inputs.samples import KEY_BYTES, key_of
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
@@ -27,7 +27,7 @@ from layerscope.models.pooling import pool
 from layerscope.profiling.identity import states_fingerprint
 from layerscope.profiling.plan import batches_of
 from layerscope.runs import Run
-from layerscope.runs.lock import need_room
+from layerscope.runs.folder import need_room
 from layerscope.runs.states import Column
 from layerscope.scores.probe_results import Slot
 
@@ -37,24 +37,22 @@ FORMAT = 3
 MEND = "take fewer `samples`, `layers` or poolings, or another `out`"
 
 
-class MissingTexts(Exception):  # noqa: N818
+class MissingTexts(Exception):  # noqa: N818 caught within, no error that a user meets
     """Texts that the store does not hold, where no model is at hand to embed them."""
 
 
 class StoredTexts:
     """Pooled states as they lie on disk, read by any process without the model.
 
-    The parts in a folder have `keys` [n, 16] of texts with `states` [P, n, D], a row for each of `slots`.
-
-    The texts of a `run` of the same model are known too; their states stay in the run. A pickle holds no states: it
-    opens the folder again where it is unpickled, with the parts that are there by then.
+    The parts in a folder have `keys` [n, 16] of texts with `states` [P, n, D], a row for each of `slots`. The texts of
+    a `run` of the same model are known too; their states stay in the run. A pickle holds no states: it opens the folder
+    again where it is unpickled, with the parts that are there by then.
     """
 
     def __init__(self, folder: Path, slots: Sequence[Slot], width: int, run: Run | None = None) -> None:
         self.folder, self.slots, self.width, self.run = folder, tuple(slots), width, run
         self._rows: dict[bytes, tuple[Path, int]] = {}
-        for part in sorted(self.folder.glob("*.safetensors")):
-            self._know(part)
+        self.broken = [part for part in sorted(self.folder.glob("*.safetensors")) if not self._know(part)]
         if run is not None:
             self._rows |= {key: (run.path, row) for key, row in run.keyed_rows().items()}
 
@@ -65,11 +63,15 @@ class StoredTexts:
         return len(self._rows)
 
     def keys(self, texts: Sequence[str]) -> list[bytes]:
-        """Return the keys of texts, prompts included; raises `MissingTexts` for those that are not there."""
+        """Return the keys of texts, prompts included, after embedding those that are not there yet.
+
+        Without the model these raise `MissingTexts`; with it states that are not finite, and a disk without room for
+        them, `LayerscopeError`.
+        """
         keys = [key_of(text) for text in texts]
-        missing = sum(key not in self._rows for key in keys)
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._rows}
         if missing:
-            raise MissingTexts(f"{missing} of {len(keys)} texts")
+            self._embed(list(missing.values()))
         return keys
 
     def vectors(self, keys: Sequence[bytes], layer: int, site: str, pooling: str) -> Floats:
@@ -88,8 +90,11 @@ class StoredTexts:
                 out[to] = file.get_slice("states")[column][rows]
         return out
 
+    def _embed(self, texts: list[str]) -> None:
+        raise MissingTexts(f"{len(texts)} texts")
+
     def _know(self, part: Path) -> bool:
-        """Take in the keys of a part; return whether it can be read."""
+        """Take in the keys of a part, and return whether it can be read."""
         try:
             with safe_open(part, framework="np") as file:
                 keys: Any = file.get_tensor("keys")
@@ -120,31 +125,21 @@ class TextStates(StoredTexts):
     def __init__(
         self,
         model: LayeredModel,
-        slots: Sequence[Slot],
+        slots: list[Slot],
         folder: Path,
         reporter: Reporter | None = None,
         run: Run | None = None,
     ) -> None:
         slots = sorted(set(slots))
-        self.model, self.reporter = model, reporter or Silent()
+        self.model, self.reporter = model, reporter or Reporter()
         self.forwards = self.embedded = 0
         self.seconds = 0.0
         self.threads = torch.get_num_threads()
-        super().__init__(folder / _folder_name(model, slots), slots, model.stack.width, run)
-
-    def keys(self, texts: Sequence[str]) -> list[bytes]:
-        """Return the keys of texts (prompts included), after embedding those that are not there yet.
-
-        Raises `LayerscopeError` for states that are not finite, and where the disk has no room for them.
-        """
-        keys = [key_of(text) for text in texts]
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._rows}
-        if missing:
-            start = time.perf_counter()
-            with torch_threads(self.threads):  # amid a judging that has fewer
-                self._embed(list(missing.values()))
-            self.seconds += time.perf_counter() - start
-        return keys
+        about = FORMAT, states_fingerprint(model), slots  # all that the states of a text depend on
+        name = hashlib.sha256(repr(about).encode()).hexdigest()[:16]
+        super().__init__(folder / name, slots, model.stack.width, run)
+        for part in self.broken:  # its texts are embedded again
+            part.unlink()
 
     def size(self, texts: int) -> int:
         """Return the bytes that the states of this many texts take on disk."""
@@ -158,16 +153,22 @@ class TextStates(StoredTexts):
             self.folder.parent.rmdir()
 
     def _embed(self, texts: list[str]) -> None:
+        start = time.perf_counter()
         lengths = self.model.encoder.lengths(texts)
         batches = batches_of(self.model, lengths)
         self.folder.mkdir(parents=True, exist_ok=True)
         need_room(self.folder, self.size(len(texts)), MEND)
-        with self.reporter.bar("texts at all layers", len(texts), "texts") as advance, evaluating(self.model.module):
-            for start in range(0, len(batches), BATCHES_PER_PART):
-                chosen = batches[start : start + BATCHES_PER_PART]
+        with (
+            torch_threads(self.threads),  # amid a judging that has fewer
+            self.reporter.bar("texts at all layers", len(texts), "texts") as advance,
+            evaluating(self.model.module),
+        ):
+            for first in range(0, len(batches), BATCHES_PER_PART):
+                chosen = batches[first : first + BATCHES_PER_PART]
                 done = [self._batch([texts[i] for i in rows], lengths[rows[0]]) for rows in chosen]
                 self._write([texts[i] for rows in chosen for i in rows], done)
                 advance(sum(map(len, chosen)))
+        self.seconds += time.perf_counter() - start
 
     def _batch(self, texts: list[str], longest: int) -> Tensor:
         """Return the states [P, B, D] of one forward; texts without a single token are zero vectors."""
@@ -202,13 +203,6 @@ class TextStates(StoredTexts):
         aside(part, lambda path: save_file(tensors, path))
         self._know(part)
 
-    def _know(self, part: Path) -> bool:
-        """Take in a part; one that cannot be read is deleted, and its texts are embedded again."""
-        known = super()._know(part)
-        if not known:
-            part.unlink(missing_ok=True)
-        return known
-
 
 @contextmanager
 def torch_threads(number: int) -> Iterator[None]:
@@ -219,9 +213,3 @@ def torch_threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _folder_name(model: LayeredModel, slots: Sequence[Slot]) -> str:
-    """Return a name for all that the states of a text depend on."""
-    about = FORMAT, states_fingerprint(model), slots
-    return hashlib.sha256(repr(about).encode()).hexdigest()[:16]

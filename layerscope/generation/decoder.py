@@ -17,8 +17,7 @@ from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, 
 from layerscope.models.encode import modality_of, positions
 from layerscope.models.forward import accepts
 from layerscope.models.inspection import made_up_samples
-from layerscope.truncation.agreement import expected_at
-from layerscope.truncation.depth import find_depth
+from layerscope.truncation.depth import depth_of
 
 PROBE_TOKENS = 12
 EXACT, HALF = 1e-3, 1e-1
@@ -28,12 +27,10 @@ T = TypeVar("T")
 
 
 class Decoder:
-    """Gives the logits of the next token, first of whole prompts, then after each further token.
+    """Gives the logits of the next token, first of whole prompts of one length, then after each further token.
 
-    All prompts of a batch are equally long: without padding there is nothing to mask, whatever the architecture. The
-    model prepares its own inputs, and every output that its forward takes back under the same name (`past_key_values`,
-    `cache_params`, `state`) is handed to the next one. With `cached` false the whole text is read at every step;
-    `alone` means one text per batch.
+    Every output that the model's forward takes back under the same name (`past_key_values`, `cache_params`, `state`) is
+    handed to the next one, or with `cached` false the whole text is read again. `alone` means one text per batch.
     """
 
     def __init__(self, module: Any, layer: int, *, cached: bool = True, alone: bool = False) -> None:
@@ -41,12 +38,8 @@ class Decoder:
         self.device: torch.device = next(module.parameters()).device
         wanted = {"use_cache": cached, "logits_to_keep": 1}
         self._options = {name: value for name, value in wanted.items() if accepts(module, name)}
-
-    @property
-    def ends(self) -> tuple[int, ...]:
-        """The tokens that end a text."""
-        found = (getattr(self.module, "generation_config", None) or self.module.config).eos_token_id
-        return () if found is None else tuple(found) if isinstance(found, (list, tuple)) else (int(found),)
+        ends = (getattr(module, "generation_config", None) or module.config).eos_token_id
+        self.ends = () if ends is None else tuple(ends) if isinstance(ends, (list, tuple)) else (int(ends),)
 
     def prefill(self, ids: Tensor) -> Tensor:
         """Read prompts [B, T] and return float32 logits [B, V]; what was read before is forgotten."""
@@ -70,19 +63,14 @@ class Decoder:
 
 
 def open_decoder(model: LayeredModel, layer: int) -> Decoder:
-    """Return the decoder of one depth, cached and batched where that gives what each whole text gives alone.
-
-    Some caches mix the texts of a batch, and some break where a cut leaves layers of one kind only, so a small probe
-    decides; its result is kept for as long as the model stays as it is.
-    """
+    """Return the decoder of one depth, cached and batched where a probe gives what each text gives alone."""
     return copy(_remembered(model.module, ("decoder", layer, model.stack), lambda: _probed(model, layer)))
 
 
 def _probed(model: LayeredModel, layer: int) -> Decoder:
     module = model.module
     if layer < model.stack.depth:  # the model that ends there, in the same memory
-        expected = expected_at(model, layer, made_up_samples(model.loaded)[1])
-        module = find_depth(module, model.stack, expected).build(module, layer)
+        module = depth_of(model, layer=layer).build(module, layer)
     assert model.lens is not None and model.max_length is not None
     seeded = torch.Generator().manual_seed(0)
     ids = torch.randint(model.lens.classes, (2, min(PROBE_TOKENS, model.max_length)), generator=seeded)
@@ -111,53 +99,55 @@ def _steps_agree(decoder: Decoder, ids: Tensor) -> bool:
 
 
 def open_language_model(asked: Asked) -> LayeredModel:
-    """Load the model of a call and find its layers; a text may be as long as its positions go.
+    """Load the model of a call and find its layers; what is found in one given as an object is kept for the next call.
 
-    What was found in a model that is given as an object is kept for the next call. Raises `LayerscopeError` for what
-    cannot be loaded, and for a model that does not continue a text.
+    Raises `LayerscopeError` for what cannot be loaded, and for a model that does not continue a text.
     """
-    override, options = asked.of(Override), asked.of(LoadOptions)
-
-    def find() -> tuple[LayeredModel, Any]:
-        return _opened(asked.model, asked.processor, override, options), asked.processor  # kept alive: its id is a key
-
-    if not isinstance(asked.model, nn.Module):
-        return find()[0]
-    return _remembered(asked.model, ("layers", id(asked.processor), override), find)[0]
+    model, override = asked.model, asked.of(Override)
+    if not isinstance(model, nn.Module):
+        return _opened(asked, override)
+    key = "layers", id(asked.processor), override
+    found, _ = _remembered(model, key, lambda: (_opened(asked, override), asked.processor))  # an id is of what lives
+    return found
 
 
-def _opened(model: Any, processor: Any, override: Override, options: LoadOptions) -> LayeredModel:
-    loaded = load(model, options, processor)
+def _opened(asked: Asked, override: Override) -> LayeredModel:
+    loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
     module: Any = loaded.module
-    refusal = (
-        f"{type(module).__name__} is not a language model that continues a text: give a decoder with its head over the "
-        "vocabulary, such as GPT-2 or Llama"
-    )
+    refusal = f"{type(module).__name__} is not a language model that continues a text: give one such as GPT-2 or Llama"
     two_texts = getattr(getattr(module, "config", None), "is_encoder_decoder", False)
     if modality_of(module) != "text" or two_texts or not hasattr(module, "prepare_inputs_for_generation"):
         raise LayerscopeError(refusal)
     window = int(min(positions(module), sys.maxsize))
-    found = find_layers(loaded, *made_up_samples(loaded), override, max_length=window, prompt="")
+    found = find_layers(loaded, *made_up_samples(loaded), override, max_length=window)
     if not found.is_language_model:
         raise LayerscopeError("; ".join([refusal, *found.notes]))
     return found
 
 
-def token_ids(model: LayeredModel, texts: Sequence[str], what: str) -> list[list[int]]:
+def token_ids(model: LayeredModel, texts: Sequence[str], what: str, new: int = 0) -> list[list[int]]:
     """Return the token ids of texts, uncut, a text without any as the tokenizer's token that begins one.
 
-    Raises `LayerscopeError` for anything but a list of texts, and for a text without a token.
+    Raises `LayerscopeError` for anything but a list of texts, for a text without a token, and for one that leaves no
+    room for this many `new` tokens: a text that stops at the window would look as if the model had ended it.
     """
     if isinstance(texts, str) or not len(texts) or not all(isinstance(text, str) for text in texts):
         raise LayerscopeError(f"{what}s are a list of texts: give one or more strings in a list")
     encoder: Any = model.encoder
     begin = getattr(encoder.tokenizer, "bos_token_id", None)
-    rows = [row or ([] if begin is None else [begin]) for row in encoder.whole(texts)]
+    rows = [row or ([] if begin is None else [begin]) for row in encoder.ids(texts, whole=True)]
     if [] in rows:
         raise LayerscopeError(
             f"{what} {rows.index([])} ({texts[rows.index([])]!r}) has no token, and the tokenizer has none that begins "
             "a text: give at least one word"
         )
+    assert model.max_length is not None
+    for i, row in enumerate(rows):
+        room = model.max_length - len(row)
+        if room < new:
+            mend = f", or try `max_new_tokens={room}`" if room > 0 else ""
+            most = model.max_length - new
+            raise LayerscopeError(f"{what} {i} has {len(row)} tokens, and the model has room for {most}: cut it{mend}")
     return rows
 
 
@@ -174,10 +164,7 @@ class Memory(dict[Hashable, Any]):
 
 
 def _remembered(module: nn.Module, key: Hashable, find: Callable[[], T]) -> T:
-    """Return what was found under this key, found now where it is new or the module has changed.
-
-    It is kept in the module itself, so that both are freed together.
-    """
+    """Return what was found under this key, kept in the module; found now where it is new or the module changed."""
     memory = module.__dict__.get(MEMORY)
     if not isinstance(memory, Memory) or memory.state != _state(module):
         memory = module.__dict__[MEMORY] = Memory()

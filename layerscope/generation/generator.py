@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, Unpack
 
 import numpy as np
@@ -17,7 +16,7 @@ from layerscope.core.options import checked
 from layerscope.core.progress import reporting
 from layerscope.core.shared_options import Loading
 from layerscope.generation.decoder import Decoder, open_decoder, open_language_model, token_ids
-from layerscope.models import LayeredModel
+from layerscope.logit_lens.subjects import following
 from layerscope.models.capture import evaluating
 from layerscope.truncation.cutting import checked_layers
 
@@ -64,11 +63,9 @@ def generate(
 ) -> list[Generated]:
     """Continue each prompt with the model cut at a layer, greedily or by nucleus sampling (Holtzman et al. 2020).
 
-    The model's own forward and its own cache at that depth are used; processors that a generation config may name
-    (penalties, suppressed tokens) are not. A text ends at the config's `eos_token_id`. Prompts are batched with others
-    of about their length and never padded: a batch reads what all its prompts have at once, and the rest of the longer
-    ones token by token while the shorter ones continue. What is drawn for a prompt depends on `seed` and its index in
-    the list, not on the rest of its batch. The model is left as it was.
+    The model's own forward and cache are used, without the penalties that its generation config may name; a text ends
+    at the config's `eos_token_id`. Prompts are batched with others of about their length and never padded. What is
+    drawn depends on `seed` and a prompt's index in the list, not on its batch. The model is left as it was.
 
     Args:
         model: hub name, local folder, or a loaded transformers model with `processor`.
@@ -96,34 +93,21 @@ def generate(
     reporter = reporting(progress)
     found = open_language_model(asked)
     (depth,) = checked_layers([found.stack.depth if layer is None else layer], found.stack.depth)
-    rows = token_ids(found, prompts, "prompt")
-    _check_room(found, rows, max_new_tokens)
+    rows = token_ids(found, prompts, "prompt", max_new_tokens)
     out: dict[int, Generated] = {}
     with evaluating(found.module), reporter.bar(f"layer {depth}", len(rows), "texts") as advance:
         decoder = open_decoder(found, depth)
         if not decoder.cached:
             reporter.say("the model's cache does not give what the whole text gives: every step reads the whole text")
-        size = 1 if decoder.alone else batch_size
+        size, tokenizer = 1 if decoder.alone else batch_size, getattr(found.encoder, "tokenizer", None)
         for batch in _batches([len(row) for row in rows], size, max_new_tokens):
-            choose = greedy if top_p is None else sampled(batch, top_p, temperature, seed, max_new_tokens)
+            choose = chooser(batch, top_p, temperature, seed, max_new_tokens)
             new = continued(decoder, {i: rows[i] for i in batch}, choose, max_new_tokens)
             for i, (ids, log_probs) in new.items():
-                text = _text(found, rows[i], ids)
+                text = following(tokenizer, rows[i], ids, skip_special_tokens=True)
                 out[i] = Generated(prompts[i], text, tuple(rows[i]), ids, log_probs, depth)
             advance(len(batch))
     return [out[i] for i in range(len(rows))]
-
-
-def _check_room(model: LayeredModel, rows: Sequence[list[int]], new: int) -> None:
-    """Refuse a prompt that leaves no room: a text that stops at the window would look as if the model had ended it."""
-    window = model.max_length
-    for i, row in enumerate(rows):
-        if window is None or len(row) + new <= window:
-            continue
-        room = window - len(row)
-        reads = f"prompt {i} has {len(row)} tokens, and the model reads {window} with the new ones"
-        mend = f"try `max_new_tokens={room}`, or cut the prompt" if room > 0 else f"cut it to {window - 1} or fewer"
-        raise LayerscopeError(f"{reads}: {mend}")
 
 
 def _batches(lengths: Sequence[int], size: int, new: int) -> Iterator[list[int]]:
@@ -138,21 +122,10 @@ def _batches(lengths: Sequence[int], size: int, new: int) -> Iterator[list[int]]
         yield batch
 
 
-def _text(model: LayeredModel, prompt: Sequence[int], ids: Sequence[int]) -> str:
-    """Return what new tokens add to the text of a prompt: alone they may lose the space before them."""
-    encoder: Any = model.encoder
-    read = partial(encoder.tokenizer.decode, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    before, whole = read([*prompt]), read([*prompt, *ids])
-    return str(whole[len(before) :] if whole.startswith(before) else read([*ids]))
-
-
-def greedy(log_p: Tensor, _: Tensor) -> Tensor:
-    """Choose the most probable token."""
-    return log_p.argmax(-1)
-
-
-def sampled(prompts: Sequence[int], top_p: float, temperature: float, seed: int, new: int) -> Choose:
-    """Return what draws from the nucleus, at numbers that depend on the seed and on each prompt's index alone."""
+def chooser(prompts: Sequence[int], top_p: float | None, temperature: float, seed: int, new: int) -> Choose:
+    """Return what takes the likeliest token, or draws from the nucleus: by the seed and each prompt's index alone."""
+    if top_p is None:
+        return lambda log_p, _: log_p.argmax(-1)
     uniform = torch.from_numpy(np.stack([np.random.default_rng([seed, i]).random(new) for i in prompts]))
 
     def choose(log_p: Tensor, done: Tensor) -> Tensor:
@@ -178,10 +151,7 @@ def nucleus(log_p: Tensor, top_p: float, temperature: float = 1.0) -> Tensor:
 
 @torch.inference_mode()
 def continued(decoder: Decoder, prompts: Mapping[int, list[int]], choose: Choose, new: int) -> dict[int, Continued]:
-    """Return the new tokens of each prompt (shortest first) with their log-probabilities, by its index.
-
-    Raises `LayerscopeError` for logits that are NaN in a text that has not ended.
-    """
+    """Return the new tokens of each prompt (shortest first) and their log-probabilities, by its index; refuse NaN."""
     sizes = [len(prompt) for prompt in prompts.values()]
     total, device = sizes[-1] + new, decoder.device
     ids = torch.tensor([[*prompt, *[0] * (total - len(prompt))] for prompt in prompts.values()], device=device)
@@ -192,10 +162,8 @@ def continued(decoder: Decoder, prompts: Mapping[int, list[int]], choose: Choose
         log_p, done = logits.log_softmax(-1), at - lengths
         broken = log_p[:, 0].isnan() & ~ended  # one NaN among the logits makes NaN of all
         if bool(broken.any()):
-            raise LayerscopeError(
-                f"layer {decoder.layer} gives logits that are NaN after {at} tokens of prompt "
-                f"{[*prompts][int(broken.int().argmax())]}: check its weights, or try another `dtype`"
-            )
+            where = f"after {at} tokens of prompt {[*prompts][int(broken.int().argmax())]}"
+            raise LayerscopeError(f"layer {decoder.layer} gives NaN {where}: check its weights, or try another `dtype`")
         token = choose(log_p, done)
         if at < sizes[-1]:  # longer prompts are still being read
             token = torch.where(done < 0, ids[:, at], token)
@@ -204,11 +172,10 @@ def continued(decoder: Decoder, prompts: Mapping[int, list[int]], choose: Choose
         if bool(ended.all()):
             break
         logits = decoder.step(token)
-    rows = zip(prompts, sizes, ids.tolist(), log_probs.tolist(), strict=True)
-    return {i: _cut(row[size : size + new], values[size:], decoder.ends) for i, size, row, values in rows}
-
-
-def _cut(ids: list[int], log_probs: list[float], ends: Sequence[int]) -> Continued:
-    """Leave out what a row was given after its end, while the others continued."""
-    stop = next((i for i, token in enumerate(ids, start=1) if token in ends), len(ids))
-    return tuple(ids[:stop]), tuple(log_probs[:stop])
+    out: dict[int, Continued] = {}
+    for i, size, row, values in zip(prompts, sizes, ids.tolist(), log_probs.tolist(), strict=True):
+        tokens = row[size : size + new]
+        # the rest of a row is what it was given after its end, while the others continued
+        stop = next((n for n, token in enumerate(tokens, start=1) if token in decoder.ends), len(tokens))
+        out[i] = tuple(tokens[:stop]), tuple(values[size : size + stop])
+    return out

@@ -25,6 +25,8 @@ from layerscope.models.capture import evaluating
 from layerscope.profiling.plan import batches_of
 from layerscope.truncation.cutting import checked_layers
 
+Found = tuple[NDArray[np.float64], NDArray[np.bool_]]
+
 
 @dataclass(frozen=True, eq=False)
 class Scores:
@@ -70,8 +72,7 @@ def score(
 ) -> Scores:
     """Return how well the model, cut at each of these layers, predicts every token of texts from those before it.
 
-    One forward gives all layers; each is read by the model's own final norm and head, which is what the truncated model
-    gives.
+    One forward gives all layers; each is read by the model's own final norm and head, as in the truncated model.
 
     Args:
         model: hub name, local folder, or a loaded transformers model with `processor`.
@@ -100,9 +101,7 @@ def score(
     for i, row in enumerate(rows):
         if len(row) < 2:
             raise LayerscopeError(f"text {i} has one token, and nothing to predict: leave it out or join it to another")
-        if found.max_length is not None and len(row) > found.max_length:
-            raise LayerscopeError(f"text {i} has {len(row)} tokens and the model reads {found.max_length}: split it")
-    scored: dict[int, tuple[NDArray[np.float64], NDArray[np.bool_]]] = {}
+    scored: dict[int, Found] = {}
     with evaluating(found.module), reporter.bar("forward", len(rows), "texts") as advance:
         for batch in batches_of(found, [len(row) for row in rows]):
             scored |= _scored(found, {i: rows[i] for i in batch}, kept)
@@ -112,9 +111,7 @@ def score(
 
 
 @torch.inference_mode()
-def _scored(
-    model: LayeredModel, batch: dict[int, list[int]], layers: Sequence[int]
-) -> dict[int, tuple[NDArray[np.float64], NDArray[np.bool_]]]:
+def _scored(model: LayeredModel, batch: dict[int, list[int]], layers: Sequence[int]) -> dict[int, Found]:
     """Return the losses and the hits of each text, [K, T − 1], by its index."""
     assert model.lens is not None
     inputs = model.encoder.batch([Ids(tuple(row)) for row in batch.values()]).to(model.device)
@@ -138,9 +135,7 @@ def _scored(
     nll = torch.split(torch.cat(losses).view(shape).double().cpu(), sizes, 1)
     correct = torch.split(torch.cat(hits).view(shape).cpu(), sizes, 1)
     for i, own in zip(batch, nll, strict=True):
-        if bool((broken := own.isnan().any(1)).any()):
-            layer = layers[int(broken.int().argmax())]
-            raise LayerscopeError(
-                f"layer {layer} gives logits that are NaN on text {i}: check its weights, or try another `dtype`"
-            )
+        if own.isnan().any():
+            layer = layers[int(own.isnan().any(1).int().argmax())]
+            raise LayerscopeError(f"layer {layer} gives NaN on text {i}: check its weights, or try another `dtype`")
     return {i: (one.numpy(), two.numpy()) for i, one, two in zip(batch, nll, correct, strict=True)}

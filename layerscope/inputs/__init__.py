@@ -1,25 +1,5 @@
-from layerscope.inputs.audio import resample
-from layerscope.inputs.chunks import pack
-from layerscope.inputs.corpus import Corpus, draw
-from layerscope.inputs.extreme import make_extreme, random_tokens, repeat_tokens
-from layerscope.inputs.opening import open_corpus
-from layerscope.inputs.samples import Modality, Waveform, Window
-from layerscope.inputs.views import DEFAULT_SHARE, VIEW_KINDS, augment, check_views
+"""Data of any kind as samples: opened, drawn, packed, augmented."""
 
-__all__ = [
-    "DEFAULT_SHARE",
-    "VIEW_KINDS",
-    "Corpus",
-    "Modality",
-    "Waveform",
-    "Window",
-    "augment",
-    "check_views",
-    "draw",
-    "make_extreme",
-    "open_corpus",
-    "pack",
-    "random_tokens",
-    "repeat_tokens",
-    "resample",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -6,12 +6,10 @@ from typing import Any
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.inputs.audio import mono
 from layerscope.inputs.columns import Columns, frame_corpus, needed_classes, text_corpus
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.hub import dataset_corpus
-from layerscope.inputs.images import array_image, to_rgb
-from layerscope.inputs.media import media_corpus, media_kind
+from layerscope.inputs.media import array_image, media_corpus, media_kind, mono, to_rgb
 from layerscope.inputs.samples import Modality, Waveform
 from layerscope.inputs.tables import is_a, is_frame
 
@@ -23,12 +21,15 @@ Labels = Sequence[Any] | None
 def memory_corpus(data: Any, modality: Modality | None, columns: Columns, labels: Labels = None) -> Corpus:
     """Return data that lie in memory as a corpus; `(samples, labels)` gives labels too."""
     if is_frame(data):
-        return _from_frame(data, columns, labels)
+        if labels is not None:
+            _one_each(labels, data)
+            data, columns = data.assign(**{_LABELS: list(labels)}), replace(columns, label=_LABELS)
+        return frame_corpus(data, "frame", columns, "the data frame")
     if is_a(data, "datasets.Dataset", "datasets.DatasetDict", "datasets.IterableDataset"):
         if labels is not None:
             raise LayerscopeError("a data set has its labels in a column: name it with `label_column`")
-        name = str(getattr(getattr(data, "info", None), "dataset_name", None) or "dataset")
-        return dataset_corpus(data, name, columns, "the data set")
+        name = getattr(getattr(data, "info", None), "dataset_name", None)
+        return dataset_corpus(data, str(name or "dataset"), columns, "the data set")
     if labels is None and _is_labelled(data):
         data, labels = data
         labels = labels.tolist() if hasattr(labels, "tolist") else list(labels)
@@ -41,13 +42,6 @@ def memory_corpus(data: Any, modality: Modality | None, columns: Columns, labels
     return _from_list(data, labels, modality)
 
 
-def _from_frame(data: Any, columns: Columns, labels: Labels) -> Corpus:
-    if labels is not None:
-        _one_each(labels, data, "row")
-        data, columns = data.assign(**{_LABELS: list(labels)}), replace(columns, label=_LABELS)
-    return frame_corpus(data, "frame", columns, "the data frame")
-
-
 def _from_list(data: Any, labels: Labels, modality: Modality | None) -> Corpus:
     if not (isinstance(data, (list, tuple)) or _is_array(data)):
         raise LayerscopeError(
@@ -56,6 +50,8 @@ def _from_list(data: Any, labels: Labels, modality: Modality | None) -> Corpus:
         )
     if len(data) == 0:
         raise LayerscopeError("the list of samples is empty: give at least one")
+    if labels is not None:
+        _one_each(labels, data)
     first, data = data[0], list(data)
     if isinstance(first, Path) or (isinstance(first, str) and modality in ("image", "audio")):
         return _files([Path(item) for item in data], labels, modality)
@@ -83,9 +79,9 @@ def _from_arrays(data: list[Any], labels: Labels, modality: Modality | None) -> 
     if len(shapes := sorted({tuple(item.shape) for item in data})) > 1:
         raise LayerscopeError(f"the rows differ in shape ({shapes[0]}, {shapes[1]}): give rows of one shape")
     if is_a(data[0], "torch.Tensor"):
-        import torch
+        from torch import stack
 
-        return _rows(torch.stack(data), labels)
+        return _rows(stack(data), labels)
     return _rows(np.stack(data), labels)
 
 
@@ -94,9 +90,9 @@ def _corpus(name: str, modality: Modality, samples: Sequence[Any], labels: Label
     return Corpus(name, modality, samples, tuple(map(str, range(len(samples)))), classes)
 
 
-def _one_each(labels: Sequence[Any], samples: Any, what: str) -> None:
+def _one_each(labels: Sequence[Any], samples: Any) -> None:
     if len(labels) != len(samples):
-        raise LayerscopeError(f"{len(labels)} labels for {len(samples)} {what}s: give as many")
+        raise LayerscopeError(f"{len(labels)} labels for {len(samples)} samples: give as many")
 
 
 def _is_array(data: Any) -> bool:
@@ -129,14 +125,14 @@ def _all_ids(data: list[Any]) -> bool:
     """Return whether every sample is a row of whole numbers; what arrays of few bits hold may be sounds."""
     if all(isinstance(row, (list, tuple)) and row for row in data):
         return all(type(number) is int for row in data for number in row)
-    wide = ("int32", "int64")
-    return all(_is_array(row) and row.ndim == 1 and str(row.dtype).endswith(wide) for row in data)
+    return all(_is_array(row) and row.ndim == 1 and str(row.dtype).endswith(("int32", "int64")) for row in data)
 
 
 def _ids(rows: list[Any], labels: Labels) -> Corpus:
-    samples = tuple(row.astype(np.int64) for row in rows)
-    one_length = len({len(row) for row in rows}) == 1
-    return _corpus("tensor", "tensor", np.stack(samples) if one_length else samples, labels)  # type: ignore[arg-type]
+    samples: Any = tuple(row.astype(np.int64) for row in rows)
+    if len({len(row) for row in rows}) == 1:
+        samples = np.stack(samples)
+    return _corpus("tensor", "tensor", samples, labels)
 
 
 def _masked_ids(data: Mapping[str, Any], labels: Labels) -> Corpus:
@@ -151,17 +147,16 @@ def _masked_ids(data: Mapping[str, Any], labels: Labels) -> Corpus:
 
 
 def _files(paths: list[Path], labels: Labels, modality: Modality | None) -> Corpus:
-    missing = next((path for path in paths if not path.is_file()), None)
-    if missing is not None:
-        raise LayerscopeError(f"{missing} does not exist or is not a file: check the path")
     kind = modality or media_kind(paths[0].name)
+    for path in paths:
+        if not path.is_file():
+            raise LayerscopeError(f"{path} does not exist or is not a file: check the path")
     odd = next((path for path in paths if media_kind(path.name) != kind or kind is None), None)
     if kind is None or odd is not None:
         raise LayerscopeError(f"{odd} is not of the same kind as the others: give images only, or sounds only")
     corpus = media_corpus([(str(path), path) for path in paths], kind, "files", "the list of paths", ())
     if labels is None:
         return corpus
-    _one_each(labels, paths, "file")
     # By name, because broken files are gone from the corpus.
     by_name = dict(zip(map(str, paths), needed_classes(labels), strict=True))
     notes = tuple(note for note in corpus.notes if not note.startswith("label:"))
@@ -169,9 +164,9 @@ def _files(paths: list[Path], labels: Labels, modality: Modality | None) -> Corp
 
 
 def _images(data: list[Any], labels: Labels) -> Corpus:
-    odd = next((i for i, image in enumerate(data) if not (is_a(image, "PIL.Image") or _is_array(image))), None)
-    if odd is not None:
-        raise LayerscopeError(f"sample {odd} is of type {type(data[odd]).__name__}: give images only")
+    for i, image in enumerate(data):
+        if not (is_a(image, "PIL.Image") or _is_array(image)):
+            raise LayerscopeError(f"sample {i} is of type {type(image).__name__}: give images only")
     images = tuple(to_rgb(image) if is_a(image, "PIL.Image") else array_image(image) for image in data)
     return _corpus("images", "image", images, labels)
 

@@ -1,6 +1,6 @@
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +43,7 @@ def missing(cells: Sequence[Any]) -> NDArray[np.bool_]:
 
     series = pd.Series(cells, dtype=object)
     blank = np.array([isinstance(cell, str) and not cell.strip() for cell in cells], dtype=bool)
-    found: NDArray[np.bool_] = series.isna().to_numpy() | blank
-    return found
+    return np.asarray(series.isna().to_numpy() | blank)
 
 
 def column_kind(cells: Sequence[Any]) -> str:
@@ -102,11 +101,8 @@ def _guess_text(frame: Any, known: Sequence[str], label: str | None, where: str)
     if name is None:
         heads = {column: frame[column].head(_LOOKED_AT).tolist() for column in known}
         kinds = {column: column_kind(cells) for column, cells in heads.items()}
-        lengths = {
-            column: np.mean([len(cell) for cell in heads[column] if isinstance(cell, str)])
-            for column in known
-            if kinds[column] == "text"
-        }
+        texts = {column: filter(lambda cell: isinstance(cell, str), heads[column]) for column in known}
+        lengths = {column: np.mean([*map(len, texts[column])]) for column in known if kinds[column] == "text"}
         if not lengths:
             held = ", ".join(f"{column} ({kind})" for column, kind in kinds.items())
             raise LayerscopeError(f"{where} has no column of texts; it has {held}: name one with `text_column`")
@@ -115,11 +111,7 @@ def _guess_text(frame: Any, known: Sequence[str], label: str | None, where: str)
 
 
 def frame_corpus(frame: Any, name: str, columns: Columns, where: str, notes: Sequence[str] = ()) -> Corpus:
-    """Return the texts of a pandas frame, with labels where a column holds them.
-
-    Rows are named by their number, from 0. Raises `LayerscopeError` where there is no row or no text,
-    where a named column is missing, and where the text column holds something else than texts.
-    """
+    """Return the texts of a pandas frame, named by their rows from 0, with labels where a column holds them."""
     if len(frame) == 0:
         raise LayerscopeError(f"{where} has no rows: give at least one text")
     frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
@@ -146,15 +138,14 @@ def text_corpus(
     found, empty = list(notes), missing(cells)
     texts = f"{where}: {column}" if column else where
     _check_texts(cells, empty, texts, bool(column))
-    rows, left_out = _parted(range(len(cells)), empty)
+    rows, left_out, classes = np.flatnonzero(~empty).tolist(), np.flatnonzero(empty), None
     if not rows:
         raise LayerscopeError(f"{texts} holds no text: every row is empty")
-    if left_out:
-        found.append(f"{count(len(left_out), 'empty text')} left out: rows {_shown(left_out)}")
-    classes = None
+    if len(left_out):
+        found.append(f"{count(len(left_out), 'empty text')} left out: rows {listed([*map(str, left_out)])}")
     if labels is not None:
         blank = missing(labels) | np.array([str(label).strip().lower() == "nan" for label in labels])
-        labelled, left_out = _parted(rows, blank)
+        labelled, left_out = np.flatnonzero(~empty & ~blank).tolist(), np.flatnonzero(~empty & blank)
         classes, fault = _classes([labels[i] for i in labelled])
         if fault and label_named:
             raise LayerscopeError(f"{label_source} {fault}: leave it out")
@@ -162,22 +153,13 @@ def text_corpus(
             found.append(f"no labels: {label_source.removeprefix(f'{where}: ')} {fault}")
         else:
             rows = labelled
-            if left_out:
-                found.append(f"{count(len(left_out), 'row')} without a label left out: rows {_shown(left_out)}")
+            if len(left_out):
+                shown = listed([*map(str, left_out)])
+                found.append(f"{count(len(left_out), 'row')} without a label left out: rows {shown}")
     mended = [without_surrogates(cells[i]) for i in rows]
-    if halves := [i for i, text in zip(rows, mended, strict=True) if text != cells[i]]:
-        found.append(f"{count(len(halves), 'text')} held half characters, now U+FFFD: rows {_shown(halves)}")
+    if halves := [str(i) for i, text in zip(rows, mended, strict=True) if text != cells[i]]:
+        found.append(f"{count(len(halves), 'text')} held half characters, now U+FFFD: rows {listed(halves)}")
     return Corpus(folder_name(name), "text", mended, tuple(map(str, rows)), classes, tuple(found))
-
-
-def _parted(rows: Iterable[int], gone: NDArray[np.bool_]) -> tuple[list[int], list[int]]:
-    """Return the rows that stay, and those that are gone."""
-    rows = list(rows)
-    return [i for i in rows if not gone[i]], [i for i in rows if gone[i]]
-
-
-def _shown(rows: Sequence[int]) -> str:
-    return listed(list(map(str, rows)))
 
 
 def _check_texts(cells: Sequence[Any], empty: NDArray[np.bool_], texts: str, in_column: bool) -> None:
@@ -186,13 +168,12 @@ def _check_texts(cells: Sequence[Any], empty: NDArray[np.bool_], texts: str, in_
     mend = "name another" if in_column else "give texts"
     if column_kind(cells) == "numbers" and (in_column or odd):  # in a list, numbers written as text are meant as texts
         raise LayerscopeError(f"{texts} holds numbers (such as {filled[0][1]}), not texts: {mend}")
-    if odd is None:
-        return
-    row, cell = odd
-    value, kind = f"{cell!r:.40}", type(cell).__name__
-    if any(isinstance(text, str) for _, text in filled):
-        raise LayerscopeError(f"{texts} mixes texts and other values: row {row} holds {value} ({kind}): make it text")
-    raise LayerscopeError(f"{texts} holds values of type {kind} (such as {value}), not texts: {mend}")
+    if odd is not None:
+        value, kind = f"{odd[1]!r:.40}", type(odd[1]).__name__
+        fault = f"holds values of type {kind} (such as {value}), not texts"
+        if any(isinstance(text, str) for _, text in filled):
+            fault, mend = f"mixes texts and other values: row {odd[0]} holds {value} ({kind})", "make it text"
+        raise LayerscopeError(f"{texts} {fault}: {mend}")
 
 
 def _classes(cells: Sequence[Any]) -> tuple[Labels | None, str]:
@@ -214,13 +195,11 @@ def class_labels(cells: Sequence[Any]) -> Labels | None:
 
     Fractions are scores and lists are several classes: neither is a class.
     """
-    values = [cell.item() if hasattr(cell, "item") and getattr(cell, "ndim", 0) == 0 else cell for cell in cells]
-    values = without_surrogates(values)
+    plain = [cell.item() if hasattr(cell, "item") and getattr(cell, "ndim", 0) == 0 else cell for cell in cells]
+    values = without_surrogates(plain)
     if all(isinstance(value, (int, float)) for value in values):
         return tuple(map(int, values)) if all(float(value).is_integer() for value in values) else None
-    if not all(
-        isinstance(value, str) or (isinstance(value, (int, float)) and math.isfinite(value)) for value in values
-    ):
+    if not all(isinstance(v, str) or (isinstance(v, (int, float)) and math.isfinite(v)) for v in values):
         return None
     texts = tuple(map(str, values))
     if all(map(_WHOLE.fullmatch, texts)):

@@ -2,6 +2,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,14 @@ def _loaded(parts: Sequence[str]) -> Any:
     raise LayerscopeError(f"hf:{shown} {fault}") from last
 
 
+@cache
+def go_offline_without_hub() -> None:
+    """Spare the user a minute of retries for each file of a model where the hub does not answer."""
+    from huggingface_hub import constants
+
+    constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE or not _hub_answers()
+
+
 def _hub_answers() -> bool:
     """Return whether the hub answers at all, within a few seconds, name look-up included."""
     import urllib.error
@@ -156,6 +165,8 @@ def _hub_answers() -> bool:
 
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
         return False
+    if "all" in urllib.request.getproxies():
+        return True  # the hub's client goes through such a proxy, urllib cannot
     answers: list[bool] = []
 
     def ask() -> None:

@@ -1,22 +1,41 @@
-from collections.abc import Iterable
+import ast
+import lzma
+import platform
+import sys
+import sysconfig
+import tarfile
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError, choices, near, refuse_dangling, unreadable
-from layerscope.core.words import folder_name
+from layerscope.core.words import folder_name, listed
 from layerscope.inputs.arrays import memory_corpus
-from layerscope.inputs.builtin import BUILT_IN, digits, stdlib_docs
 from layerscope.inputs.columns import Columns, frame_corpus
 from layerscope.inputs.corpus import Corpus
-from layerscope.inputs.folders import archive_corpus, folder_corpus, is_archive
-from layerscope.inputs.hub import hub_corpus
-from layerscope.inputs.media import SPLITS, media_kind
+from layerscope.inputs.hub import hub_corpus, saved_corpus
+from layerscope.inputs.media import SPLITS, SUFFIXES, is_hidden, media_kind, of_one_kind
 from layerscope.inputs.samples import Lines, Modality
 from layerscope.inputs.tables import PARQUET, TABLES, read_frame, read_text
 
+ARCHIVES = (".tar.gz", ".tar.xz", ".tar.bz2", ".tar", ".tgz", ".txz", ".zip")
+MEMORY_LIMIT = 2 * 2**30  # bytes, uncompressed
+LOOKED_FOR = f"images ({', '.join(SUFFIXES['image'])}) or sounds ({', '.join(SUFFIXES['audio'])})"
+_DESCRIPTIONS = ("readme", "source", "license", "licence")
+_DAMAGE = (tarfile.TarError, zipfile.BadZipFile, EOFError, lzma.LZMAError, zlib.error, OSError, RuntimeError)
+_SHORTEST = 41  # characters
+# Tests, and what is not documentation of the library itself.
+_LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "__phello__", "site-packages", "dist-packages"}
+_Definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_Documented = (ast.Module, *_Definitions)
 _PLAIN_NAMES = SPLITS | {"all", "data", "input"}
 
 
@@ -62,10 +81,7 @@ def open_corpus(
 def _named(data: str, modality: Modality | None, columns: Columns) -> Corpus:
     if data in BUILT_IN:
         columns.refuse(data)
-    if data == "stdlib-docs":
-        return stdlib_docs()
-    if data == "digits":
-        return digits()
+        return BUILT_IN[data]()
     if not data.strip():
         raise LayerscopeError("no data is named: give a file, a folder, hf:NAME, stdlib-docs or digits")
     if "://" in data:
@@ -79,9 +95,9 @@ def _open_path(path: Path, modality: Modality | None, columns: Columns) -> Corpu
     path = path.expanduser()
     _check(path)
     if path.is_dir():
-        return folder_corpus(path, modality, columns)
+        return _folder(path, modality, columns)
     *rest, suffix = ["", *(suffix.lower() for suffix in path.suffixes)]
-    if suffix == ".gz" and not is_archive(path.name):
+    if suffix == ".gz" and not _is_archive(path.name):
         suffix = rest[-1]
         if suffix in PARQUET:
             raise LayerscopeError(f"{path} is Parquet inside gzip: unpack it first")
@@ -92,23 +108,19 @@ def _open_path(path: Path, modality: Modality | None, columns: Columns) -> Corpu
         frame = read_frame(path, suffix, notes)
         return frame_corpus(frame, name, columns, str(path), notes)
     columns.refuse(str(path))
-    if is_archive(path.name):
-        return archive_corpus(path, modality, ())
+    if _is_archive(path.name):
+        return _archive(path, modality, ())
     if (kind := media_kind(path.name)) is not None:
         raise LayerscopeError(f"{path} is a single {kind} file: give the folder it lies in, or a list of paths")
     if suffix == ".npy":
-        return replace(memory_corpus(_numpy(path), modality, columns), name=folder_name(name))
-    lines = Lines.of(read_text(path))
-    notes = ["plain text: one sample a non-empty line, named by its number"]
+        try:
+            array = np.load(path, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise LayerscopeError(f"{path} is not a complete .npy file: write it again with numpy.save") from error
+        return replace(memory_corpus(array, modality, columns), name=folder_name(name))
+    lines, note = Lines.of(read_text(path)), "plain text: one sample a non-empty line, named by its number"
     names = tuple(map(str, lines.numbers))
-    return Corpus(folder_name(name), "text", lines, names, notes=tuple(notes), running=True)
-
-
-def _numpy(path: Path) -> Any:
-    try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise LayerscopeError(f"{path} is not a complete .npy file: write it again with numpy.save") from error
+    return Corpus(folder_name(name), "text", lines, names, notes=(note,), running=True)
 
 
 def _check(path: Path) -> None:
@@ -133,3 +145,136 @@ def _check(path: Path) -> None:
         raise LayerscopeError(no_path)
     hint = near(path.name, siblings) or near(str(path), BUILT_IN) or ": check the path"
     raise LayerscopeError(f"{path} does not exist{hint} (without a path: {', '.join(BUILT_IN)}, hf:NAME)")
+
+
+def _folder(path: Path, modality: Modality | None, columns: Columns) -> Corpus:
+    """Return the images or sounds in a folder and its sub-folders, or what its only archive holds.
+
+    A folder that `datasets` saved is opened as such. Raises `LayerscopeError` where it holds none of these.
+    """
+    if (path / "dataset_info.json").exists() or (path / "dataset_dict.json").exists():
+        return saved_corpus(path, columns)
+    columns.refuse(str(path))
+    inside = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
+    files = [(name, file) for name, file in inside if not is_hidden(name)]
+    if any(media_kind(name) for name, _ in files):
+        return of_one_kind(files, modality, path.resolve().name, str(path), ())
+    rest = [file for _, file in files if not file.stem.lower().startswith(_DESCRIPTIONS)]
+    if len(rest) == 1 and _is_archive(rest[0].name):
+        return _archive(rest[0], modality, (f"opened the archive {rest[0].name}",))
+    if not files:
+        raise LayerscopeError(f"{path} is an empty folder: it should hold {LOOKED_FOR}")
+    names = listed([name for name, _ in files], 3)
+    raise LayerscopeError(f"{path} holds no {LOOKED_FOR}: give one of its files instead ({names})")
+
+
+def _is_archive(name: str) -> bool:
+    """Return whether a file name is that of a tar or zip archive."""
+    return name.lower().endswith(ARCHIVES)
+
+
+def _archive(path: Path, modality: Modality | None, notes: tuple[str, ...]) -> Corpus:
+    """Return the images or sounds in an archive, read into memory.
+
+    Raises `LayerscopeError` where it is damaged, holds neither, or is larger than 2 GiB unpacked.
+    """
+    if path.stat().st_size == 0:
+        raise LayerscopeError(f"{path} is empty: give an archive of {LOOKED_FOR}")
+    found: list[tuple[str, bytes]] = []
+    others: list[str] = []
+    total = 0
+    try:
+        for name, size, read in _members(path):
+            total += size
+            if total > MEMORY_LIMIT:
+                raise LayerscopeError(f"{path} holds more than {MEMORY_LIMIT / 2**30:.3g} GiB: unpack it first")
+            if media_kind(name) is None or is_hidden(name):
+                others.append(name)
+            else:
+                found.append((name, read()))
+    except _DAMAGE as error:
+        raise LayerscopeError(f"{path} is not a whole archive ({error}): fetch or pack it again") from error
+    if not found:
+        held = f"; it holds {listed(others, 3)}: unpack it and give that" if others else ""
+        raise LayerscopeError(f"{path} holds no {LOOKED_FOR}{held}")
+    suffix = next(end for end in ARCHIVES if path.name.lower().endswith(end))
+    return of_one_kind(found, modality, path.name[: -len(suffix)], str(path), notes)
+
+
+def _members(path: Path) -> Iterator[tuple[str, int, Callable[[], bytes]]]:
+    """Yield the name of each file in an archive, its size and how to read it."""
+    if path.suffix.lower() == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            for entry in archive.infolist():
+                if not entry.is_dir():
+                    yield entry.filename, entry.file_size, partial(archive.read, entry)
+        return
+    with tarfile.open(path, "r:*") as rolled:
+        for member in rolled:
+            stream = rolled.extractfile(member) if member.isfile() else None
+            if stream is not None:
+                yield member.name, member.size, stream.read
+
+
+@cache  # parsing the library takes seconds
+def _stdlib_docs() -> Corpus:
+    """Return the docstrings of Python's standard library, labelled by top-level module.
+
+    They are read from its source by `ast`, nothing is imported; those of 40 characters or fewer and
+    repetitions are left out. Raises `LayerscopeError` where this Python came without its source.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    root = Path(sysconfig.get_path("stdlib"))
+    for top in sorted(sys.stdlib_module_names):
+        for path in [root / f"{top}.py", *sorted((root / top).rglob("*.py"))]:
+            parts = path.relative_to(root).with_suffix("").parts
+            parts = parts[:-1] if parts[-1] == "__init__" else parts
+            if _LEFT_OUT.intersection(parts) or not path.is_file():
+                continue
+            # templates are no Python yet, and the library's own source has old escapes
+            with suppress(SyntaxError, ValueError, OSError), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for name, text in _docstrings(ast.parse(path.read_bytes()), ".".join(parts)):
+                    if len(text) >= _SHORTEST:
+                        found.setdefault(text, (name, parts[0]))
+    if not found:
+        raise LayerscopeError("stdlib-docs: this Python has no library source beside it: give other data")
+    return Corpus(
+        "stdlib-docs",
+        "text",
+        tuple(found),
+        tuple(name for name, _ in found.values()),
+        tuple(module for _, module in found.values()),
+        (f"docstrings of Python {platform.python_version()}'s own library; label: the module",),
+    )
+
+
+def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the docstrings of a module and what it defines, also under `if` and `try`, by their dotted names."""
+    if isinstance(node, _Documented) and (text := ast.get_docstring(node)):
+        yield name, text.strip()
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):  # no one documents a local function
+        return
+    # the handlers of a `try` come last
+    fields = sorted(ast.iter_fields(node), key=lambda field: field[0] == "handlers")
+    for child in (child for _, value in fields if isinstance(value, list) for child in value):
+        if isinstance(child, _Definitions):
+            yield from _docstrings(child, f"{name}.{child.name}")
+        elif isinstance(child, (ast.If, ast.Try, ast.With, ast.ExceptHandler)):
+            yield from _docstrings(child, name)
+
+
+def _digits() -> Corpus:
+    """Return scikit-learn's 1,797 handwritten digits as RGB images of 8 by 8, labelled 0 to 9."""
+    from PIL import Image
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    grey = np.rint(data.images * (255 / 16)).astype(np.uint8)
+    images = tuple(Image.fromarray(pixels).convert("RGB") for pixels in grey)
+    labels = tuple(int(label) for label in data.target)
+    names = tuple(map(str, range(len(images))))
+    return Corpus("digits", "image", images, names, labels, ("scikit-learn's digits; label: the digit",))
+
+
+BUILT_IN: dict[str, Callable[[], Corpus]] = {"stdlib-docs": _stdlib_docs, "digits": _digits}

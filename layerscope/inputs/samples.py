@@ -70,11 +70,7 @@ class Lines(tuple[str, ...]):
 
 def pick(samples: Sequence[Any], indices: Sequence[int]) -> Sequence[Any]:
     """Return the samples at some indices; what is lazy stays lazy."""
-    if isinstance(samples, (list, tuple)):
-        return tuple(samples[i] for i in indices)
-    if isinstance(samples, Picked):
-        return Picked(samples.base, (samples.indices[i] for i in indices))
-    return Picked(samples, indices)
+    return tuple(samples[i] for i in indices) if isinstance(samples, (list, tuple)) else Picked(samples, indices)
 
 
 def content(samples: Sequence[Any], index: int) -> bytes:
@@ -86,12 +82,7 @@ def content(samples: Sequence[Any], index: int) -> bytes:
 
 
 def key_of(text: str) -> bytes:
-    """Return the key by which the states of a text are found, whatever put it before the model; prompts are part of it.
-
-    >>> from layerscope.inputs.samples import key_of
-    >>> len(key_of("query: how old is the tree?"))
-    16
-    """
+    """Return the key by which the states of a text are found, 16 bytes; prompts are part of it."""
     return hashlib.sha256(_encoded(text)).digest()[:KEY_BYTES]
 
 

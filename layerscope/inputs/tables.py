@@ -63,12 +63,14 @@ def read_text(path: Path) -> str:
         raise unreadable(path, error) from error
     if not data.strip():
         raise LayerscopeError(f"{path} is empty: give a file with at least one sample")
-    if _is_utf16(data):
-        raise LayerscopeError(f"{path} is UTF-16 text: save it as UTF-8")
     start = data[:65536]
+    # UTF-16 has its mark, or (Latin) a zero in every second byte and hardly any other
+    few, many = sorted((start[::2].count(0), start[1::2].count(0)))
+    latin = len(start) > 3 and many > 0.2 * len(start) and few < 0.1 * many
+    if latin or data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise LayerscopeError(f"{path} is UTF-16 text: save it as UTF-8")
     try:
-        text = data.decode("utf-8-sig")
-        fault = None
+        text, fault = data.decode("utf-8-sig"), ""
     except UnicodeDecodeError as error:
         fault = f"byte {error.start:,} is 0x{data[error.start]:02x}"
     if (fault and b"\0" in data) or len(start) - len(start.translate(None, _CONTROLS)) > 0.1 * len(start):
@@ -76,15 +78,6 @@ def read_text(path: Path) -> str:
     if fault:
         raise LayerscopeError(f"{path} is not UTF-8 ({fault}): save it as UTF-8")
     return text.replace("\r\n", "\n")
-
-
-def _is_utf16(data: bytes) -> bool:
-    """Return whether a text is UTF-16: it has the mark, or (Latin) a zero in every second byte and hardly any other."""
-    start = data[: 65536 & ~1]
-    few, many = sorted((start[::2].count(0), start[1::2].count(0)))
-    return data.startswith((b"\xff\xfe", b"\xfe\xff")) or (
-        len(start) > 3 and many > 0.2 * len(start) and few < 0.1 * many
-    )
 
 
 def _separated(text: str, path: Path, separator: str, notes: list[str]) -> Any:

@@ -14,13 +14,12 @@ from layerscope.core.errors import LayerscopeError, near
 from layerscope.core.files import existing
 from layerscope.core.words import folder_name
 from layerscope.inputs import Window
+from layerscope.inputs.corpus import WHOLE
 from layerscope.inputs.samples import Modality
 from layerscope.inputs.tables import is_frame, table_of, table_suffix
 
 WORDS, LABELS = ("tokens", "words"), ("labels", "tags")
 """Names that the two columns may have."""
-FEWEST = 5
-"""Sentences that a label needs."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,8 @@ def read_tagged(data: Any, samples: int | None, seed: int) -> Tagged:
     sentences = Counter(label for labels in found.labels for label in set(labels))
     if len(sentences) < 2:
         raise LayerscopeError(f"{path}: every token has the label {next(iter(sentences))!r}: give two or more")
-    if sum(count >= FEWEST for count in sentences.values()) < 2:
-        raise LayerscopeError(f"{path}: fewer than 2 labels stand in {FEWEST} sentences: give more sentences")
+    if sum(count >= WHOLE for count in sentences.values()) < 2:
+        raise LayerscopeError(f"{path}: fewer than 2 labels stand in {WHOLE} sentences: give more sentences")
     return found
 
 
@@ -71,39 +70,32 @@ def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
     frame = table_of(data)
     if frame is None:
         raise LayerscopeError(f"{path} is not a table: {reader} reads JSONL, CSV, TSV or Parquet")
-    words, labels = (_column(frame, names, path) for names in (WORDS, LABELS))
-    rows = [_row(*cells, f"{path}: row {i}") for i, cells in enumerate(zip(words, labels, strict=True), start=1)]
-    return Tagged(folder_name(name), tuple(row[0] for row in rows), tuple(row[1] for row in rows))
+    columns = [next((name for name in names if name in frame), None) for names in (WORDS, LABELS)]
+    for column, names in zip(columns, (WORDS, LABELS), strict=True):
+        if column is None:
+            hint = near(names[0], list(map(str, frame))) or ":"
+            raise LayerscopeError(
+                f"{path} has no column {names[0]!r}{hint} it reads tokens and labels, two lists of one length a row"
+            )
+    found: list[tuple[str, ...]] = []
+    for i, cells in enumerate(zip(*(frame[column] for column in columns), strict=True), start=1):
+        where = f"{path}: row {i}"
+        words, labels = (_listed(cell, what, where) for cell, what in zip(cells, ("tokens", "labels"), strict=True))
+        if len(words) != len(labels):
+            raise LayerscopeError(f"{where} has {len(words)} tokens and {len(labels)} labels: give one for each")
+        if not words:
+            raise LayerscopeError(f"{where} has no tokens: leave it out")
+        found += words, labels
+    return Tagged(folder_name(name), tuple(found[::2]), tuple(found[1::2]))
 
 
-def _column(frame: Any, names: Sequence[str], path: str) -> list[Any]:
-    found = next((name for name in names if name in frame), None)
-    if found is None:
-        hint = near(names[0], list(map(str, frame))) or ":"
-        raise LayerscopeError(
-            f"{path} has no column {names[0]!r}{hint} it reads tokens and labels, two lists of one length a row"
-        )
-    return list(frame[found])
-
-
-def _row(words: Any, labels: Any, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    both = _listed(words, "tokens", where), _listed(labels, "labels", where)
-    if len(both[0]) != len(both[1]):
-        raise LayerscopeError(f"{where} has {len(both[0])} tokens and {len(both[1])} labels: give one for each")
-    if not both[0]:
-        raise LayerscopeError(f"{where} has no tokens: leave it out")
-    return both
-
-
-def _listed(cell: Any, what: str, where: str) -> tuple[str, ...]:
+def _listed(cell: Any, what: str, row: str) -> tuple[str, ...]:
     cells = cell.split() if isinstance(cell, str) else cell.tolist() if isinstance(cell, np.ndarray) else cell
     if not isinstance(cells, (list, tuple)):
-        raise LayerscopeError(
-            f"{where} has no list of {what} ({cell!r:.40}): give a list, or a text with blanks between"
-        )
+        raise LayerscopeError(f"{row} has no list of {what} ({cell!r:.40}): give a list, or a text with blanks between")
     for i, item in enumerate(cells, start=1):
         if isinstance(item, bool) or not isinstance(item, (str, int)) or (what == "labels" and item == ""):
-            raise LayerscopeError(f"{where}: number {i} of its {what} is {item!r:.40}: give a text or a whole number")
+            raise LayerscopeError(f"{row}: number {i} of its {what} is {item!r:.40}: give a text or a whole number")
     return tuple(map(str, cells))
 
 
@@ -133,8 +125,7 @@ def _starts(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[in
     found, start = [], 0
     for word in words:
         end = start + len(word)
-        found.append(
-            next((i for i, (left, right) in enumerate(offsets) if left < end and right > max(start, left)), -1)
-        )
+        over = (i for i, (left, right) in enumerate(offsets) if left < end and right > max(start, left))
+        found.append(next(over, -1))
         start = end + 1
     return found

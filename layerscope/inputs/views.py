@@ -1,3 +1,5 @@
+import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -5,9 +7,14 @@ import numpy as np
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.inputs.samples import Modality, Waveform, Window
-from layerscope.inputs.text_views import TEXT_CHANGES, change_words
 
 DEFAULT_SHARE = 0.1
+_NEIGHBOURS = (
+    "wa qeas wrsd etdf ryfg tugh yihj uojk ipkl ol sqwz adwezx sferxc dgrtcv fhtyvb gjyubn hkuinm jliom kop xas zcsd "
+    "xvdf cbfg vngh bmhj njk"
+)
+QWERTY = dict(zip("qwertyuiopasdfghjklzxcvbnm", _NEIGHBOURS.split(), strict=True))
+"""Each letter's neighbours on a keyboard whose rows lie half a key apart."""
 
 
 def augment(
@@ -34,7 +41,7 @@ def augment(
     chosen = check_views(modality, kinds, share)
     random = np.random.default_rng([seed, sample_id, view])
     if modality == "text":
-        return change_words(sample.text if isinstance(sample, Window) else sample, chosen, share, random)
+        return _change_words(sample.text if isinstance(sample, Window) else sample, chosen, share, random)
     for kind in chosen:
         sample = _CHANGES[modality][kind](sample, random)
     return sample
@@ -58,6 +65,68 @@ def check_views(
     if not 0 < share <= 1:
         raise LayerscopeError(f"share is {share}: give more than 0 and at most 1")
     return known if not kinds else tuple(kind for kind in known if kind in kinds)
+
+
+def _change_words(text: str, kinds: Sequence[str], share: float, random: np.random.Generator) -> str:
+    """Return a text with a share of its words changed, one kind each; what lies between words stays.
+
+    At least one word changes, if any can; words that no kind can change are passed over.
+    """
+    pieces = re.split(r"(\S+)", text)  # the words have odd indices
+    words = range(1, len(pieces), 2)
+    left = max(1, round(share * len(words)))
+    for index in random.permutation(words):
+        if left == 0:
+            break
+        for kind in random.permutation(np.asarray(kinds)):
+            changed = _TEXT_CHANGES[str(kind)](pieces[index], random)
+            if changed is not None:
+                pieces[index] = changed
+                left -= 1
+                break
+    return "".join(pieces)
+
+
+def _swap(word: str, random: np.random.Generator) -> str | None:
+    """Return a word with two neighbouring, different letters swapped; None where it has none."""
+    two = [i for i in range(len(word) - 1) if word[i] != word[i + 1] and _letters(word, i) and _free(word, i + 2)]
+    i = _drawn(two, random)
+    return None if i is None else word[:i] + word[i + 1] + word[i] + word[i + 2 :]
+
+
+def _typo(word: str, random: np.random.Generator) -> str | None:
+    """Return a word with a letter replaced by its neighbour on a QWERTY keyboard, in the same case."""
+    i = _drawn([i for i, letter in enumerate(word) if letter.lower() in QWERTY and _free(word, i + 1)], random)
+    if i is None:
+        return None
+    other = str(random.choice(list(QWERTY[word[i].lower()])))
+    return word[:i] + (other.upper() if word[i].isupper() else other) + word[i + 1 :]
+
+
+def _split(word: str, random: np.random.Generator) -> str | None:
+    """Return a word with a space between two of its letters; None where it has no two."""
+    i = _drawn([i + 1 for i in range(len(word) - 1) if _letters(word, i)], random)
+    return None if i is None else f"{word[:i]} {word[i:]}"
+
+
+def _drawn(positions: list[int], random: np.random.Generator) -> int | None:
+    return int(random.choice(positions)) if positions else None
+
+
+def _letters(word: str, i: int) -> bool:
+    return word[i].isalnum() and word[i + 1].isalnum()
+
+
+def _free(word: str, i: int) -> bool:
+    """Return whether no accent at `i` belongs to the letter before it, which must not lose it."""
+    return i >= len(word) or unicodedata.category(word[i])[0] != "M"
+
+
+_TEXT_CHANGES: dict[str, Callable[[str, np.random.Generator], str | None]] = {
+    "swap": _swap,
+    "typo": _typo,
+    "split": _split,
+}
 
 
 def _crop(image: Any, random: np.random.Generator) -> Any:
@@ -130,6 +199,6 @@ _CHANGES: dict[Modality, dict[str, Callable[[Any, np.random.Generator], Any]]] =
     "tensor": {"noise": _jitter},
 }
 VIEW_KINDS: dict[Modality, tuple[str, ...]] = {
-    "text": tuple(TEXT_CHANGES),
+    "text": tuple(_TEXT_CHANGES),
     **{modality: tuple(changes) for modality, changes in _CHANGES.items()},
 }

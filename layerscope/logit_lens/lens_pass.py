@@ -1,6 +1,15 @@
-"""The pass of `lens`: a model and a prompt or samples in, what every layer would predict out."""
+"""The pass of `lens`: a model and a prompt or samples in, what every layer's states give through its head out."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
@@ -8,53 +17,150 @@ from layerscope.core.progress import reporting
 from layerscope.core.words import count
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.pairs import paired
-from layerscope.logit_lens.layers import reading_of
-from layerscope.logit_lens.reading import STORE, Reading
-from layerscope.logit_lens.subjects import Subjects
+from layerscope.logit_lens.reading import GRID, SATURATION, STORE, Reading
+from layerscope.logit_lens.subjects import Subject, Subjects
+from layerscope.metrics.saturation_layer import saturation_layer
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.capture import evaluating
+from layerscope.models.forward import Inputs
+from layerscope.models.lens import CHUNK
+
+WHOLE = 1 << 26
+"""Logits of a sample up to which it is read in one go, as the model's own forward does: to the bit the same."""
+Tops = tuple[NDArray[np.int64], NDArray[np.float32]]
+"""The ids [L+1, P, k] of the likeliest predictions at P positions, best first, and their probabilities."""
 
 
 def run_lens(asked: Asked) -> Reading:
     """Do what `lens` is asked for."""
-    prompt, data = asked.prompt, asked.data
-    if (prompt is None) == (data is None):
-        raise LayerscopeError("lens needs something to read: give a prompt or data, one of the two")
-    if prompt is not None and (not isinstance(prompt, str) or not prompt.strip()):
-        raise LayerscopeError("the prompt is empty: give a text of at least one word")
+    corpus = _opened(asked)
     if asked.out is not None:
         STORE.folder(asked.out)
     reporter = reporting(asked.progress)
     loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
-    corpus = (
-        open_corpus(data, text_column=asked.text_column, label_column=asked.label_column)
-        if prompt is None
-        else Corpus("prompt", "text", (prompt,), ("prompt",))
-    )
+    name = None if asked.data is None else corpus.name
     shown = corpus.take(range(min(asked.samples, len(corpus))))
-    layered = find_layers(loaded, corpus.modality, shown.samples, asked.of(Override), max_length=asked.max_length)
-    if layered.lens is None:
-        raise LayerscopeError(_headless(layered))
-    if layered.lens.kind == "pooled" and corpus.modality == "text":
-        shown = paired(shown, data, asked.text_column)
-    notes = [*shown.notes, *layered.notes]
+    model = find_layers(loaded, corpus.modality, shown.samples, asked.of(Override), max_length=asked.max_length)
+    if model.lens is None:
+        several = len(model.parts) > 1
+        part = f"the {model.stack.part} of {loaded.name}" if several else loaded.name
+        why = "".join(f" ({note})" for note in model.notes if "head" in note)
+        other = f", or another `part` of {', '.join(model.parts)}" if several else ""
+        raise LayerscopeError(f"{part} has no head over its layers{why}: give a language model or a classifier{other}")
+    if model.lens.kind == "pooled" and corpus.modality == "text":
+        shown = paired(shown, asked.data, asked.text_column)
+    notes = [*shown.notes, *model.notes]
     if len(shown) < len(corpus):
         notes.append(f"the first {count(len(shown), 'sample')} of {len(corpus):,} are read; `samples` changes that")
     for note in notes:
         reporter.say(note)
-    with evaluating(layered.module), reporter.bar("every layer", len(shown), "samples") as advance:
-        read = Subjects(layered, shown, asked.tokens, whole=prompt is not None and asked.max_length is None)
-        reading = reading_of(layered, read, None if prompt is not None else corpus.name, asked.top, notes, advance)
-    for note in read.notes:
+    read, tables, top = [], [], min(asked.top, model.lens.classes)
+    with evaluating(model.module), reporter.bar("every layer", len(shown), "samples") as advance:
+        subjects = Subjects(model, shown, asked.tokens, whole=name is None and asked.max_length is None)
+        for subject in subjects:
+            tops = read_layers(model, subject.inputs, subject.positions, top)
+            tables.append(_tables(subject, tops, subjects.prediction))
+            read.append((subject.name, subject.text, subject.continuation))
+            advance(1)
+    if not read:
+        raise LayerscopeError(f"no sample of {name or 'the prompt'} has something to read: look at the data")
+    for note in subjects.notes:
         reporter.say(note)
+    names, texts, continuations = zip(*read, strict=True)
+    grid, saturation = (pd.concat(each, ignore_index=True) for each in zip(*tables, strict=True))
+    reading = Reading(
+        model=loaded.name,
+        part=model.stack.part,
+        data=name,
+        kind=subjects.kind,
+        depth=model.stack.depth,
+        top=top,
+        samples=names,
+        texts=texts,
+        continuations=continuations if subjects.new else (),
+        grid=grid[list(GRID)],
+        saturation=saturation[list(SATURATION)],
+        notes=(*notes, *subjects.notes),
+    )
     if asked.out is not None:
         reading.save(asked.out)
     return reading
 
 
-def _headless(model: LayeredModel) -> str:
-    several = len(model.parts) > 1
-    part = f"the {model.stack.part} of {model.loaded.name}" if several else model.loaded.name
-    why = "".join(f" ({note})" for note in model.notes if "head" in note)
-    other = f", or another `part` of {', '.join(model.parts)}" if several else ""
-    return f"{part} has no head over its layers{why}: give a language model or a classifier{other}"
+def _opened(asked: Asked) -> Corpus:
+    """Return the data, or the prompt as the one sample of a corpus."""
+    prompt, data = asked.prompt, asked.data
+    if (prompt is None) == (data is None):
+        raise LayerscopeError("lens needs something to read: give a prompt or data, one of the two")
+    if prompt is None:
+        return open_corpus(data, text_column=asked.text_column, label_column=asked.label_column)
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise LayerscopeError("the prompt is empty: give a text of at least one word")
+    return Corpus("prompt", "text", (prompt,), ("prompt",))
+
+
+@torch.inference_mode()
+def read_layers(model: LayeredModel, inputs: Inputs, positions: Sequence[int] | None, top: int) -> Tops:
+    """Return the `top` predictions of layers 0 … L for a batch of one sample, without padding, on the model's device.
+
+    `positions` are those of the tokens that are read; None is all, and of a classifier the sample. Raises
+    `LayerscopeError` where a layer's logits are not finite.
+    """
+    states: list[Tensor] = []
+    model.run(inputs, lambda _, site, tokens: states.append(tokens.clone()) if site == "raw" else None)
+    inputs = replace(inputs, mask=model.mask(inputs, states[0]))
+    ids, logs = [], []
+    for layer, state in enumerate(states):
+        for logits in _logits(model, state, inputs, positions):
+            total = logits.logsumexp(-1, keepdim=True)
+            if not bool(torch.isfinite(total).all()):
+                raise LayerscopeError(f"the head gives NaN or infinity on layer {layer}: try `dtype='float32'`")
+            best = logits.topk(top, dim=-1)
+            ids.append(best.indices)
+            logs.append(best.values - total)
+    shape = (len(states), -1, top)
+    return torch.cat(ids).view(shape).cpu().numpy(), torch.cat(logs).view(shape).cpu().exp().numpy()
+
+
+def _logits(model: LayeredModel, state: Tensor, inputs: Inputs, positions: Sequence[int] | None) -> Iterable[Tensor]:
+    """Return logits [n, K] in order, a chunk of rows at a time."""
+    lens = model.lens
+    assert lens is not None
+    if lens.kind == "pooled":
+        return [lens.sample_logits(state, inputs)]
+    chosen = (torch.arange(state.shape[1]) if positions is None else torch.tensor(positions)).to(state.device)
+    if state.shape[1] * lens.classes > WHOLE:
+        return lens.token_logits(state[0, chosen], inputs)
+    return torch.split(lens.sequence_logits(state, inputs)[0, chosen], max(1, CHUNK // lens.classes))
+
+
+def _tables(subject: Subject, tops: Tops, name: Callable[[int], str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the predictions of one sample, a layer after the other, and a row on each position."""
+    ids, probabilities = tops[0], tops[1].astype(np.float64)
+    n, final = len(subject.tokens), ids[-1, :, 0]
+    columns = pd.DataFrame(
+        {
+            "sample": subject.name,
+            "position": subject.positions or range(n),
+            "token": pd.Series(subject.tokens, dtype=object),
+            "generated": np.arange(n) >= n - subject.generated,
+        }
+    )
+    layer, column, rank = (axis.ravel() for axis in np.indices(ids.shape))
+    grid = columns.iloc[column].reset_index(drop=True)
+    grid = grid.assign(
+        layer=layer,
+        rank=rank + 1,
+        prediction=[*map(name, ids.ravel().tolist())],
+        id=ids.ravel(),
+        probability=probabilities.ravel(),
+    )
+    saturation = columns.assign(
+        counted=columns["generated"] if subject.generated else True,
+        layer=saturation_layer(ids[1:, :, 0].T).numpy(),
+        prediction=[*map(name, final.tolist())],
+        id=final,
+        probability=probabilities[-1, :, 0],
+        truth=pd.Series(subject.truths, dtype=object),
+    )
+    return grid, saturation

@@ -1,30 +1,59 @@
-"""What the verb `lens` returns: the grid of predictions, and from which layer on each of them stays."""
+"""What the verb `lens` returns: the grid of predictions, from which layer on each stays, and how both are shown."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from layerscope.core.saved import Store, jsonable
-from layerscope.logit_lens.document import document
-from layerscope.show.document import Document
+from layerscope.core.words import count
+from layerscope.show.document import Cell, Column, Document, Head, Prediction, Section, Sentences, Table, TokenGrid, row
 from layerscope.show.notebook import Shown
+from layerscope.show.numbers import chance
+from layerscope.show.plain import plain
+from layerscope.show.plots import Axis, Chart, Series
 
 Kind = Literal["next", "masked", "itself", "tag", "class"]
-NOUNS: dict[Kind, str] = {
-    "next": "token", "masked": "masked token", "itself": "token", "tag": "token", "class": "sample",
+NOUNS = {"masked": "masked token", "class": "sample"}
+GRID = {
+    "sample": "object", "position": "int64", "token": "object", "generated": "bool", "layer": "int64", "rank": "int64",
+    "prediction": "object", "id": "int64", "probability": "float64",
 }  # fmt: skip
-GRID = ("sample", "position", "token", "generated", "layer", "rank", "prediction", "id", "probability")
-SATURATION = (
-    "sample", "position", "token", "generated", "counted", "layer", "prediction", "id", "probability", "truth",
-)  # fmt: skip
+SATURATION = {
+    "sample": "object", "position": "int64", "token": "object", "generated": "bool", "counted": "bool",
+    "layer": "int64", "prediction": "object", "id": "int64", "probability": "float64", "truth": "object",
+}  # fmt: skip
+FACTS = ("model", "part", "data", "kind", "depth", "top", "samples", "texts", "continuations", "notes")
+CUMULATIVE = {"layer": "int64", "settled": "int64", "share": "float64"}
 STORE = Store(
     "reading of the lens", "lens.json", "run layerscope lens again",
-    dict.fromkeys(("grid", "saturation", "cumulative"), {}), "csv",
+    {"grid": GRID, "saturation": SATURATION, "cumulative": CUMULATIVE}, "csv",
 )  # fmt: skip
+
+SHOWN = 8
+"""Samples whose grids are drawn; the curve is of all."""
+ROWS = 64
+"""Samples of a classifier that are shown."""
+LONG = 300
+"""Characters of a sample that name its row."""
+SIGNS = str.maketrans({" ": "␣", "\n": "↵", "\r": "␍", "\t": "⇥", "\u00a0": "⍽"})
+LEGENDS: dict[Kind, str] = {
+    "next": "Each column is a token that is read; below it what each layer would say comes next.",
+    "masked": "Each column is a masked token; below it what each layer would put there.",
+    "itself": "No token is masked: below each one stands what each layer reads in its place.",
+    "tag": "Each column is a token; below it the tag each layer would give it.",
+    "class": "Each row is a sample; beside it the class each layer would give it.",
+}
+SETTLED = "The share of predictions whose most probable answer never changes again, by layer. Layer 0 does not count."
+HEAD = (
+    "Each layer's states go through all that the model runs after its last block; those of the last layer, final, give "
+    "the model's own predictions."
+)
 
 
 @dataclass(frozen=True)
@@ -35,12 +64,11 @@ class Reading(Shown):
     that is given no mask), each token's "tag", or the sample's "class". Layers are 0 (what the first block reads) to
     `depth`, which is `final`: its predictions are the model's own.
 
-    `grid` has a row for each sample, position, layer and rank (1 is the likeliest): `token` is the text read at the
-    position (None of a class), `generated` whether the prediction was made to continue a text, `prediction` and its
-    `id`, `probability`. `saturation` has a row for each sample and position: `layer` is the smallest from which the
-    top prediction never changes again (1 … L; layer 0 does not count), `prediction` and `probability` are those of the
-    last layer, `truth` the token or label that is known, None where none is; `counted` are those that `cumulative` and
-    `summary` are about: the new tokens where a text was continued, else all.
+    `grid` has a row for each sample, position, layer and rank (1 is the likeliest): the `token` read at the position
+    (None of a class), whether it was `generated`, and the `prediction` with its `id` and `probability`. `saturation`
+    has a row for each sample and position: `layer` is the smallest from which the top prediction never changes again
+    (1 … L; layer 0 does not count), `prediction` that of the last layer, `truth` the known token or label, if any;
+    `cumulative` and `summary` are about the `counted`: the new tokens where a text was continued, else all.
 
     >>> reading = layerscope.lens("tiny-gpt2", "the food was good", progress=False)
     >>> reading.kind, reading.depth, len(reading.saturation)
@@ -61,6 +89,8 @@ class Reading(Shown):
     grid: pd.DataFrame = field(repr=False)
     saturation: pd.DataFrame = field(repr=False)
     notes: tuple[str, ...] = ()
+    folder: Path | None = None
+    """Where it was opened from."""
 
     @property
     def counted(self) -> pd.DataFrame:
@@ -70,46 +100,172 @@ class Reading(Shown):
     @property
     def cumulative(self) -> pd.DataFrame:
         """The share of predictions that have settled by each layer: columns `layer` (1 … L), `settled`, `share`."""
-        layers = self.counted["layer"]
-        settled = [int((layers <= layer).sum()) for layer in range(1, self.depth + 1)]
-        shares = [count / len(layers) for count in settled]
-        return pd.DataFrame({"layer": range(1, self.depth + 1), "settled": settled, "share": shares})
+        layers = np.arange(1, self.depth + 1)
+        settled = (self.counted["layer"].to_numpy()[:, None] <= layers).sum(0)
+        return pd.DataFrame({"layer": layers, "settled": settled, "share": settled / len(self.counted)})
 
     @property
     def summary(self) -> str:
         """The answer in one line."""
         layers = self.counted["layer"]
-        early, n = int((layers < self.depth).sum()), len(layers)
-        what = ("new " if self.continued else "") + NOUNS[self.kind] + ("" if n == 1 else "s")
+        early, what = (
+            int((layers < self.depth).sum()),
+            ("new " if self.continuations else "") + NOUNS.get(self.kind, "token"),
+        )
         verb = "settles" if early == 1 else "settle"
         mean = f"{layers.mean():.1f}".removesuffix(".0")
-        return f"{early:,} of {n:,} {what} {verb} before the last layer; on average at layer {mean} of {self.depth}"
-
-    @property
-    def continued(self) -> bool:
-        """Whether the model went on with the texts."""
-        return bool(self.continuations)
+        return (
+            f"{early:,} of {count(len(layers), what)} {verb} before the last layer; "
+            f"on average at layer {mean} of {self.depth}"
+        )
 
     def document(self) -> Document:
-        """Return the reading as it is shown."""
-        return document(self)
+        """Return the reading as it is shown: a grid of predictions for each sample, and where they settle."""
+        n = len(self.samples)
+        part = [] if self.part == "model" else [self.part]
+        data = [] if self.data is None else [self.data]
+        total = f"{len(self.counted):,} {'new tokens' if self.continuations else 'predictions'}"
+        more = n - SHOWN if self.kind != "class" else 0
+        legend = (f"{more:,} more samples, which are not shown above, are counted as well.",) if more > 0 else ()
+        rows = tuple(
+            row(Cell(str(layer), value=layer), Cell(f"{share:.0%}", value=share), Cell("", share=share))
+            for _, layer, _, share in self.cumulative.itertuples()
+        )
+        columns = (Column("layer"), Column("settled"), Column("", "left"))
+        settled = Table(f"Settled by layer (of {total})", columns, rows, legend, name="settled-by-layer")
+        found = tuple(grids(self))
+        return Document(
+            self.summary,
+            title=(self.model, *data),
+            facts=(f"{self.depth} layers", *part, *(f"{n:,} samples of {name}" for name in data)),
+            parts=(*found, settled),
+            notes=self.notes,
+            sections=(
+                Section("lens", "What each layer would predict", "", found),
+                Section("settled", "Where predictions settle", SETTLED, (_curve(self, total), settled)),
+            ),
+            details=(Sentences("Noted on the way:", self.notes), Sentences("", (HEAD,))),
+            kind="readings",
+            depth=self.depth,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it, tables as lists of rows."""
-        found: dict[str, Any] = jsonable(self._facts() | self._frames())
+        facts, frames = self._parts()
+        found: dict[str, Any] = jsonable(facts | frames)
         return found
 
     def save(self, folder: str | Path) -> Path:
-        """Write `lens.json` and a CSV for each table into a folder and return it; a reading that is there is replaced.
+        """Write `lens.json` and a CSV for each table into a folder, empty or with an earlier reading, and return it."""
+        facts, frames = self._parts()
+        facts["predicted"] = facts.pop("kind")  # a file has a kind of its own
+        return STORE.save(folder, facts, frames)
 
-        Raises `LayerscopeError` where the folder holds something else, or cannot be written.
-        """
-        return STORE.save(folder, self._facts(), self._frames())
+    def _parts(self) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+        facts = {"summary": self.summary, "mean_layer": float(self.counted["layer"].mean())}
+        frames = {"cumulative": self.cumulative, "saturation": self.saturation, "grid": self.grid}
+        return facts | {name: getattr(self, name) for name in FACTS}, frames
 
-    def _frames(self) -> dict[str, pd.DataFrame]:
-        return {"cumulative": self.cumulative, "saturation": self.saturation, "grid": self.grid}
 
-    def _facts(self) -> dict[str, Any]:
-        names = ("model", "part", "data", "kind", "depth", "top", "samples", "texts", "continuations", "notes")
-        facts = {name: getattr(self, name) for name in names}
-        return {"summary": self.summary, "mean_layer": float(self.counted["layer"].mean())} | facts
+def open_reading(folder: str | Path) -> Reading:
+    """Return the reading that was saved into a folder.
+
+    Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed since.
+
+    >>> reading = layerscope.lens("tiny-gpt2", "the food was good", out="lens", progress=False)
+    >>> open_reading("lens").summary == reading.summary
+    True
+    """
+    return STORE.open(folder, _made)
+
+
+def _made(facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Reading:
+    read = {name: facts["predicted" if name == "kind" else name] for name in FACTS}
+    grid, saturation = frames["grid"], frames["saturation"]
+    if read["kind"] != "class":  # a token may be an empty text
+        grid, saturation = (frame.assign(token=frame["token"].fillna("")) for frame in (grid, saturation))
+    grid, saturation = (frame.assign(prediction=frame["prediction"].fillna("")) for frame in (grid, saturation))
+    return Reading(**read, grid=grid, saturation=saturation, folder=folder)
+
+
+def visible(text: str) -> str:
+    """Return a token with its spaces and line ends to be seen, and what would steer a terminal spelt out."""
+    return plain(text.translate(SIGNS))
+
+
+def _curve(reading: Reading, total: str) -> Chart:
+    """Return the shares of predictions that have settled as a curve."""
+    layers, shares = (tuple(reading.cumulative[name].astype(float)) for name in ("layer", "share"))
+    points = [(f"{layer:.0f}", chance(share)) for layer, share in zip(layers, shares, strict=True)]
+    texts = tuple(f"layer {layer}: {share} settled" for layer, share in points)
+    return Chart(
+        title="Settled by layer",
+        summary=", ".join(f"{layer}: {share}" for layer, share in points),
+        unit="%",
+        name="lens_saturation",
+        x=Axis("layer", whole=True, depth=reading.depth),
+        y=Axis(f"% of {total}", range=(-3.0, 103.0), scale=100.0),
+        series=(Series("", layers, shares, texts, note=f"N: {total}"),),
+        overlaid=True,
+    )
+
+
+def grids(reading: Reading) -> list[TokenGrid]:
+    """Return a grid for each of the first samples, layers below each other; of a classifier one for all, beside."""
+    layers = [Head(f"{layer} final" if layer == reading.depth else str(layer)) for layer in range(reading.depth + 1)]
+    return (
+        [_samples(reading, layers)]
+        if reading.kind == "class"
+        else [_tokens(reading, i, layers) for i in range(min(SHOWN, len(reading.samples)))]
+    )
+
+
+def _tokens(reading: Reading, i: int, layers: list[Head]) -> TokenGrid:
+    name = reading.samples[i]
+    grid, settled = (frame[frame["sample"] == name] for frame in (reading.grid, reading.saturation))
+    columns = tuple(
+        Head(visible(token), str(position), bool(generated))
+        for token, position, generated in zip(settled["token"], settled["position"], settled["generated"], strict=True)
+    )
+    foot = [("settles", tuple(map(str, settled["layer"])))]
+    if reading.kind == "next" and settled["truth"].notna().any():
+        foot.append(("next", tuple(visible(truth) if isinstance(truth, str) else "" for truth in settled["truth"])))
+    return TokenGrid(
+        plain(name) if reading.data is not None else "",
+        plain(reading.texts[i]),
+        plain(reading.continuations[i]) if reading.continuations else "",
+        "layer",
+        columns,
+        tuple(zip(layers, _cells(grid, settled, visible), strict=True)),
+        tuple(foot),
+        legend="" if i else LEGENDS[reading.kind],
+    )
+
+
+def _samples(reading: Reading, layers: list[Head]) -> TokenGrid:
+    n = min(ROWS, len(reading.samples))
+    shown, per = reading.saturation.iloc[:n], len(layers) * reading.top
+    rows = []
+    for i in range(n):
+        cells = _cells(reading.grid.iloc[i * per : (i + 1) * per], shown.iloc[i : i + 1], plain)
+        rows.append((Head(plain(reading.texts[i][:LONG])), tuple(row[0] for row in cells)))
+    facts = [("settles", tuple(map(str, shown["layer"])))]
+    if shown["truth"].notna().any():
+        facts.insert(0, ("label", tuple(plain(str(truth)) for truth in shown["truth"])))
+    more = "" if n == len(reading.samples) else f"the first {n} of {len(reading.samples):,} samples"
+    return TokenGrid(
+        more, "", "", "sample", tuple(layers), tuple(rows), facts=tuple(facts), legend=LEGENDS[reading.kind]
+    )
+
+
+def _cells(grid: pd.DataFrame, settled: pd.DataFrame, shown: Callable[[str], str]) -> list[tuple[Prediction, ...]]:
+    """Return the cells of one sample, a row for each layer."""
+    named = {text: shown(text) for text in grid["prediction"].unique()}
+    likely = [*zip(grid["prediction"].map(named), grid["probability"].tolist(), strict=True)]
+    top, stays = int(grid["rank"].max()), settled["layer"].tolist()
+    tops = [tuple(likely[i : i + top]) for i in range(0, len(likely), top)]
+    rows = (tops[i : i + len(stays)] for i in range(0, len(tops), len(stays)))
+    return [
+        tuple(Prediction(*cell[0], cell, layer == first) for cell, first in zip(row, stays, strict=True))
+        for layer, row in enumerate(rows)
+    ]

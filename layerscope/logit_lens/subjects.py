@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -28,17 +28,14 @@ SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 
 @dataclass(frozen=True)
 class Subject:
-    """A sample: `inputs` on the model's device, and for each position the token read there and the known answer.
-
-    `positions` is None for a classifier, which reads the sample: there `tokens` is (None,).
-    """
+    """A sample on the model's device, and for each position (a classifier has none) the token read and the answer."""
 
     name: str
     text: str
     inputs: Inputs
-    positions: tuple[int, ...] | None
-    tokens: tuple[str | None, ...]
-    truths: tuple[str | None, ...]
+    positions: Sequence[int] | None
+    tokens: Sequence[str | None]
+    truths: Sequence[str | None]
     generated: int = 0
     continuation: str = ""
 
@@ -61,25 +58,33 @@ class Subjects:
         self.kind: Kind = "class" if model.lens.kind == "pooled" else "tag"
         if self.classes is None:
             inputs = model.encoder.batch([corpus.samples[0]])
-            self.kind = "next" if model.lens.causal or "decoder_input_ids" in inputs.named else "itself"
+            self.kind = "next" if model.causal or "decoder_input_ids" in inputs.named else "itself"
         self.token = token_names(self.tokenizer)
         if tokens and self.kind != "next":
-            raise LayerscopeError(
-                f"`tokens={tokens}` continues a text, and {model.loaded.name} predicts no next token: leave it out"
-            )
+            raise LayerscopeError(f"`tokens={tokens}` needs a model that predicts the next token: leave it out")
+        self.texts, self.mask = list(corpus.names), getattr(self.tokenizer, "mask_token_id", None)
         if self.encoder is not None:
             self.samples = self._read(self.encoder)
-        if self.kind == "itself" and any(self._masks(sample) for sample in self.samples):
+            for i, sample in enumerate(corpus.samples):
+                if isinstance(sample, (str, Pair)):
+                    self.texts[i] = sample if isinstance(sample, str) else " / ".join(sample)
+        if self.kind == "itself" and any(self.mask in sample.ids for sample in self.samples):
             self.kind = "masked"
 
     def __iter__(self) -> Iterator[Subject]:
-        """Yield a subject for each sample that has something to read."""
+        """Yield a subject for each sample that has something to read; labels as the model names them, where it does."""
         empty = 0
         for i, sample in enumerate(self.samples):
-            if isinstance(sample, Ids) and not (sample.ids and (self.kind != "masked" or self._masks(sample))):
+            if isinstance(sample, Ids) and not (sample.ids and (self.kind != "masked" or self.mask in sample.ids)):
                 empty += 1
-                continue
-            yield self._sample(i) if self.kind == "class" else self._text(i, sample.ids)
+            elif self.kind == "class":
+                label = None if self.corpus.labels is None else str(self.corpus.labels[i])
+                (number,) = [None] if label is None else class_numbers([label], self.model)
+                inputs = self.model.encoder.batch([sample]).to(self.model.device)
+                truth = label if number is None else self.prediction(number)
+                yield Subject(self.corpus.names[i], self.texts[i], inputs, None, (None,), (truth,))
+            else:
+                yield self._text(i, sample.ids)
         if empty:
             lack = "no mask" if self.kind == "masked" else "no token"
             self.notes.append(f"{count(empty, 'sample')} of {len(self.samples):,} have {lack}: left out")
@@ -92,54 +97,36 @@ class Subjects:
         """Return texts as ids, cut where the model has no room; of a prompt that is an error."""
         if isinstance(self.corpus.samples[0], Pair):
             return encoded(self.corpus.samples, encoder)
-        texts = [self._with_mask(sample) if isinstance(sample, str) else sample for sample in self.corpus.samples]
+        texts = list(self.corpus.samples)
+        if self.kind == "itself":
+            mask = getattr(self.tokenizer, "mask_token", None)
+            if self.whole and mask is None and MASK in texts[0]:
+                raise LayerscopeError(f"{self.model.loaded.name} has no mask token: leave {MASK} out of the prompt")
+            texts = [text.replace(MASK, mask) if mask and isinstance(text, str) else text for text in texts]
         room = positions(self.model.module) - (0 if self.two_stacks else max(0, self.new - 1))  # the last is not read
         most = room if self.whole else min(room, encoder.max_length)
-        rows = encoder.whole(texts)
+        rows = encoder.ids(texts, whole=True)
         longest = max(map(len, rows))
         if longest > most and (self.whole or most < 1):
-            raise LayerscopeError(self._too_long(longest))
+            window = int(positions(self.model.module))
+            if self.new > 1 and longest <= window:
+                mend = f"give `tokens={window - longest + 1}` or fewer"
+                after = f"`tokens={self.new}` after {count(longest, 'token')}"
+                raise LayerscopeError(f"{after} is beyond the model's {window:,} positions: {mend}")
+            raise LayerscopeError(f"the text has {longest:,} tokens, and the model {window:,} positions: shorten it")
         cut = sum(len(row) > most for row in rows)
         if cut:
             self.notes.append(f"{cut:,} of {count(len(rows), 'text')} are cut at {count(int(most), 'token')}")
         return [Ids(tuple(row[: int(min(most, len(row)))])) for row in rows]
 
-    def _too_long(self, length: int) -> str:
-        most = int(positions(self.model.module))
-        if self.new > 1 and length <= most:
-            return (
-                f"`tokens={self.new}` after {count(length, 'token')} is beyond the model's {most:,} positions: give "
-                f"`tokens={most - length + 1}` or fewer"
-            )
-        if self.new > most:
-            return f"`tokens={self.new}` is beyond the model's {most:,} positions: give fewer"
-        return f"the prompt has {length:,} tokens, and the model {most:,} positions: make it shorter"
-
-    def _with_mask(self, text: str) -> str:
-        mask = getattr(self.tokenizer, "mask_token", None)
-        if self.whole and self.kind == "itself" and mask is None and MASK in text:
-            raise LayerscopeError(f"{self.model.loaded.name} has no mask token: leave {MASK} out of the prompt")
-        return text.replace(MASK, mask) if mask and self.kind == "itself" else text
-
-    def _masks(self, sample: Ids) -> list[int]:
-        mask = getattr(self.tokenizer, "mask_token_id", None)
-        return [position for position, token in enumerate(sample.ids) if token == mask]
-
-    def _sample(self, i: int) -> Subject:
-        """Return a sample of a classifier; its truth is the model's name of the label, where it is one of its own."""
-        inputs = self.model.encoder.batch([self.samples[i]]).to(self.model.device)
-        truth = None if self.corpus.labels is None else str(self.corpus.labels[i])
-        number = None if truth is None else class_numbers([truth], self.model)[0]
-        if number is not None:
-            truth = self.prediction(number)
-        return Subject(self.corpus.names[i], self._shown(i), inputs, None, (None,), (truth,))
-
     def _text(self, i: int, ids: tuple[int, ...]) -> Subject:
-        inputs = self._batch(ids)
+        assert self.encoder is not None
+        encoder, device = replace(self.encoder, max_length=len(ids) + self.new), self.model.device
+        inputs = encoder.batch([Ids(ids)]).to(device)
         new: list[int] = continued(self.model, inputs, self.new) if self.new else []
         start = inputs.named.get("decoder_input_ids")
         if new and start is None:
-            inputs = self._batch((*ids, *new[:-1]))  # nothing follows the last token
+            inputs = encoder.batch([Ids((*ids, *new[:-1]))]).to(device)  # nothing follows the last token
         elif new and start is not None:
             decoder = torch.cat([start[:, :1], start.new_tensor([new[:-1]])], 1)
             named = {"decoder_input_ids": decoder, "decoder_attention_mask": torch.ones_like(decoder)}
@@ -147,26 +134,14 @@ class Subjects:
         read = (inputs.named["input_ids"] if start is None else inputs.named["decoder_input_ids"])[0].tolist()
         truths: list[str | None] = [None] * len(read)
         if self.kind == "next":
-            after, known = ids[1:] if start is None else ids, len(read) - len(new)
-            truths[:known] = [*map(self.token, after), None][:known]
+            after, old = ids[1:] if start is None else ids, len(read) - len(new)
+            truths[:old] = [*map(self.token, after), None][:old]
         elif self.kind == "itself":
             truths = [*map(self.token, read)]
-        chosen = self._masks(Ids(ids)) if self.kind == "masked" else range(len(read))
+        chosen = [p for p in range(len(read)) if self.kind != "masked" or ids[p] == self.mask]
         continuation = following(self.tokenizer, ids if start is None else [], new) if new else ""
-        return Subject(
-            self.corpus.names[i], self._shown(i), inputs, tuple(chosen), tuple(self.token(read[p]) for p in chosen),
-            tuple(truths[p] for p in chosen), len(new), continuation,
-        )  # fmt: skip
-
-    def _batch(self, ids: tuple[int, ...]) -> Inputs:
-        assert self.encoder is not None
-        return replace(self.encoder, max_length=len(ids)).batch([Ids(ids)]).to(self.model.device)
-
-    def _shown(self, i: int) -> str:
-        sample = self.corpus.samples[i]
-        if isinstance(sample, Pair):
-            return f"{sample.first} / {sample.second}"
-        return sample if isinstance(sample, str) else self.corpus.names[i]
+        name, tokens, known = self.corpus.names[i], [self.token(read[p]) for p in chosen], [truths[p] for p in chosen]
+        return Subject(name, self.texts[i], inputs, chosen, tokens, known, len(new), continuation)
 
 
 def class_names(model: LayeredModel) -> dict[int, str] | None:
@@ -182,10 +157,7 @@ def class_names(model: LayeredModel) -> dict[int, str] | None:
 
 
 def token_names(tokenizer: Any) -> Callable[[int], str]:
-    """Return what gives a token's text, the space before it included; part of a character is its stored form.
-
-    Without a tokenizer a token is named by its number.
-    """
+    """Return what gives a token's text with the space before it, its stored form (part of a character) or number."""
 
     @cache
     def name(number: int) -> str:
@@ -193,7 +165,7 @@ def token_names(tokenizer: Any) -> Callable[[int], str]:
         stored = tokenizer.convert_ids_to_tokens(number) if known else None
         if not isinstance(stored, str):  # rows of the head beyond the vocabulary
             return f"#{number}"
-        text = _decoded(tokenizer, [number])
+        text = str(tokenizer.decode([number], clean_up_tokenization_spaces=False))
         if stored.startswith(SPACE) and not text.startswith(" "):  # sentencepiece drops the first space of a text
             text = f" {text}"
         return stored if not text or LOST in text else text
@@ -201,24 +173,18 @@ def token_names(tokenizer: Any) -> Callable[[int], str]:
     return name
 
 
-def following(tokenizer: Any, ids: Sequence[int], new: Sequence[int]) -> str:
-    """Return what new tokens add to the text of those before them; without a tokenizer their numbers."""
+def following(tokenizer: Any, ids: Sequence[int], new: Sequence[int], **how: bool) -> str:
+    """Return what new tokens add to the text of those before them (alone they may lose a space), or their numbers."""
     if tokenizer is None:
         return " ".join(f"#{number}" for number in new)
-    before, whole = _decoded(tokenizer, ids), _decoded(tokenizer, [*ids, *new])
-    return whole.removeprefix(before) if whole.startswith(before) else _decoded(tokenizer, new)
-
-
-def _decoded(tokenizer: Any, ids: Sequence[int]) -> str:
-    return str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
+    read = partial(tokenizer.decode, clean_up_tokenization_spaces=False, **how)
+    before, whole = read([*ids]), read([*ids, *new])
+    return str(whole[len(before) :] if whole.startswith(before) else read([*new]))
 
 
 @torch.inference_mode()
 def continued(model: LayeredModel, inputs: Inputs, tokens: int) -> list[int]:
-    """Return up to this many new tokens, fewer where the text ends: by the model's own `generate`, or one by one.
-
-    `inputs` is one prompt on the model's device; an encoder-decoder begins with its start token.
-    """
+    """Return the tokens that continue one prompt until the text ends: by its own `generate`, or one by one."""
     module: Any = model.module
     named = {name: inputs.named[name] for name in ("input_ids", "attention_mask")}
     ids, own = named["input_ids"], getattr(module, "generation_config", None)
@@ -226,15 +192,9 @@ def continued(model: LayeredModel, inputs: Inputs, tokens: int) -> list[int]:
         from transformers import GenerationConfig
 
         # the model's own settings may forbid, force or punish tokens; as an argument, gaps would be filled from them
-        module.generation_config = GenerationConfig(
-            do_sample=False,
-            num_beams=1,
-            max_new_tokens=tokens,
-            bos_token_id=own.bos_token_id,
-            eos_token_id=own.eos_token_id,
-            decoder_start_token_id=own.decoder_start_token_id,
-            pad_token_id=0 if own.pad_token_id is None else own.pad_token_id,  # one text: nothing is padded
-        )
+        kept = {name: getattr(own, name) for name in ("bos_token_id", "eos_token_id", "decoder_start_token_id")}
+        kept["pad_token_id"] = own.pad_token_id or 0  # one text: nothing is padded
+        module.generation_config = GenerationConfig(do_sample=False, num_beams=1, max_new_tokens=tokens, **kept)
         try:
             out = module.generate(**named)
         finally:

@@ -9,7 +9,11 @@ from .cka import (
     cka as cka,
     cka_minibatch as cka_minibatch,
 )
-from .cosine_similarity import cosine_similarity as cosine_similarity
+from .cosine_similarity import (
+    cosine_pairs as cosine_pairs,
+    cosine_similarity as cosine_similarity,
+    cosine_to as cosine_to,
+)
 from .curvature import (
     curvature as curvature,
     zero_differences as zero_differences,
@@ -45,11 +49,7 @@ from .norms import (
     Norms as Norms,
     norms as norms,
 )
-from .pairs.cosines import (
-    cosine_pairs as cosine_pairs,
-    cosine_to as cosine_to,
-)
-from .pairs.matrix import similarity_matrix as similarity_matrix
+from .pairs import similarity_matrix as similarity_matrix
 from .perplexity import perplexity as perplexity
 from .pnka import pnka as pnka
 from .procrustes import procrustes as procrustes

@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_result
-from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.factors import FromRows, Rows
 from layerscope.metrics.metric import Metric
 
 FIT = (10, 100)
@@ -21,7 +21,6 @@ def alpha_req(Z: Array | Rows, fit: tuple[int, int] = FIT) -> float | Tensor:
 
     Source: Agrawal et al. 2022, α-ReQ; the weighted fit as in Stringer et al. 2019.
 
-    >>> from layerscope.metrics import alpha_req
     >>> states = np.random.default_rng(0).normal(size=(500, 50)) / np.arange(1, 51)  # variances 1 / i²
     >>> round(alpha_req(states))
     2
@@ -30,9 +29,7 @@ def alpha_req(Z: Array | Rows, fit: tuple[int, int] = FIT) -> float | Tensor:
     values, there = rows.centred_spectrum, min(rows.count - 1, rows.width)
     first, last = fit[0], min(fit[1], there)
     if first < 1 or last <= first:
-        raise LayerscopeError(
-            f"fit={tuple(fit)} holds fewer than two of the ranks 1 ... {there}: give ranks within them"
-        )
+        raise LayerscopeError(f"fit={tuple(fit)} holds fewer than two of the ranks 1 ... {there}: give more")
     rounding = torch.finfo(values.dtype).eps * max(rows.count, values.shape[-1]) * values[..., :1]
     chosen = values[..., first - 1 : last]
     known = chosen > rounding
@@ -54,10 +51,9 @@ ALPHA_REQ = Metric(
     FromRows(alpha_req, variant=_ranks, least=(FIT[0] + 2, FIT[0] + 1)),
     title="α-ReQ",
     reading="exponent; low: variance in many directions",
+    formula="λᵢ ∝ i^−α, λ the eigenvalues of the covariance",
     meaning="Exponent α of the power law i^−α that the eigenvalues of the pooled states' covariance follow, fitted "
     "from rank 10 to 100, or to as many as there are.",
     direction="Low: the spectrum falls slowly. Values near 1 were proposed as a sign of good states: a hypothesis.",
     low=True,
-    default=False,
-    order=5,
 )

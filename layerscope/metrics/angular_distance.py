@@ -4,11 +4,9 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array
-from layerscope.metrics.cosine_similarity import cosine_similarity
+from layerscope.metrics.cosine_similarity import cosine_similarity, moments
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.blocks import States
-from layerscope.metrics.pairs.cosines import moments
-from layerscope.metrics.pairs.similarity import FromPairs
+from layerscope.metrics.pairs import FromPairs, States
 
 
 def angular_distance(X: Array, Y: Array, center: bool = True) -> Tensor:
@@ -19,7 +17,6 @@ def angular_distance(X: Array, Y: Array, center: bool = True) -> Tensor:
 
     Source: Gromov et al. 2024, The Unreasonable Ineffectiveness of the Deeper Layers, who do not centre.
 
-    >>> from layerscope.metrics import angular_distance
     >>> angular_distance(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]), center=False)
     tensor([0.5000], dtype=torch.float64)
     """
@@ -29,10 +26,6 @@ def angular_distance(X: Array, Y: Array, center: bool = True) -> Tensor:
 def angle_pairs(states: States, center: bool = True, others: States | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Return the same as `cosine_pairs` of the per-sample `angular_distance`."""
     return moments(states, center, others, _half_turns)
-
-
-def _matrix(states: States, others: States | None, center: bool = True) -> Tensor:
-    return angle_pairs(states, center, others)[0]
 
 
 def _half_turns(cosines: Tensor) -> Tensor:
@@ -45,13 +38,18 @@ def _half_turns(cosines: Tensor) -> Tensor:
 
 ANGULAR_DISTANCE = Metric(
     angular_distance,
-    FromPairs(_matrix, "centered", least=0, all_samples=True, one_width=True, by_sample=angle_pairs),
-    title="angular distance",
+    FromPairs(
+        lambda states, others, center=True: angle_pairs(states, center, others)[0],
+        "centered",
+        least=0,
+        all_samples=True,
+        one_width=True,
+        by_sample=angle_pairs,
+    ),  # fmt: skip
     reading="share of a half turn; 0: the same directions",
+    formula="mean of arccos(cosine) / π",
     meaning="Angle between the vectors that two layers give one sample, each layer centred by its own mean over the "
     "samples, as a share of a half turn, averaged over samples; from 0 to 1, right angles at 1/2.",
     direction="0: the two layers hold the same directions. Neighbouring layers that stay near 0 change little.",
     low=True,
-    default=False,
-    order=2,
 )

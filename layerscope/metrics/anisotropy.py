@@ -1,7 +1,7 @@
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result
-from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.factors import FromRows, Rows
 from layerscope.metrics.metric import Metric
 
 
@@ -13,7 +13,6 @@ def anisotropy(Z: Array | Rows) -> float | Tensor:
 
     Source: Razzhigaev et al. 2024, The Shape of Learning.
 
-    >>> from layerscope.metrics import anisotropy
     >>> round(anisotropy(np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])), 3)  # all on a line
     1.0
     """
@@ -25,13 +24,11 @@ def anisotropy(Z: Array | Rows) -> float | Tensor:
 ANISOTROPY = Metric(
     anisotropy,
     FromRows(anisotropy),
-    title="anisotropy",
     unit="%",
     reading="share of the variance in one direction",
+    formula="λ₁ / Σ λᵢ, λ the eigenvalues of the covariance",
     meaning="Share of the variance of the pooled states, around their mean, that lies in its largest direction; from "
     "1 / min(samples − 1, width) to 1.",
     direction="High: samples differ along a line more than in all other directions together, as in the middle of many "
     "decoders.",
-    default=False,
-    order=3,
 )

@@ -28,11 +28,7 @@ def mean(values: Tensor) -> Estimate:
 
 
 def as_tensor(values: Array, name: str, dims: int = 0) -> Tensor:
-    """Return `values` as a float32 or float64 tensor on its own device.
-
-    Half precision, integers and booleans become float32, because squares of 15,000 overflow half precision. Raises
-    `LayerscopeError` where `values` has fewer than `dims` dimensions.
-    """
+    """Return `values`, of `dims` dimensions or more, in float32 or float64: half precision overflows when squared."""
     tensor = _read(values)
     if tensor.ndim < dims:
         raise LayerscopeError(f"{name} has shape {tuple(tensor.shape)}: give an array with at least {dims} dimensions")
@@ -40,10 +36,7 @@ def as_tensor(values: Array, name: str, dims: int = 0) -> Tensor:
 
 
 def as_finite(values: Array, name: str, dims: int = 2) -> Tensor:
-    """Return `values` as a finite float32 or float64 tensor, whichever holds them.
-
-    Raises `LayerscopeError` where `values` has too few dimensions, no element, or a NaN or infinity.
-    """
+    """Return `values`, not empty and finite, in float32 or float64, whichever holds them."""
     tensor = _read(values)
     # Integers above 2^24 do not survive float32.
     tensor = as_tensor(tensor if tensor.is_floating_point() else tensor.double(), name, dims)
@@ -57,16 +50,12 @@ def as_finite(values: Array, name: str, dims: int = 2) -> Tensor:
 
 
 def as_finite64(values: Array, name: str, dims: int = 2) -> Tensor:
-    """Return `values` as a finite float64 tensor, for statistics over a whole data set; errors are those above."""
+    """Return `values` as a finite float64 tensor, for statistics over a whole data set."""
     return as_finite(values, name, dims).double()
 
 
 def as_pair64(a: Array, b: Array, names: tuple[str, str], widths: str | None = None) -> tuple[Tensor, Tensor]:
-    """Return two finite float64 tensors that describe the same rows (`[..., N, D]`).
-
-    Raises `LayerscopeError` where one of them is not finite or the numbers of rows differ, and for unequal D where
-    `widths` says what to do about that.
-    """
+    """Return two finite float64 tensors `[..., N, D]` of the same N, and of the same D where `widths` is the mend."""
     first, second = as_finite64(a, names[0]), as_finite64(b, names[1])
     check_equal("rows", first.shape[-2], second.shape[-2], names)
     if widths is not None:
@@ -127,10 +116,7 @@ def centred(rows: Tensor) -> Tensor:
 
 
 def real_mask(tokens: Tensor, mask: Array | None) -> Tensor:
-    """Return which of tokens `[..., T, D]` are real as booleans `[..., T]`; `mask` (None: all) broadcasts to them.
-
-    Raises `LayerscopeError` where the mask does not fit the tokens.
-    """
+    """Return which of tokens `[..., T, D]` are real as booleans `[..., T]`; `mask` (None: all) broadcasts to them."""
     real = torch.as_tensor(True if mask is None else mask).to(tokens.device) != 0
     try:
         return real.expand(tokens.shape[:-1])
@@ -141,11 +127,7 @@ def real_mask(tokens: Tensor, mask: Array | None) -> Tensor:
 
 
 def real_first(tokens: Tensor, mask: Array | None) -> tuple[Tensor, Tensor]:
-    """Return tokens `[..., T, D]` with the real ones moved to the front in order, and their number `[...]`.
-
-    `mask` `[..., T]` (True or non-zero = real) broadcasts over the leading dimensions. What follows the real tokens is
-    unspecified. Raises `LayerscopeError` where the mask does not fit the tokens, or there is none.
-    """
+    """Return tokens `[..., T, D]` with the real ones moved to the front in order, and their number `[...]`."""
     if 0 in tokens.shape:
         raise LayerscopeError(f"tokens is empty (shape {tuple(tokens.shape)}): give at least one token of one sample")
     if mask is None:

@@ -1,11 +1,13 @@
+from __future__ import annotations
+
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from layerscope.metrics.arrays import Array, as_result
+from layerscope.metrics.arrays import Array, as_result, centred
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.similarity import FromPairs, Measure, Prepared, by_layer, of_pair, principal
-
-__all__ = ["canonical_correlations", "cca"]
+from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, of_pair
 
 
 def cca(X: Array, Y: Array) -> float | Tensor:
@@ -18,7 +20,6 @@ def cca(X: Array, Y: Array) -> float | Tensor:
 
     Source: Hotelling 1936; Raghu et al. 2017; the mean as in Kornblith et al. 2019.
 
-    >>> from layerscope.metrics import cca
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(cca(states, states @ np.diag([1.0, 5.0, 0.1])), 3)  # any invertible linear map keeps it
     1.0
@@ -31,7 +32,6 @@ def canonical_correlations(X: Array, Y: Array) -> Tensor:
 
     `X` and `Y` as in `cca`; r is the largest of the smaller ranks.
 
-    >>> from layerscope.metrics import canonical_correlations
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> canonical_correlations(states, states[:, :2] + 3).round(decimals=3)
     tensor([1., 1.], dtype=torch.float64)
@@ -56,6 +56,35 @@ def _correlations(first: Prepared, second: Prepared) -> tuple[Tensor, Tensor]:
     return torch.linalg.svdvals(a.mT @ b).clamp(max=1.0), torch.minimum(rank_a, rank_b)
 
 
+class Principal(NamedTuple):
+    """Centred rows as `basis` `[..., N, r]` times `values` `[..., r]` times `axes` `[..., r, D]`.
+
+    `rank` `[...]` is how many of the r dimensions an item has; its basis is zero beyond them.
+    """
+
+    basis: Tensor
+    values: Tensor
+    axes: Tensor
+    rank: Tensor
+
+    def kept(self, rank: Tensor) -> Principal:
+        """Return the first dimensions alone, `rank` of each item."""
+        most = max(1, int(rank.max()))
+        there = torch.arange(most, device=rank.device) < rank[..., None]
+        basis = self.basis[..., :most] * there[..., None, :]
+        return Principal(basis, self.values[..., :most] * there, self.axes[..., :most, :], rank)
+
+
+def principal(rows: Tensor) -> Principal:
+    """Return the singular vectors and values of rows `[..., N, D]` around their mean.
+
+    Directions below float32's rounding of the largest are none: they are what a norm leaves across its plane.
+    """
+    basis, values, axes = torch.linalg.svd(centred(rows), full_matrices=False)
+    rank = (values > torch.finfo(torch.float32).eps * values[..., :1]).sum(-1)
+    return Principal(basis, values, axes, rank).kept(rank)
+
+
 def _measure() -> Measure:
     def prepare(rows: Tensor) -> Prepared:
         found = principal(rows)
@@ -69,9 +98,8 @@ CCA = Metric(
     FromPairs(by_layer(_measure), "mean", least=3, features=True),
     title="CCA",
     reading="1: a linear map turns one layer into the other",
+    formula="mean of the canonical correlations ρᵢ",
     meaning="Mean canonical correlation of two layers; from 0 to 1. Noise has some too, the more the fewer samples "
     "there are: with up to twice as many samples as features it is left out.",
     direction="1: each layer is a linear map of the other. Small directions count as much as large ones.",
-    default=False,
-    order=4,
 )

@@ -1,14 +1,17 @@
+import math
+from functools import partial, wraps
+from itertools import pairwise
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.metrics import pairs
 from layerscope.metrics.arrays import Array, as_pair64, as_result, centred, check_choice
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.blocks import States
-from layerscope.metrics.pairs.linear_cka import hsic, linear_cka
-from layerscope.metrics.pairs.similarity import FromPairs, Measure, Prepared, every_two, of_pair
-
-__all__ = ["cka", "cka_minibatch"]
+from layerscope.metrics.pairs import Blocks, FromPairs, Measure, Prepared, States, in_pairs, of_pair, opened
+from layerscope.metrics.spectrum import symmetric_product
 
 BANDWIDTHS = ("median_sq_offdiag", "median_sq_all", "median_distance")
 
@@ -25,10 +28,8 @@ def cka(
     itself ("median_sq_all"), or the squared median distance ("median_distance"), each side having its own; a number is
     sigma itself, and a median of 0 gives NaN. Raises `LayerscopeError` for N < 4.
 
-    Source: Kornblith et al. 2019 (biased; Tracing Representation Progression, equation 3); HSIC_1 of Song et al. 2012
-    as in Nguyen et al. 2021, equation 3.
+    Source: Kornblith et al. 2019 (biased); Nguyen et al. 2021, equation 3, for HSIC_1 of Song et al. 2012.
 
-    >>> from layerscope.metrics import cka
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(cka(states, -2 * states), 3)  # rotations, reflections and scale do not count
     1.0
@@ -44,19 +45,15 @@ def cka_minibatch(X: Array, Y: Array, batch_size: int) -> float | Tensor:
 
     Source: Nguyen et al. 2021, Do wide and deep networks learn the same things?, equations 2 and 3.
 
-    >>> from layerscope.metrics import cka_minibatch
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(cka_minibatch(states, -2 * states, batch_size=10), 3)
     1.0
     """
     first, second = as_pair64(X, Y, ("X", "Y"))
     count = first.shape[-2]
-    smallest = min(batch_size, count % batch_size or batch_size) if batch_size > 0 else 0
-    if smallest < 4 or count < 4:
-        raise LayerscopeError(
-            f"batch_size={batch_size} leaves a batch of {min(smallest, count)} out of {count} rows: "
-            "choose a size with at least 4 rows in each batch"
-        )
+    smallest = min(count, batch_size, count % batch_size or batch_size) if batch_size > 0 else 0
+    if smallest < 4:
+        raise LayerscopeError(f"batch_size={batch_size} leaves a batch of {smallest} out of {count} rows: it takes 4")
     cross = own_x = own_y = torch.zeros((), dtype=torch.float64, device=first.device)
     for x, y in zip(torch.split(first, batch_size, -2), torch.split(second, batch_size, -2), strict=True):
         x, y = centred(x), centred(y)
@@ -75,7 +72,7 @@ def _measure(kernel: str = "linear", debiased: bool = True, bandwidth: str | flo
 
     def prepare(rows: Tensor) -> Prepared:
         found = centred(rows)
-        found = found if kernel == "linear" else _double_centred(_rbf_gram(found, bandwidth))
+        found = found if kernel == "linear" else _rbf_gram(found, bandwidth)
         return found, inner(found, found, debiased)
 
     def between(first: Prepared, second: Prepared) -> Tensor:
@@ -106,28 +103,21 @@ def _gram_hsic(k: Tensor, m: Tensor, debiased: bool) -> Tensor:
     return hsic(inner, torch.linalg.vecdot(own_k, own_m), own_k.sum(-1), own_m.sum(-1), k.shape[-1])
 
 
-def _double_centred(gram: Tensor) -> Tensor:
-    means = gram.mean(-1, keepdim=True)
-    return gram - means - means.mT + means.mean(-2, keepdim=True)
-
-
 def _rbf_gram(rows: Tensor, bandwidth: str | float) -> Tensor:
+    """Return the Grams of the Gaussian kernel, centred both ways."""
     norms = rows.square().sum(-1)
     squared = (norms[..., :, None] + norms[..., None, :] - 2 * rows @ rows.mT).clamp(min=0.0)
     squared.diagonal(dim1=-2, dim2=-1).zero_()
-    return torch.exp(-squared / (2 * _sigma_squared(squared, bandwidth)[..., None, None]))
-
-
-def _sigma_squared(squared: Tensor, bandwidth: str | float) -> Tensor:
+    distinct = squared[..., torch.ones(squared.shape[-2:], dtype=torch.bool, device=squared.device).triu(1)]
     if not isinstance(bandwidth, str):
-        return squared.new_full(squared.shape[:-2], float(bandwidth) ** 2)
-    if bandwidth == "median_sq_all":
-        return _median(squared.flatten(-2))
-    above = torch.ones(squared.shape[-2:], dtype=torch.bool, device=squared.device).triu(1)
-    distinct = squared[..., above]
-    if bandwidth == "median_sq_offdiag":
-        return _median(distinct)
-    return _median(distinct.sqrt()).square()
+        variance = squared.new_full(squared.shape[:-2], float(bandwidth) ** 2)
+    elif bandwidth == "median_distance":
+        variance = _median(distinct.sqrt()).square()
+    else:
+        variance = _median(squared.flatten(-2) if bandwidth == "median_sq_all" else distinct)
+    gram = torch.exp(-squared / (2 * variance[..., None, None]))
+    means = gram.mean(-1, keepdim=True)
+    return gram - means - means.mT + means.mean(-2, keepdim=True)
 
 
 def _median(values: Tensor) -> Tensor:
@@ -137,15 +127,142 @@ def _median(values: Tensor) -> Tensor:
     return upper if count % 2 else (values.kthvalue(count // 2).values + upper) / 2
 
 
-def _matrix(
-    states: States,
-    others: States | None,
-    kernel: str = "linear",
-    debiased: bool = True,
-    bandwidth: str | float = "median_sq_offdiag",
-) -> Tensor:
-    measure = _measure(kernel, debiased, bandwidth)
-    return linear_cka(states, others, debiased) if kernel == "linear" else every_two(measure, states, others)
+@wraps(_measure)
+def _matrix(states: States, others: States | None, **options: Any) -> Tensor:
+    measure = _measure(**options)
+    if options.get("kernel", "linear") == "linear":
+        return _linear_cka(states, others, options.get("debiased", True))
+    return pairs.every_two(measure, states, others)
+
+
+def _linear_cka(states: States, others: States | None, debiased: bool) -> Tensor:
+    """Return linear `cka` of every two layers, through N x N Grams or D x D' features, whichever is cheaper."""
+    left, right = opened(states, others, center=True)
+    pairs.check_count("CKA", left.count, 4)
+    # Grams of all layers, against features of all pairs and of each layer; half of each is symmetric.
+    sides = (left,) if right is left else (left, right)
+    gram_cost = left.count * sum(side.layers * side.width for side in sides) + left.count * left.layers * right.layers
+    feature_cost = left.layers * left.width * right.layers * right.width
+    if right is not left:
+        feature_cost = 2 * feature_cost + sum(side.layers * side.width**2 for side in sides)
+    inner = inner_by_grams if gram_cost < feature_cost else inner_by_features
+    cross, own_left, own_right = inner(left, right)
+    if debiased:
+        device = left.scale.device
+        both = [torch.empty(each.layers, left.count, dtype=torch.float64, device=device) for each in (left, right)]
+        for span, pair in zip(left.spans, in_pairs(left, right), strict=True):
+            for kept, rows in zip(both, pair, strict=True):
+                # Written at once: small results among large blocks would keep their memory from being used again.
+                kept[:, span] = torch.linalg.vector_norm(rows, dim=-1).square()
+        norms, others_norms = both
+        traces, others_traces = norms.sum(1), others_norms.sum(1)
+        count = left.count
+        cross = hsic(cross, norms @ others_norms.mT, traces[:, None], others_traces[None, :], count)
+        own_left = hsic(own_left, norms.square().sum(1), traces, traces, count)
+        own_right = hsic(own_right, others_norms.square().sum(1), others_traces, others_traces, count)
+    return cross / (own_left[:, None] * own_right[None, :]).sqrt()
+
+
+def hsic(inner: Tensor, diagonals: Tensor, trace_x: Tensor, trace_y: Tensor, count: int) -> Tensor:
+    """Return the unbiased HSIC_1 of two Grams with zero row sums, from sums that need no Gram in memory.
+
+    `inner` is sum_ij K_ij L_ij, `diagonals` sum_i K_ii L_ii, `trace_x` and `trace_y` the traces, `count` N >= 4. With
+    zero row sums, those without the diagonal are minus the diagonal.
+
+    Source: Song et al. 2012, Feature selection via dependence maximization.
+    """
+    corrected = inner - diagonals * (count / (count - 2)) + trace_x * trace_y / ((count - 1) * (count - 2))
+    return corrected / (count * (count - 3))
+
+
+class _GramTiles:
+    """Tiles `[L, rows * columns]` of all Grams of one side, in memory that is used again.
+
+    Fresh memory for each tile would cost a third of the time in page faults.
+    """
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self._rows = blocks.read(blocks.spans[0])
+        self._columns = torch.empty_like(self._rows)
+        layers, longest = self._rows.shape[:2]
+        self._memory = self._rows.new_empty(layers * longest * longest)
+        self._current: Tensor = self._rows
+
+    def turn_to(self, rows: slice) -> None:
+        """Take the rows of the tiles to come."""
+        self._current = self._blocks.read(rows, self._rows)
+
+    def against(self, columns: slice) -> Tensor:
+        """Return the tiles of the current rows against those of another block."""
+        return self._product(self._current, self._blocks.read(columns, self._columns))
+
+    def within(self, rows: slice, columns: slice) -> Tensor:
+        """Return the tiles of some of the current rows against others of them."""
+        return self._product(self._current[:, rows], self._current[:, columns])
+
+    def _product(self, rows: Tensor, columns: Tensor) -> Tensor:
+        shape = (len(rows), rows.shape[1], columns.shape[1])
+        tiles = self._memory[: math.prod(shape)].view(shape)
+        torch.matmul(rows, columns.mT, out=tiles)
+        return tiles.flatten(1)
+
+
+def inner_by_grams(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]:
+    """Return <K_a, L_b> of every pair, <K_a, K_a> and <L_b, L_b>, from tiles of the upper halves of the Grams."""
+    sides = (_GramTiles(left),) if right is left else (_GramTiles(left), _GramTiles(right))
+    cross = torch.zeros(left.layers, right.layers, dtype=torch.float64)
+    owns = [torch.zeros(side.layers, dtype=torch.float64) for side in (left, right)]
+
+    def add(tiles: list[Tensor], weight: float) -> None:
+        nonlocal cross, owns
+        tiles = [tile.to(tiles[0].device) for tile in tiles]
+        cross = cross.to(tiles[0].device) + weight * (tiles[0] @ tiles[-1].mT)
+        if right is not left:
+            owns = [own.to(t.device) + weight * torch.linalg.vecdot(t, t) for own, t in zip(owns, tiles, strict=True)]
+
+    for i, span in enumerate(left.spans):
+        for side in sides:
+            side.turn_to(span)
+        # the pieces on and above the diagonal, cut in four
+        for low, high in pairwise(sorted({(span.stop - span.start) * i // 4 for i in range(5)})):
+            add([side.within(slice(low, high), slice(low, high)) for side in sides], 1.0)
+            if low:
+                add([side.within(slice(0, low), slice(low, high)) for side in sides], 2.0)
+        for other in left.spans[i + 1 :]:
+            add([side.against(other) for side in sides], 2.0)
+    return (cross, cross.diagonal(), cross.diagonal()) if right is left else (cross, owns[0], owns[1])
+
+
+def inner_by_features(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the same as |X_a^T Y_b|_F^2, |X_a^T X_a|_F^2 and |Y_b^T Y_b|_F^2, in tiles of layers."""
+    if right is left:
+        cross = _features(left, left, [(a, b) for i, a in enumerate(_groups(left)) for b in _groups(left)[i:]])
+        upper = cross.triu()
+        cross = upper + upper.triu(1).mT
+        return cross, cross.diagonal(), cross.diagonal()
+    cross = _features(left, right, [(a, b) for a in _groups(left) for b in _groups(right)])
+    own = [_features(side, side, [(a, a) for a in _groups(side, 1)]).diagonal() for side in (left, right)]
+    return cross, own[0], own[1]
+
+
+def _groups(side: Blocks, most: int | None = None) -> list[slice]:
+    tile = max(1, min(most or side.layers, math.isqrt(pairs.TILE_BYTES // 8) // side.width))
+    return [slice(low, min(low + tile, side.layers)) for low in range(0, side.layers, tile)]
+
+
+def _features(left: Blocks, right: Blocks, tiles: list[tuple[slice, slice]]) -> Tensor:
+    inner = torch.zeros(left.layers, right.layers, dtype=torch.float64)
+    for a, b in tiles:
+        product: float | Tensor = 0.0
+        for rows, columns in in_pairs(left, right):
+            x, y = (part.transpose(0, 1).flatten(1) for part in (rows[a], columns[b]))
+            product = product + (symmetric_product(x) if left is right and a == b else x.mT @ y)
+        squares = torch.as_tensor(product).square()
+        sums = squares.reshape(len(squares) // left.width, left.width, -1, right.width).sum((1, 3))
+        inner = inner.to(sums.device)
+        inner[a, b] = sums
+    return inner
 
 
 CKA = Metric(
@@ -153,20 +270,19 @@ CKA = Metric(
     FromPairs(_matrix, "linear,debiased", least=4, all_samples=True),
     title="CKA",
     reading="1: two layers hold the same geometry",
+    formula="HSIC₁(K, L) / √(HSIC₁(K, K) HSIC₁(L, L)), K = X Xᵀ, L = Y Yᵀ",
     meaning="Centred kernel alignment of two layers, linear kernel, debiased: how alike the samples lie to each "
     "other, whatever the rotation and scale; at most 1, near 0 (or slightly below) for unrelated layers.",
     direction="1: the two layers hold the same geometry of samples.",
-    order=1,
 )
 CKA_RBF = Metric(
     cka,
-    FromPairs(_matrix, "rbf,debiased,median_sq_offdiag", {"kernel": "rbf"}, least=4),
+    FromPairs(partial(_matrix, kernel="rbf"), "rbf,debiased,median_sq_offdiag", least=4),
     name="cka_rbf",
     title="RBF CKA",
     reading="1: two layers hold the same neighbourhoods",
+    formula="HSIC₁(K, L) / √(HSIC₁(K, K) HSIC₁(L, L)), Kᵢⱼ = exp(−‖xᵢ − xⱼ‖² / 2 h²)",
     meaning="Centred kernel alignment with a Gaussian kernel as wide as the median distance, debiased: how alike near "
     "samples lie to each other; at most 1, near 0 (or slightly below) for unrelated layers.",
     direction="1: the two layers hold the same geometry of samples. Far samples count less than in linear CKA.",
-    default=False,
-    order=3,
 )

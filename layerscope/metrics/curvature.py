@@ -2,10 +2,8 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, as_tensor, real_first
-from layerscope.metrics.factors.tokens import FromTokens, Tokens
+from layerscope.metrics.factors import FromTokens, Tokens
 from layerscope.metrics.metric import Metric
-
-__all__ = ["curvature", "zero_differences"]
 
 _CACHED = 1 << 19
 """Numbers taken at a time: a difference of all tokens at once spends its time on fresh memory, not on arithmetic."""
@@ -20,7 +18,6 @@ def curvature(tokens: Array, mask: Array | None = None) -> float | Tensor:
 
     Source: Hosseini and Fedorenko 2023; Skean et al. 2025, Layer by Layer, section 3.
 
-    >>> from layerscope.metrics import curvature
     >>> round(curvature(np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])), 4)  # one right angle, π/2
     1.5708
     """
@@ -30,7 +27,6 @@ def curvature(tokens: Array, mask: Array | None = None) -> float | Tensor:
 def zero_differences(tokens: Array, mask: Array | None = None) -> int | Tensor:
     """Return how many steps from a real token to the next have length zero, one count `[...]` a sample.
 
-    >>> from layerscope.metrics import zero_differences
     >>> zero_differences(np.array([[1.0, 0.0], [1.0, 0.0], [2.0, 0.0]]))
     1
     """
@@ -68,21 +64,18 @@ def _angles(states: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
 CURVATURE = Metric(
     curvature,
     FromTokens(lambda tokens: tokens.once(_angles_and_zeros)[0]),
-    title="curvature",
     unit="radians",
     reading="radians; low: tokens follow a smooth path",
+    formula="mean of arccos(vₜ · vₜ₊₁ / ‖vₜ‖ ‖vₜ₊₁‖), vₜ = zₜ₊₁ − zₜ",
     meaning="Mean angle between the steps from one token to the next and the steps after them; from 0 (a straight "
     "line) to π. A sample needs three tokens.",
     direction="Low: tokens follow a smooth path. Random steps in a wide space give about π/2, and steps to "
     "independent points 2π/3.",
     low=True,
-    seven=True,
-    order=1,
 )
 ZERO_STEPS = Metric(
     name="zero_steps",
     how=FromTokens(lambda tokens: tokens.once(_angles_and_zeros)[1], rare=True),
-    title="zero steps",
     reading="steps from a token to an equal one",
     meaning="Number of a sample's steps between neighbouring tokens that have no length and therefore no angle. "
     "Averaged over samples.",
@@ -90,5 +83,4 @@ ZERO_STEPS = Metric(
     source="counted beside curvature",
     curve=False,
     beside=("curvature",),
-    order=1,
 )

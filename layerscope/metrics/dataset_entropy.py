@@ -1,7 +1,7 @@
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array
-from layerscope.metrics.factors.rows import FromRows
+from layerscope.metrics.factors import FromRows
 from layerscope.metrics.matrix_entropy import entropy_of_rows, matrix_entropy
 from layerscope.metrics.metric import Metric
 
@@ -12,12 +12,10 @@ def dataset_entropy(
     """Return `matrix_entropy` over the pooled states of N samples: how many directions a data set uses.
 
     `pooled` is `[..., N, D]`, one vector a sample, pooled from tokens as the model made them: tokens centred in their
-    own sentence before pooling would cancel in the mean. The value `[...]` is in nats, 0 ... log min(N, D). Options and
-    errors are those of `matrix_entropy`.
+    own sentence before pooling would cancel in the mean. The value `[...]` is in nats, 0 ... log min(N, D).
 
     Source: Skean et al. 2025, Layer by Layer, section 3.
 
-    >>> from layerscope.metrics import dataset_entropy
     >>> round(dataset_entropy(np.eye(4)), 4)  # ln 4: four samples, four directions
     1.3863
     """
@@ -27,12 +25,10 @@ def dataset_entropy(
 DATASET_ENTROPY = Metric(
     dataset_entropy,
     FromRows(lambda rows, alpha: entropy_of_rows(rows.unit_factor, alpha), orders=True),
-    title="dataset entropy",
     unit="nats",
     reading="nats; high: samples spread out",
+    formula="−Σ λᵢ log λᵢ, λ the eigenvalues of Z Zᵀ / tr(Z Zᵀ), Z the pooled states at unit length",
     meaning="The same entropy over the pooled states of all samples instead of the tokens of one; from 0 to log "
     "min(samples, width).",
     direction="High: samples spread over many directions. Which end serves a task differs by model and data.",
-    seven=True,
-    order=0,
 )

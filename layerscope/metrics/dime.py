@@ -8,9 +8,9 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64, as_result
-from layerscope.metrics.factors.views import FromViews, Views
+from layerscope.metrics.factors import FromViews, Views
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.spectrum import check_alpha, collision_entropy, eigenvalues, entropy_of_spectrum
+from layerscope.metrics.spectrum import check_alpha, entropies
 
 Permutations: TypeAlias = int | np.integer | npt.NDArray[np.integer] | Tensor
 PERMUTATIONS = 10
@@ -28,7 +28,6 @@ def dime(
 
     Source: Skean et al. 2023, DiME; Skean et al. 2025, Layer by Layer, section 3.
 
-    >>> from layerscope.metrics import dime
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> dime(states, states) > 0
     True
@@ -37,9 +36,7 @@ def dime(
     first, second = as_pair64(a, b, ("a", "b"))
     lead = first.shape[:-2]
     if second.shape[:-2] != lead:
-        raise LayerscopeError(
-            f"a has shape {tuple(first.shape)} and b {tuple(second.shape)}: give equal leading dimensions"
-        )
+        raise LayerscopeError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}: give equal leading dimensions")
     pairs = zip(*(rows.reshape(-1, *rows.shape[-2:]) for rows in (first, second)), strict=True)
     return as_result(torch.stack([_difference(Views(x, y, seed), alpha, permutations) for x, y in pairs]).reshape(lead))
 
@@ -48,15 +45,11 @@ def _difference(views: Views, alpha: float, permutations: Permutations = PERMUTA
     gram_a, gram_b = views.grams
     orders = _orders(permutations, len(gram_a), views.seed).to(gram_a.device)
     paired = torch.arange(len(gram_b), device=gram_b.device)
-    entropies = []
+    found: list[Tensor] = []
     # As many joint Grams at a time as there are threads for their eigenvalues: all of them would take N x N each.
     for some in torch.split(torch.cat([paired[None], orders]), torch.get_num_threads()):
-        joint = [gram_a * gram_b[order][:, order] for order in some]
-        if alpha == 2.0:
-            entropies += [collision_entropy(k) for k in joint]
-        else:
-            entropies += [entropy_of_spectrum(s, alpha) for s in eigenvalues(joint)]
-    return torch.stack(entropies[1:]).mean() - entropies[0]
+        found += entropies([gram_a * gram_b[order][:, order] for order in some], alpha)
+    return torch.stack(found[1:]).mean() - found[0]
 
 
 def _orders(permutations: Permutations, count: int, seed: int) -> Tensor:
@@ -81,10 +74,9 @@ DIME = Metric(
     title="DiME",
     unit="nats",
     reading="nats; high: true pairs share more than random ones",
+    formula="mean over P of S(K_a ∘ P K_b Pᵀ) − S(K_a ∘ K_b), S the entropy of a Gram",
     meaning="Difference of matrix-based entropies: joint entropy of samples with randomly permuted views minus that "
     "with their own views.",
     direction="Above 0: true pairs share more than random ones. Its relation to task scores changes sign with the "
     "corpus.",
-    seven=True,
-    order=2,
 )

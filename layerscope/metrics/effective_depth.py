@@ -1,19 +1,15 @@
-from typing import Literal
-
 import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, check_choice
-from layerscope.metrics.factors.readings import FromReadings
+from layerscope.metrics.factors import FromReadings
 from layerscope.metrics.metric import Metric
 
 _LAST_BITS = 1e-7  # 0.9 in float32 is less than 1 - 0.1
 
 
-def effective_depth(
-    accuracies: Array, epsilon: float, relative_to: Literal["last", "best"] | None = None
-) -> int | Tensor:
+def effective_depth(accuracies: Array, epsilon: float, relative_to: str | None = None) -> int | Tensor:
     """Return the smallest layer, from 1 on, that is accurate enough; L where none is.
 
     `accuracies` is `[..., L]`, of layers 1 ... L, as shares 0 ... 1. Enough is 1 - `epsilon`, or the accuracy of the
@@ -22,7 +18,6 @@ def effective_depth(
 
     Source: Jiang, Zhou, Zhu 2025, Tracing Representation Progression, definition 3.1.
 
-    >>> from layerscope.metrics import effective_depth
     >>> effective_depth(np.array([0.50, 0.82, 0.90]), epsilon=0.1, relative_to="last")
     2
     """
@@ -40,11 +35,9 @@ def effective_depth(
 EFFECTIVE_DEPTH = Metric(
     effective_depth,
     FromReadings(),
-    title="effective depth",
     reading="first layer that is accurate enough",
     meaning="Smallest layer whose accuracy through the head is within one point of the last layer's (definition 3.1: "
     "of 100 %); from 1 to the last layer.",
     direction="Low: the layers after it add no accuracy, as is so, too, before anything is learnt.",
     curve=False,
-    order=3,
 )

@@ -1,7 +1,7 @@
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result
-from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.factors import FromRows, Rows
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.spectrum import entropy_of_spectrum
 
@@ -9,16 +9,11 @@ from layerscope.metrics.spectrum import entropy_of_spectrum
 def effective_rank(Z: Array | Rows, center: bool = False) -> float | Tensor:
     """Return exp of the Shannon entropy of the singular values of Z, scaled to sum 1.
 
-    `Z` is `[..., N, D]`; the value `[...]` lies in 1 ... min(N, D) (1 for an all-zero Z). `center` subtracts the mean
-    row first.
-
-    It is at least exp(S_1) of the raw rows (`matrix_entropy`), whose spectrum is the square of this one and so more
-    concentrated; the two are equal where all non-zero singular values are. Theorem 1 of Layer by Layer prints the
-    inequality the other way round: diag(2, 1) has 1.65 against an effective rank of 1.89.
+    `Z` is `[..., N, D]`, taken around its mean row with `center`; the value `[...]` lies in 1 ... min(N, D) (1 for an
+    all-zero Z), at least exp(S_1) of the raw rows (`matrix_entropy`), whose spectrum is the square of this one.
 
     Source: Roy, Vetterli 2007, The Effective Rank: A Measure of Effective Dimensionality.
 
-    >>> from layerscope.metrics import effective_rank
     >>> round(effective_rank(np.diag([2.0, 1.0])), 2)
     1.89
     """
@@ -29,11 +24,9 @@ def effective_rank(Z: Array | Rows, center: bool = False) -> float | Tensor:
 EFFECTIVE_RANK = Metric(
     effective_rank,
     FromRows(effective_rank),
-    title="effective rank",
     unit="dimensions",
     reading="dimensions in use",
+    formula="exp(−Σ pᵢ log pᵢ), pᵢ = σᵢ / Σ σⱼ, σ the singular values",
     meaning="Exponential of the entropy of the singular values, normalised to sum 1; from 1 to min(samples, width).",
     direction="High: more dimensions are in use. It is no sign of quality by itself: noise has full rank.",
-    seven=True,
-    order=1,
 )

@@ -3,18 +3,14 @@
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64
 
-__all__ = ["exit_parameters", "exit_speedup"]
-
 
 def exit_speedup(counts: Array) -> float:
     """Return Σ L·mᵢ / Σ i·mᵢ, the speed-up in layers, from 1 (all leave at the last) to L.
 
-    `counts` is `[L]`, the number of samples that leave after each layer from 1 on. Raises `LayerscopeError` for counts
-    below 0 and where no sample leaves.
+    `counts` is `[L]`, the number of samples that leave after each layer from 1 on: none below 0, and one at least.
 
     Source: Tracing Representation Progression, section 4.
 
-    >>> from layerscope.metrics import exit_speedup
     >>> exit_speedup(np.array([0, 20, 0, 10]))  # two thirds of the samples leave after 2 of 4 layers
     1.5
     """
@@ -29,12 +25,10 @@ def exit_speedup(counts: Array) -> float:
 def exit_parameters(hidden: int, classes: int, layers: int, base: int) -> tuple[int, int, float]:
     """Return the parameters with one shared classifier, with one a layer, and the share that the shared one saves.
 
-    `base` counts the model with its one classifier; each of the other `layers` − 1 adds `hidden` × `classes`, without
-    biases. Raises `LayerscopeError` for a number below 1.
+    `base` counts the model with one classifier; each of the other `layers` − 1 adds `hidden` × `classes` and no bias.
 
     Source: Tracing Representation Progression, table 1.
 
-    >>> from layerscope.metrics import exit_parameters
     >>> shared, separate, saved = exit_parameters(hidden=768, classes=1000, layers=12, base=86_000_000)
     >>> separate - shared, round(saved, 3)
     (8448000, 0.089)

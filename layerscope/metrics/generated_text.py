@@ -8,8 +8,6 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64
 
-__all__ = ["coherence", "diversity"]
-
 _GRAMS = (2, 3, 4)
 
 
@@ -18,10 +16,8 @@ def coherence(prefix_embeddings: Array, text_embeddings: Array) -> Tensor:
 
     Both are `[..., N, D]`, embeddings by any sentence encoder.
 
-    Source: Su et al. 2022, A contrastive framework for neural text generation; Tracing Representation Progression,
-    equation 21.
+    Source: Su et al. 2022, A contrastive framework for neural text generation.
 
-    >>> from layerscope.metrics import coherence
     >>> coherence(np.array([[1.0, 0.0]]), np.array([[1.0, 1.0]]))
     tensor([0.7071], dtype=torch.float64)
     """
@@ -37,7 +33,6 @@ def diversity(tokens: Sequence[Hashable]) -> float:
 
     Source: Su et al. 2022; Tracing Representation Progression, equation 22.
 
-    >>> from layerscope.metrics import diversity
     >>> diversity("to be or not to be".split())  # 4 of 5 pairs are distinct
     0.8
     """

@@ -5,10 +5,8 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64, as_result
-from layerscope.metrics.factors.views import FromViews, Views
+from layerscope.metrics.factors import FromViews, Views
 from layerscope.metrics.metric import Metric
-
-__all__ = ["infonce", "infonce_bound"]
 
 TEMPERATURE = 0.1
 
@@ -21,14 +19,17 @@ def infonce(a: Array, b: Array, temperature: float = TEMPERATURE, symmetric: boo
     `[...]` is in nats, >= 0, lower for more invariant states; it depends on N, so compare equal N only. Raises
     `LayerscopeError` for N < 2 and temperature <= 0.
 
-    Source: van den Oord et al. 2018, Representation Learning with Contrastive Predictive Coding, equation 4; Skean et
-    al. 2025, Layer by Layer, section 3.
+    Source: van den Oord et al. 2018, Contrastive Predictive Coding, equation 4; Skean et al. 2025, Layer by Layer.
 
-    >>> from layerscope.metrics import infonce
     >>> round(infonce(np.eye(4), np.eye(4)), 4)  # each view finds its pair
     0.0001
     """
-    return as_result(_loss(_pair(a, b, temperature), temperature, symmetric))
+    first, second = as_pair64(a, b, ("a", "b"), "give views in one space")
+    if first.shape[-2] < 2:
+        raise LayerscopeError("InfoNCE over 1 sample has no negatives: give at least 2")
+    if not temperature > 0:
+        raise LayerscopeError(f"temperature={temperature} is not above 0: give a number such as 0.1")
+    return as_result(_loss(Views(first, second), temperature, symmetric))
 
 
 def infonce_bound(a: Array, b: Array, temperature: float = TEMPERATURE, symmetric: bool = True) -> float | Tensor:
@@ -38,20 +39,11 @@ def infonce_bound(a: Array, b: Array, temperature: float = TEMPERATURE, symmetri
 
     Source: van den Oord et al. 2018, Representation Learning with Contrastive Predictive Coding, section 2.3.
 
-    >>> from layerscope.metrics import infonce_bound
     >>> round(infonce_bound(np.eye(4), np.eye(4)), 4)  # just below ln 4
     1.3862
     """
-    return as_result(_bound(_pair(a, b, temperature), temperature, symmetric))
-
-
-def _pair(a: Array, b: Array, temperature: float) -> Views:
-    first, second = as_pair64(a, b, ("a", "b"), "give views in one space")
-    if first.shape[-2] < 2:
-        raise LayerscopeError("InfoNCE over 1 sample has no negatives: give at least 2")
-    if not temperature > 0:
-        raise LayerscopeError(f"temperature={temperature} is not above 0: give a number such as 0.1")
-    return Views(first, second)
+    loss = infonce(a, b, temperature, symmetric)
+    return math.log(a.shape[-2]) - loss
 
 
 def _loss(views: Views, temperature: float = TEMPERATURE, symmetric: bool = True) -> Tensor:
@@ -63,32 +55,27 @@ def _loss(views: Views, temperature: float = TEMPERATURE, symmetric: bool = True
     return loss
 
 
-def _bound(views: Views, temperature: float = TEMPERATURE, symmetric: bool = True) -> Tensor:
-    return math.log(views.first.shape[-2]) - _loss(views, temperature, symmetric)
-
-
 INFONCE = Metric(
     infonce,
     FromViews(_loss),
     title="InfoNCE",
     unit="nats",
     reading="nats; low: views of a sample find each other",
+    formula="−mean of log(exp(sᵢᵢ / τ) / Σⱼ exp(sᵢⱼ / τ)), s the cosines of the views of N samples",
     meaning="Cross-entropy of finding a sample's augmented view among those of all samples of its block by cosine "
     "similarity, temperature 0.1, both ways averaged; 0 and up. Blocks of another size give other values.",
     direction="Low: augmentations leave a sample where it is. Its relation to task scores changes sign with the "
     "corpus.",
     low=True,
-    seven=True,
-    order=0,
 )
 INFONCE_BOUND = Metric(
     infonce_bound,
-    FromViews(_bound),
+    FromViews(lambda views: math.log(views.first.shape[-2]) - _loss(views)),
     title="InfoNCE bound",
     unit="nats",
     reading="nats; high: views share more",
+    formula="log N − InfoNCE",
     meaning="log N − InfoNCE for blocks of N samples: a lower bound of the information that two views of a sample "
     "share; at most log N. Below 0 it says nothing, as information never is.",
     direction="High: the views share more. It is InfoNCE upside down.",
-    order=0,
 )

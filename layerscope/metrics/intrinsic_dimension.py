@@ -1,5 +1,4 @@
 import math
-from collections.abc import Callable
 from hashlib import blake2b
 
 import torch
@@ -7,15 +6,13 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, as_result
-from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.factors import FromRows, Rows
 from layerscope.metrics.metric import Metric
 
 DISCARD = 0.1
 """As published."""
 TILE = 2048
 """Rows and columns of the distances that are in memory at a time."""
-
-Read = Callable[[slice], Tensor]
 
 
 def intrinsic_dimension(Z: Array, discard: float = DISCARD) -> float | Tensor:
@@ -29,23 +26,19 @@ def intrinsic_dimension(Z: Array, discard: float = DISCARD) -> float | Tensor:
 
     Source: Facco et al. 2017, Estimating the intrinsic dimension by a minimal neighborhood information.
 
-    >>> from layerscope.metrics import intrinsic_dimension
     >>> plane = np.random.default_rng(0).normal(size=(500, 2)) @ np.random.default_rng(1).normal(size=(2, 10))
     >>> round(intrinsic_dimension(plane), 1)
     1.9
     """
     rows = as_finite64(Z, "Z")
-    samples = rows.reshape(-1, *rows.shape[-2:])
-    values = [_dimension(Rows(z), discard) for z in samples]
+    values = [_dimension(Rows(z), discard) for z in rows.reshape(-1, *rows.shape[-2:])]
     return as_result(torch.stack(values).reshape(rows.shape[:-2]))
 
 
 def _dimension(rows: Rows, discard: float = DISCARD) -> Tensor:
     if not 0 <= discard < 1:
-        raise LayerscopeError(
-            f"discard={discard} is not a share to leave out: give 0 or more and less than 1, such as 0.1"
-        )
-    ratios = _ratios(rows.read, rows.count).sort().values
+        raise LayerscopeError(f"discard={discard} is not a share to leave out: give 0 or more, less than 1")
+    ratios = _ratios(rows).sort().values
     kept = min(math.ceil(len(ratios) * (1 - discard)), len(ratios) - 1)
     if kept < 1:
         return ratios.new_tensor(math.nan)
@@ -55,15 +48,25 @@ def _dimension(rows: Rows, discard: float = DISCARD) -> Tensor:
     return slope.masked_fill(~torch.isfinite(slope), torch.nan)
 
 
-def _ratios(read: Read, count: int) -> Tensor:
+def _ratios(stored: Rows) -> Tensor:
     """Return the ratio of second to first neighbour distance of every different row; none below three of them."""
+    count = stored.count
     spans = [slice(low, min(low + TILE, count)) for low in range(0, count, TILE)]
-    first, origin = _first_of_equals(read, spans, count)
-    if int(first.sum()) < 3:
+    first, seen = torch.zeros(count, dtype=torch.bool), set()
+    total: float | Tensor = 0.0
+    for span in spans:
+        rows = stored.read(span)
+        total = total + rows.sum(0)
+        for i, row in enumerate((rows + 0.0).cpu().numpy()):  # + 0.0: minus zero is zero
+            key = blake2b(row.tobytes(), digest_size=16).digest()
+            first[span.start + i] = key not in seen
+            seen.add(key)
+    origin = torch.as_tensor(total) / count
+    if len(seen) < 3:
         return origin.new_empty(0)
 
     def different(span: slice) -> Tensor:
-        rows = read(span)
+        rows = stored.read(span)
         # Far from zero, products of rows would lose the distances between them.
         return rows[first[span].to(rows.device)] - origin
 
@@ -89,30 +92,14 @@ def _two_nearest(rows: Tensor, columns: Tensor, same: bool) -> Tensor:
     return torch.stack(parts, 1) if parts else rows.new_empty(len(rows), 0)
 
 
-def _first_of_equals(read: Read, spans: list[slice], count: int) -> tuple[Tensor, Tensor]:
-    """Return which rows `[N]` are the first of their kind, and the mean row."""
-    first, seen = torch.zeros(count, dtype=torch.bool), set()
-    total: float | Tensor = 0.0
-    for span in spans:
-        rows = read(span)
-        total = total + rows.sum(0)
-        for i, row in enumerate((rows + 0.0).cpu().numpy()):  # + 0.0: minus zero is zero
-            key = blake2b(row.tobytes(), digest_size=16).digest()
-            first[span.start + i] = key not in seen
-            seen.add(key)
-    return first, torch.as_tensor(total) / count
-
-
 INTRINSIC_DIMENSION = Metric(
     intrinsic_dimension,
     FromRows(_dimension, variant=lambda rows: f"discard={DISCARD:g}"),
-    title="intrinsic dimension",
     unit="dimensions",
     reading="dimensions of the surface the samples lie on",
+    formula="slope of −log(1 − F(μ)) on log μ, μ = r₂ / r₁, the distances to the two nearest neighbours",
     meaning="TwoNN: from how much farther than its nearest neighbour a sample's second neighbour lies, over all "
     "samples, the tenth with the largest ratios left out; above 0.",
     direction="High: locally, samples vary in more directions. It may be far below the effective rank, which counts "
     "the directions of the whole cloud.",
-    default=False,
-    order=4,
 )

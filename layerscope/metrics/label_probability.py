@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array
-from layerscope.metrics.factors.readings import FromReadings
+from layerscope.metrics.factors import FromReadings
 from layerscope.metrics.metric import Metric
 
 
@@ -14,22 +14,17 @@ def label_probability(logits: Array, labels: Array) -> Tensor:
 
     Source: Jiang, Zhou, Zhu 2025, Tracing Representation Progression, theorem 2.2.
 
-    >>> from layerscope.metrics import label_probability
     >>> label_probability(np.log([[[0.5, 0.5], [0.9, 0.1]]]), np.array([0]))  # one sample, two layers, two classes
     tensor([[0.5000, 0.9000]], dtype=torch.float64)
     """
     scores = torch.as_tensor(logits)
     truth = torch.as_tensor(labels).to(scores.device)
     if scores.ndim < 2 or scores.shape[:-2] != truth.shape:
-        raise LayerscopeError(
-            f"logits has shape {tuple(scores.shape)} and labels {tuple(truth.shape)}: "
-            "give [..., layers, classes] logits and one label for each sample"
-        )
+        shapes = f"logits has shape {tuple(scores.shape)} and labels {tuple(truth.shape)}"
+        raise LayerscopeError(f"{shapes}: give [..., layers, classes] logits and one label for each sample")
     if truth.numel() and not 0 <= int(truth.min()) <= int(truth.max()) < scores.shape[-1]:
-        raise LayerscopeError(
-            f"labels are {int(truth.min())} to {int(truth.max())}: logits of {scores.shape[-1]} classes need labels "
-            f"from 0 to {scores.shape[-1] - 1}"
-        )
+        span, classes = f"{int(truth.min())} to {int(truth.max())}", scores.shape[-1]
+        raise LayerscopeError(f"labels are {span}: logits of {classes} classes need 0 to {classes - 1}")
     wide = scores if scores.dtype == torch.float64 else scores.float()
     chosen = truth.long()[..., None, None].expand(*scores.shape[:-1], 1)
     return wide.softmax(-1).gather(-1, chosen)[..., 0]
@@ -38,11 +33,9 @@ def label_probability(logits: Array, labels: Array) -> Tensor:
 LABEL_PROBABILITY = Metric(
     label_probability,
     FromReadings(),
-    title="label probability",
     unit="%",
     reading="mean probability of the label, read through the model's head",
     meaning="Softmax probability that the head gives the right answer when it reads a layer, averaged over samples or "
     "tokens; from 0 to 1.",
     direction="High: the layer is sure of what is right.",
-    order=0,
 )

@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, mean
-from layerscope.metrics.factors.readings import ByLayer, FromReadings, Readings
+from layerscope.metrics.factors import ByLayer, FromReadings, Readings
 from layerscope.metrics.metric import Metric
 
 
@@ -14,17 +14,14 @@ def layer_accuracy(predictions: Array, labels: Array) -> Tensor:
 
     Source: Jiang, Zhou, Zhu 2025, Tracing Representation Progression, equation 2.
 
-    >>> from layerscope.metrics import layer_accuracy
     >>> layer_accuracy(np.array([[0, 1, 1], [1, 1, 0]]), np.array([1, 0]))  # two samples, three layers
     tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
     """
     tops = torch.as_tensor(predictions)
     truth = torch.as_tensor(labels).to(tops.device)
     if tops.ndim < 1 or tops.shape[:-1] != truth.shape or truth.numel() == 0:
-        raise LayerscopeError(
-            f"predictions has shape {tuple(tops.shape)} and labels {tuple(truth.shape)}: "
-            "give [..., layers] predictions and one label for each row"
-        )
+        shapes = f"predictions has shape {tuple(tops.shape)} and labels {tuple(truth.shape)}"
+        raise LayerscopeError(f"{shapes}: give [..., layers] predictions and one label for each row")
     return (tops == truth[..., None]).double().reshape(-1, tops.shape[-1]).mean(0)
 
 
@@ -37,11 +34,9 @@ def _accuracies(readings: Readings) -> ByLayer:
 LAYER_ACCURACY = Metric(
     layer_accuracy,
     FromReadings(_accuracies),
-    title="layer accuracy",
     unit="%",
     reading="share right, read through the model's head",
     meaning="Share of right predictions when a layer's states go through all that follows the model's last block: "
     "norm, pooler and head.",
     direction="High: the head can already read this layer.",
-    order=0,
 )

@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite, as_result, centred
-from layerscope.metrics.factors.views import FromAllViews
+from layerscope.metrics.factors import FromAllViews
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.spectrum import add_product, eigenvalues, entropy_of_spectrum, mirrored, small_gram
 
@@ -21,7 +21,6 @@ def lidar(views: Array, delta: float = 1e-4, eps: float = 0.0) -> float | Tensor
 
     Source: Thilak et al. 2024, LiDAR: Sensing Linear Probing Performance.
 
-    >>> from layerscope.metrics import lidar
     >>> samples = np.random.default_rng(0).normal(size=(20, 1, 3))
     >>> round(lidar(np.concatenate([samples, samples + 0.01], axis=1)), 2)
     2.68
@@ -29,9 +28,7 @@ def lidar(views: Array, delta: float = 1e-4, eps: float = 0.0) -> float | Tensor
     states = as_finite(views, "views", 3)
     samples, copies, width = states.shape[-3:]
     if samples < 2 or copies < 2:
-        raise LayerscopeError(
-            f"views has {samples} samples of {copies} views: LiDAR needs at least 2 samples of 2 views"
-        )
+        raise LayerscopeError(f"views has {samples} samples of {copies} views: LiDAR needs 2 samples of 2 views")
     if not delta > 0 or eps < 0:
         raise LayerscopeError(f"delta={delta}, eps={eps}: give delta above 0 and eps of at least 0")
     items = states.reshape(-1, samples, copies, width)
@@ -65,9 +62,8 @@ LIDAR = Metric(
     title="LiDAR",
     unit="directions",
     reading="directions that tell samples apart",
+    formula="exp(−Σ pᵢ log pᵢ), p the eigenvalues of S_w^−½ S_b S_w^−½ scaled to sum 1",
     meaning="Effective rank of linear discriminant analysis with every sample as a class and its views as members: "
     "the scatter between samples, whitened by the scatter within; from 1 to min(width, samples − 1).",
     direction="High: more directions tell samples apart than augmentations disturb. A hypothesis for quality.",
-    seven=True,
-    order=1,
 )

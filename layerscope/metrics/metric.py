@@ -1,14 +1,13 @@
 """What is known of a metric: how a run computes it, how it is read, where it comes from."""
 
-from __future__ import annotations
-
+import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from inspect import getdoc
+from pathlib import Path
 from pkgutil import iter_modules
-from types import ModuleType
 from typing import Any, ClassVar, Literal
 
 Needs = Literal["tokens", "pooled", "views", "pairs", "lens", "labels"]
@@ -29,7 +28,7 @@ class Metric:
     """What a metric is called, how it is computed, and how to read it.
 
     The registry finds the record in the file of the metric's `function`, whose name and source it takes over unless it
-    gives its own.
+    gives its own; the title is the name in words unless it gives another.
     """
 
     function: Callable[..., Any] | None = None
@@ -40,6 +39,7 @@ class Metric:
     unit: str = ""
     reading: str = ""
     """A few words for a terminal: unit, and what an end of the scale means."""
+    formula: str = ""
     meaning: str = ""
     """How it is computed, and its range."""
     direction: str = ""
@@ -51,20 +51,15 @@ class Metric:
     """Only a logarithmic axis shows its shape."""
     curve: bool = True
     """Drawn by layer; else it is in the table alone: one number for all layers, a count, a setting."""
-    seven: bool = False
-    """One of the seven quality measures of Layer by Layer."""
-    default: bool = True
-    """Measured unless other metrics are chosen; the rest are chosen by name, or with "all"."""
     beside: tuple[str, ...] = ()
     """The metrics and options that bring it along: it cannot be chosen by itself."""
-    order: int = 99
-    """Its rank among the metrics of its kind; equal ones follow the order of their files."""
 
     def __post_init__(self) -> None:
         if self.function is not None:
             source = re.search(r"^Source: (.+?)\.?(?:\n\n|\Z)", getdoc(self.function) or "", re.M | re.S)
             object.__setattr__(self, "name", self.name or self.function.__name__)
             object.__setattr__(self, "source", self.source or (" ".join(source[1].split()) if source else ""))
+        object.__setattr__(self, "title", self.title or self.name.replace("_", " "))
 
     @property
     def needs(self) -> Needs:
@@ -74,18 +69,13 @@ class Metric:
 
 def records(package: str) -> Iterator[Metric]:
     """Yield the records in the files of a package."""
-    for module in _files(package):
-        yield from (value for value in vars(module).values() if isinstance(value, Metric))
+    for file in iter_modules(import_module(package).__path__, f"{package}."):
+        yield from (value for value in vars(import_module(file.name)).values() if isinstance(value, Metric))
 
 
 def public_names(package: str) -> dict[str, Any]:
-    """Return what a package hands on of its files: of each the function that has its name, or all in its `__all__`."""
-    found: dict[str, Any] = {}
-    for module in _files(package):
-        names = getattr(module, "__all__", [module.__name__.rpartition(".")[2]])
-        found |= {name: vars(module)[name] for name in names if name in vars(module)}
-    return found
-
-
-def _files(package: str) -> Iterator[ModuleType]:
-    return (import_module(file.name) for file in iter_modules(import_module(package).__path__, f"{package}."))
+    """Return what a package hands on: all that its stub imports from its files."""
+    stub = Path(str(import_module(package).__file__)).with_suffix(".pyi")
+    lines = [node for node in ast.parse(stub.read_text("utf-8")).body if isinstance(node, ast.ImportFrom)]
+    named = [(import_module(f"{package}.{line.module}"), alias.name) for line in lines for alias in line.names]
+    return {name: getattr(module, name) for module, name in named}

@@ -5,7 +5,7 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_result, check_choice, typical_norm, unit_rows
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.similarity import FromPairs, Measure, Prepared, by_layer, of_pair
+from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, of_pair
 
 _GRID = 2.0**40
 """Closeness comes in multiples of 1 over this, times the vectors' sizes, so that equal samples tie whatever the
@@ -22,7 +22,6 @@ def mutual_knn(X: Array, Y: Array, k: int = 10, distance: str = "cosine") -> flo
 
     Source: Huh et al. 2024, The Platonic Representation Hypothesis, section 2 and appendix A.
 
-    >>> from layerscope.metrics import mutual_knn
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> mutual_knn(states, 2 * states, k=5)
     1.0
@@ -38,7 +37,13 @@ def _measure(k: int = 10, distance: str = "cosine") -> Measure:
         count = rows.shape[-2]
         if not 1 <= k < count:
             raise LayerscopeError(f"k={k} neighbours among {count} rows do not exist: give k from 1 to {count - 1}")
-        points = unit_rows(rows) if distance == "cosine" else _typical(rows)
+        if distance == "cosine":
+            points = unit_rows(rows)
+        else:  # around their middle, most of them of a norm near 1 however far the others lie
+            points = rows - rows.median(-2, keepdim=True).values
+            scale = torch.linalg.vector_norm(points, dim=-1, keepdim=True).median(-2, keepdim=True).values
+            scale = torch.where(scale == 0, typical_norm(points), scale)
+            points = points / scale.masked_fill(scale == 0, 1.0)
         step = max(1, _TILE_BYTES // (8 * count * max(1, rows[..., 0, 0].numel())))
         found = [_nearest(points, slice(low, low + step), k, distance) for low in range(0, count, step)]
         equal = (rows == rows[..., :1, :]).all((-2, -1))
@@ -62,7 +67,10 @@ def _nearest(points: Tensor, rows: slice, k: int, distance: str) -> Tensor:
     if distance == "euclidean":
         # |x - y|^2 without |x|^2, which is the same for all y.
         closeness = closeness - points.square().sum(-1)[..., None, :] / 2
-        sizes = _sizes(points)
+        # Norms as powers of two, at least 1; less a third, so that none that are equal but for rounding, such as 1,
+        # fall on two sides of a power.
+        norms = torch.linalg.vector_norm(points, dim=-1).clamp(min=1.0)
+        sizes = (norms.log2() - 1 / 3).ceil().exp2()
         step = sizes[..., None, :] * torch.maximum(sizes[..., None, :], sizes[..., rows, None])
         closeness = closeness.div_(step).mul_(_GRID).round_().mul_(step)
     else:
@@ -76,30 +84,13 @@ def _nearest(points: Tensor, rows: slice, k: int, distance: str) -> Tensor:
     return chosen.nonzero()[:, -1].reshape(*part.shape[:-1], k)
 
 
-def _typical(rows: Tensor) -> Tensor:
-    """Return rows `[..., N, D]` around their middle, most of them of a norm near 1 however far the others lie."""
-    around = rows - rows.median(-2, keepdim=True).values
-    scale = torch.linalg.vector_norm(around, dim=-1, keepdim=True).median(-2, keepdim=True).values
-    scale = torch.where(scale == 0, typical_norm(around), scale)
-    typical: Tensor = around / scale.masked_fill(scale == 0, 1.0)
-    return typical
-
-
-def _sizes(points: Tensor) -> Tensor:
-    """Return the norms of points `[..., N]` as powers of two, at least 1."""
-    # Less a third: no two norms that are equal but for rounding, such as 1, fall on two sides of a power.
-    norms: Tensor = torch.linalg.vector_norm(points, dim=-1).clamp(min=1.0)
-    return (norms.log2() - 1 / 3).ceil().exp2()
-
-
 MUTUAL_KNN = Metric(
     mutual_knn,
     FromPairs(by_layer(_measure), "cosine,k=10", least=11),
     title="mutual kNN",
     reading="share of common nearest neighbours",
+    formula="mean of |Nₖ(xᵢ) ∩ Nₖ(yᵢ)| / k",
     meaning="Share of a sample's 10 nearest neighbours by cosine that two layers have in common, averaged over "
     "samples; from 0 to 1, 10 / (N − 1) by chance.",
     direction="1: retrieval finds the same samples in both layers.",
-    default=False,
-    order=10,
 )

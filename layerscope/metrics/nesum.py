@@ -2,7 +2,7 @@ from torch import Tensor
 
 from layerscope.metrics.anisotropy import anisotropy
 from layerscope.metrics.arrays import Array
-from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.factors import FromRows, Rows
 from layerscope.metrics.metric import Metric
 
 
@@ -14,7 +14,6 @@ def nesum(Z: Array | Rows) -> float | Tensor:
 
     Source: He, Ozay 2022, Exploring the Gap between Collapsed and Whitened Features in Self-Supervised Learning.
 
-    >>> from layerscope.metrics import nesum
     >>> round(nesum(np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])), 3)  # two equal directions
     2.0
     """
@@ -26,8 +25,8 @@ NESUM = Metric(
     FromRows(nesum),
     title="NESum",
     reading="directions, in units of the largest",
+    formula="Σ λᵢ / λ₁, λ the eigenvalues of the covariance",
     meaning="Sum of the eigenvalues of the pooled states' covariance over the largest: one over anisotropy; from 1 to "
     "min(samples − 1, width).",
     direction="High: variance is spread over many directions.",
-    default=False,
 )

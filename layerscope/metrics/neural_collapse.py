@@ -1,6 +1,5 @@
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -8,10 +7,8 @@ from torch.linalg import vector_norm
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, check_choice
-from layerscope.metrics.factors.readings import FromReadings
+from layerscope.metrics.factors import FromReadings
 from layerscope.metrics.metric import Metric
-
-__all__ = ["NeuralCollapse", "neural_collapse"]
 
 _CUT = 1e-10
 
@@ -24,7 +21,6 @@ class NeuralCollapse:
     `nc2_angles` the mean |cos + 1/(K − 1)| of their pairs; `nc3` the distance of the classifier's rows from the class
     means, both scaled to unit norm as a whole, None without a classifier.
 
-    >>> from layerscope.metrics import neural_collapse
     >>> found = neural_collapse(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), np.array([0, 0, 1, 1]))
     >>> round(found.nc1.item(), 4), found.nc3
     (0.0, None)
@@ -37,20 +33,15 @@ class NeuralCollapse:
 
 
 def neural_collapse(
-    states: Array,
-    labels: Array,
-    classifier: Array | None = None,
-    global_mean: Literal["samples", "classes"] = "samples",
+    states: Array, labels: Array, classifier: Array | None = None, global_mean: str = "samples"
 ) -> NeuralCollapse:
     """Return NC1, NC2 and NC3 of states `[..., N, D]` with labels `[N]`, float64.
 
     `classifier` is `[K, D]`, a row a class in the order of the sorted labels. The global mean is that of all samples,
-    or of the class means; they differ where classes differ in size. Raises `LayerscopeError` for fewer than two
-    classes.
+    or of the class means; they differ where classes differ in size. There must be two classes or more.
 
     Source: Papyan, Han, Donoho 2020; Tracing Representation Progression, footnote 5.
 
-    >>> from layerscope.metrics import neural_collapse
     >>> states = np.array([[1.0, 0.0], [1.0, 0.2], [0.0, 1.0], [0.2, 1.0]])
     >>> round(neural_collapse(states, np.array([0, 0, 1, 1])).nc1.item(), 4)
     0.0062
@@ -70,11 +61,19 @@ def neural_collapse(
     cosines = torch.nn.functional.normalize(between, dim=-1) @ torch.nn.functional.normalize(between, dim=-1).mT
     pairs = cosines[..., *torch.triu_indices(count, count, 1, device=found.device)]
     norms = vector_norm(between, dim=-1)
+    apart = None
+    if classifier is not None:
+        rows = as_finite64(classifier, "classifier").to(between.device)
+        if rows.shape[-2:] != between.shape[-2:]:
+            shapes = f"shape {tuple(rows.shape)} and class means {tuple(between.shape[-2:])}"
+            raise LayerscopeError(f"classifier has {shapes}: give a row a class")
+        unit, other = (each / vector_norm(each, dim=(-2, -1), keepdim=True) for each in (rows, between))
+        apart = vector_norm(unit - other, dim=(-2, -1))
     return NeuralCollapse(
         nc1(between, lambda directions: (within @ directions.mT).square().sum(-2) / within.shape[-2]),
         norms.std(-1, correction=0) / norms.mean(-1),
         (pairs + 1 / (count - 1)).abs().mean(-1),
-        None if classifier is None else _apart(classifier, between),
+        apart,
     )
 
 
@@ -91,17 +90,6 @@ def nc1(between: Tensor, spread: Callable[[Tensor], Tensor]) -> Tensor:
     return torch.where(kept, spread(directions) / values, 0.0).sum(-1) / count
 
 
-def _apart(classifier: Array, between: Tensor) -> Tensor:
-    rows = as_finite64(classifier, "classifier").to(between.device)
-    if rows.shape[-2:] != between.shape[-2:]:
-        raise LayerscopeError(
-            f"classifier has shape {tuple(rows.shape)} and class means {tuple(between.shape[-2:])}: give a row a class"
-        )
-    unit, other = (each / vector_norm(each, dim=(-2, -1), keepdim=True) for each in (rows, between))
-    value: Tensor = vector_norm(unit - other, dim=(-2, -1))
-    return value
-
-
 NC1 = Metric(
     neural_collapse,
     FromReadings(),
@@ -113,5 +101,4 @@ NC1 = Metric(
     direction="Low: states have collapsed onto their classes, as they do late in training.",
     low=True,
     log=True,
-    order=2,
 )

@@ -4,10 +4,8 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array
-from layerscope.metrics.factors.tokens import FromTokens, Tokens
+from layerscope.metrics.factors import FromTokens, Tokens
 from layerscope.metrics.metric import Metric
-
-__all__ = ["Norms", "norms"]
 
 
 @dataclass(frozen=True)
@@ -17,7 +15,6 @@ class Norms:
     `mean`, `median` (of an even number the mean of the middle two) and `maximum` are Euclidean norms, `sink_share` is
     the share of tokens whose norm is more than 10 times the median, 0 ... 1.
 
-    >>> from layerscope.metrics import norms
     >>> found = norms(np.array([[3.0, 4.0], [0.0, 1.0], [1.0, 0.0]]))
     >>> found.median.item(), found.maximum.item(), found.sink_share.item()
     (1.0, 5.0, 0.0)
@@ -36,7 +33,6 @@ def norms(tokens: Array | Tokens, mask: Array | None = None) -> Norms:
 
     Source: Sun et al. 2024, Massive Activations in Large Language Models.
 
-    >>> from layerscope.metrics import norms
     >>> tokens, mask = np.array([[3.0, 4.0], [0.0, 1.0], [9.0, 9.0]]), np.array([1, 1, 0])  # the last is padding
     >>> norms(tokens, mask).mean.item()
     3.0
@@ -58,7 +54,6 @@ NORM_MEAN = Metric(
     reading="mean length of a token's state",
     meaning="Mean Euclidean norm of a sample's tokens; from 0. Averaged over samples.",
     direction="It grows with depth where blocks add to what they read; after a norm it says nothing.",
-    default=False,
 )
 NORM_MEDIAN = Metric(
     norms,
@@ -68,7 +63,6 @@ NORM_MEDIAN = Metric(
     reading="length of the middle token's state",
     meaning="Median Euclidean norm of a sample's tokens; from 0. Averaged over samples.",
     direction="Far below the mean norm: a few tokens carry most of it.",
-    default=False,
 )
 NORM_MAX = Metric(
     norms,
@@ -78,31 +72,26 @@ NORM_MAX = Metric(
     reading="length of the longest token's state",
     meaning="Largest Euclidean norm among a sample's tokens; from 0. Averaged over samples.",
     direction="Far above the median norm: massive activations.",
-    default=False,
 )
 SINK_SHARE = Metric(
     norms,
     FromTokens(lambda tokens: tokens.once(norms).sink_share),
     name="sink_share",
-    title="sink share",
     unit="%",
     reading="share of tokens of more than 10 times their sample's median norm",
     meaning="Share of a sample's tokens whose norm is more than 10 times the sample's median norm at that layer; from "
     "0 to 1. Averaged over samples.",
     direction="Above 0: a few tokens carry most of the norm. They rule means over tokens and entropies of raw states; "
     "the option exclude_sinks leaves them out.",
-    default=False,
 )
 SINKS = Metric(
     norms,
     FromTokens(lambda tokens: tokens.sinks.sum(-1)),
     name="sinks",
-    title="sinks",
     unit="tokens",
     reading="tokens of more than 10 times their sample's median norm",
     meaning="Number of a sample's tokens whose norm is more than 10 times the sample's median norm at that layer; "
     "with the option exclude_sinks they are left out of entropies and means. Averaged over samples.",
     direction="Above 0: a few tokens carry most of the norm, as in many large language models.",
     beside=("norm_mean", "norm_median", "norm_max", "sink_share", "exclude_sinks"),
-    order=0,
 )

@@ -4,19 +4,17 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array, Estimate, as_finite64, as_result, mean
-from layerscope.metrics.factors.readings import ByLayer, FromReadings, Readings
+from layerscope.metrics.factors import ByLayer, FromReadings, Readings
 from layerscope.metrics.metric import Metric
 
 
 def perplexity(nll: Array) -> float | Tensor:
     """Return exp of the mean negative log-likelihood per token.
 
-    `nll` is `[..., T]` in nats, one value a predicted token, padding left out; the value `[...]` is at least 0, and at
-    least 1 for probabilities of tokens.
+    `nll` is `[..., T]` in nats, a value a predicted token, without padding; `[...]` is from 1 on for probabilities.
 
     Source: Jelinek et al. 1977; Tracing Representation Progression, equations 20 to 22.
 
-    >>> from layerscope.metrics import perplexity
     >>> round(perplexity(np.log([4.0, 4.0, 4.0])), 4)  # as unsure as between four tokens
     4.0
     """
@@ -33,14 +31,13 @@ def _perplexities(readings: Readings) -> ByLayer:
 PERPLEXITY = Metric(
     perplexity,
     FromReadings(_perplexities, language_model=True),
-    title="perplexity",
     reading="low: the next token is expected",
+    formula="exp(−mean of log p(next token))",
     meaning="Exponential of the mean negative log likelihood of the next token, read from a layer through the model's "
     "norm and head; from 1.",
     direction="Low: the next token is expected. Blind guessing gives the size of the vocabulary.",
     low=True,
     log=True,
-    order=1,
 )
 CROSS_ENTROPY = Metric(
     how=FromReadings(),
@@ -53,5 +50,4 @@ CROSS_ENTROPY = Metric(
     direction="Low: the label is expected. Blind guessing gives the logarithm of the number of classes.",
     source="mean negative log likelihood",
     low=True,
-    order=1,
 )

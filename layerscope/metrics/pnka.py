@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, centred, typical_norm
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.similarity import FromPairs, Measure, Prepared, by_layer, narrow, of_pair
+from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, narrow, of_pair
 
 
 def pnka(X: Array, Y: Array) -> Tensor:
@@ -11,12 +11,10 @@ def pnka(X: Array, Y: Array) -> Tensor:
 
     `X` is `[..., N, D]`, `Y` `[..., N, D']`. With K = X X^T and L = Y Y^T of centred columns, it is the cosine between
     row i of K and row i of L, itself included: -1 ... 1, near 1 where sample i has the same neighbours, and NaN for a
-    sample at the mean of all (up to float32's rounding of the vectors' typical norm). Raises `LayerscopeError` for N <
-    2.
+    sample at the mean of all, up to float32's rounding of the vectors' typical norm. It takes two samples or more.
 
     Source: Kolling et al. 2023, Pointwise Representational Similarity.
 
-    >>> from layerscope.metrics import pnka
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> pnka(states, 2 * states)[:3].round(decimals=3)
     tensor([1., 1., 1.], dtype=torch.float64)
@@ -51,9 +49,8 @@ PNKA = Metric(
     FromPairs(by_layer(_measure), "centered"),
     title="PNKA",
     reading="1: each sample lies alike among the others",
+    formula="mean of the cosine of Kᵢ and Lᵢ, the rows of K = X Xᵀ and L = Y Yᵀ",
     meaning="Cosine between the rows of the two centred Gram matrices that belong to one sample, averaged over "
     "samples; from −1 to 1.",
     direction="1: every sample is as near to the others in one layer as in the other.",
-    default=False,
-    order=9,
 )

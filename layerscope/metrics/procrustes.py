@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, centred, check_choice
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.similarity import FromPairs, Measure, Prepared, by_layer, narrow, of_pair
+from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, narrow, of_pair
 
 
 def procrustes(X: Array, Y: Array, kind: str = "similarity") -> float | Tensor:
@@ -16,7 +16,6 @@ def procrustes(X: Array, Y: Array, kind: str = "similarity") -> float | Tensor:
 
     Source: Schönemann 1966; Williams et al. 2021, Generalized shape metrics; Ding et al. 2021.
 
-    >>> from layerscope.metrics import procrustes
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(procrustes(states, states[:, [2, 0, 1]]), 3)  # columns in another order are a rotation
     1.0
@@ -30,12 +29,9 @@ def _measure(kind: str = "similarity") -> Measure:
     def between(first: Prepared, second: Prepared) -> Tensor:
         (a, known_a), (b, known_b) = first, second
         found: Tensor = torch.linalg.svdvals(a.mT @ b).sum(-1).clamp(max=1.0) * known_a * known_b
-        if kind == "similarity":
-            return found
-        if kind == "angular":
-            return found.arccos()
         squared: Tensor = 2.0 - 2.0 * found
-        return squared if kind == "squared_distance" else squared.sqrt()
+        angle = found.arccos()
+        return {"similarity": found, "angular": angle, "squared_distance": squared, "distance": squared.sqrt()}[kind]
 
     return Measure("Procrustes", 2, _sized, between)
 
@@ -54,9 +50,8 @@ PROCRUSTES = Metric(
     FromPairs(by_layer(_measure), "similarity"),
     title="Procrustes",
     reading="1: a rotation turns one layer into the other",
+    formula="‖Xᵀ Y‖_* / ‖X‖_F ‖Y‖_F",
     meaning="Nuclear norm of the product of two layers, both centred and of unit size: how well the best rotation "
     "lays one over the other; from 0 to 1.",
     direction="1: the two layers are the same but for a rotation and a scale.",
-    default=False,
-    order=7,
 )

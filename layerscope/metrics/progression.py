@@ -6,8 +6,6 @@ from torch.linalg import vector_norm
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64
 
-__all__ = ["line_distance", "norm_ratio", "straightness"]
-
 
 def norm_ratio(states: Array) -> Tensor:
     """Return ‖h_ℓ‖ / ‖h_{ℓ+1} − h_ℓ‖ of each sample and layer, `[..., L]` for ℓ = 0 … L − 1, float64.
@@ -18,7 +16,6 @@ def norm_ratio(states: Array) -> Tensor:
 
     Source: Tracing Representation Progression, figure 11.
 
-    >>> from layerscope.metrics import norm_ratio
     >>> norm_ratio(np.array([[3.0, 0.0], [3.0, 1.0], [3.0, 3.0]]))
     tensor([3.0000, 1.5811], dtype=torch.float64)
     """
@@ -34,7 +31,6 @@ def straightness(states: Array) -> Tensor:
 
     Source: Tracing Representation Progression, assumption 1.
 
-    >>> from layerscope.metrics import straightness
     >>> straightness(np.array([[0.0, 0.0], [3.0, 0.0], [3.0, 4.0]]))  # 5 of 7
     tensor(0.7143, dtype=torch.float64)
     """
@@ -51,7 +47,6 @@ def line_distance(states: Array) -> Tensor:
 
     Source: Tracing Representation Progression, assumption 1.
 
-    >>> from layerscope.metrics import line_distance
     >>> line_distance(np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 0.0]]))
     tensor([0.5000], dtype=torch.float64)
     """

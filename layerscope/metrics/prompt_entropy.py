@@ -6,7 +6,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_result, as_tensor, check_choice, real_first, unit_rows
-from layerscope.metrics.factors.tokens import FromTokens, Tokens
+from layerscope.metrics.factors import FromTokens, Tokens
 from layerscope.metrics.matrix_entropy import ROWS, entropy_of_rows, scaled_rows
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.spectrum import check_alpha, collision_entropy, eigenvalues, entropy_limit, entropy_of_spectrum
@@ -30,14 +30,13 @@ def prompt_entropy(
 
     Source: Skean et al. 2025, Layer by Layer, section 3 and figure 5.
 
-    >>> from layerscope.metrics import prompt_entropy
     >>> round(prompt_entropy(np.eye(3)), 4)  # ln 3: three tokens, three directions
     1.0986
     """
     check_choice(rows, "rows", ROWS)
     check_alpha(alpha)
-    states, lengths = real_first(as_tensor(tokens, "tokens", 2), mask)
     entropy_limit(normalization, 2, 2)
+    states, lengths = real_first(as_tensor(tokens, "tokens", 2), mask)
     if prefixes is None:
         return as_result(_by_length(states, lengths, alpha, rows, normalization))
     if any(prefix < 1 for prefix in prefixes):
@@ -75,10 +74,9 @@ class Grams(NamedTuple):
 
 
 def token_gram(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the Grams of the real tokens at unit norm, T x T with zeros after them, or D x D where D < T.
+    """Return the Grams of the real tokens `[..., T, D]` at unit norm, T x T with zeros after them, or D x D if D < T.
 
-    `tokens` is `[..., T, D]`, `mask` `[..., T]`. It is the half of `prompt_entropy` that runs while a layer's tokens
-    are at hand; `entropy_of_grams` is the other, run once over all layers.
+    It is the half of `prompt_entropy` that runs while a layer's tokens are at hand; the other is `entropy_of_grams`.
     """
     states, lengths = real_first(as_tensor(tokens, "tokens", 2), mask)
     length, width = states.shape[-2:]
@@ -99,8 +97,7 @@ def token_gram(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
 def entropy_of_grams(grams: Tensor, lengths: Tensor, alpha: float = 1.0, of_tokens: bool = True) -> Tensor:
     """Return S_alpha `[..., B]` of Grams `[..., B, n, n]` of samples with `lengths` `[B]` real tokens; see `Grams`.
 
-    Empty samples and non-finite Grams give NaN. Raises `LayerscopeError` below alpha 1, where a Gram has already lost
-    the small eigenvalues that count.
+    Empty samples and non-finite Grams give NaN; below alpha 1 a Gram has already lost the small eigenvalues that count.
     """
     if not alpha >= 1.0:
         raise LayerscopeError(f"alpha={alpha} needs singular values: call prompt_entropy with the tokens")
@@ -139,30 +136,25 @@ def _entropies(layers: Sequence[Grams], orders: Sequence[float], chosen: Any) ->
     for alpha in orders:
         some = slice(None) if alpha == 2.0 else chosen
         values = grams.new_full(grams.shape[:2], torch.nan)
-        values[:, some] = _entropy(grams[:, some], [layer.lengths[some] for layer in layers], alpha, layers[0])
+        of_tokens, lengths = layers[0].of_tokens, [layer.lengths[some] for layer in layers]
+        if layers[0].alike:
+            values[:, some] = entropy_of_grams(grams[:, some], lengths[0], alpha, of_tokens)
+        else:  # without its sinks a sample has another number of tokens at every layer
+            parts = zip(grams[:, some], lengths, strict=True)
+            values[:, some] = torch.stack([entropy_of_grams(gram, n, alpha, of_tokens) for gram, n in parts])
         found[f"alpha={alpha:g}"] = values.float()
     return found
-
-
-def _entropy(grams: Tensor, lengths: Sequence[Tensor], alpha: float, like: Grams) -> Tensor:
-    if like.alike:
-        return entropy_of_grams(grams, lengths[0], alpha, like.of_tokens)
-    # Without its sinks a sample has another number of tokens at every layer.
-    layers = zip(grams, lengths, strict=True)
-    return torch.stack([entropy_of_grams(gram, n, alpha, like.of_tokens) for gram, n in layers])
 
 
 PROMPT_ENTROPY = Metric(
     prompt_entropy,
     FromTokens(_grams, _entropies, prefixes=True),
-    title="prompt entropy",
     unit="nats",
     reading="nats; low: a sample's tokens are compressed",
+    formula="−Σ λᵢ log λᵢ, λ the eigenvalues of Z Zᵀ / tr(Z Zᵀ), Z a sample's tokens at unit length",
     meaning="Entropy of the normalised eigenvalues of the Gram matrix of one sample's tokens, each token scaled to "
     "unit length; from 0 (all tokens point one way) to log min(tokens, width). Averaged over samples.",
     direction="Low: the tokens of a sample are compressed. Often a valley in the middle layers, and in two published "
     "language models the valley lies near the best layers; a hypothesis elsewhere.",
     low=True,
-    seven=True,
-    order=0,
 )

@@ -2,8 +2,9 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, check_choice
+from layerscope.metrics.cca import Principal, principal
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.similarity import FromPairs, Measure, Principal, by_layer, of_pair, principal
+from layerscope.metrics.pairs import FromPairs, Measure, by_layer, of_pair
 
 
 def pwcca(X: Array, Y: Array, weights_from: str = "first") -> float | Tensor:
@@ -16,7 +17,6 @@ def pwcca(X: Array, Y: Array, weights_from: str = "first") -> float | Tensor:
 
     Source: Morcos et al. 2018, Insights on Representational Similarity, equations 4 and 5.
 
-    >>> from layerscope.metrics import pwcca
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(pwcca(states, states @ np.diag([1.0, 5.0, 0.1])), 3)
     1.0
@@ -45,9 +45,8 @@ PWCCA = Metric(
     FromPairs(by_layer(_measure), "weights_from=first", least=3, features=True),
     title="PWCCA",
     reading="1: a linear map turns one layer into the other",
+    formula="Σ αᵢ ρᵢ / Σ αᵢ, αᵢ = Σⱼ |⟨hᵢ, xⱼ⟩|, ρᵢ the canonical correlations, hᵢ the variates",
     meaning="Mean of the canonical correlations of two layers, weighted by how much of the first layer each accounts "
     "for; from 0 to 1, and left out with up to twice as many samples as features.",
     direction="1: what matters in the first layer is a linear map of the second. It is not symmetric.",
-    default=False,
-    order=6,
 )

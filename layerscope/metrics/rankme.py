@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_result
-from layerscope.metrics.factors.rows import FromRows, Rows
+from layerscope.metrics.factors import FromRows, Rows
 from layerscope.metrics.metric import Metric
 
 EPS = 1e-7
@@ -18,7 +18,6 @@ def rankme(Z: Array | Rows, eps: float = EPS) -> float | Tensor:
 
     Source: Garrido et al. 2023, RankMe, equation 2.
 
-    >>> from layerscope.metrics import rankme
     >>> round(rankme(np.diag([2.0, 1.0])), 2)
     1.89
     """
@@ -36,10 +35,9 @@ RANKME = Metric(
     title="RankMe",
     unit="dimensions",
     reading="dimensions in use",
+    formula="exp(−Σ pᵢ log pᵢ), pᵢ = σᵢ / Σ σⱼ + 10⁻⁷, σ the singular values",
     meaning="Effective rank with 1e-7 added to each share of the singular values, as it was published; from 1 to "
     "min(samples, width).",
     direction="High: more dimensions are in use. Proposed for choosing among self-supervised models of one kind; a "
     "hypothesis for layers.",
-    default=False,
-    order=2,
 )

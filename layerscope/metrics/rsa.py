@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, centred, check_choice, unit_rows
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.similarity import FromPairs, Measure, Prepared, by_layer, of_pair
+from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, of_pair
 
 _GRID = 2.0**44
 """Dissimilarities are whole multiples of 1 over this, so that equal samples give equal ones whatever the rounding."""
@@ -19,7 +19,6 @@ def rsa(X: Array, Y: Array, rdm: str = "correlation", compare: str = "spearman")
 
     Source: Kriegeskorte et al. 2008, Representational Similarity Analysis.
 
-    >>> from layerscope.metrics import rsa
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(rsa(states, 2 * states), 3)
     1.0
@@ -28,6 +27,8 @@ def rsa(X: Array, Y: Array, rdm: str = "correlation", compare: str = "spearman")
 
 
 def _measure(rdm: str = "correlation", compare: str = "spearman") -> Measure:
+    from scipy.stats import rankdata
+
     check_choice(rdm, "rdm", ("correlation", "cosine"))
     check_choice(compare, "compare", ("spearman", "pearson"))
 
@@ -38,22 +39,11 @@ def _measure(rdm: str = "correlation", compare: str = "spearman") -> Measure:
         above = torch.ones(rows.shape[-2], rows.shape[-2], dtype=torch.bool, device=rows.device).triu(1)
         distances = (1.0 - (unit @ unit.mT)[..., above]).mul_(_GRID).round_()
         if compare == "spearman":
-            flat = distances.reshape(-1, distances.shape[-1])
-            distances = torch.stack([_mean_ranks(values) for values in flat]).reshape(distances.shape)
+            distances = torch.from_numpy(rankdata(distances.cpu().numpy(), axis=-1)).to(distances.device)
         around = distances - distances.mean(-1, keepdim=True)
         return (around / torch.linalg.vector_norm(around, dim=-1, keepdim=True),)
 
     return Measure("RSA", 3, prepare, lambda a, b: torch.linalg.vecdot(a[0], b[0]).clamp(-1.0, 1.0))
-
-
-def _mean_ranks(values: Tensor) -> Tensor:
-    """Return the ranks of a vector, equal values sharing the mean of theirs."""
-    ordered, order = values.sort()
-    steps = (ordered.diff() > 0).nonzero().flatten() + 1
-    starts = torch.nn.functional.pad(steps, (1, 0))
-    counts = torch.nn.functional.pad(steps, (0, 1), value=len(values)) - starts
-    ranks = (starts + (counts + 1) / 2).to(values.dtype).repeat_interleave(counts)
-    return torch.empty_like(values).scatter_(0, order, ranks)
 
 
 RSA = Metric(
@@ -61,9 +51,8 @@ RSA = Metric(
     FromPairs(by_layer(_measure), "correlation,spearman", least=3),
     title="RSA",
     reading="1: the same pairs of samples are far apart",
+    formula="Spearman's ρ of 1 − corr(xᵢ, xⱼ) and 1 − corr(yᵢ, yⱼ) over all i < j",
     meaning="Spearman correlation between the dissimilarities (1 minus the correlation of rows) of every two samples "
     "in two layers; from −1 to 1.",
     direction="1: two layers order pairs of samples by distance in the same way.",
-    default=False,
-    order=8,
 )

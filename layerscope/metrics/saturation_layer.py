@@ -3,7 +3,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, mean
-from layerscope.metrics.factors.readings import ByLayer, FromReadings, Readings
+from layerscope.metrics.factors import ByLayer, FromReadings, Readings
 from layerscope.metrics.metric import Metric
 
 
@@ -11,12 +11,10 @@ def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:
     """Return the smallest layer from which the top prediction never changes again.
 
     `predictions` is `[..., L]`, one column for each of L consecutive layers from `first_layer`; the result `[...]` is
-    an integer tensor with values first_layer ... first_layer + L - 1. A layer that agrees with the last one before
-    changing its mind does not count.
+    an integer tensor. A layer that agrees with the last one before changing its mind does not count.
 
     Source: Jiang, Zhou, Zhu 2025, Tracing Representation Progression, section 2.2.
 
-    >>> from layerscope.metrics import saturation_layer
     >>> saturation_layer(np.array([[3, 7, 7, 7], [7, 3, 3, 7]]))  # top tokens at layers 1 to 4 of two positions
     tensor([2, 4])
     """
@@ -28,16 +26,12 @@ def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:
     return after_last_change.amax(-1) + first_layer
 
 
-def _settled(readings: Readings) -> Tensor:
-    return saturation_layer(readings.prediction[1:].T)
-
-
 def _at_the_last(readings: Readings) -> ByLayer:
-    yield len(readings.prediction) - 1, mean(_settled(readings).double())
+    yield len(readings.prediction) - 1, mean(saturation_layer(readings.prediction[1:].T).double())
 
 
 def _shares(readings: Readings) -> ByLayer:
-    first = _settled(readings)
+    first = saturation_layer(readings.prediction[1:].T)
     for layer in range(1, len(readings.prediction)):
         yield layer, mean((first <= layer).double())
 
@@ -47,21 +41,19 @@ SATURATION_LAYER = Metric(
     FromReadings(_at_the_last),
     title="saturation",
     reading="layer from which the prediction stays",
+    formula="least ℓ with argmax pₘ = argmax p_L for all m ≥ ℓ",
     meaning="Smallest layer from which the head's top prediction never changes again; from 1 to the last layer. "
     "Averaged over predictions.",
     direction="Low: predictions settle early, and the layers after change them no more.",
     curve=False,
-    order=2,
 )
 SATURATED = Metric(
     saturation_layer,
     FromReadings(_shares),
     name="saturated",
-    title="saturated",
     unit="%",
     reading="share of predictions that no longer change",
     meaning="Share of predictions whose saturation layer is this one or an earlier one; it reaches 100 % at the last "
     "layer.",
     direction="High at an early layer: depth is spent on few samples.",
-    order=2,
 )

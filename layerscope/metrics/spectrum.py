@@ -53,20 +53,11 @@ def collision_entropy(gram: Tensor) -> Tensor:
     return scaled.masked_fill(empty, 1.0).log() * -2.0
 
 
-def entropy_limit(normalization: str | None, rows: int | Tensor, columns: int) -> float | Tensor:
-    """Return what an entropy is divided by: 1, log N ("logN"), log D ("logD") or log min(N, D) ("max").
-
-    A limit of log 1 = 0 becomes 1: the entropy is 0 there, and stays 0.
-    """
+def entropy_limit(normalization: str | None, rows: int, columns: int) -> float:
+    """Return what an entropy is divided by: 1, log N ("logN"), log D ("logD") or log min(N, D) ("max"), never 0."""
     check_choice(normalization, "normalization", (None, "logN", "logD", "max"))
-    if normalization is None:
-        return 1.0
-    if normalization == "logD":
-        return math.log(columns) or 1.0
-    count = torch.as_tensor(rows).double()
-    limit = (count if normalization == "logN" else count.clamp(max=columns)).log()
-    limit = limit.masked_fill(count <= 1, 1.0)
-    return limit.masked_fill(limit == 0, 1.0)
+    size = {None: 1, "logN": rows, "logD": columns, "max": min(rows, columns)}[normalization]
+    return math.log(size) if size > 1 else 1.0
 
 
 def symmetric_product(rows: Tensor) -> Tensor:
@@ -116,27 +107,30 @@ def eigenvalues(batches: Sequence[Tensor]) -> list[Tensor]:
     """
     work = sum(float(b.numel()) * b.shape[-1] for b in batches)
     matrices = sum(math.prod(b.shape[:-2]) for b in batches)
-    workers = min(torch.get_num_threads(), matrices)
+    threads = torch.get_num_threads()
+    workers = min(threads, matrices)
     if workers < 2 or work < _WORTH_THREADS or batches[0].device.type != "cpu":
         return [torch.linalg.eigvalsh(b).clamp(min=0.0) for b in batches]
     flat = [b.flatten(0, -3) if b.ndim > 3 else b.reshape(-1, *b.shape[-2:]) for b in batches]
     pieces = [b.chunk(len(b) if b.shape[-1] >= _LARGE else workers) for b in flat]
-    values = iter(_solve_on_threads([p for piece in pieces for p in piece], workers))
+    try:
+        # LAPACK would start its own threads in every worker and slow all of them down.
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            values = iter(list(pool.map(torch.linalg.eigvalsh, [p for piece in pieces for p in piece])))
+    finally:
+        # The limit is per thread, but threads born later take the last one set anywhere.
+        torch.set_num_threads(threads)
     return [
         torch.cat([next(values) for _ in piece]).reshape(batch.shape[:-1]).clamp(min=0.0)
         for batch, piece in zip(batches, pieces, strict=True)
     ]
 
 
-def _solve_on_threads(pieces: list[Tensor], workers: int) -> list[Tensor]:
-    threads = torch.get_num_threads()
-    try:
-        # LAPACK would start its own threads in every worker and slow all of them down.
-        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return list(pool.map(torch.linalg.eigvalsh, pieces))
-    finally:
-        # The limit is per thread, but threads born later take the last one set anywhere.
-        torch.set_num_threads(threads)
+def entropies(grams: Sequence[Tensor], alpha: float) -> list[Tensor]:
+    """Return S_alpha of each of some Grams `[..., n, n]`; alpha = 2 needs no eigenvalues."""
+    if alpha == 2.0:
+        return [collision_entropy(gram) for gram in grams]
+    return [entropy_of_spectrum(values, alpha) for values in eigenvalues(grams)]
 
 
 def singular_values(rows: Tensor) -> Tensor:
@@ -155,15 +149,11 @@ def singular_values(rows: Tensor) -> Tensor:
 def row_factor(blocks: Iterable[Tensor]) -> Tensor:
     """Return R `[r, D]` in float64 with the singular values of the stacked row blocks `[n, D]`, r <= D.
 
-    Memory stays within one block and D x D. Uncentred: subtract a mean row from every block beforehand where one is
-    wanted. Raises `LayerscopeError` where there is no block (sequential QR, Golub and Van Loan, 5.2).
+    Memory stays within one block and D x D (sequential QR, Golub and Van Loan, 5.2).
     """
-    factor: Tensor | None = None
+    factor = torch.empty(0, dtype=torch.float64)
     for block in blocks:
-        rows = block.double()
-        stacked = rows if factor is None else torch.cat([factor, rows.to(factor.device)])
+        stacked = torch.cat([factor.to(block.device), block.double()])
         tall = stacked.shape[0] > stacked.shape[1]
         factor = torch.linalg.qr(stacked, mode="r").R if tall else stacked
-    if factor is None:
-        raise LayerscopeError("row_factor got no blocks: give at least one block of rows")
     return factor

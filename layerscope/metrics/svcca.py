@@ -2,20 +2,9 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, as_result
-from layerscope.metrics.cca import mean_correlation
+from layerscope.metrics.cca import Principal, mean_correlation, principal
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs.similarity import (
-    FromPairs,
-    Measure,
-    Prepared,
-    Principal,
-    by_layer,
-    check_count,
-    of_pair,
-    principal,
-)
-
-__all__ = ["kept_dimensions", "svcca"]
+from layerscope.metrics.pairs import FromPairs, Measure, by_layer, check_count, of_pair
 
 
 def svcca(X: Array, Y: Array, variance: float = 0.99) -> float | Tensor:
@@ -24,12 +13,10 @@ def svcca(X: Array, Y: Array, variance: float = 0.99) -> float | Tensor:
     `X` is `[..., N, D]`, `Y` `[..., N, D']`; of each the fewest components are kept that explain `variance` of the
     squared singular values around the mean (`kept_dimensions`). The mean is over the smaller number kept: 0 ... 1, NaN
     where one side does not vary, and 1 by construction where both keep N - 1. Noise of k kept components has about
-    sqrt(k / N): runs and comparisons leave it out up to N = 2 D. Raises `LayerscopeError` for N < 3 and a variance
-    outside 0 ... 1.
+    sqrt(k / N): runs and comparisons leave it out up to N = 2 D. Raises `LayerscopeError` for N < 3.
 
     Source: Raghu et al. 2017, SVCCA.
 
-    >>> from layerscope.metrics import svcca
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(svcca(states, -2 * states), 3)
     1.0
@@ -40,7 +27,6 @@ def svcca(X: Array, Y: Array, variance: float = 0.99) -> float | Tensor:
 def kept_dimensions(X: Array, variance: float = 0.99) -> int | Tensor:
     """Return how many principal components `[...]` of `X` `[..., N, D]` explain `variance` of it; 0 where none vary.
 
-    >>> from layerscope.metrics import kept_dimensions
     >>> kept_dimensions(np.random.default_rng(0).normal(size=(50, 3)) * [10, 10, 0.1])
     2
     """
@@ -60,7 +46,7 @@ def _kept(rows: Tensor, variance: float) -> Principal:
 
 
 def _measure(variance: float = 0.99) -> Measure:
-    def prepare(rows: Tensor) -> Prepared:
+    def prepare(rows: Tensor) -> tuple[Tensor, ...]:
         found = _kept(rows, variance)
         return found.basis, found.rank
 
@@ -72,9 +58,8 @@ SVCCA = Metric(
     FromPairs(by_layer(_measure), "variance=0.99", least=3, features=True),
     title="SVCCA",
     reading="1: a linear map turns main directions into each other",
+    formula="mean of the canonical correlations ρᵢ of the leading principal components",
     meaning="Mean canonical correlation of the principal components that explain 99 % of the variance of each layer; "
     "from 0 to 1, and left out with up to twice as many samples as features.",
     direction="1: the main directions of each layer are a linear map of those of the other.",
-    default=False,
-    order=5,
 )

@@ -4,6 +4,5 @@ from .layered import (
     find_layers as find_layers,
     vectors_for as vectors_for,
 )
-from .load import load as load
-from .loaded import Loaded as Loaded, LoadOptions as LoadOptions
+from .load import Loaded as Loaded, LoadOptions as LoadOptions, load as load
 from .pooling import Vectors as Vectors

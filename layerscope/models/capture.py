@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +19,7 @@ from layerscope.models.sublayers.watch import Spot, Tap, as_state
 Visit = Callable[[int, str, Tensor], None]
 """Called as visit(layer, site, tokens[B, T, D]), layers 0..L in order, site "raw" then, with a norm, "normed".
 
-Sub-layers, where they are asked for, come before the layer that their block gives. A visit may run the model itself
-with its blocks bypassed: of that nothing is visited."""
+Sub-layers come before their block's layer. A visit may itself run the model, bypassed: that is not visited."""
 
 
 class _Enough(Exception):
@@ -36,11 +36,9 @@ def capture(
 ) -> None:
     """Run `module` once and visit every layer's state, raw and (where the model has a final norm) normed.
 
-    `taps` are sub-layers to be visited as well. Stops after layer `until` (default: the last), so that nothing
-    after it is computed. Hooks are removed whatever happens, and the model is left as it was.
+    `taps` are sub-layers to be visited as well. Nothing after layer `until` (default: the last) is computed.
     """
-    last = stack.depth if until is None else until
-    visitor = _Visitor(module, stack, visit, tokens_read(module, stack, inputs), last, taps)
+    visitor = _Visitor(module, stack, inputs, visit, until, taps)
     with ExitStack() as hooks, suppress(_Enough):
         for handle in visitor.hooks(module):
             hooks.enter_context(handle)
@@ -52,9 +50,10 @@ class _Visitor:
     """Follows one forward; `layer` is the last one given, `entered` that of the block which runs."""
 
     def __init__(
-        self, module: nn.Module, stack: Stack, visit: Visit, length: int | None, last: int, taps: Sequence[Tap]
+        self, module: nn.Module, stack: Stack, inputs: Inputs, visit: Visit, until: int | None, taps: Sequence[Tap]
     ) -> None:
-        self.stack, self.visit, self.length, self.last = stack, visit, length, last
+        self.stack, self.visit, self.last = stack, visit, stack.depth if until is None else until
+        self.length = tokens_read(module, stack, inputs)
         self.norm = module.get_submodule(stack.norm) if stack.norm else None
         self.taps = {(tap.layer, tap.spot): tap.site for tap in taps}
         self.layer, self.entered, self.shape, self.visiting = 0, 0, torch.Size(), False
@@ -101,9 +100,8 @@ class _Visitor:
             raise _Enough
 
     def _before(self, path: str, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        call = self.calls[path]
         self.calls[path] += 1
-        self._show_inside(Spot(path, call, True), (*args, *kwargs.values()))
+        self._show_inside(Spot(path, self.calls[path] - 1, True), (*args, *kwargs.values()))
 
     def _after(self, path: str, _: nn.Module, __: object, output: object) -> None:
         self._show_inside(Spot(path, self.calls[path] - 1, False), output)
@@ -126,16 +124,16 @@ class _Visitor:
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Put every module into evaluation mode (no dropout, no random masking) and afterwards back as it was."""
     training = [child for child in module.modules() if child.training]
-    config = getattr(module, "config", None)
+    config: Any = getattr(module, "config", None)
     masking = getattr(config, "mask_ratio", None)  # ViTMAE masks patches at random even in evaluation
     module.eval()
     if masking:
-        config.mask_ratio = 0.0  # type: ignore[union-attr]
+        config.mask_ratio = 0.0
     try:
         yield
     finally:
         if masking:
-            config.mask_ratio = masking  # type: ignore[union-attr]
+            config.mask_ratio = masking
         for child in training:
             child.training = True
 

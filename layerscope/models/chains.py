@@ -1,17 +1,18 @@
-"""Which of a probe's calls may be the blocks: what the model declares, what it checkpoints, what is alike in a row."""
+"""Which of a probe's calls are the blocks: what the model declares, what it checkpoints, what is alike in a row.
+
+A stack must be whole: no sibling of a block in its list, and none of its kind, is left out.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
 
-from torch import Tensor, nn
+from torch import nn
 
-from layerscope.models.forward import Inputs
-from layerscope.models.links import Broken, Chain, end_of, linked
-from layerscope.models.siblings import LISTS, are_apart, check_siblings, check_whole, members
-from layerscope.models.trace import Call, Calls, is_norm, same
+from layerscope.models.trace import Broken, Calls, Chain, end_of, is_norm, linked, same
+
+LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 
 
 def candidates(
@@ -19,13 +20,8 @@ def candidates(
 ) -> Iterator[tuple[str, list[Chain]]]:
     """Yield how blocks were looked for, and the chains found so, the surest way first.
 
-    Args:
-        entry: the module that is called.
-        prefix: its path in the model, with a dot at its end.
-        calls: every call of the probe.
-        blocks: the path that the user names, if any.
-        refused: is filled with why calls that look like blocks are none.
-
+    `entry` is the module that is called, at `prefix` (with a dot at its end) in the model; `blocks` is the path that
+    the user names, if any; `refused` is filled with why calls that look like blocks are none.
     """
     if blocks is not None:
         found = _checked([_named(entry, prefix, calls, blocks)], calls, refused)
@@ -65,13 +61,10 @@ def _alike(one: Chain, groups: Iterable[Calls], calls: Calls) -> list[Chain]:
 
 
 def _stages(one: Chain, calls: Calls) -> list[Chain]:
-    """The stages of a hierarchical model with these blocks, some of one block alone; nothing where it has none.
-
-    Two chains of one shape in turn are no stages but a stack whose blocks do not read one another.
-    """
+    """The stages of a hierarchical model with these blocks, some of one block alone; nothing where it has none."""
     kinds = {type(call.module) for call in one.blocks}
     groups = _outermost(_chains([call for call in calls if type(call.module) in kinds], calls, same_class=True))
-    turns = zip(groups, groups[1:], strict=False)
+    turns = zip(groups, groups[1:], strict=False)  # of one shape they are blocks that do not read one another
     if not differ_in_width(groups) or any(a[-1].returned.shape == b[0].given.shape for a, b in turns):
         return []
     return _checked(groups, calls, [])
@@ -88,21 +81,17 @@ def _checked(groups: Iterable[Calls], calls: Calls, refused: list[str]) -> list[
 
 def _structures(entry: nn.Module, calls: Calls, listed: set[int], any_class: bool) -> Iterator[list[Calls]]:
     """Yield what may be a stack by its looks: lists and like modules, then what a Sequential runs, then any row."""
-    sequential: list[Calls] = []
-    lists: list[Calls] = []
-    for module in entry.modules():
-        if isinstance(module, LISTS):
-            (sequential if isinstance(module, nn.Sequential) else lists).append(_trimmed(members(module, calls)))
-    in_row = {
-        id(child) for module in entry.modules() if isinstance(module, nn.Sequential) for child in module.children()
-    }
+    containers = [module for module in entry.modules() if isinstance(module, LISTS)]
+    rows = [module for module in containers if isinstance(module, nn.Sequential)]
+    lists = [members(module, calls) for module in containers if module not in rows]
+    in_row = {id(child) for module in rows for child in module.children()}
     alike: dict[tuple[type, str], Calls] = defaultdict(list)
     for call in calls:
         if call.keeps_shape and not call.passes_on and id(call.module) not in in_row:
             alike[type(call.module), call.path.rpartition(".")[0]].append(call)
     yield _ranked([*lists, *alike.values(), *_chains(calls, calls, same_class=True)], listed)
     if any_class:
-        yield _ranked(sequential, listed)
+        yield _ranked([members(module, calls) for module in rows], listed)
         yield _ranked(_chains(calls, calls, same_parent=True), listed)
 
 
@@ -110,7 +99,7 @@ def _ranked(groups: Iterable[Calls], listed: set[int]) -> list[Calls]:
     """Groups of two calls or more, those with the most parameters first; on a tie lists, then the longer, the outer."""
 
     def size(group: Calls) -> tuple[int, bool, int, int]:
-        weights = Chain(tuple(group), ()).parameters
+        weights = sum(p.numel() for module in {c.module for c in group} for p in module.parameters())
         return weights, all(id(c.module) in listed for c in group), len(group), -group[0].path.count(".")
 
     return sorted((group for group in map(_trimmed, groups) if len(group) > 1), key=size, reverse=True)
@@ -139,16 +128,13 @@ def _declared(entry: nn.Module, prefix: str) -> set[str]:
 
 
 def _stage_chains(selected: Calls, calls: Calls) -> list[Calls]:
-    """Return the blocks of every stage of a hierarchical model, or nothing where the model has no stages.
-
-    Stages are calls, among those `selected` by the model's own word, that change a state's shape; the last may keep it.
-    """
+    """Return the blocks of the stages of a hierarchical model: of selected calls that change a state's shape."""
     outer = [call for call in selected if not any(call.path.startswith(other.path + ".") for other in selected)]
     if all(call.given.shape == call.returned.shape for call in outer):
         return []
-    inside = [[call for call in calls if call.path.startswith(stage.path + ".")] for stage in outer]
     chains: list[Calls] = []
-    for own in inside:
+    for stage in outer:
+        own = [call for call in calls if call.path.startswith(stage.path + ".")]
         marked = _outermost(_chains([call for call in own if _is_checkpointing(call.module)], own))
         chains += marked or _ranked(_chains(own, own, same_class=True), set())[:1]
     return chains if len(chains) > 1 else []
@@ -158,19 +144,6 @@ def differ_in_width(chains: list[Calls]) -> bool:
     """Return whether the states of several stacks of like blocks differ in width: the model is hierarchical."""
     kinds = {type(chain[0].module) for chain in chains}
     return len(chains) > 1 and len(kinds) == 1 and len({chain[-1].returned.shape[-1] for chain in chains}) > 1
-
-
-def has_every_token(call: Call, inputs: Inputs) -> bool:
-    """Return whether a call gives a state for every token of a text: not an expert's, and not with channels first."""
-    ids = inputs.named.get("input_ids")
-    state = call.returned
-    return ids is None or (state.ndim == 3 and (state.shape[1] >= ids.shape[1] or is_turned(state, inputs)))
-
-
-def is_turned(state: Tensor, inputs: Inputs) -> bool:
-    """Return whether the state of a text has its tokens before its samples, [T, B, D]: XLNet's have."""
-    ids = inputs.named.get("input_ids")
-    return ids is not None and state.ndim == 3 and state.shape[1] == len(ids) < ids.shape[1] <= len(state)
 
 
 def _is_checkpointing(module: nn.Module) -> bool:
@@ -205,12 +178,11 @@ def _chains(selected: Calls, calls: Calls, *, same_class: bool = False, same_par
 
 def _outermost(groups: list[Calls]) -> list[Calls]:
     """Leave out chains that run inside a block of another chain."""
-    roots = [tuple(call.path + "." for call in group) for group in groups]
-    return [
-        group
-        for i, group in enumerate(groups)
-        if not group[0].path.startswith(tuple(chain.from_iterable(roots[:i] + roots[i + 1 :])))
-    ]
+
+    def inside(group: Calls, other: Calls) -> bool:
+        return other is not group and group[0].path.startswith(tuple(f"{call.path}." for call in other))
+
+    return [group for group in groups if not any(inside(group, other) for other in groups)]
 
 
 def _trimmed(group: Calls) -> Calls:
@@ -224,3 +196,79 @@ def _trimmed(group: Calls) -> Calls:
     while not between and stop < len(group) and stop not in blocks:  # an activation after the last one
         stop += 1
     return group[start:stop]
+
+
+def members(container: nn.Module, calls: Calls) -> Calls:
+    """Return the calls of the modules in a container, of lists in it those of theirs, that keep a state's shape."""
+    called = {id(call.module) for call in calls}
+
+    def inside(module: nn.Module) -> Iterator[int]:
+        for child in module.children():
+            if id(child) in called:
+                yield id(child)
+            else:
+                yield from inside(child)
+
+    kept = set(inside(container))
+    return [call for call in calls if id(call.module) in kept and call.keeps_shape and not call.passes_on]
+
+
+def check_siblings(entry: nn.Module, prefix: str, found: Sequence[Chain], calls: Calls, refused: list[str]) -> bool:
+    """Return whether the blocks that share a list are in one chain; says in `refused` where they are in several."""
+    return not any(
+        _left_out(members(container, calls), one, refused)
+        for one in found
+        for container in _containers(entry, prefix, one, direct=True)
+    )
+
+
+def are_apart(entry: nn.Module, prefix: str, found: Sequence[Chain]) -> bool:
+    """Return whether several chains may be parts of a model: each in a list of its own, none inside another list."""
+    if len(found) < 2:
+        return False
+    around = [[id(c) for c in _containers(entry, prefix, one, direct=False)] for one in found]
+    own = [[id(c) for c in _containers(entry, prefix, one, direct=True)] for one in found]
+    return around == own and len({each for one in own for each in one}) == len(found) == sum(map(len, own))
+
+
+def check_whole(entry: nn.Module, prefix: str, chains: Sequence[Chain], calls: Calls, refused: list[str]) -> bool:
+    """Return whether chains are whole: no module in a list around a block is left out, nor one of the same kind."""
+    found = Chain(tuple(c for one in chains for c in one.blocks), tuple(c for one in chains for c in one.ends))
+    between = [end for end, block in zip(found.ends[:-1], found.blocks, strict=False) if end is not block]
+    wide = any(p.ndim > 1 for end in between for p in end.module.parameters())
+    if wide and len(between) == len(found.blocks) - 1:
+        return False  # another block follows every one of them
+    inside = [members(container, calls) for container in _containers(entry, prefix, found, direct=False)]
+    above = {call.path.rsplit(".", n)[0] for call in found.blocks for n in range(call.path.count(".") + 1)}
+    kinds = {type(call.module) for call in calls if call.path in above and next(call.module.children(), None)}
+    like = [call for call in calls if type(call.module) in kinds and call.keeps_shape]
+    return not any(_left_out(group, found, refused) for group in (*inside, like))
+
+
+def _containers(entry: nn.Module, prefix: str, found: Chain, *, direct: bool) -> Iterator[nn.Module]:
+    """The lists that hold blocks of a chain, and without `direct` the lists around these; of Sequentials the first."""
+    blocks, paths = {id(call.module) for call in found.blocks}, [call.path for call in found.blocks]
+    for name, module in entry.named_modules():
+        if isinstance(module, LISTS):
+            holds = any(id(child) in blocks for child in module.children())
+            above = not direct and not isinstance(module, nn.Sequential)
+            if holds or (above and any(path.startswith(f"{prefix}{name}.") for path in paths)):
+                yield module
+
+
+def _left_out(group: Calls, found: Chain, refused: list[str]) -> bool:
+    """Whether a call that looks like a block is in a group and not in a chain, nor around or inside a block of it."""
+    paths = [call.path for call in found.blocks]
+    inside, ends = tuple(f"{path}." for path in paths), {id(call) for call in (*found.blocks, *found.ends)}
+    for call in group:
+        around = any(path.startswith(f"{call.path}.") for path in paths)
+        if id(call) in ends or around or call.path.startswith(inside):
+            continue
+        if next(call.module.parameters(), None) is not None and not is_norm(call):
+            row, them = (paths[0], "it") if len(paths) == 1 else (f"{paths[0]} … {paths[-1]}", "them")
+            refused.append(
+                f"{call.path} is run as well as {row}, and not in a row with {them}: name the module that holds the "
+                "blocks to be measured with `blocks`"
+            )
+            return True
+    return False

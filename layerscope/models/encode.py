@@ -6,62 +6,76 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.inputs import resample
 from layerscope.models.checks import clear_inputs
 from layerscope.models.forward import Inputs, accepts
-from layerscope.models.image_encoder import ImageEncoder
 
 TOKENISED_AT_ONCE = 256
+NO_TOKENIZER = "a text model as an object needs `processor`: its tokenizer or feature extractor"
+PLURAL = {"text": "texts", "image": "images", "audio": "sounds", "tensor": "arrays"}
+READS = {"input_ids": "text", "pixel_values": "image", "input_features": "audio", "input_values": "audio"}
 
 
-class Encoder(Protocol):
+class Encoder:
     """What turns samples of one modality into inputs."""
 
-    modality: str
+    modality = "tensor"
 
     def lengths(self, samples: Iterable[Any]) -> list[int]:
         """Return each sample's length in tokens (1 where all samples have one size), 0 where nothing is left."""
+        return [1 for _ in samples]
 
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return the samples as one right-padded batch."""
+        raise NotImplementedError
 
 
 @dataclass
-class TextEncoder:
-    """Texts through a tokenizer, or token ids as they are, which need none; cut at `max_length` tokens.
-
-    `lack` says why there is no tokenizer, where there is none.
-    """
+class TextEncoder(Encoder):
+    """Texts through a tokenizer (`lack` says why there is none), or token ids as they are; cut at `max_length`."""
 
     tokenizer: Any
     module: nn.Module
     max_length: int
     prompt: str = ""
     lack: str = ""
-    modality: str = "text"
     cut: int = field(default=0, init=False)
+    modality = "text"
 
-    def ids(self, samples: Sequence[Any]) -> list[list[int]]:
-        """Return the token ids of each sample, special tokens included, cut at the maximal length."""
-        return self._tokenised(samples, truncation=True, max_length=self.max_length)
+    def ids(self, samples: Sequence[Any], *, whole: bool = False) -> list[list[int]]:
+        """Return the token ids of each sample, special tokens included, cut at the maximal length unless `whole`."""
+        if all(hasattr(sample, "ids") for sample in samples):
+            return [list(sample.ids[: self.max_length]) for sample in samples]
+        if all(is_ids(sample) for sample in samples):
+            rows, top = [sample.tolist() for sample in samples], vocabulary(self.module) - 1
+            odd = next((number for row in rows for number in row if not 0 <= number <= top), None)
+            if odd is not None:
+                raise LayerscopeError(f"token id {odd} is not in the vocabulary of this model: it has ids 0..{top}")
+            return [row[: None if whole else self.max_length] for row in rows]
+        if self.tokenizer is None:
+            raise LayerscopeError(self.lack)
+        texts = [self.prompt + sample for sample in samples]
+        how = {"verbose": False} if whole else {"truncation": True, "max_length": self.max_length}
+        with clear_inputs(self.tokenizer):
+            made = self.tokenizer(texts, return_attention_mask=False, return_token_type_ids=False, **how)
+            ids: list[list[int]] = made["input_ids"]
+        return ids
 
     def lengths(self, samples: Iterable[Any]) -> list[int]:
         """Return each sample's number of tokens; `cut` then says how many of them were longer."""
         whole: list[int] = []
         remaining = iter(samples)
         while chunk := list(islice(remaining, TOKENISED_AT_ONCE)):
-            whole += map(len, self.whole(chunk))
+            whole += map(len, self.ids(chunk, whole=True))
         self.cut = sum(length > self.max_length for length in whole)
         return [min(length, self.max_length) for length in whole]
-
-    def whole(self, samples: Sequence[Any]) -> list[list[int]]:
-        """Return the token ids of each sample, uncut."""
-        return self._tokenised(samples, verbose=False)
 
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return ids [B, T] and their mask; a decoder of an encoder-decoder reads the text shifted by one."""
@@ -81,32 +95,10 @@ class TextEncoder:
             named["decoder_attention_mask"] = mask
         return Inputs(named, mask=mask)
 
-    def _tokenised(self, samples: Sequence[Any], **options: Any) -> list[list[int]]:
-        """Ids of texts through the tokenizer, and of windows and rows of ids as they are."""
-        if all(hasattr(sample, "ids") for sample in samples):
-            return [list(sample.ids[: self.max_length]) for sample in samples]
-        if all(is_ids(sample) for sample in samples):
-            rows, top = [sample.tolist() for sample in samples], vocabulary(self.module) - 1
-            odd = next((number for row in rows for number in row if not 0 <= number <= top), None)
-            if odd is not None:
-                raise LayerscopeError(f"token id {odd} is not in the vocabulary of this model: it has ids 0..{top}")
-            return [row[: options.get("max_length")] for row in rows]
-        if self.tokenizer is None:
-            raise LayerscopeError(self.lack)
-        texts = [self.prompt + sample for sample in samples]
-        with clear_inputs(self.tokenizer):
-            encoded: list[list[int]] = self.tokenizer(
-                texts, return_attention_mask=False, return_token_type_ids=False, **options
-            )["input_ids"]
-        return encoded
-
 
 def is_ids(sample: Any) -> bool:
     """Return whether a sample is a row of whole numbers, numpy's or torch's."""
-    if getattr(sample, "ndim", None) != 1:
-        return False
-    whole = sample.dtype.kind in "iu" if hasattr(sample.dtype, "kind") else not sample.is_floating_point()
-    return bool(whole and "bool" not in str(sample.dtype))
+    return getattr(sample, "ndim", None) == 1 and "int" in str(sample.dtype)
 
 
 def read_as(modality: str, sample: Any, module: nn.Module) -> str:
@@ -130,28 +122,24 @@ def padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
 
 
 @dataclass
-class AudioEncoder:
+class AudioEncoder(Encoder):
     """Sounds through a feature extractor at its own rate; `mask` is at the rate of the model's frames."""
 
     extractor: Any
     module: nn.Module
-    modality: str = "audio"
     cut: int = field(default=0, init=False)
+    modality = "audio"
 
     @property
     def max_length(self) -> int | None:
         """Seconds of a sound at most, where the model has a fixed window."""
         return getattr(self.extractor, "chunk_length", None)
 
-    def _wave(self, sample: Any) -> Any:
-        from layerscope.inputs import resample
-
-        return resample(sample, self.extractor.sampling_rate)
-
     def lengths(self, samples: Iterable[Any]) -> list[int]:
         """Return each sound's length in samples, 0 where it is too short; `cut` counts those beyond the window."""
-        lengths = [len(self._wave(sample)) for sample in samples]
-        most = self.max_length and self.max_length * self.extractor.sampling_rate
+        rate = self.extractor.sampling_rate
+        lengths = [len(resample(sample, rate)) for sample in samples]
+        most = self.max_length and self.max_length * rate
         self.cut = sum(length > most for length in lengths) if most else 0
         states = getattr(self.module, "_get_feat_extract_output_lengths", None)
         if states is None or getattr(self.module, "main_input_name", "") != "input_values":
@@ -160,17 +148,11 @@ class AudioEncoder:
 
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return the features the model reads, with the mask of the real ones."""
-        waves = [self._wave(sample) for sample in samples]
-        fixed = self.max_length
+        rate, fixed = self.extractor.sampling_rate, self.max_length
+        waves = [resample(sample, rate) for sample in samples]
+        how = {"padding": "max_length" if fixed else True, "truncation": True if fixed else None, "sampling_rate": rate}
         with clear_inputs(self.extractor):
-            out = self.extractor(
-                waves,
-                sampling_rate=self.extractor.sampling_rate,
-                padding="max_length" if fixed else True,
-                truncation=True if fixed else None,
-                return_attention_mask=True,
-                return_tensors="pt",
-            )
+            out = self.extractor(waves, return_attention_mask=True, return_tensors="pt", **how)
         named = {k: v for k, v in out.items() if isinstance(v, Tensor)}
         if accepts(self.module, "decoder_input_ids"):
             start = getattr(self.module.config, "decoder_start_token_id", None) or 0
@@ -179,25 +161,62 @@ class AudioEncoder:
 
 
 @dataclass
-class TensorEncoder:
+class ImageEncoder(Encoder):
+    """Images through a processor or a function of one; else resized, scaled to -1 … 1, grey for one channel."""
+
+    processor: Any
+    module: nn.Module
+    modality = "image"
+
+    def batch(self, samples: Sequence[Any]) -> Inputs:
+        """Return pixel values [B, C, H, W], and for a masked autoencoder the noise that keeps its patches in order."""
+        config: Any = getattr(self.module, "config", None)
+        config = getattr(config, "vision_config", None) or config  # of two towers, the one that reads images
+        images = list(samples)
+        if getattr(config, "num_channels", 3) == 1:
+            images = [image.convert("L") if hasattr(image, "convert") else image for image in images]
+        if hasattr(self.processor, "model_input_names"):
+            with clear_inputs(self.processor):
+                pixels = self.processor(images, return_tensors="pt")["pixel_values"]
+        else:
+            pixels = torch.stack([self._pixels(image, config) for image in images])
+        if not hasattr(self.module, "main_input_name") and not accepts(self.module, "pixel_values"):
+            return Inputs({}, pixels)  # a plain module, as timm's, whatever it calls them
+        named = {"pixel_values": pixels}
+        size, patch = getattr(config, "image_size", None), getattr(config, "patch_size", None)
+        if accepts(self.module, "noise") and isinstance(size, int) and isinstance(patch, int):
+            patches = (size // patch) ** 2
+            named["noise"] = torch.arange(patches, dtype=torch.float32).expand(len(images), patches)
+        return Inputs(named)
+
+    def _pixels(self, image: Any, config: Any) -> Tensor:
+        """Return one image [C, H, W]; a function of one is such as the transforms of timm and torchvision."""
+        if self.processor is None:
+            size, channels = getattr(config, "image_size", 224), getattr(config, "num_channels", 3)
+            height, width = size if isinstance(size, (tuple, list)) else (size, size)
+            sized = image.convert("L" if channels == 1 else "RGB").resize((width, height))
+            made = torch.from_numpy(np.array(sized, dtype="float32")) / 127.5 - 1.0
+            return made.view(height, width, channels).permute(2, 0, 1)
+        try:
+            pixels = self.processor(image)
+        except Exception as error:  # whatever a function that is none of an image raises
+            raise LayerscopeError(f"the `processor` failed on an image ({type(error).__name__}: {error})") from error
+        if not isinstance(pixels, Tensor) or pixels.ndim != 3:
+            given = tuple(pixels.shape) if isinstance(pixels, Tensor) else type(pixels).__name__
+            raise LayerscopeError(f"the `processor` made {given} of an image: give a tensor [channels, height, width]")
+        return pixels
+
+
+@dataclass
+class TensorEncoder(Encoder):
     """Rows of an array as they are."""
 
     dtype: torch.dtype
-    modality: str = "tensor"
-
-    def lengths(self, samples: Iterable[Any]) -> list[int]:
-        """Return 1 for each row."""
-        return [1 for _ in samples]
 
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return the rows stacked."""
         rows = torch.stack([torch.as_tensor(sample) for sample in samples])
         return Inputs({}, rows.to(self.dtype) if rows.is_floating_point() else rows)
-
-
-NO_TOKENIZER = "a text model as an object needs `processor`: its tokenizer or feature extractor"
-PLURAL = {"text": "texts", "image": "images", "audio": "sounds", "tensor": "arrays"}
-READS = {"input_ids": "text", "pixel_values": "image", "input_features": "audio", "input_values": "audio"}
 
 
 def modality_of(module: nn.Module) -> str:
@@ -235,41 +254,25 @@ def encoder_for(
             raise LayerscopeError(NO_TOKENIZER.replace("text", modality))
         if not hasattr(processor, "sampling_rate"):
             given = type(processor).__name__
-            raise LayerscopeError(
-                f"sounds are read through a feature extractor: give one as `processor`, not a {given}"
-            )
+            raise LayerscopeError(f"sounds need a feature extractor: give one as `processor`, not a {given}")
         return AudioEncoder(processor, module)
-    return _text_encoder(processor, module, max_length, "" if as_ids else prompt, lack, room=not as_ids)
-
-
-def _text_encoder(
-    tokenizer: Any, module: nn.Module, max_length: int | None, prompt: str, lack: str, *, room: bool
-) -> TextEncoder:
-    """Return the encoder of texts; with `room` raise where special tokens and prompt leave none for a text."""
     most = positions(module)
     if max_length is not None and max_length > most:
         raise LayerscopeError(f"max length {max_length} is beyond the model's {int(most)} positions: give at most that")
-    length = int(max_length or min(getattr(tokenizer, "model_max_length", None) or math.inf, most, 512))
-    encoder = TextEncoder(tokenizer, module, length, prompt, lack or NO_TOKENIZER)
-    if room and tokenizer is not None:
-        taken = len(encoder.whole([""])[0])
-        if taken >= length and encoder.prompt:
-            raise LayerscopeError(
-                f"the prompt takes {taken} of at most {length} tokens: no text is left, make it shorter"
-            )
-        if taken >= length:
-            raise LayerscopeError(
-                f"`max_length={length}` has no room for text beside the tokenizer's {taken} special tokens: "
-                f"give {taken + 1} or more"
-            )
+    length = int(max_length or min(getattr(processor, "model_max_length", None) or math.inf, most, 512))
+    encoder = TextEncoder(processor, module, length, "" if as_ids else prompt, lack or NO_TOKENIZER)
+    taken = 0 if as_ids or processor is None else len(encoder.ids([""], whole=True)[0])
+    if taken >= length and encoder.prompt:
+        raise LayerscopeError(f"the prompt takes {taken} of at most {length} tokens: no text is left, make it shorter")
+    if taken >= length:
+        raise LayerscopeError(
+            f"`max_length={length}` has no room beside {taken} special tokens: give {taken + 1} or more"
+        )
     return encoder
 
 
 def positions(module: nn.Module) -> float:
-    """Return the number of positions a model has, infinity where it names none.
-
-    RoBERTa and its kin leave the first rows of their table empty.
-    """
+    """Return the number of positions a model has, without the first rows that RoBERTa leaves empty, else infinity."""
     config = getattr(module, "config", None)
     known = (getattr(config, name, None) for name in ("max_position_embeddings", "n_positions"))
     rows = next((rows for rows in known if rows and rows > 0), math.inf)  # XLNet says -1 of no limit

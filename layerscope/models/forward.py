@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -32,12 +33,8 @@ class Inputs:
 
     def to(self, device: torch.device) -> Inputs:
         """Return the same batch on another device."""
-        return replace(
-            self,
-            named={k: v.to(device) for k, v in self.named.items()},
-            positional=None if self.positional is None else self.positional.to(device),
-            mask=None if self.mask is None else self.mask.to(device),
-        )
+        named = {k: v.to(device) for k, v in self.named.items()}
+        return Inputs(named, *(None if one is None else one.to(device) for one in (self.positional, self.mask)))
 
 
 @cache
@@ -108,21 +105,18 @@ def tensors_in(output: object) -> Iterator[Tensor]:
 
 
 def frame_mask(mask: Tensor | None, frames: int, module: nn.Module) -> Tensor | None:
-    """Return a mask of the states' own length from one of the inputs' length.
+    """Return a mask at the rate of the states: speech models read thousands of samples and give one state for several.
 
-    Speech models read thousands of samples or 10 ms features and give one state for several. Where a model can count
-    its states, and counts right for the whole length, its count is taken; else the share of real inputs is kept.
+    Where a model counts its states, and counts right for the whole length, its count is taken; else the share is kept.
     """
     if mask is None or mask.shape[1] == frames:
         return mask
     real = mask.sum(1)
     found = torch.ceil(real * (frames / mask.shape[1]))
     for count in filter(None, (getattr(module, name, None) for name in COUNTERS)):
-        try:
+        with suppress(*FAILURES):  # one that counts something else
             lengths, most = count(real), count(torch.tensor([mask.shape[1]], device=real.device))
-        except FAILURES:  # one that counts something else
-            continue
-        if isinstance(lengths, Tensor) and isinstance(most, Tensor) and int(most) == frames:
-            found = lengths
-            break
+            if isinstance(lengths, Tensor) and isinstance(most, Tensor) and int(most) == frames:
+                found = lengths
+                break
     return (torch.arange(frames, device=mask.device) < found.long().clamp(1, frames)[:, None]).long()

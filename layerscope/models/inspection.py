@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,15 +98,11 @@ def inspect_model(asked: Asked) -> list[Inspection]:
 
 
 def _look(loaded: Loaded, modality: str, samples: list[Any], override: Override) -> list[Inspection]:
-    def inspected(asked: Override) -> Inspection:
-        model = find_layers(loaded, modality, samples, asked)
-        with evaluating(model.module):
-            return _inspection(model, modality, samples)
-
     try:
-        return [inspected(override)]
+        models = [find_layers(loaded, modality, samples, override)]
     except SeveralParts as several:
-        return [inspected(replace(override, part=part)) for part in several.parts]
+        models = [find_layers(loaded, modality, samples, replace(override, part=part)) for part in several.parts]
+    return [_inspection(model, modality, samples) for model in models]
 
 
 def made_up_samples(loaded: Loaded, modality: str | None = None) -> tuple[str, list[Any]]:
@@ -113,58 +110,47 @@ def made_up_samples(loaded: Loaded, modality: str | None = None) -> tuple[str, l
     modality = modality or modality_of(loaded.module)
     if modality == "tensor":
         raise LayerscopeError("a plain module is probed with data: give an array of its inputs as `data`")
+    draw = torch.Generator().manual_seed(0)
     if modality == "text":
         tokenizer = loaded.processor_for("text")
         with clear_inputs(tokenizer):  # one of an empty vocabulary makes no tokens
-            makes_tokens = tokenizer is not None and tokenizer(TEXTS[0])["input_ids"]
-        return (modality, TEXTS) if makes_tokens else ("tensor", _made_up_ids(loaded.module))
+            if tokenizer is not None and tokenizer(TEXTS[0])["input_ids"]:
+                return modality, TEXTS
+        rows = [torch.randint(vocabulary(loaded.module), (n,), generator=draw) for n in (24, 8)]
+        end = getattr(getattr(loaded.module, "config", None), "eos_token_id", None)
+        if isinstance(end, int):  # some classifiers read the token that ends a text
+            rows = [torch.cat([row[row != end], torch.tensor([end])]) for row in rows]
+        return "tensor", rows
     if modality == "image":
         from PIL import Image
 
         return modality, [Image.effect_noise((64, 64), 50).convert("RGB"), Image.new("RGB", (64, 64), "gray")]
-    noise = (torch.randn(16000, generator=torch.Generator().manual_seed(0)) * 0.1).numpy()
+    noise = (torch.randn(16000, generator=draw) * 0.1).numpy()
     return modality, [Waveform(noise, 16000), Waveform(noise[:8000], 16000)]
 
 
-def _made_up_ids(module: torch.nn.Module) -> list[Any]:
-    """Return two rows of ids, each ended as the config says, as some classifiers read the token that ends a text."""
-    draw = torch.Generator().manual_seed(0)
-    end = getattr(getattr(module, "config", None), "eos_token_id", None)
-    rows = [torch.randint(vocabulary(module), (n,), generator=draw) for n in (24, 8)]
-    if isinstance(end, int):
-        rows = [torch.cat([row[row != end], torch.tensor([end])]) for row in rows]
-    return rows
-
-
 def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspection:
-    try:
-        inputs = model.encoder.batch([probe_sample(model.encoder, samples)]).to(model.device)
-        inside = find_sublayers(model.module, model.stack, inputs)
-    except (LayerscopeError, *FAILURES):  # blocks that cannot be watched show nothing inside
+    with evaluating(model.module):
         inside = Sublayers()
-    inputs = model.encoder.batch(samples).to(model.device)
-    (seconds,) = Stopwatch(model.device).medians([lambda: model.run(inputs, lambda *_: None)], 1)
+        with suppress(LayerscopeError, *FAILURES):  # blocks that cannot be watched show nothing inside
+            inputs = model.encoder.batch([probe_sample(model.encoder, samples)]).to(model.device)
+            inside = find_sublayers(model.module, model.stack, inputs)
+        inputs = model.encoder.batch(samples).to(model.device)
+        (seconds,) = Stopwatch(model.device).medians([lambda: model.run(inputs, lambda *_: None)], 1)
     scope = "every token" if model.lens is not None and model.lens.kind == "tokens" else "every sample"
     stack, parameter = model.stack, next(model.module.parameters(), torch.empty(0))
+    shared = {name: getattr(stack, name) for name in ("part", "depth", "width", "blocks", "found_by", "norm")}
+    shared |= {name: getattr(model, name) for name in ("parts", "pooling", "max_length", "causal")}
     return Inspection(
         model=model.loaded.name,
         kind=type(model.module).__name__,
         modality=modality,
-        part=stack.part,
-        parts=model.parts,
-        depth=stack.depth,
-        width=stack.width,
-        blocks=stack.blocks,
-        found_by=stack.found_by,
-        norm=stack.norm,
         head=None if model.lens is None else f"{model.lens.classes:,} classes for {scope}",
-        pooling=model.pooling,
-        max_length=model.max_length,
-        causal=model.causal,
         parameters=sum(p.numel() for p in model.module.parameters()),
         dtype=str(parameter.dtype).removeprefix("torch."),
         bytes_per_sample=4 * (stack.depth + 1) * stack.width * len(model.sites) * len(model.pooling),
         seconds_per_sample=float(seconds) / len(samples),
         notes=(*model.notes, *(inside.notes if inside.taps else ())),
         sublayers=tuple(inside.sites),
+        **shared,
     )

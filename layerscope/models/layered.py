@@ -15,10 +15,9 @@ from layerscope.models.capture import Visit, capture, evaluating
 from layerscope.models.encode import Encoder, TextEncoder, encoder_for, read_as
 from layerscope.models.forward import Inputs, frame_mask
 from layerscope.models.lens import Lens, find_lens, token_read
-from layerscope.models.loaded import Loaded
-from layerscope.models.pooling import Vectors, parse
+from layerscope.models.load import Loaded
+from layerscope.models.pooling import Projection, Vectors, find_projection, parse
 from layerscope.models.probe import PROBE_TOKENS, beginning, probe_sample, states_of, tested_in_batches
-from layerscope.models.projection import Projection, find_projection
 from layerscope.models.stack import Stack, check_norm, choose, find_stacks, is_decoder, module_at, tokens_read
 from layerscope.models.sublayers.find import find_sublayers
 from layerscope.models.sublayers.watch import Sublayers
@@ -51,16 +50,16 @@ class LayeredModel:
     loaded: Loaded
     encoder: Encoder
     stack: Stack
-    lens: Lens | None
     parts: tuple[str, ...]
-    pooling: tuple[str, ...]
-    causal: bool
-    padding: bool
-    batching: bool
-    rank: int
-    tokens: int
     device: torch.device
     notes: tuple[str, ...]
+    lens: Lens | None = None
+    pooling: tuple[str, ...] = ("mean",)
+    causal: bool = False
+    padding: bool = True
+    batching: bool = True
+    rank: int = 3
+    tokens: int = 1
     projection: Projection | None = None
     sublayers: Sublayers = Sublayers()
 
@@ -94,10 +93,7 @@ class LayeredModel:
         capture(self.module, self.stack, inputs, visit, until, self.sublayers.taps)
 
     def joins(self, length: int, longest: int) -> bool:
-        """Return whether a sample of this length may be padded to the longest of its batch without a change of states.
-
-        `profile`, `evaluate`, `train` and `exits` all build their batches by it.
-        """
+        """Return whether a sample may be padded to the longest of its batch without a change of its states."""
         return self.padding or length == longest
 
     def mask(self, inputs: Inputs, tokens: Tensor) -> Tensor | None:
@@ -122,32 +118,25 @@ def find_layers(
     module = loaded.module
     samples = [samples[i] for i in range(min(PROBED, len(samples)))]
     modality = read_as(modality, samples[0], module)
-    encoder = encoder_for(
-        modality,
-        loaded.processor_for("text" if modality == "ids" else modality),
-        module,
-        max_length=max_length or loaded.max_length,
-        prompt=prompt or loaded.prompt,
-        lack=loaded.lack,
-    )
+    processor = loaded.processor_for("text" if modality == "ids" else modality)
+    length, prefix = max_length or loaded.max_length, prompt or loaded.prompt
+    encoder = encoder_for(modality, processor, module, max_length=length, prompt=prefix, lack=loaded.lack)
     device = input_device(module)
     with evaluating(module):
         long = probe_sample(encoder, samples)
         short = beginning(long, 0.5)
         stack, parts = _find_stack(module, encoder.batch([long]).to(device), override)
-        model = LayeredModel(
-            loaded, encoder, stack, None, parts, ("mean",), False, True, True, 3, 1, device, tuple(loaded.notes)
-        )
-        long, alone = _finite_states(model, long, samples)
-        model = replace(model, notes=(*model.notes, *_broken(model, alone)))
+        model = LayeredModel(loaded, encoder, stack, parts, device, tuple(loaded.notes))
+        long, alone, broken = _probed(model, long, samples)
         last, final = alone[f"raw.{stack.depth}"], alone[f"{model.final}.{stack.depth}"]
         inputs = encoder.batch([long]).to(device)
         _check_one(model, last, inputs)
-        model = replace(model, rank=last.ndim, tokens=last.shape[1] if last.ndim == 3 else 1)
+        tokens = last.shape[1] if last.ndim == 3 else 1
+        model = replace(model, rank=last.ndim, tokens=tokens, notes=(*model.notes, *broken))
         inputs = replace(inputs, mask=model.mask(inputs, last))
-        causal = _causal(model, long)
-        lens, note = find_lens(module, stack, inputs, last, final, causal)
-        model = replace(model, causal=causal, lens=lens, notes=(*model.notes, note) if note else model.notes)
+        lens, note = find_lens(module, stack, inputs, last, final)
+        notes = (*model.notes, note) if note else model.notes
+        model = replace(model, causal=_causal(model, long), lens=lens, notes=notes)
         if lens is None and model.rank == 3:
             model = replace(model, projection=find_projection(module, stack, modality, inputs, last))
         model = replace(model, pooling=_own_pooling(model, inputs, last, samples))
@@ -172,35 +161,27 @@ def _find_stack(module: nn.Module, inputs: Inputs, override: Override) -> tuple[
     return stack, tuple(each.part for each in stacks)
 
 
-def _finite_states(model: LayeredModel, first: Any, samples: Sequence[Any]) -> tuple[Any, dict[str, Tensor]]:
-    """The first sample whose states are all finite, with them: a broken one would hide what the model can do."""
+def _probed(model: LayeredModel, first: Any, samples: Sequence[Any]) -> tuple[Any, dict[str, Tensor], list[str]]:
+    """The first sample whose states are all finite, with them, or the first of all and a note on where it breaks."""
     if isinstance(model.encoder, TextEncoder):
         samples = [Ids(tuple(row[:PROBE_TOKENS])) for row in model.encoder.ids(samples) if row]
-    own = states_of(model, [first])
+    states: dict[str, Tensor] = {}
+    bad: list[str] = []
     for sample in (first, *samples):
-        states = own if sample is first else states_of(model, [sample])
-        if all(bool(torch.isfinite(state).all()) for state in states.values()):
-            return sample, states
-    return first, own
-
-
-def _broken(model: LayeredModel, states: dict[str, Tensor]) -> list[str]:
-    """Return a note where a model breaks on every sample of the probe; raise where the norm alone does."""
-    bad = [key for key, state in states.items() if not bool(torch.isfinite(state).all())]
+        own = states_of(model, [sample])
+        broken = [key for key, state in own.items() if not bool(torch.isfinite(state).all())]
+        if not broken:
+            return sample, own, []
+        states, bad = states or own, bad or broken
     raw = [key.partition(".")[2] for key in bad if key.startswith("raw")]
-    if bad and not raw:
-        raise LayerscopeError(
-            f"the final norm of {model.loaded.name} ({model.stack.norm}) gives NaN or infinity for every sample of the "
-            "probe: look at its weights, or leave it out with `norm='none'`"
-        )
-    return [f"layer {layer} gives NaN or infinity for every sample of the probe" for layer in raw[:1]]
+    if not raw:
+        why = f"the final norm ({model.stack.norm}) gives NaN or infinity for every sample of the probe"
+        raise LayerscopeError(f"{why}: look at its weights, or leave it out with `norm='none'`")
+    return first, states, [f"layer {raw[0]} gives NaN or infinity for every sample of the probe"]
 
 
 def _causal(model: LayeredModel, sample: Any) -> bool:
-    """Whether a change of one token leaves the states before it alone, but for rounding.
-
-    Experts round a token by how many others they are given, so that no exact equality can be asked for.
-    """
+    """Whether a change of one token leaves the states before it alone, but for rounding (experts round by load)."""
     inputs = model.encoder.batch([sample])
     decodes = is_decoder(model.module, model.stack)
     name = "decoder_input_ids" if decodes else "input_ids"
@@ -267,11 +248,9 @@ def vectors_for(model: LayeredModel, asked: str, pairs: bool = True) -> Vectors:
         return Vectors(("mean",))
     poolings = model.pooling if asked == "auto" else parse(asked)
     is_text = isinstance(model.encoder, TextEncoder)
-    lacks_cls = is_text and getattr(model.encoder.tokenizer, "cls_token_id", None) is None  # type: ignore[attr-defined]
+    lacks_cls = is_text and getattr(getattr(model.encoder, "tokenizer", None), "cls_token_id", None) is None
     if "cls" in poolings and asked != "auto" and lacks_cls:
-        raise LayerscopeError(
-            "pooling 'cls' needs a [CLS] token, which this tokenizer does not have: take first, last or mean"
-        )
+        raise LayerscopeError("pooling 'cls' needs a [CLS] token, and the tokenizer has none: take first, last or mean")
     if pairs and model.lens is not None and model.lens.kind == "pooled":
         return Vectors(poolings, tuple(name for name in model.pooling if name not in poolings))
     return Vectors(poolings, ("position",) if pairs and model.causal and is_text else ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -23,15 +23,14 @@ class Lens:
     """The head of a model, fed with the states of any layer.
 
     `kind` is "tokens" where every position has logits of its own (language models), "pooled" where a sample has one
-    row of logits (classifiers); `causal` where position t cannot see t+1, so that it predicts it; `short` where the
-    model's loop over its blocks may find one block alone, which spares a call for each.
+    row of logits (classifiers); `short` where the model's loop over its blocks may find one block alone, which spares
+    a call for each.
     """
 
     module: nn.Module
     stack: Stack
     kind: Literal["tokens", "pooled"]
     classes: int
-    causal: bool = False
     short: bool = False
 
     @property
@@ -49,11 +48,7 @@ class Lens:
             yield self.sequence_logits(chunk[:, None], _packed(inputs, chunk))[:, 0]
 
     def sequence_logits(self, states: Tensor, inputs: Inputs) -> Tensor:
-        """Return the float32 logits [B, T, K] of states [B, T, D], in one go and in the shapes of the model's forward.
-
-        On the last layer's states they are the model's own logits to the bit, and take as much memory as those. Of a
-        classifier they are [B, K].
-        """
+        """Return the float32 logits [B, T, K] of states [B, T, D], of layer L the model's own, or [B, K]."""
         with bypassed(self.module, self.stack, states, self.short):
             logits = logits_of(forward(self.module, inputs))
         if logits is None:
@@ -105,7 +100,13 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor, short: bool = False
     paths += [path for path in dict.fromkeys(stack.ends) if path not in stack.blocks]
     blocks = [module.get_submodule(path) for path in paths]
     skips = {block: instead(path) for path, block in zip(paths, blocks, strict=True)}
-    with replaced(skips), _only(module, stack, blocks[0]) if short else nullcontext():
+    with replaced(skips), ExitStack() as after:
+        if short:  # the list of blocks holds the first alone
+            path = stack.blocks[0].rpartition(".")[0]
+            owner, _, name = path.rpartition(".")
+            parts, whole = module.get_submodule(owner)._modules, module.get_submodule(path)
+            parts[name] = nn.ModuleList([blocks[0]])
+            after.callback(parts.__setitem__, name, whole)
         yield
 
 
@@ -124,33 +125,13 @@ def replaced(forwards: Mapping[nn.Module, Callable[..., object]]) -> Iterator[No
                 module.forward = forward_of_its_own  # type: ignore[method-assign]  # as it was
 
 
-@contextmanager
-def _only(module: nn.Module, stack: Stack, block: nn.Module) -> Iterator[None]:
-    """Within, the list of blocks holds one of them."""
-    path = stack.blocks[0].rpartition(".")[0]
-    owner, _, name = path.rpartition(".")
-    parent, whole = module.get_submodule(owner), module.get_submodule(path)
-    parent._modules[name] = nn.ModuleList([block])
-    try:
-        yield
-    finally:
-        parent._modules[name] = whole
-
-
 def _packed(inputs: Inputs, states: Tensor) -> Inputs:
     """Return a batch of one-token sequences, for a head whose states [n, D] are given."""
     n = len(states)
     if inputs.positional is not None:
         return replace(inputs, positional=inputs.positional[:1].expand(n, *inputs.positional.shape[1:]))
-    named: dict[str, Tensor] = {}
-    for name, tensor in inputs.named.items():
-        if name in ("input_ids", "decoder_input_ids"):
-            named[name] = tensor.new_zeros(n, 1)
-        elif name in ("attention_mask", "decoder_attention_mask"):
-            named[name] = tensor.new_ones(n, 1)
-        elif name == "encoder_outputs":
-            named[name] = (states.new_zeros(n, 1, states.shape[-1]),)  # type: ignore[assignment]
-    return Inputs(named)
+    fill = {"input_ids": 0, "decoder_input_ids": 0, "attention_mask": 1, "decoder_attention_mask": 1}
+    return Inputs({name: old.new_full((n, 1), fill[name]) for name, old in inputs.named.items() if name in fill})
 
 
 def rows_of(inputs: Inputs, rows: slice | Tensor) -> Inputs:
@@ -165,18 +146,12 @@ def rows_of(inputs: Inputs, rows: slice | Tensor) -> Inputs:
 
 @torch.inference_mode()
 def find_lens(
-    module: nn.Module, stack: Stack, inputs: Inputs, last: Tensor, final: Tensor, causal: bool
+    module: nn.Module, stack: Stack, inputs: Inputs, last: Tensor, final: Tensor
 ) -> tuple[Lens | None, str | None]:
     """Return the lens of a model, or None where it has no head over this stack, and a line where there is one unread.
 
-    Args:
-        module: the whole model.
-        stack: the stack whose states are to be read.
-        inputs: a probe batch.
-        last: raw states of layer L on that batch, [B, T, D]; the lens on them must give the model's own logits.
-        final: the same after the final norm, if there is one: a module that returns them has no head.
-        causal: whether position t cannot see t+1.
-
+    `last` are the raw states [B, T, D] of layer L on the probe batch `inputs`: on them the lens must give the model's
+    own logits. `final` are the same after the final norm: a module that returns those has no head.
     """
     if stack.entry:
         return None, None
@@ -193,7 +168,7 @@ def find_lens(
     if not bool(torch.isfinite(own).all()):
         return None, "the model's head gives NaN or infinity: no lens"
     kind: Literal["tokens", "pooled"] = "tokens" if own.ndim == 3 else "pooled"
-    lens = Lens(module, stack, kind, own.shape[-1], causal)
+    lens = Lens(module, stack, kind, own.shape[-1])
     if kind == "tokens" and (own.shape[:2] != last.shape[:2] or "input_ids" not in inputs.named):
         return None, OTHER_PART
     try:
@@ -210,10 +185,7 @@ def find_lens(
 
 
 def _shortened(lens: Lens, last: Tensor, inputs: Inputs) -> Lens:
-    """Return the lens that goes through one block, where the model's loop takes that and the logits are the same.
-
-    The blocks, and nothing else, must be the entries of one list, in order.
-    """
+    """Return the lens that runs one block of the list of all, where the loop takes that and gives the same logits."""
     path = lens.stack.blocks[0].rpartition(".")[0]
     entries = lens.module.get_submodule(path)
     paths = tuple(f"{path}.{name}" for name, _ in entries.named_children())
@@ -234,10 +206,7 @@ def _read(lens: Lens, states: Tensor, inputs: Inputs) -> Tensor:
 
 @torch.inference_mode()
 def token_read(read: Callable[[Tensor, Inputs], Tensor], last: Tensor, inputs: Inputs) -> str:
-    """Return which token `read` takes a sample's vector from: "first", "last" or (several) "mean".
-
-    Found by changing one at a time; `read` gives the rows of a classifier, or of a projection.
-    """
+    """Return which token `read` takes a sample's rows from, found by changing it: "first", "last" or else "mean"."""
     if last.ndim == 2:
         return "mean"
     alone = rows_of(inputs, slice(1))

@@ -3,24 +3,86 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from logging import ERROR, LogRecord
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.models.checks import check_folder, check_name, clear_errors
+from layerscope.inputs.hub import go_offline_without_hub
+from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_errors, embedded
 from layerscope.models.encode import modalities_of, modality_of
-from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
-from layerscope.models.loaded import Loaded, LoadOptions, eager
 from layerscope.models.mean_head import as_configured
 
 POOLINGS = {"mean": ("mean",), "cls": ("cls",), "lasttoken": ("last",)}
 """What a SentenceTransformer calls the poolings that are ours too."""
+
+
+@dataclass
+class Loaded:
+    """A model as loaded: the module, its processor, and what its makers say about how it is served."""
+
+    module: nn.Module
+    processor: Any = None
+    name: str = ""
+    revision: str | None = None
+    pooling: tuple[str, ...] | None = None  # a SentenceTransformer's own
+    max_length: int | None = None
+    prompt: str = ""
+    notes: list[str] = field(default_factory=list)
+    lack: str = ""  # why a text model has no tokenizer, where it has none
+    served: Any = None  # the SentenceTransformer around the module, where there is one
+
+    def processor_for(self, modality: str) -> Any:
+        """Return what turns samples of this modality into inputs: of the processor of two towers, the part for it."""
+        part = {"text": "tokenizer", "image": "image_processor", "audio": "feature_extractor"}.get(modality, "")
+        found = getattr(self.processor, part, self.processor)
+        return None if modality == "image" and hasattr(found, "convert_tokens_to_ids") else found
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How weights are fetched, placed and trusted; with `as_stored` the dtype `auto` is the checkpoint's everywhere."""
+
+    revision: str | None = None
+    dtype: str = "auto"
+    device: str = "auto"
+    trust_remote_code: bool = False
+    allow_pickle: bool = False
+    as_stored: bool = False
+
+    def torch_device(self) -> torch.device:
+        """Return the device; raise where it is not there."""
+        if self.device in ("auto", "map"):
+            if not torch.cuda.is_available():
+                return torch.device("cpu")
+            rank = os.environ.get("LOCAL_RANK")  # of several processes each has its own GPU, as far as there are any
+            return torch.device("cuda" if rank is None else f"cuda:{int(rank) % torch.cuda.device_count()}")
+        try:
+            device = torch.device(self.device)
+            torch.empty(1, device=device).cpu()
+        except Exception:  # each kind of device fails in its own way
+            here = ["auto", "cpu", *[f"cuda:{i}" for i in range(torch.cuda.device_count())], "map"]
+            raise LayerscopeError(f"device {self.device!r} is not on this machine: choose {', '.join(here)}") from None
+        return device
+
+    def torch_dtype(self) -> torch.dtype | str:
+        """Return the dtype of the weights; `auto` is float32 on a CPU and the checkpoint's own elsewhere."""
+        if self.dtype == "auto":
+            return torch.float32 if self.torch_device().type == "cpu" and not self.as_stored else "auto"
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return dtype
+
+
+def eager(model: Any) -> Any:
+    """Return the model inside one that `torch.compile` gave: layers are read by hooks, and compiled code has none."""
+    return vars(model)["_modules"]["_orig_mod"] if "_orig_mod" in getattr(model, "_modules", {}) else model
 
 
 def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
@@ -51,17 +113,19 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
     if folder.exists() or source.startswith((".", "/", "~")):
         check_folder(folder, options.allow_pickle)
         if options.revision is not None:
-            raise LayerscopeError(
-                f"`revision={options.revision!r}` is for hub models, and {str(folder)!r} is a folder: leave it out"
-            )
+            revision = f"`revision={options.revision!r}`"
+            raise LayerscopeError(f"{revision} is for hub models, and {str(folder)!r} is a folder: leave it out")
         source = str(folder)
         if (folder / "adapter_config.json").is_file():
             return _load_adapter(folder, options, processor)
     else:
         go_offline_without_hub()
-    if _file(source, "modules.json", options) is not None:
-        return _load_sentence_transformer(source, options)
-    return _load_transformers(source, options, processor)
+    wrapped = _file(source, "modules.json", options) is not None
+    loaded = _load_sentence_transformer(source, options) if wrapped else _load_transformers(source, options, processor)
+    config = _file(source, "config.json", options)
+    if config is not None and config.parent.parent.name == "snapshots":
+        loaded.revision = config.parent.name  # the hub's client keeps the files of a commit in a folder of its name
+    return loaded
 
 
 @contextmanager
@@ -89,17 +153,10 @@ def _file(source: str, name: str, options: LoadOptions) -> Path | None:
     from transformers.utils import cached_file
 
     missing = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-    try:
+    with suppress(OSError, ValueError):
         found = cached_file(source, name, revision=options.revision, **missing)
-    except (OSError, ValueError):
-        return None
-    return None if found is None else Path(found)
-
-
-def _commit(source: str, options: LoadOptions) -> str | None:
-    """Return the commit of a hub model: the name of the folder that the hub's client keeps its files in."""
-    config = _file(source, "config.json", options)
-    return config.parent.name if config is not None and config.parent.parent.name == "snapshots" else None
+        return found and Path(found)
+    return None
 
 
 def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loaded:
@@ -114,10 +171,10 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
             dtype=options.torch_dtype(),
             use_safetensors=None if options.allow_pickle else True,
             output_loading_info=True,
-            **({"device_map": "auto"} if options.device == "map" else {}),
+            device_map="auto" if options.device == "map" else None,
             **({"revision": options.revision} if not options.trust_remote_code else trust),
         )
-    loaded = Loaded(as_configured(module), processor, Path(source).name, _commit(source, options) or options.revision)
+    loaded = Loaded(as_configured(module), processor, Path(source).name, options.revision)
     if options.device != "map":
         module.to(options.torch_device())
     missing = sorted(info["missing_keys"])
@@ -143,12 +200,10 @@ def load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> Any
     import transformers
 
     if modalities_of(module) == ["text", "image"]:
-        try:
+        with suppress(Exception):  # what is there may be damaged
             both = transformers.AutoProcessor.from_pretrained(source, **trust)
-        except Exception:  # what is there may be damaged
-            both = None
-        if hasattr(both, "tokenizer") and hasattr(both, "image_processor"):
-            return both
+            if hasattr(both, "tokenizer") and hasattr(both, "image_processor"):
+                return both
     kind = getattr(module, "main_input_name", "input_ids")
     auto, more = {
         "input_ids": (transformers.AutoTokenizer, {}),
@@ -190,25 +245,18 @@ def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
             f'{source!r} is a sentence-transformers model: pip install "layerscope[sentence-transformers]"'
         ) from None
     weights = {"dtype": options.torch_dtype(), "use_safetensors": None if options.allow_pickle else True}
+    trust = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
+    device, here = str(options.torch_device()), Path(source).exists()
     with clear_errors(source):
-        model = SentenceTransformer(
-            source,
-            device=str(options.torch_device()),
-            revision=options.revision,
-            trust_remote_code=options.trust_remote_code,
-            local_files_only=Path(source).exists(),
-            model_kwargs=weights,
-        )
-    return replace(_from_sentence_transformer(model, Path(source).name), revision=_commit(source, options))
+        model = SentenceTransformer(source, device=device, local_files_only=here, model_kwargs=weights, **trust)
+    return _from_sentence_transformer(model, Path(source).name)
 
 
 def _from_sentence_transformer(model: Any, name: str) -> Loaded:
     transformer = model[0]
     module = eager(getattr(transformer, "auto_model", None) or getattr(transformer, "model", None))
     if module is None:
-        raise LayerscopeError(
-            f"{name!r} holds no transformer ({type(transformer).__name__}): it has no layers to look at"
-        )
+        raise LayerscopeError(f"{name!r} holds no transformer ({type(transformer).__name__}): it has no layers")
     card = getattr(module.config, "_name_or_path", "")
     pooling = next((child for child in model if type(child).__name__ == "Pooling"), None)
     mode = getattr(pooling, "pooling_mode", "")
@@ -239,16 +287,14 @@ def _load_adapter(folder: Path, options: LoadOptions, processor: Any) -> Loaded:
     loaded = _from_source(base, replace(options, revision=None), processor)
     with clear_errors(str(folder)):
         adapted = PeftModel.from_pretrained(loaded.module, str(folder))
-    return replace(
-        loaded, module=_adapted(adapted), name=folder.name, notes=[*loaded.notes, f"adapter {folder.name} on {base}"]
-    )
+    loaded.module, loaded.name = _adapted(adapted), folder.name
+    loaded.notes.append(f"adapter {folder.name} on {base}")
+    return loaded
 
 
 def _adapted(model: Any) -> nn.Module:
     """The base model with the adapter's layers in place."""
     if any(getattr(config, "is_prompt_learning", False) for config in model.peft_config.values()):
-        raise LayerscopeError(
-            "a prompt-learning adapter adds virtual tokens, which no layer's states can be read without"
-        )
+        raise LayerscopeError("a prompt-learning adapter adds virtual tokens, and no layer can be read without them")
     module: nn.Module = model.get_base_model()
     return module

@@ -1,12 +1,9 @@
 """A classifier over the mean of an encoder's tokens, kept in a checkpoint that transformers itself can load.
 
-transformers has none for BERT and its kin, but a linear head commutes with the mean: the mean of a token classifier's
-logits is what its head gives on the mean of the tokens. So the checkpoint is that of the token classifier, with
-`head_pooling` "mean" in its config; in memory the model pools before its head, and each sample has one row of logits.
-
-Read as transformers' own sequence classifier it would answer at random, through a pooler that was never trained. So it
-refuses: its config names a pipeline for text classification, kept beside the weights, and an empty weight stands where
-the sequence classifier expects one of its own.
+A linear head commutes with the mean, so the checkpoint is that of a token classifier, with `head_pooling` "mean" in its
+config; in memory the model pools before its head. Read as a sequence classifier it would answer at random, through a
+pooler that was never trained: so its config names a pipeline of its own, kept beside the weights, and an empty weight
+stands where the sequence classifier expects one.
 """
 
 from __future__ import annotations
@@ -32,10 +29,7 @@ def is_mean_head(config: Any) -> bool:
 
 
 def mean_headed(module: Any) -> Any:
-    """Return a token classifier, in place, as a classifier of the mean of its tokens; its config says so from now on.
-
-    Its class has the name of the one it was, so that it is saved as that.
-    """
+    """Return a token classifier, in place, as a classifier of the mean of its tokens, under its class's own name."""
     kind: Any = type(module)
     if standard_class(kind) is kind:
         setattr(module.config, KEY, MEAN)
@@ -55,38 +49,32 @@ def standard_class(kind: Any) -> Any:
     return kind.__dict__.get("_standard", kind)
 
 
-def head_of(module: Any) -> nn.Linear:
-    """Return the linear head of a token classifier: the one among its own members."""
-    found = [child for child in module.children() if isinstance(child, nn.Linear)]
-    if len(found) != 1:
-        raise TypeError(f"{type(module).__name__} has {len(found)} linear layers of its own, a token classifier one")
-    return found[0]
-
-
 @cache
 def _pooled(base: Any) -> type:
     signature = inspect.signature(base.forward)
 
     @functools.wraps(base.forward)
     def forward(self: Any, *args: Any, **named: Any) -> Any:
+        from transformers.loss.loss_utils import fixed_cross_entropy
         from transformers.modeling_outputs import SequenceClassifierOutput
 
         given = signature.bind_partial(self, *args, **named).arguments
-        labels, mask = given.get("labels"), given.get("attention_mask")
-        items = (given.get("kwargs") or {}).get("num_items_in_batch")
-        own = {key: value for key, value in given.items() if key not in ("self", "labels", "kwargs")}
-        rest = {key: value for key, value in (given.get("kwargs") or {}).items() if key != "num_items_in_batch"}
+        del given["self"]
+        rest = dict(given.pop("kwargs", None) or {})
+        items, labels, mask = (
+            rest.pop("num_items_in_batch", None),
+            given.pop("labels", None),
+            given.get("attention_mask"),
+        )
 
         def pool(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
             return (mean(inputs[0], mask),) if inputs[0].ndim == 3 else None
 
         # an exit runs a second forward within the first: the inner one pools, and its rows are its own
-        handle = head_of(self).register_forward_pre_hook(pool, prepend=True)
-        try:
-            output = base.forward(self, **own, **rest | {"return_dict": True})
-        finally:
-            handle.remove()
-        loss = None if labels is None else cross_entropy(output.logits, labels, items)
+        (head,) = (child for child in self.children() if isinstance(child, nn.Linear))
+        with head.register_forward_pre_hook(pool, prepend=True):
+            output = base.forward(self, **given, **rest | {"return_dict": True})
+        loss = None if labels is None else fixed_cross_entropy(output.logits.float(), labels, items)
         return SequenceClassifierOutput(loss, output.logits, output.hidden_states, output.attentions)
 
     @functools.wraps(base.save_pretrained)
@@ -102,9 +90,9 @@ def _pooled(base: Any) -> type:
 
 
 def seal_of(config: Any) -> str | None:
-    """Return the weight of the sequence classifier that a token classifier lacks, outside the encoder if there is one.
+    """Return the weight of the sequence classifier that a token classifier lacks, if there is one, outside the encoder.
 
-    Kept empty in a checkpoint, it stops the sequence classifier from loading it. None where there is no such weight.
+    Kept empty in a checkpoint, it stops the sequence classifier from loading it.
     """
     from transformers import (
         MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as SEQUENCES,
@@ -127,10 +115,3 @@ def mean(states: Tensor, mask: Tensor | None) -> Tensor:
     # sizes by shape: len() would freeze the batch in an ONNX export
     rows = mask.repeat(states.shape[0] // mask.shape[0], 1).unsqueeze(-1).to(states.dtype)
     return (states * rows).sum(1) / rows.sum(1).clamp_min(1)
-
-
-def cross_entropy(logits: Tensor, labels: Tensor, items: Tensor | float | None) -> Tensor:
-    """Return the cross-entropy of the samples, over `items` of them where a batch is one of several."""
-    if items is None:
-        return nn.functional.cross_entropy(logits.float(), labels)
-    return nn.functional.cross_entropy(logits.float(), labels, reduction="sum") / torch.as_tensor(items)

@@ -9,7 +9,7 @@ from typing import Any
 from transformers import TextClassificationPipeline
 
 
-class MeanTextClassification(TextClassificationPipeline):  # type: ignore[misc]
+class MeanTextClassification(TextClassificationPipeline):  # type: ignore[misc]  # transformers is not typed
     """Text classification by a token classifier: a text's logits are the mean of its tokens' logits."""
 
     def _forward(self, model_inputs: Any) -> Any:

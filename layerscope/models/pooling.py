@@ -1,13 +1,19 @@
-"""One vector per sample from the states of its tokens, by attention mask only."""
+"""A sample's vectors from the states of its tokens: pooled, or in the space that two towers share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError, choices
+from layerscope.models.forward import FAILURES, Inputs, fitted, forward
+from layerscope.models.lens import bypassed, rows_of
+from layerscope.models.stack import Stack
 
 POOLINGS = ("mean", "cls", "last", "first")
 
@@ -36,34 +42,101 @@ def parse(pooling: str) -> tuple[str, ...]:
 
 
 def pool(tokens: Tensor, mask: Tensor | None, pooling: str, positions: Tensor | None = None) -> Tensor:
-    """Return one float32 vector per sample, [B, D].
+    """Return one float32 vector per sample, [B, D], of states [B, T, D], or [B, D] where a sample is a vector already.
 
-    Args:
-        tokens: states [B, T, D], or [B, D] where a sample is one vector already.
-        mask: real positions [B, T], a prefix of each row; None where all are real.
-        pooling: "mean", "cls" or "first" (position 0), "last" (the last real token), or "position".
-        positions: for "position", the index [B] to take from each sample.
-
+    `mask` [B, T] marks real positions, a prefix of each row (None: all are real); `pooling` is "mean", "cls" or "first"
+    (position 0), "last" (the last real token), or "position": that in `positions` [B].
     """
     if tokens.ndim == 2:
         return tokens.to(torch.float32, copy=True)  # a block may change its input in place after it was seen
-    if pooling == "mean":
-        return _mean(tokens.float(), mask)
-    rows = torch.arange(len(tokens), device=tokens.device)
     if pooling in ("cls", "first"):
         return tokens[:, 0].to(torch.float32, copy=True)
-    if pooling == "last":
-        last = tokens.shape[1] - 1 if mask is None else mask.sum(1).long() - 1
-        return tokens[rows, last].float()
-    if pooling == "position" and positions is not None:
-        return tokens[rows, positions].float()
-    raise LayerscopeError(f"pooling {pooling!r} does not exist{choices(pooling, POOLINGS)}")
-
-
-def _mean(tokens: Tensor, mask: Tensor | None) -> Tensor:
+    if pooling != "mean":
+        last = -1 if mask is None else mask.sum(1).long() - 1
+        rows = torch.arange(len(tokens), device=tokens.device)
+        return tokens[rows, last if pooling == "last" else positions].float()
+    tokens = tokens.float()
     if mask is None:
         return tokens.mean(1)
     weights = mask.to(tokens.dtype)
     # a matrix product leaves a masked NaN in the sum, so padded states are cut out before it
     kept = tokens.masked_fill(~mask.bool().unsqueeze(-1), 0.0) if not bool(mask.all()) else tokens
     return torch.einsum("bt,btd->bd", weights, kept) / weights.sum(1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The model's own code after the last block of a tower: norm, pooling, projection; fed with any layer's states.
+
+    `width` is P, that of the shared space; `blind`: whether that code looks at the states alone, so that the model's
+    embedding of one sample serves a whole batch.
+    """
+
+    module: nn.Module
+    stack: Stack
+    modality: str
+    width: int
+    blind: bool = False
+
+    def vectors(self, states: Tensor, inputs: Inputs) -> Tensor:
+        """Return the float32 vectors [B, P] of the states [B, T, D] of one layer."""
+        return self.layers(states[None], inputs)[0]
+
+    def layers(self, states: Tensor, inputs: Inputs) -> Tensor:
+        """Return the float32 vectors [K, B, P] of the states [K, B, T, D] of some layers."""
+        layers, samples, most = states.shape[:3]
+        lengths = [most] * samples if inputs.mask is None else inputs.mask.sum(1).tolist()
+        found = torch.empty(layers, samples, self.width, device=states.device)
+        for length in sorted(set(lengths)):  # without padding: some towers pool the last position, whatever is there
+            rows = torch.tensor([i for i in range(samples) if lengths[i] == length], device=states.device)
+            own = rows_of(inputs, rows[:1] if self.blind else rows.repeat(layers))
+            with bypassed(self.module, self.stack, states[:, rows, :length].flatten(0, 1)):
+                vectors = _embedded(self.module, self.modality, own)
+            if vectors is None:
+                raise RuntimeError("the model gave no vector of a sample")
+            found[:, rows] = vectors.float().view(layers, len(rows), -1)
+        return found
+
+
+@torch.inference_mode()
+def _embedded(module: nn.Module, modality: str, inputs: Inputs) -> Tensor | None:
+    """Return the vectors [B, P], not of unit length, in which a model compares its two modalities, None of others."""
+    features: Callable[..., Any] | None = getattr(module, f"get_{modality}_features", None)
+    if features is not None:
+        known = inspect.signature(features).parameters
+        output = features(**{k: fitted(module, v) for k, v in inputs.named.items() if k in known})
+        found = getattr(output, "pooler_output", output)
+    else:
+        found = getattr(forward(module, inputs), f"{modality}_embeds", None)
+    return found if isinstance(found, Tensor) and found.ndim == 2 else None
+
+
+@torch.inference_mode()
+def find_projection(module: nn.Module, stack: Stack, modality: str, inputs: Inputs, last: Tensor) -> Projection | None:
+    """Return a tower's projection, None where it does not give the model's own vectors on the raw states of layer L."""
+    try:
+        own = _embedded(module, modality, inputs)
+        if own is None:
+            return None
+        projection = Projection(module, stack, modality, own.shape[-1])
+        mine, other = (projection.vectors(states, inputs) for states in (last, last.flip(-1)))
+    except Exception:  # a model that takes other inputs too fails in its own way
+        return None
+    tolerance = 1e-4 if own.dtype == torch.float32 else 2e-2
+    agrees = torch.allclose(mine, own.float(), rtol=tolerance, atol=1e-4)
+    if not agrees or torch.equal(mine, other):
+        return None
+    return _blinded(projection, inputs, last, torch.cat([mine, other]))
+
+
+def _blinded(projection: Projection, inputs: Inputs, last: Tensor, vectors: Tensor) -> Projection:
+    """Return the projection that embeds one image's patches, where any do: they cost a third of a block every time."""
+    if inputs.mask is not None or [value.is_floating_point() for value in inputs.named.values()] != [True]:
+        return projection
+    others = Inputs({name: value.flip(-1) + 1.0 for name, value in inputs.named.items()})
+    blind = replace(projection, blind=True)
+    try:
+        found = blind.vectors(torch.cat([last, last.flip(-1)]), others)
+    except FAILURES:  # code that counts the samples by its inputs
+        return projection
+    return blind if torch.allclose(found, vectors, rtol=1e-4, atol=1e-5) else projection

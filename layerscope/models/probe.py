@@ -78,11 +78,9 @@ def tested_in_batches(model: LayeredModel, short: Any, long: Any, alone: dict[st
 
 def _stands_padding(model: LayeredModel, short: Any, long: Any) -> bool:
     """Return whether a sample beside a longer one keeps its states, and as many of them as it has alone."""
-    alone, both = states_of(model, [short]), states_of(model, [short, long])
-    first, beside = (
-        model.mask(model.encoder.batch(samples).to(model.device), states["raw.0"])
-        for samples, states in (([short], alone), ([short, long], both))
-    )
+    batches = [model.encoder.batch(samples).to(model.device) for samples in ([short], [short, long])]
+    alone, both = (states_of(model, batch) for batch in batches)
+    first, beside = (model.mask(batch, own["raw.0"]) for batch, own in zip(batches, (alone, both), strict=True))
     real = alone["raw.0"].shape[1] if first is None else int(first[0].sum())
     if beside is not None and int(beside[0].sum()) != real:
         return False

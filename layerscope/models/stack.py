@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError, choices, near
 from layerscope.core.words import count
-from layerscope.models.chains import candidates, differ_in_width, has_every_token, is_turned
+from layerscope.models.chains import LISTS, candidates, differ_in_width
 from layerscope.models.forward import Inputs, forward, is_out_of_memory
-from layerscope.models.links import Chain
-from layerscope.models.siblings import LISTS
 from layerscope.models.trace import Call, is_norm, same, trace
 
 STAGE = "stage-{}"
@@ -43,20 +42,15 @@ class Stack:
     turned: bool = False
     """Whether the blocks read and give tokens before samples, [T, B, D]."""
 
-    @property
-    def between(self) -> tuple[str, ...]:
-        """The modules that give a layer and are no block."""
-        return tuple(dict.fromkeys(path for path in self.ends if path not in self.blocks))
-
     def check_plain(self, what: str) -> None:
         """Raise where a layer is not what its block gives, which `what` needs."""
-        lack = ""
+        between, lack = [path for path in self.ends if path not in self.blocks], ""
         if self.added:
             lack = f"give the layers: this model adds what {self.blocks[0]} gives by itself"
         elif self.turned:
             lack = "read states [B, T, D]: those of this model read [T, B, D]"
-        elif self.between:
-            lack = f"give the layers: this model runs {self.between[0]} after one"
+        elif between:
+            lack = f"give the layers: this model runs {between[0]} after one"
         if lack:
             raise LayerscopeError(f"{what} need blocks that {lack}")
 
@@ -67,22 +61,17 @@ class Stack:
 
 
 class SeveralParts(LayerscopeError):
-    """A model with several stacks of blocks, and none of them named."""
-
-    def __init__(self, parts: list[str], line: str = "") -> None:
-        named = " or ".join(f"`part={part!r}`" for part in parts)
-        super().__init__(line or f"this model has several stacks of blocks: choose one with {named}")
-        self.parts = parts
-
-
-class SeveralWidths(SeveralParts):
-    """A hierarchical model, whose stages differ in width, and none of them named."""
+    """A model with several stacks of blocks, and none of them named; `differ` is how its stages differ in width."""
 
     def __init__(self, stacks: list[Stack]) -> None:
-        sizes = ", ".join(f"{s.part} ({count(s.depth, 'layer')} of {s.width})" for s in stacks)
-        differ = "the layers of this model differ in width"
-        super().__init__([s.part for s in stacks], f"{differ}: choose one of its stages with `part`, {sizes}")
-        self.differ = f"{differ}, {sizes}"
+        self.parts, self.differ = [stack.part for stack in stacks], ""
+        named = " or ".join(f"`part={part!r}`" for part in self.parts)
+        line = f"this model has several stacks of blocks: choose one with {named}"
+        if self.parts[0] == STAGE.format(1):
+            sizes = ", ".join(f"{s.part} ({count(s.depth, 'layer')} of {s.width})" for s in stacks)
+            self.differ = f"the layers of this model differ in width, {sizes}"
+            line = f"the layers of this model differ in width: choose one of its stages with `part`, {sizes}"
+        super().__init__(line)
 
 
 def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) -> list[Stack]:
@@ -95,11 +84,16 @@ def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) ->
     refused: list[str] = []
     seen: list[Call] = []
     for prefix, entry in _entries(module, inputs):
-        calls = [call for call in trace(entry, prefix, inputs) if has_every_token(call, inputs)]
+        calls = [call for call in trace(entry, prefix, inputs) if _has_every_token(call, inputs)]
         seen += calls
         for how, chains in candidates(entry, prefix, calls, blocks, refused):
+            for chain in chains:
+                last, entry_path = chain.blocks[-1], prefix.rstrip(".")
+                paths, ends = (tuple(call.path for call in each) for each in (chain.blocks, chain.ends))
+                width, turned = last.returned.shape[-1], _is_turned(last.returned, inputs)
+                stack = Stack("", entry_path, paths, None, width, how, last.outputs, ends, chain.added, turned)
+                found.append((stack, calls))
             if chains:
-                found += [(_stack(chain, prefix.rstrip("."), how, inputs), calls) for chain in chains]
                 break
     if not found:
         where = (
@@ -112,15 +106,10 @@ def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) ->
         elif shapes and max(shapes) == 4 and not any(call.keeps_shape for call in seen):
             why = "its modules give maps [B, C, H, W], and layers are states of tokens [B, T, D] or samples [B, D]"
         raise LayerscopeError(f"{where}: {why}")
-    names = part_names([stack.blocks[0] for stack, _ in found])
-    if len(found) == 1 and found[0][0].entry:
-        names = [_short(found[0][0].entry.rpartition(".")[2])]  # a tower goes by its own name
-    if differ_in_width([[call for call in calls if call.path in stack.blocks] for stack, calls in found]):
-        names = [STAGE.format(i + 1) for i in range(len(found))]
     inside = tuple(path + "." for stack, _ in found for path in stack.blocks)
     return [
         replace(stack, part=name, norm=_final_norm(stack, calls, inside))
-        for (stack, calls), name in zip(found, names, strict=True)
+        for (stack, calls), name in zip(found, _part_names(found), strict=True)
     ]
 
 
@@ -130,7 +119,7 @@ def choose(stacks: list[Stack], part: str | None) -> Stack:
     if part is None:
         if len(stacks) == 1:
             return stacks[0]
-        raise SeveralWidths(stacks) if names[0] == STAGE.format(1) else SeveralParts(names)
+        raise SeveralParts(stacks)
     for stack in stacks:
         if part == stack.part or stack.blocks[0].startswith(part + "."):
             return stack
@@ -175,10 +164,9 @@ def check_norm(module: nn.Module, stack: Stack, path: str) -> None:
         raise LayerscopeError(f"norm {path!r} is or holds a block: name the norm that follows the blocks, or none")
     parameter = next(module.parameters(), torch.empty(0))
     state = torch.zeros(1, 2, stack.width, dtype=parameter.dtype, device=parameter.device)
-    try:
+    fits = False
+    with suppress(Exception):  # a module of another kind fails in its own way
         fits = norm(state).shape == state.shape
-    except Exception:  # a module of another kind fails in its own way
-        fits = False
     if not fits:
         raise LayerscopeError(f"norm {path!r} does not take a state of {stack.width} numbers: name a norm, or none")
 
@@ -208,11 +196,16 @@ def _entries(module: nn.Module, inputs: Inputs) -> list[tuple[str, nn.Module]]:
         return towers
 
 
-def _stack(chain: Chain, entry: str, how: str, inputs: Inputs) -> Stack:
-    last = chain.blocks[-1]
-    blocks, ends = (tuple(call.path for call in calls) for calls in (chain.blocks, chain.ends))
-    width, turned = last.returned.shape[-1], is_turned(last.returned, inputs)
-    return Stack("model", entry, blocks, None, width, how, last.outputs, ends, chain.added, turned)
+def _has_every_token(call: Call, inputs: Inputs) -> bool:
+    """Return whether a call gives a state for every token of a text: not an expert's, and not with channels first."""
+    ids, state = inputs.named.get("input_ids"), call.returned
+    return ids is None or (state.ndim == 3 and (state.shape[1] >= ids.shape[1] or _is_turned(state, inputs)))
+
+
+def _is_turned(state: Tensor, inputs: Inputs) -> bool:
+    """Return whether the state of a text has its tokens before its samples, [T, B, D]: XLNet's have."""
+    ids = inputs.named.get("input_ids")
+    return ids is not None and state.ndim == 3 and state.shape[1] == len(ids) < ids.shape[1] <= len(state)
 
 
 def _final_norm(stack: Stack, calls: list[Call], inside: tuple[str, ...]) -> str | None:
@@ -231,19 +224,16 @@ def _final_norm(stack: Stack, calls: list[Call], inside: tuple[str, ...]) -> str
     return None
 
 
-def part_names(paths: list[str]) -> list[str]:
-    """Short names for several stacks: the first part of their paths in which they differ."""
-    if len(paths) == 1:
-        return ["model"]
-    split = [path.split(".") for path in paths]
-    for level in zip(*split, strict=False):
-        if len(set(level)) == len(paths):
-            return [_short(name) for name in level]
-    return paths
-
-
-def _short(name: str) -> str:
-    return name.removesuffix("_model").removesuffix("_tower")
+def _part_names(found: list[tuple[Stack, list[Call]]]) -> list[str]:
+    """Short names: stages, a tower's own name, or the first part of the stacks' paths in which all of them differ."""
+    if differ_in_width([[call for call in calls if call.path in stack.blocks] for stack, calls in found]):
+        return [STAGE.format(i + 1) for i in range(len(found))]
+    paths = [stack.blocks[0] for stack, _ in found]
+    names: Iterable[str] = [found[0][0].entry.rpartition(".")[2] or "model"]
+    if len(found) > 1:
+        levels = zip(*(path.split(".") for path in paths), strict=False)
+        names = next((level for level in levels if len(set(level)) == len(paths)), paths)
+    return [name.removesuffix("_model").removesuffix("_tower") for name in names]
 
 
 def _such_as(module: nn.Module) -> str:

@@ -1,8 +1,9 @@
-"""Watch one small forward: which module was given what, and gave what."""
+"""Watch one small forward: what each module was given and gave, and which calls follow one another as blocks do."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -36,16 +37,7 @@ class Call:
 
 
 Calls = list[Call]
-
-
-def trace(entry: nn.Module, prefix: str, inputs: Inputs) -> list[Call]:
-    """Record every module call of one forward of `entry`, in the order in which they end.
-
-    States that the model overwrites afterwards (`x += block(x)`) are copied, in a second forward.
-    """
-    recorder = _recorded(entry, prefix, inputs, frozenset())
-    overwritten = frozenset(number for number, state, mark in recorder.marks if _mark(state) != mark)
-    return (_recorded(entry, prefix, inputs, overwritten) if overwritten else recorder).calls
+MEND = "so move what the model does between its blocks into them"
 
 
 class _Recorder:
@@ -75,7 +67,8 @@ class _Recorder:
         return state
 
 
-def _recorded(entry: nn.Module, prefix: str, inputs: Inputs, copied: frozenset[int]) -> _Recorder:
+def trace(entry: nn.Module, prefix: str, inputs: Inputs, copied: frozenset[int] = frozenset()) -> list[Call]:
+    """Record every module call of one forward of `entry`, in the order in which they end."""
     recorder = _Recorder(copied)
     with ExitStack() as hooks:
         for name, module in entry.named_modules():
@@ -84,7 +77,9 @@ def _recorded(entry: nn.Module, prefix: str, inputs: Inputs, copied: frozenset[i
                 hooks.enter_context(module.register_forward_pre_hook(recorder.before, with_kwargs=True))
                 hooks.enter_context(module.register_forward_hook(after, with_kwargs=True))
         forward(entry, inputs)
-    return recorder
+    # states that the model overwrites afterwards (`x += block(x)`) are copied, in a second forward
+    overwritten = frozenset(number for number, state, mark in recorder.marks if _mark(state) != mark)
+    return recorder.calls if copied or not overwritten else trace(entry, prefix, inputs, overwritten)
 
 
 def _mark(state: Tensor) -> float:
@@ -94,12 +89,10 @@ def _mark(state: Tensor) -> float:
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors of a probe hold the same state (the same memory, or the same values).
-
-    Of two dtypes the coarser one counts: some models keep their stream in float32 and run blocks in half precision.
-    """
+    """Return whether two tensors of a probe hold the same state (the same memory, or the same values)."""
     if a.shape != b.shape or a.device != b.device:
         return False
+    # some models keep their stream in float32 and run blocks in half precision
     coarse = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize)
     return (a.data_ptr() == b.data_ptr() and a.dtype == b.dtype) or bool(torch.equal(a.to(coarse), b.to(coarse)))
 
@@ -122,3 +115,86 @@ def is_norm(call: Call) -> bool:
         return "norm" in type(call.module).__name__.lower()
     once, twice = once[fine], twice[fine]
     return bool((once - twice).abs().max() <= 0.02 * once.abs().max()) and not same(once, x[fine])
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The calls of blocks in order, and what makes the state of every layer.
+
+    `ends` are the calls that give the layers: the blocks themselves, or a module that reads a block's output before the
+    next block does. With `added` a layer is the sum of what its block reads and what it gives: the model adds them.
+    """
+
+    blocks: tuple[Call, ...]
+    ends: tuple[Call, ...]
+    added: bool = False
+
+
+class Broken(Exception):
+    """Says in half a line why calls are no stack of blocks."""
+
+
+@torch.no_grad()
+def linked(blocks: Sequence[Call], calls: Sequence[Call]) -> Chain:
+    """Return the chain of these calls of blocks; raise `Broken` where one reads other than the one before it gives."""
+    paths = {call.path for call in blocks}
+    runs = sum(call.path in paths for call in calls)
+    if runs != len(blocks):
+        raise Broken(f"{blocks[0].path} … {blocks[-1].path} run {runs} times, {len(blocks)} of them in a row, {MEND}")
+    pairs = list(zip(blocks, blocks[1:], strict=False))
+    if pairs and all(_adds(one, two) for one, two in pairs):
+        if any(_reads(call, blocks[-1].returned) for call in calls[calls.index(blocks[-1]) + 1 :]):
+            raise Broken(f"the model reads what {blocks[-1].path} gives alone, and adds it up after the others, {MEND}")
+        return Chain(tuple(blocks), tuple(blocks), added=True)
+    ends: list[Call] = []
+    for one, two in pairs:
+        end = end_of(one, two, calls)
+        if end is None:
+            how = f"are of {list(one.returned.shape)} and {list(two.given.shape)}"
+            if one.returned.shape == two.given.shape:
+                apart = (two.given.float() - one.returned.float()).norm() / two.given.float().norm().clamp_min(1e-12)
+                how = f"differ by {float(apart):.0%}"
+            raise Broken(f"{two.path} does not read what {one.path} gives (they {how}), {MEND}")
+        ends.append(end)
+    ends.append(_last_end(blocks[-1], ends, blocks, calls))
+    again = {end.path for end in ends}
+    if sum(call.path in again for call in calls) != len(ends):
+        raise Broken(f"{ends[0].path} runs between the blocks and elsewhere too, {MEND}")
+    return Chain(tuple(blocks), tuple(ends))
+
+
+def _adds(one: Call, two: Call) -> bool:
+    """Whether a call reads the sum of what another one read and gave: the model adds a block to its input."""
+    fits = one.given.shape == two.given.shape and not same(one.returned, two.given)
+    return fits and same(one.given + one.returned, two.given)
+
+
+def end_of(one: Call, two: Call, calls: Sequence[Call]) -> Call | None:
+    """Return the call that gives what the second block reads: the first one, or a module that reads its output."""
+    if same(one.returned, two.given):
+        return one
+    if one.given.shape != two.given.shape or one.path.startswith(two.path + "."):
+        return None
+    between = calls[calls.index(one) + 1 : calls.index(two)]
+    for call in reversed(between):  # the outermost ends last
+        inside = call.path.startswith((one.path + ".", two.path + "."))
+        if not inside and call.outputs == 0 and same(call.returned, two.given) and _reads(call, one.returned):
+            return call
+    return None
+
+
+def _last_end(last: Call, ends: Sequence[Call], blocks: Sequence[Call], calls: Sequence[Call]) -> Call:
+    """The last block, or where a module of one kind follows every block, the one that follows it."""
+    later = calls[calls.index(last) + 1 :]
+    if not ends:  # of a block alone it is what reads both the block's input and its output
+        both = (c for c in later if c.keeps_shape and _reads(c, last.given) and _reads(c, last.returned))
+        return next((c for c in both if c.outputs == 0), last)
+    if any(end is block for end, block in zip(ends, blocks, strict=False)):
+        return last
+    kind = type(ends[-1].module)
+    like = (c for c in later if type(c.module) is kind and c.returned.shape == last.returned.shape)
+    return next((c for c in like if _reads(c, last.returned)), last)
+
+
+def _reads(call: Call, state: Tensor) -> bool:
+    return any(same(read, state) for read in (call.given, *call.read) if read.is_floating_point())

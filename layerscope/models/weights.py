@@ -1,8 +1,16 @@
-"""A model's weights, whatever keeps them: plain, quantised, or offloaded by accelerate until they are used."""
+"""A model's weights, plain, quantised or offloaded, and the heads of one that was trained with one for each layer.
+
+A standard checkpoint holds one head, that of the last layer. `exit_heads.safetensors` beside it holds those of the
+layers before, each as `K.weight` [classes, D] and `K.bias`, and in its metadata the path of the head they stand in for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +18,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from layerscope.core.errors import LayerscopeError
+
+HEADS = "exit_heads.safetensors"
 
 
 def input_device(module: nn.Module) -> torch.device:
@@ -37,8 +47,13 @@ def is_quantised(module: nn.Module) -> bool:
 def numbers_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield every tensor of a model's state by name: offloaded ones one by one, quantised ones as what they hold."""
     for name, value in module.state_dict().items():
-        stored = isinstance(value, Tensor) and value.is_meta
-        yield from _plain(name, _stored(module, name) if stored else value)
+        if isinstance(value, Tensor) and value.is_meta:
+            path, _, own = name.rpartition(".")
+            kept = [hook.weights_map for hook in _hooks(module.get_submodule(path)) if own in hook.weights_map]
+            if not kept:
+                raise LayerscopeError(f"the weight {name} is on the meta device: load the model with its weights")
+            value = kept[0][own]
+        yield from _plain(name, value)
 
 
 def _plain(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
@@ -53,19 +68,93 @@ def _plain(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
         yield name, value.dequantize() if value.is_quantized else value
 
 
-def _stored(module: nn.Module, name: str) -> Tensor:
-    """Return an offloaded weight by its name in the state, from where accelerate keeps it."""
-    path, _, own = name.rpartition(".")
-    for hook in _hooks(module.get_submodule(path)):
-        if own in hook.weights_map:
-            stored: Tensor = hook.weights_map[own]
-            return stored
-    raise LayerscopeError(f"the weight {name} is on the meta device, without values: load the model with its weights")
-
-
 def _hooks(module: nn.Module) -> Iterator[Any]:
     """Yield the hooks of accelerate that keep weights of a module."""
     hook: Any = getattr(module, "_hf_hook", None)
     for one in getattr(hook, "hooks", (hook,)):
         if getattr(one, "offload", False) and one.weights_map is not None:
             yield one
+
+
+@dataclass(frozen=True)
+class ExitHeads:
+    """The weights of each layer's own head, by layer, and the path of the head that they stand in for."""
+
+    path: str
+    heads: Mapping[int, Mapping[str, Tensor]]
+
+    def save(self, folder: str | Path) -> None:
+        """Write them beside a checkpoint; of no head there is no file."""
+        from safetensors.torch import save_file
+
+        weights = [(f"{layer}.{name}", part) for layer, head in self.heads.items() for name, part in head.items()]
+        flat = {name: part.detach().cpu().contiguous() for name, part in weights}
+        if flat:
+            save_file(flat, Path(folder) / HEADS, {"format": "pt", "head": self.path})
+
+    def below(self, layer: int) -> ExitHeads:
+        """Return the heads of the layers before this one, which a model that ends here keeps."""
+        return ExitHeads(self.path, {own: head for own, head in self.heads.items() if own < layer})
+
+    def modules(self, module: nn.Module) -> nn.ModuleDict:
+        """Return each layer's own head under its number: the model's head, copied, with the weights of that layer."""
+        heads = {str(layer): copy.deepcopy(module.get_submodule(self.path)) for layer in self.heads}
+        for layer, own in self.heads.items():
+            heads[str(layer)].load_state_dict(own)
+        return nn.ModuleDict(heads)
+
+    @contextmanager
+    def reading(self, module: nn.Module, layer: int) -> Iterator[None]:
+        """Within, the head of a model, which may not be tied to another part, has the weights of this layer's own."""
+        own = self.heads.get(layer)
+        if own is None:
+            yield
+            return
+        head = module.get_submodule(self.path)
+        mine = dict(head.named_parameters())
+        if sum(weight is mine["weight"] for _, weight in module.named_parameters(remove_duplicate=False)) > 1:
+            raise LayerscopeError(
+                f"layer {layer} has a head of its own, and this model's head is tied to its token embeddings: a "
+                "checkpoint that ends there cannot hold it"
+            )
+        before = {name: weight.data for name, weight in mine.items()}
+        try:
+            for name, weight in mine.items():
+                weight.data = own[name].to(weight.device, weight.dtype)
+            yield
+        finally:
+            for name, weight in mine.items():
+                weight.data = before[name]
+
+
+def exit_heads(folder: str | Path, module: nn.Module) -> ExitHeads | None:
+    """Return the heads kept in the folder of a model, None where there are none; refuse such as are unlike its own."""
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(folder).expanduser() / HEADS
+    if not path.is_file():
+        return None
+    heads: dict[int, dict[str, Tensor]] = {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            head = file.metadata()["head"]
+            for name in file.keys():  # noqa: SIM118  the file is no mapping
+                layer, _, own = name.partition(".")
+                heads.setdefault(int(layer), {})[own] = file.get_tensor(name)
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise LayerscopeError(f"{str(path)!r} cannot be read ({type(error).__name__}): copy it again") from error
+    own_head = dict(module.named_modules(remove_duplicate=False)).get(head, nn.Module())
+    shapes = {name: weight.shape for name, weight in own_head.named_parameters()}
+    for layer, weights in heads.items():
+        if {name: weight.shape for name, weight in weights.items()} != shapes:
+            raise LayerscopeError(
+                f"{str(path)!r} holds a head for layer {layer} that is unlike this model's own: copy it from the "
+                "folder that the model was trained into, or delete it"
+            )
+    return ExitHeads(head, heads)
+
+
+def heads_of(path: str, layers: Mapping[int, nn.Module]) -> ExitHeads:
+    """Return the heads of layers as they are now, copied."""
+    weights = {layer: head.named_parameters() for layer, head in layers.items()}
+    return ExitHeads(path, {layer: {name: one.detach().clone() for name, one in own} for layer, own in weights.items()})

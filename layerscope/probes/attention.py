@@ -1,10 +1,7 @@
 """Attention probing: one trained query reads the tokens of a frozen layer."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,11 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.probes.scores import ProbeScore, score_of, usable_classes
-
-__all__ = ["attention_probe"]
-
-Numbers = npt.NDArray[np.int64]
+from layerscope.probes.scores import Numbers, ProbeScore, score_of, stratified, usable_classes
 
 RATES = (1e-2, 3e-3, 1e-3)
 """Learning rates that are tried side by side; the best on a held-out fifth of a training fold is taken."""
@@ -34,24 +27,18 @@ BLOCK = 1024
 """Samples whose tokens are looked at together where nothing is trained."""
 
 
-@dataclass(frozen=True)
 class Ragged:
     """Tokens of samples that differ in length: `tokens` [M, D], one sample after another, and `lengths` [N]."""
 
-    tokens: Tensor
-    lengths: Tensor
-    starts: Tensor
-
-    @classmethod
-    def of(cls, tokens: Tensor, lengths: npt.ArrayLike) -> Ragged:
-        """Return tokens with the index where each sample begins; lengths that do not fit are an error."""
-        counts = torch.as_tensor(np.asarray(lengths, dtype=np.int64))
-        if tokens.ndim != 2 or counts.ndim != 1 or int(counts.sum()) != len(tokens) or bool((counts < 1).any()):
+    def __init__(self, tokens: Tensor, lengths: npt.ArrayLike) -> None:
+        self.tokens, self.lengths = tokens, torch.as_tensor(np.asarray(lengths, dtype=np.int64))
+        total = int(self.lengths.sum())
+        if tokens.ndim != 2 or self.lengths.ndim != 1 or total != len(tokens) or bool((self.lengths < 1).any()):
             raise LayerscopeError(
-                f"tokens has shape {tuple(tokens.shape)} and lengths add up to {int(counts.sum())}: give tokens [M, D] "
-                "of all samples one after another, and the length of each, at least 1"
+                f"tokens has shape {tuple(tokens.shape)} and lengths add up to {total}: give tokens [M, D] of all "
+                "samples one after another, and the length of each, at least 1"
             )
-        return cls(tokens, counts, counts.cumsum(0) - counts)
+        self.starts = self.lengths.cumsum(0) - self.lengths
 
     def batch(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the tokens [B, T, D] of some samples in float32, and which of them are real [B, T]."""
@@ -97,12 +84,11 @@ class Readers(nn.Module):
         self.value = drawn(width**-0.5, HEADS, width, size)
         self.out = drawn((HEADS * size) ** -0.5, HEADS, size, classes)
         self.bias = drawn(0.0, classes)
+        self.parts = self.query, self.key, self.value, self.out, self.bias
 
     def forward(self, tokens: Tensor, real: Tensor) -> Tensor:
         """Return the logits [copies, B, classes]."""
-        query, key, value, out, bias = (
-            torch.stack(list(part)) for part in (self.query, self.key, self.value, self.out, self.bias)
-        )
+        query, key, value, out, bias = (torch.stack(list(part)) for part in self.parts)
         tokens = (tokens - self.mean) * self.scale
         # one query: its product with the key matrix is one vector a head, and values may be taken of the sum
         asked = torch.einsum("rhs,rhds->rhd", query, key) / math.sqrt(query.shape[-1])
@@ -111,11 +97,6 @@ class Readers(nn.Module):
         read = torch.einsum("rbhd,rhds->rbhs", pooled, value)
         return torch.einsum("rbhs,rhsc->rbc", read, out) + bias[:, None]
 
-    def groups(self, rates: Sequence[float]) -> list[dict[str, object]]:
-        """Return the parameters of each copy with its learning rate."""
-        parts = (self.query, self.key, self.value, self.out, self.bias)
-        return [{"params": [part[i] for part in parts], "lr": rate} for i, rate in enumerate(rates)]
-
 
 def attention_probe(
     tokens: Tensor, lengths: npt.ArrayLike, labels: npt.ArrayLike, folds: int = 3, seed: int = 0
@@ -123,50 +104,37 @@ def attention_probe(
     """Return how well labels are read from all tokens of a frozen layer by a trained attention, cross-validated.
 
     `tokens` is `[M, D]`, those of all samples one after another, `lengths` `[N]` how many each has, `labels` `[N]` of
-    any type. Tokens are standardised by the training fold (batch normalisation without scale and shift, its statistics
-    taken once), pooled by multi-head attention with one trained query, and classified linearly: AdamW, weight decay
-    0.1, a cosine schedule, at least 300 steps of 64 samples. The learning rate is chosen among 0.01, 0.003 and 0.001 on
-    a seeded fifth of the training fold, then trained on all of it. Every sample is judged once, by the probe of the
-    fold that did not see it; the interval is Wilson's over all of them. Same seed, same score. Accuracy in 0 ... 1.
-    Raises `LayerscopeError` as `linear_probe` does.
+    any type. Tokens are standardised by the training fold, pooled by multi-head attention with one trained query, and
+    classified linearly: AdamW, weight decay 0.1, a cosine schedule, at least 300 steps of 64 samples. The learning rate
+    is chosen among 0.01, 0.003 and 0.001 on a seeded fifth of the training fold, then trained on all of it. Every
+    sample is judged once, by the probe of the fold that did not see it. Accuracy in 0 ... 1; same seed, same score.
 
     Source: El-Nouby et al. 2024, Scalable pre-training of large autoregressive image models, section 4.
 
-    >>> from layerscope.probes import attention_probe
     >>> labels = np.repeat(["praise", "blame"], 15)
     >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "praise", 2, -2)[:, None]
     >>> tokens = torch.from_numpy(states.repeat(2, axis=0)).float()  # two tokens a sample
     >>> attention_probe(tokens, [2] * 30, labels).mean
     1.0
     """
-    from sklearn.model_selection import StratifiedKFold
-
-    held = Ragged.of(tokens, lengths)
+    held = Ragged(tokens, lengths)
     if not bool(torch.isfinite(tokens).all()):
         raise LayerscopeError("tokens hold NaN or infinite values: drop the samples they come from")
     kept, classes, skipped = usable_classes(labels, len(held.lengths), folds)
-    rows = np.flatnonzero(kept)
+    rows, fold = np.flatnonzero(kept), stratified(classes, folds, seed)
     right = np.zeros(len(rows), dtype=bool)
-    accuracies = []
-    splits = StratifiedKFold(folds, shuffle=True, random_state=seed).split(rows, classes)
-    with _threads_that_pay(held):
-        for number, (train, test) in enumerate(splits):
-            fold = _Fold(held, rows, classes, np.random.default_rng([seed, number]))
-            right[test] = fold.predict(fold.fit(train), test)[0] == classes[test]
-            accuracies.append(float(right[test].mean()))
-    return score_of(right, accuracies, skipped)
-
-
-@contextmanager
-def _threads_that_pay(held: Ragged) -> Iterator[None]:
-    """Train small probes on one thread: several would spend their time waiting for each other."""
     threads = torch.get_num_threads()
-    work = BATCH * len(held.tokens) / len(held.lengths) * held.tokens.shape[1] * HEADS
+    work = BATCH * len(tokens) / len(held.lengths) * tokens.shape[1] * HEADS
+    # several threads of a small probe would spend their time waiting for each other
     torch.set_num_threads(1 if work < SMALL else threads)
     try:
-        yield
+        for number in range(folds):
+            test, train = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
+            own = _Fold(held, rows, classes, np.random.default_rng([seed, number]))
+            right[test] = own.predict(own.fit(train), test)[0] == classes[test]
     finally:
         torch.set_num_threads(threads)
+    return score_of(right, fold, skipped)
 
 
 @dataclass(frozen=True)
@@ -180,31 +148,25 @@ class _Fold:
 
     def fit(self, train: Numbers) -> Readers:
         """Return the probe trained on all of `train` at the learning rate that a part of it chose."""
-        return self._trained(train, [self._best_rate(train)])
-
-    @torch.inference_mode()
-    def predict(self, readers: Readers, some: Numbers) -> Numbers:
-        """Return the classes of samples by each copy, [copies, n]."""
-        parts = [
-            readers(*self.held.batch(torch.from_numpy(self.rows[part]))).argmax(-1)
-            for part in np.array_split(some, max(1, len(some) // BATCH))
-        ]
-        found: Numbers = torch.cat(parts, 1).numpy()
-        return found
-
-    def _best_rate(self, train: Numbers) -> float:
         shuffled = self.rng.permutation(train)
         by_class = shuffled[np.argsort(self.classes[shuffled], kind="stable")]
         checked = np.arange(len(train)) % HELD_OUT == HELD_OUT // 2
         readers = self._trained(by_class[~checked], RATES)
         right = self.predict(readers, by_class[checked]) == self.classes[by_class[checked]]
-        return RATES[int(right.mean(-1).argmax())]
+        return self._trained(train, [RATES[int(right.mean(-1).argmax())]])
+
+    @torch.inference_mode()
+    def predict(self, readers: Readers, some: Numbers) -> Numbers:
+        """Return the classes of samples by each copy, [copies, n]."""
+        batches = np.array_split(self.rows[some], max(1, len(some) // BATCH))
+        return torch.cat([readers(*self.held.batch(torch.from_numpy(rows))).argmax(-1) for rows in batches], 1).numpy()
 
     def _trained(self, train: Numbers, rates: Sequence[float]) -> Readers:
         generator = torch.Generator().manual_seed(int(self.rng.integers(2**31)))
         moments = self.held.moments(torch.from_numpy(self.rows[train]))
         readers = Readers(*moments, int(self.classes.max()) + 1, len(rates), generator)
-        optimizer = torch.optim.AdamW(readers.groups(rates), weight_decay=WEIGHT_DECAY, fused=True)
+        groups = [{"params": [part[i] for part in readers.parts], "lr": rate} for i, rate in enumerate(rates)]
+        optimizer = torch.optim.AdamW(groups, weight_decay=WEIGHT_DECAY, fused=True)
         batches = -(-len(train) // BATCH)
         epochs = max(EPOCHS, -(-LEAST_STEPS // batches))
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _share(step / (epochs * batches)))

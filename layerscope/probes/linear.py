@@ -1,18 +1,36 @@
-"""The linear probe."""
+"""The linear probe: logistic regression judged on folds, its regularisation chosen inside every training fold."""
 
-from __future__ import annotations
-
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from layerscope.metrics.arrays import Array
 from layerscope.metrics.metric import Metric
-from layerscope.probes.regression import APART, linearly_judged
-from layerscope.probes.scores import FromLabels, FromScore, ProbeScore, by_fold, score_of, stratified, usable_rows
+from layerscope.probes.scores import (
+    Bools,
+    FromLabels,
+    FromScore,
+    Numbers,
+    ProbeScore,
+    score_of,
+    stratified,
+    usable_rows,
+)
 
-__all__ = ["linear_probe"]
+STRENGTHS: tuple[float, ...] = tuple(float(c) for c in np.logspace(-4, 1, 11).round(6))
+"""Values of C that are tried, from strong regularisation to weak."""
+SEARCHED = 1500
+"""At most about this many samples choose C: its best value hardly depends on their number."""
+PATIENCE = 2
+"""Steps without a lower loss after which the search ends: weaker regularisation costs most and rarely helps."""
+LARGE = 2**27
+"""Products of a fit from which on a second thread gains more than it costs."""
+APART = -1
+"""The fold of samples that have no part in cross-validation."""
+FLOOR = np.log(1e-12)
+"""Log-probability of a class that a training fold lacks."""
 
 
 def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0) -> ProbeScore:
@@ -23,33 +41,35 @@ def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int
     of the lowest log-loss on folds held out of the training folds: no sample has a part in the C it is judged with. Of
     more than 1,500 samples about 1,500, an even share of every class, choose C. Folds are stratified and depend on
     labels and seed only, so that layers are compared on equal splits. Accuracy in 0 ... 1. Raises `LayerscopeError` for
-    non-finite states, shapes that do not fit, fewer than 3 folds, and fewer than 2 classes with enough members.
+    non-finite states, fewer than 3 folds, and fewer than 2 classes with enough members.
 
     Source: Alain, Bengio 2016, Understanding Intermediate Layers Using Linear Classifier Probes.
 
-    >>> from layerscope.probes import linear_probe
     >>> labels = np.repeat(["praise", "blame"], 15)
     >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "praise", 2, -2)[:, None]
     >>> linear_probe(states, labels).mean
     1.0
     """
-    right, strengths, fold, skipped = _linearly(states, labels, folds, seed)
-    return replace(score_of(right, by_fold(right, fold), skipped), strengths=strengths)
+    return score_of(*linear_probe_hits(states, labels, folds, seed))
 
 
 def linear_probe_hits(
-    states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0, apart: npt.NDArray[np.bool_] | None = None
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0, apart: Bools | None = None
+) -> tuple[Bools, Numbers, int, tuple[float, ...]]:
     """Return which held-out predictions of `linear_probe` are right, for pairing layers, and the fold of each, `[n]`.
 
-    The same arguments and errors; samples whose class has fewer members than there are folds have no entry. Samples
-    marked in `apart` `[N]`, of classes with enough others, are in no fold (`APART`): a probe of all others judges them.
+    After them the number of samples left out, whose class has fewer members than there are folds, and each fold's C.
+    Samples marked in `apart` `[N]`, of classes with enough others, are in no fold: a probe of all others judges them.
     """
-    right, _, fold, _ = _linearly(states, labels, folds, seed, apart)
-    return right, fold
+    rows, classes, skipped = usable_rows(states, labels, folds, least=3)
+    inside = np.ones(len(rows), dtype=bool) if apart is None else ~apart
+    fold = np.full(len(rows), APART)
+    fold[inside] = stratified(classes[inside], folds, seed)
+    right, strengths = linearly_judged(rows, classes, fold, seed)
+    return right, fold, skipped, strengths
 
 
-def held_out(labels: npt.ArrayLike, share: float, seed: int) -> npt.NDArray[np.bool_]:
+def held_out(labels: npt.ArrayLike, share: float, seed: int) -> Bools:
     """Return a seeded draw of a share of the samples, even over the classes of `labels` `[N]`, as a mask `[N]`."""
     classes = np.unique(np.asarray(labels), return_inverse=True)[1]
     order = np.lexsort((np.random.default_rng([seed, 5]).random(len(classes)), classes))
@@ -59,26 +79,110 @@ def held_out(labels: npt.ArrayLike, share: float, seed: int) -> npt.NDArray[np.b
     return mask
 
 
-def _linearly(
-    states: Array, labels: npt.ArrayLike, folds: int, seed: int, apart: npt.NDArray[np.bool_] | None = None
-) -> tuple[npt.NDArray[np.bool_], tuple[float, ...], npt.NDArray[np.int64], int]:
-    rows, classes, skipped = usable_rows(states, labels, folds, least=3)
-    inside = np.ones(len(rows), dtype=bool) if apart is None else ~apart
-    fold = np.full(len(rows), APART)
-    fold[inside] = stratified(classes[inside], folds, seed)
-    return *linearly_judged(rows, classes, fold, seed), fold, skipped
+def linearly_judged(rows: Numbers, classes: Numbers, fold: Numbers, seed: int) -> tuple[Bools, tuple[float, ...]]:
+    """Return which samples are classified rightly where their fold is held out, `[n]`, and the C of each fold.
+
+    `fold` `[n]` numbers the fold of each sample from 0 on, three folds or more. The C of a fold is that of the lowest
+    log-loss over the other folds, each held out in turn, so that no sample has a part in the C it is judged with.
+    Samples of fold `APART` are in none: a probe of all others judges them, its C that of the lowest log-loss overall.
+    """
+    known = int(classes.max()) + 1
+    right, inside = np.zeros(len(classes), dtype=bool), fold != APART
+    with threadpool_limits(None if rows.size * known >= LARGE else 1):
+        losses = _losses(rows[inside], classes[inside], fold[inside], seed)
+        chosen = tuple(STRENGTHS[i] for i in np.argmin(losses, axis=0))
+        judges = list(enumerate(chosen))
+        if not inside.all():
+            judges.append((APART, STRENGTHS[int(np.argmin(losses.sum(1)))]))
+        for number, strength in judges:
+            test, train = fold == number, inside & (fold != number)
+            probe = _Probe(rows[train], classes[train])
+            probe.fit(strength)
+            right[test] = probe.log_probabilities(rows[test], known).argmax(1) == classes[test]
+    return right, chosen
+
+
+def _losses(rows: Numbers, classes: Numbers, fold: Numbers, seed: int) -> Numbers:
+    """Return the log-loss of each C that was tried, over the folds other than each, `[tried, folds]`.
+
+    A probe trained without two neighbouring folds is checked on each of them for the other, so that every fit is used
+    twice; each is refitted from strong regularisation to weak, starting from its last weights.
+    """
+    few = _thinned(classes, fold, seed)
+    rows, classes, fold = rows[few], classes[few], fold[few]
+    folds, known = int(fold.max()) + 1, int(classes.max()) + 1
+    pairs = [(one, (one + 1) % folds) for one in range(folds)]
+    probes = [_Probe(rows[train], classes[train]) for train in (~np.isin(fold, pair) for pair in pairs)]
+    losses: list[Numbers] = []
+    for strength in STRENGTHS:
+        loss = np.zeros(folds)
+        for (one, two), probe in zip(pairs, probes, strict=True):
+            probe.fit(strength)
+            for held, judged in ((one, two), (two, one)):
+                there = np.flatnonzero(fold == judged)
+                loss[held] -= probe.log_probabilities(rows[there], known)[np.arange(len(there)), classes[there]].mean()
+        losses.append(loss)
+        if (len(losses) - 1 - np.argmin(losses, axis=0)).min() >= PATIENCE:
+            break
+    return np.stack(losses)
+
+
+def _thinned(classes: Numbers, fold: Numbers, seed: int) -> Numbers:
+    """Return the samples that choose C: all, or an even share of every class in every fold, one at least."""
+    n = len(classes)
+    if n <= SEARCHED:
+        return np.arange(n)
+    order = np.lexsort((np.random.default_rng(seed).random(n), classes, fold))
+    cell = (fold * (int(classes.max()) + 1) + classes)[order]
+    first = np.unique(cell, return_index=True)[1]
+    kept = np.union1d(np.linspace(0, n - 1, SEARCHED).astype(int), first)
+    return np.sort(order[kept])
+
+
+class _Probe:
+    """A logistic regression of some samples that can be fitted again with another C, from where it is."""
+
+    def __init__(self, rows: Numbers, classes: Numbers) -> None:
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.preprocessing import StandardScaler
+
+        self.scaler: Any = StandardScaler().fit(rows)
+        self.rows, self.classes = self._scaled(rows), classes
+        self.model: Any = LogisticRegression(max_iter=1000, tol=1e-3, warm_start=True)
+        self.only = int(classes[0]) if (classes == classes[0]).all() else None
+
+    def fit(self, strength: float) -> None:
+        """Fit with another C; samples of one class leave nothing to fit."""
+        if self.only is None:
+            self.model.set_params(C=strength).fit(self.rows, self.classes)
+
+    def log_probabilities(self, rows: Numbers, known: int) -> Numbers:
+        """Return log-probabilities `[n, known]` of the classes from 0 on."""
+        from scipy.special import log_softmax
+
+        found = np.full((len(rows), known), FLOOR)
+        if self.only is not None:
+            found[:, self.only] = 0.0
+        else:
+            logits = self.model.decision_function(self._scaled(rows)).astype(np.float64)
+            if logits.ndim == 1:  # scikit-learn gives a single column where there are two classes
+                logits = np.stack([np.zeros_like(logits), logits], axis=1)
+            found[:, self.model.classes_] = np.maximum(log_softmax(logits, axis=1), FLOOR)
+        return found
+
+    def _scaled(self, rows: Numbers) -> Numbers:
+        """Return standardised features, in the precision in which fitting takes half the time."""
+        return np.asarray(self.scaler.transform(rows), dtype=np.float32)
 
 
 LINEAR_PROBE = Metric(
     linear_probe,
     FromLabels(linear_probe),
-    title="linear probe",
     unit="%",
     reading="cross-validated share right",
     meaning="Cross-validated accuracy of a logistic regression from a layer's pooled states to your labels; its "
     "regularisation is chosen inside every training fold.",
     direction="High: the labels can be read off linearly. This one is a verdict, for these labels.",
-    order=0,
 )
 LINEAR_PROBE_C = Metric(
     name="linear_probe_c",
@@ -91,5 +195,4 @@ LINEAR_PROBE_C = Metric(
     source="Stone 1974, Cross-validatory choice and assessment of statistical predictions",
     curve=False,
     beside=("linear_probe",),
-    order=0,
 )

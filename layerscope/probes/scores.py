@@ -1,8 +1,6 @@
 """What every probe shares: which samples it can judge, their folds, and the score."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -13,7 +11,8 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, unit_rows
 from layerscope.metrics.metric import How, Needs
 
-__all__ = ["ProbeScore"]
+Bools = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class ProbeScore:
     n_skipped: int
     folds: tuple[float, ...]
     strengths: tuple[float, ...] = ()
-    right: npt.NDArray[np.bool_] | None = field(default=None, repr=False, compare=False)
+    right: Bools | None = field(default=None, repr=False, compare=False)
     """Which of the `n` are right, where they are independent of each other."""
 
 
@@ -60,36 +59,18 @@ class FromScore(How):
     compute: Callable[[ProbeScore], float]
 
 
-def score_of(right: npt.NDArray[np.bool_], folds: Sequence[float], skipped: int) -> ProbeScore:
-    """Return the score of independent held-out samples, each `right` or not."""
+def score_of(right: Bools, fold: Numbers, skipped: int, strengths: tuple[float, ...] = ()) -> ProbeScore:
+    """Return the score of independent held-out samples, each `right` or not in its fold."""
     from scipy.stats import binomtest
 
-    mean = float(right.mean())
-    interval = binomtest(int(right.sum()), len(right)).proportion_ci(0.95, method="wilson")
-    return ProbeScore(
-        mean=mean,
-        stderr=float(np.sqrt(mean * (1 - mean) / len(right))),
-        low=float(interval.low),
-        high=float(interval.high),
-        n=len(right),
-        n_skipped=skipped,
-        folds=tuple(folds),
-        right=right,
-    )
+    mean, n = float(right.mean()), len(right)
+    interval = binomtest(int(right.sum()), n).proportion_ci(0.95, method="wilson")
+    stderr = float(np.sqrt(mean * (1 - mean) / n))
+    low, high = float(interval.low), float(interval.high)
+    return ProbeScore(mean, stderr, low, high, n, skipped, by_fold(right, fold), strengths, right)
 
 
-def wilson(share: float, n: float) -> tuple[float, float]:
-    """Return centre and half width of Wilson's 95 % interval, for an n that need not be whole."""
-    from scipy.stats import norm
-
-    z = float(norm.ppf(0.975))
-    spread = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return (share + z * z / (2 * n)) / (1 + z * z / n), float(spread / (1 + z * z / n))
-
-
-def usable_rows(
-    states: Array, labels: npt.ArrayLike, folds: int, least: int = 2
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], int]:
+def usable_rows(states: Array, labels: npt.ArrayLike, folds: int, least: int = 2) -> tuple[Numbers, Numbers, int]:
     """Return unit rows, class numbers, and how many samples were left out for the size of their class."""
     rows = unit_rows(as_finite64(states, "states")).cpu().numpy()
     if rows.ndim != 2:
@@ -98,13 +79,10 @@ def usable_rows(
     return rows[kept], classes, skipped
 
 
-def usable_classes(
-    labels: npt.ArrayLike, n: int, folds: int, least: int = 2
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64], int]:
+def usable_classes(labels: npt.ArrayLike, n: int, folds: int, least: int = 2) -> tuple[Bools, Numbers, int]:
     """Return which of n samples can be judged in `folds` folds, their classes from 0 on, and how many are left out.
 
-    A class needs a member for each fold. Raises `LayerscopeError` for fewer than `least` folds, and where fewer than 2
-    classes have enough members.
+    A class needs a member for each fold; two classes and `least` folds are needed.
     """
     names = np.asarray(labels)
     if names.shape != (n,):
@@ -118,21 +96,17 @@ def usable_classes(
     return kept, np.unique(classes[kept], return_inverse=True)[1], int((~kept).sum())
 
 
-def numbered(splits: Iterable[tuple[Any, Any]], n: int) -> npt.NDArray[np.int64]:
-    """Return the fold of each of n samples."""
-    fold = np.zeros(n, dtype=np.int64)
-    for number, (_, test) in enumerate(splits):
+def by_fold(right: Bools, fold: Numbers) -> tuple[float, ...]:
+    """Return the accuracy of each fold."""
+    return tuple(float(right[fold == number].mean()) for number in range(int(fold.max()) + 1))
+
+
+def stratified(classes: Numbers, folds: int, seed: int, groups: Numbers | None = None) -> Numbers:
+    """Return the fold of each sample, every class being spread over all of them, and no group over two."""
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+    kind = StratifiedKFold if groups is None else StratifiedGroupKFold
+    fold = np.zeros(len(classes), dtype=np.int64)
+    for number, (_, test) in enumerate(kind(folds, shuffle=True, random_state=seed).split(classes, classes, groups)):
         fold[test] = number
     return fold
-
-
-def by_fold(right: npt.NDArray[np.bool_], fold: npt.NDArray[np.int64]) -> list[float]:
-    """Return the accuracy of each fold."""
-    return [float(right[fold == number].mean()) for number in range(int(fold.max()) + 1)]
-
-
-def stratified(classes: npt.NDArray[np.int64], folds: int, seed: int) -> npt.NDArray[np.int64]:
-    """Return the fold of each sample, every class being spread over all of them."""
-    from sklearn.model_selection import StratifiedKFold
-
-    return numbered(StratifiedKFold(folds, shuffle=True, random_state=seed).split(classes, classes), len(classes))

@@ -1,8 +1,8 @@
-"""What a run is made of, and whether a run folder holds the same."""
-
-from __future__ import annotations
+"""What a run is made of, whether a run folder holds the same, and the model of a run for verbs that take a run."""
 
 import hashlib
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,11 +15,12 @@ from torch import nn
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import Corpus
 from layerscope.inputs.samples import Window
-from layerscope.models import LayeredModel, Loaded
+from layerscope.models import LayeredModel, Loaded, LoadOptions, Override
+from layerscope.models.checks import EMBEDDED
 from layerscope.models.encode import TextEncoder
 from layerscope.models.weights import numbers_of
-from layerscope.profiling.options import Options
-from layerscope.profiling.plan import Job
+from layerscope.profiling.plan import Job, Options
+from layerscope.runs import Run, open_run
 
 EXAMPLES = 3
 EXAMPLE_LENGTH = 240
@@ -56,7 +57,7 @@ def states_fingerprint(model: LayeredModel) -> str:
     """Return a hash of all that a sample's states depend on, but for the sample itself."""
     dtype, encoder, ids = next((p.dtype for p in model.module.parameters()), torch.float32), model.encoder, None
     if isinstance(encoder, TextEncoder) and encoder.tokenizer is not None:
-        ids = replace(encoder, prompt="").whole([PROBE])  # a prompt is part of the text
+        ids = replace(encoder, prompt="").ids([PROBE], whole=True)  # a prompt is part of the text
     about = weights_fingerprint(model.module), str(dtype), model.device.type, model.max_length, model.stack, ids
     return hashlib.sha256(repr(about).encode()).hexdigest()
 
@@ -79,33 +80,24 @@ def examples(corpus: Corpus) -> list[str]:
     """Return the beginnings of the first samples, where they are texts: a reader sees what the model was shown."""
     if corpus.modality != "text":
         return []
-    first = [corpus.samples[i] for i in range(min(EXAMPLES, len(corpus)))]
+    first = (corpus.samples[i] for i in range(min(EXAMPLES, len(corpus))))
     texts = [sample.text if isinstance(sample, Window) else str(sample) for sample in first]
     cut = [text if len(text) <= EXAMPLE_LENGTH else f"{text[: EXAMPLE_LENGTH - 1]}…" for text in texts]
     return [text.encode("utf-8", "replace").decode() for text in cut]  # half a surrogate pair cannot be written
 
 
 def describe(
-    job: Job,
-    model_source: str,
-    data_source: str,
-    command: str,
-    *,
-    text_column: str | None = None,
-    label_column: str | None = None,
+    job: Job, source: str, data: str, command: str, *, text_column: str | None = None, label_column: str | None = None
 ) -> dict[str, Any]:
-    """Return the manifest of a run: everything to repeat it and to know it again.
-
-    Model, data and columns are named as the user named them.
-    """
+    """Return a run's manifest, to repeat it and know it again; model, data and columns as the user named them."""
     model, corpus, options, vectors = job.model, job.corpus, job.options, job.vectors
     return {
         **versions(),
         "command": command,
-        "model": about_model(model, model_source),
+        "model": about_model(model, source),
         "data": {
             "name": corpus.name,
-            "source": data_source,
+            "source": data,
             "text_column": text_column,
             "label_column": label_column,
             "examples": examples(corpus),
@@ -133,12 +125,8 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in model.module.parameters()),
         "device": model.device.type,
         "dtype": str(dtype).removeprefix("torch."),
-        "part": model.stack.part,
-        "depth": model.stack.depth,
-        "width": model.stack.width,
+        **{name: getattr(model.stack, name) for name in ("part", "depth", "width", "norm", "found_by")},
         "blocks": list(model.stack.blocks),
-        "norm": model.stack.norm,
-        "found_by": model.stack.found_by,
         "sites": list(model.sites),
         "sublayers": {site: list(layers) for site, layers in model.sublayers.sites.items()},
         "projected": None if model.projection is None else {"width": model.projection.width},
@@ -152,8 +140,11 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
 
 def versions() -> dict[str, Any]:
     """Return the versions a manifest keeps: ours, Python's and those of the packages that compute."""
-    found = {"python": python_version(), **{name: _version(name) for name in PACKAGES}}
-    return {"layerscope": _version("layerscope"), "versions": found}
+    found = dict.fromkeys(("layerscope", *PACKAGES), "unknown")
+    for name in found:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return {"layerscope": found.pop("layerscope"), "versions": {"python": python_version(), **found}}
 
 
 def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
@@ -171,8 +162,50 @@ def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> N
             )
 
 
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"
+def run_of(given: Any) -> Run | None:
+    """Return the run that was given, opened where it is a folder of one; None where a model was given."""
+    if isinstance(given, Run):
+        return given
+    is_run = isinstance(given, (str, Path)) and (Path(given).expanduser() / "run.json").is_file()
+    return open_run(Path(given).expanduser()) if is_run else None
+
+
+def model_of(run: Run, override: Override, options: LoadOptions) -> tuple[str, Override, LoadOptions]:
+    """Return where a run's model is, and how it was overridden and loaded; what is given now goes first.
+
+    Raises `LayerscopeError` for a run of a model that was in memory, and for the history of a training.
+    """
+    run.need_states()
+    source, asked = str(run.info["model"]["source"]), run.info["options"]
+    if source == run.info["model"]["class"] or source == "SentenceTransformer":
+        raise LayerscopeError(f"run {str(run.path)!r} was made of a model in memory ({source}): give the model itself")
+    override = Override(*(getattr(override, name) or asked.get(name) for name in ("part", "blocks", "norm")))
+    is_local = Path(source).expanduser().exists() or source == EMBEDDED
+    revision = options.revision or (None if is_local else run.info["model"].get("revision"))
+    return source, override, replace(options, revision=revision)
+
+
+def check_unchanged(run: Run, model: LayeredModel, *, as_stored: bool = False) -> None:
+    """Raise where the model of a run is no longer what it was: its scores would be another model's.
+
+    Weights are compared where they are in the run's dtype; `as_stored`, in float32 too, which holds them exactly.
+    """
+    there = run.info["model"]
+    dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
+    same_dtype = there.get("dtype") == str(dtype).removeprefix("torch.")
+    exact = torch.float32 if as_stored and there.get("dtype") == "float32" else None
+    known = same_dtype or exact is not None
+    if run.depth != model.stack.depth or (known and there.get("weights") != weights_fingerprint(model.module, exact)):
+        raise LayerscopeError(
+            f"the model of run {str(run.path)!r} ({there['source']}) has changed since: profile it again, "
+            "or give the model without the run"
+        )
+
+
+def reusable(run: Run | None, model: LayeredModel, vectors: Iterable[tuple[int, str, str]]) -> Run | None:
+    """Return the run if its states of these layers, sites and poolings are those that the model would give again."""
+    if run is None or run.info["model"].get("states") != states_fingerprint(model):
+        return None
+    sites, poolings = run.info["model"]["sites"], run.info["pooling"]
+    there = all(site in sites and pooling in poolings for _, site, pooling in vectors)
+    return run if there and run.info["options"]["store_dtype"] == "float32" else None

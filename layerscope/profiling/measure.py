@@ -1,7 +1,5 @@
 """What one batch yields: pooled states, and what needs its tokens, taken while each layer is at hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -10,10 +8,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from layerscope.metrics.factors.tokens import FromTokens, Tokens
+from layerscope.metrics.factors import FromTokens, Tokens
 from layerscope.models.forward import Inputs
-from layerscope.models.pooling import pool
-from layerscope.models.projection import Projection
+from layerscope.models.pooling import Projection, pool
 from layerscope.profiling.plan import Job
 from layerscope.runs.folder import packed
 from layerscope.runs.registry import measured
@@ -51,7 +48,10 @@ class BatchMeasure:
         """Take what is asked for from the states of one layer."""
         final = site == "normed" and layer == self.model.stack.depth
         inside = site not in self.model.sites
-        mask = used = self._real(tokens)
+        if isinstance(self.mask, str):  # once a batch; None where all states are real spares every layer the masking
+            real = self.model.mask(self.inputs, tokens)
+            self.mask = None if real is None or bool(real.all()) else real
+        mask = used = self.mask
         if tokens.ndim == 3:
             factors = Tokens(tokens, mask, self.options.exclude_sinks)
             used = factors.used
@@ -77,17 +77,15 @@ class BatchMeasure:
         out: dict[str, Tensor] = {}
         for key, layers in self.pooled.items():
             out |= packed(key, torch.stack(layers), getattr(torch, self.options.store_dtype))
-        out |= self._scalars()
+        # on a GPU eigenvalues are the cost: they are taken of a seeded share of the samples
+        chosen = np.flatnonzero(self.rows["entropy"].to_numpy()) if "entropy" in self.rows else slice(None)
+        for (name, how, site, prefix), layers in self.parts.items():
+            for variant, values in how.finish(layers, self.options.alpha, chosen).items():
+                variants = ",".join(filter(None, (variant, f"prefix={prefix}" if prefix else "")))
+                out[".".join(filter(None, (name, variants, site)))] = values
         if self.lens_states:
             out |= self._lens(torch.stack(self.lens_states))
         return {k: v.cpu() for k, v in {**out, "broken": self._first_broken()}.items()}
-
-    def _real(self, tokens: Tensor) -> Tensor | None:
-        """Which states are real, found once a batch; None where all are, which spares every layer the masking."""
-        if isinstance(self.mask, str):
-            mask = self.model.mask(self.inputs, tokens)
-            self.mask = None if mask is None or bool(mask.all()) else mask
-        return self.mask
 
     def _project(self, projection: Projection, layer: int, tokens: Tensor, mask: Tensor | None) -> None:
         """Hold some layers back, as many as take little memory: each run through the model's end has its price."""
@@ -103,19 +101,8 @@ class BatchMeasure:
     def _token_metrics(self, site: str, tokens: Tokens) -> None:
         for metric, how in self.token_metrics:
             for prefix in (None, *((how.prefixes and self.options.prefixes) or ())):
-                some = tokens if prefix is None else tokens.first(prefix)
-                self.parts.setdefault((metric.name, how, site, prefix), []).append(how.compute(some))
-
-    def _scalars(self) -> dict[str, Tensor]:
-        """Return what metrics make of all layers; on a GPU eigenvalues are the cost: a seeded share of the samples."""
-        out: dict[str, Tensor] = {}
-        chosen = np.flatnonzero(self.rows["entropy"].to_numpy()) if "entropy" in self.rows else slice(None)
-        for (name, how, site, prefix), layers in self.parts.items():
-            for variant, values in how.finish(layers, self.options.alpha, chosen).items():
-                parts = [variant] if variant else []
-                parts += [] if prefix is None else [f"prefix={prefix}"]
-                out[".".join(filter(None, (name, ",".join(parts), site)))] = values
-        return out
+                found = how.compute(tokens if prefix is None else tokens.first(prefix))
+                self.parts.setdefault((metric.name, how, site, prefix), []).append(found)
 
     def _lens_index(self) -> tuple[Tensor, Tensor]:
         """Return sample and position of every token that the lens reads."""
@@ -127,8 +114,7 @@ class BatchMeasure:
         """Read layers 0..L through the head: predictions, and for known targets their negative log likelihood."""
         lens = self.model.lens
         assert lens is not None
-        mask = None if states.ndim != 4 else self.model.mask(self.inputs, states[0])
-        inputs = replace(self.inputs, mask=mask)
+        inputs = replace(self.inputs, mask=self.model.mask(self.inputs, states[0]) if states.ndim == 4 else None)
         target, out = None, {}
         if lens.kind == "pooled":
             logits = iter([lens.sample_logits(layer, inputs) for layer in states])
@@ -138,7 +124,7 @@ class BatchMeasure:
             sample, position = self._lens_index()
             out = {"lens.row": sample.int(), "lens.position": position.int()}
             logits = lens.token_logits(states.flatten(0, 1), inputs) if len(sample) else iter(())
-            if lens.causal:
+            if self.model.causal:
                 ids = self.inputs.named.get("decoder_input_ids", self.inputs.named["input_ids"])
                 target = ids[sample, position + 1]
         predictions = [states.new_empty(0, dtype=torch.int32)]

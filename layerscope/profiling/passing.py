@@ -1,9 +1,8 @@
-"""The pass: every batch of the plan once, shard by shard, whatever interrupts it."""
-
-from __future__ import annotations
+"""A run folder started or resumed, and the pass: every batch of the plan once, whatever interrupts it."""
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -11,14 +10,17 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.processes import Team, alone
+from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
+from layerscope.core.words import count, listed
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, is_out_of_memory
+from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.measure import BatchMeasure
-from layerscope.profiling.plan import Job, view_of
-from layerscope.runs.folder import RunFolder
+from layerscope.profiling.plan import Job, make_plan, view_of
+from layerscope.runs import Run, RunFolder
+from layerscope.runs.folder import need_room
 
 Tensors = dict[str, Tensor]
 
@@ -37,6 +39,90 @@ class Measure(Protocol):
 
 
 Measures = Callable[[Job, Inputs, pd.DataFrame], Measure]
+Size = Callable[[pd.DataFrame, Job], int]
+
+
+def _bytes(plan: pd.DataFrame, job: Job) -> int:
+    """Return the size of the pooled states; similarities may keep a vector more of each original."""
+    model, vectors = job.model, job.vectors
+    kept = len(plan) * len(vectors.poolings) + int((plan["view"] == 0).sum()) * len(vectors.pairs)
+    states = kept * (model.stack.depth + 1) * len(model.sites)
+    states += len(plan) * len(vectors.poolings) * len(model.sublayers.taps)
+    numbers = states * model.stack.width
+    if model.projection is not None:
+        projected = len(plan) * (model.stack.depth + 1)
+        states, numbers = states + projected, numbers + projected * model.projection.width
+    # in half precision each vector has its norm beside it
+    return 2 * numbers + 4 * states if job.options.store_dtype == "float16" else 4 * numbers
+
+
+def open_or_start(
+    path: Path, manifest: dict[str, Any], job: Job, reporter: Reporter, size_of: Size = _bytes
+) -> RunFolder:
+    """Resume the run of that folder, or plan a new one and say what it takes, in bytes by `size_of`.
+
+    Raises `LayerscopeError` for a folder that holds another run, and for states that do not fit on its disk.
+    """
+    notes = [*job.corpus.notes, *job.model.notes]
+    for note in notes:
+        reporter.say(note)
+    if RunFolder.exists(path):
+        folder = RunFolder(path)
+        refuse_another(path, folder.manifest, manifest)
+        for name in folder.drop_damaged():
+            reporter.say(f"{name} of {str(path)!r} is not what was written: it is computed again")
+        finished = sum(folder.is_finished(shard) for shard in folder.shards)
+        reporter.say(f"going on with {str(path)!r}: {finished} of {len(folder.shards)} shards are there")
+        folder.log("resumed", finished=finished)
+        return folder
+    plan = make_plan(job)
+    size = size_of(plan, job)
+    need_room(path, size)
+    originals = int((plan["view"] == 0).sum())
+    views = f" + {len(plan) - originals:,} of views" if len(plan) > originals else ""
+    reporter.say(
+        f"{job.model.loaded.name}: {job.model.stack.depth} layers of {job.model.stack.width} · {job.corpus.name}: "
+        f"{count(originals, 'forward')} of samples{views} · {size / 1e6:,.0f} MB of states in {path}"
+    )
+    for note in _left_out(plan, job):
+        reporter.say(note)
+        notes.append(note)
+    folder = RunFolder.create(path, {**manifest, "notes": notes}, plan)
+    folder.log("started", rows=len(plan), shards=len(folder.shards))
+    return folder
+
+
+def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
+    """Return a line on each kind of samples, or parts of them, that are left out."""
+    lines, total = [], len(job.corpus)
+    if plan.attrs["cut"]:
+        what, unit = ("texts", "token") if job.model.encoder.modality == "text" else ("sounds", "second")
+        lines.append(f"{plan.attrs['cut']:,} of {total:,} {what} are cut at {count(job.model.max_length or 0, unit)}")
+    if plan.attrs["empty"]:
+        kept = set(plan["sample"])
+        names = [name for i, name in enumerate(job.corpus.names) if i not in kept]
+        what = "sounds are too short for the model" if job.corpus.modality == "audio" else "samples have no token"
+        lines.append(f"{len(names):,} of {total:,} {what}: they are left out and counted ({listed(names)})")
+    if "label" in plan and "copy" in plan:
+        n = plan.loc[plan["copy"], "sample"].nunique()
+        lines.append(f"{n:,} of {total:,} samples are exact copies of others: probes leave them out")
+    classifier = job.model.lens is not None and job.model.lens.kind == "pooled"
+    if classifier and "label" in plan and "target" not in plan and job.options.wants("lens"):
+        example = plan["label"].iloc[0]
+        lines.append(f"the labels are not the classes of the model's head (such as {example}): no layer accuracy")
+    return lines
+
+
+def report_broken(run: Run, reporter: Reporter) -> None:
+    """Name the samples that are left out for a NaN or an infinity, with their first layer."""
+    plan, layers = run.folder.plan, run.folder.broken()
+    broken = np.flatnonzero(layers >= 0)
+    if len(broken):
+        reporter.say(
+            f"{len(broken):,} of {len(plan):,} forwards of {run.info['model']['name']} hold NaN or infinity (first: "
+            f"layer {layers[broken[0]]}, sample {plan['name'].iloc[broken[0]]}): they are left out and counted; "
+            "`dtype='float32'` may help"
+        )
 
 
 def run_pass(
@@ -45,10 +131,9 @@ def run_pass(
     """Compute every shard that is not finished; a batch that does not fit into memory is computed in halves.
 
     The processes of a team take a shard each and meet after it, so that an error of one ends all; neighbouring shards
-    hold texts of one length, so that none waits for long. Raises `LayerscopeError` where a single sample does not fit,
-    or where no sample has finite states.
+    hold texts of one length, so that none waits for long. A single sample that does not fit ends the pass.
     """
-    team = team or alone()
+    team = team or Team()
     todo: list[int] = team.meet([shard for shard in folder.shards if not folder.is_finished(shard)])[0]
     _refuse_hopeless(folder, job.model)
 

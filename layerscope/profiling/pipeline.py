@@ -1,7 +1,5 @@
 """The work of `profile`: model and corpus in, a run folder with states and tables out."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,18 +15,16 @@ from layerscope.core.progress import reporting
 from layerscope.core.words import count, folder_name
 from layerscope.inputs import Corpus, draw, make_extreme, open_corpus, pack
 from layerscope.inputs.views import check_views
-from layerscope.metrics.factors.readings import FromReadings
+from layerscope.metrics.factors import FromReadings
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.encode import TextEncoder, modality_of
 from layerscope.profiling.identity import describe, refuse_another
-from layerscope.profiling.options import Options
-from layerscope.profiling.passing import run_pass
-from layerscope.profiling.plan import Job
-from layerscope.profiling.start import open_or_start, report_broken
+from layerscope.profiling.passing import open_or_start, report_broken, run_pass
+from layerscope.profiling.plan import Job, Options
+from layerscope.profiling.source import can_be_probed
 from layerscope.profiling.tables import write_tables
-from layerscope.profiling.tables.labels import can_be_probed
 from layerscope.runs import Run
-from layerscope.runs.lock import locked
+from layerscope.runs.folder import locked
 from layerscope.runs.registry import METRICS, SETS
 
 WINDOW = 256
@@ -44,21 +40,16 @@ def run_profile(asked: Asked) -> Run:
     reporter = reporting(asked.progress and team.leads)
     corpus = None if asked.data is None else read(asked.data)  # wrong data is reported before the model is loaded
     loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
-    data = DEFAULT_DATA.get(modality_of(loaded.module)) if corpus is None else asked.data
+    reads = modality_of(loaded.module)
+    data = DEFAULT_DATA.get(reads) if corpus is None else asked.data
     if data is None:
-        reads = modality_of(loaded.module)
         raise LayerscopeError(f"{loaded.name} reads {reads}, and layerscope comes with no such data: give `data`")
     corpus = corpus or read(data)
     check_views(corpus.modality, options.view_kinds, options.view_share)
     layered = find_layers(
-        loaded,
-        corpus.modality,
-        corpus.samples,
-        asked.of(Override),
-        max_length=options.max_length,
-        prompt=options.prompt,
-        sublayers=options.sublayers,
-    )
+        loaded, corpus.modality, corpus.samples, asked.of(Override), max_length=options.max_length,
+        prompt=options.prompt, sublayers=options.sublayers,
+    )  # fmt: skip
     vectors = vectors_for(layered, options.pooling, options.wants("pairs"))
     corpus = _as_read(corpus, layered, options)
     job = Job(layered, corpus, options, vectors)
@@ -120,7 +111,7 @@ def _as_read(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
     if encoder.cut:
         cut = f"{encoder.cut:,} of {len(corpus):,} texts are cut at {count(encoder.max_length, 'token')}"
         corpus = replace(corpus, notes=(*corpus.notes, cut))
-    table = model.module.get_input_embeddings()  # type: ignore[operator]
+    table = model.module.get_input_embeddings()  # type: ignore[operator]  # to torch it is no method
     return make_extreme(
         corpus, "repeat" if replaced == "repeat_tokens" else "random", getattr(options, replaced),
         tokenizer=tokenizer, tokenised=encoder.ids, rows=table.num_embeddings, seed=options.seed,

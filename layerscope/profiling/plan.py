@@ -1,13 +1,11 @@
-"""Which row is computed in which batch: fixed and stored before the first one."""
-
-from __future__ import annotations
+"""What a run is asked for, and which row is computed in which batch: fixed and stored before the first one."""
 
 import hashlib
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -15,14 +13,21 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.options import Asked, declared
 from layerscope.inputs import Corpus, augment
 from layerscope.inputs.samples import content, key_of
 from layerscope.models import LayeredModel, Vectors
 from layerscope.models.encode import TOKENISED_AT_ONCE, TextEncoder
 from layerscope.models.layered import class_numbers
-from layerscope.profiling.options import Options
-from layerscope.profiling.tables.source import seeded
+from layerscope.models.pooling import parse as parse_pooling
+from layerscope.profiling.profiler import profile
+from layerscope.runs.registry import METRICS, Metric, choose_metrics
 
+ELSEWHERE = (
+    "model", "data", "labels", "processor", "text_column", "label_column", "revision", "device", "trust_remote_code",
+    "allow_pickle", "out", "progress", "command",
+)  # fmt: skip
+"""Options of `profile` that name what is measured, or where; the run folder knows it otherwise."""
 BATCHES_PER_SHARD = 4
 TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 32768}
 TOKENS_WORTH_A_BATCH = {"cpu": 512, "cuda": 8192}
@@ -33,6 +38,48 @@ LENS_WHOLE = 1 << 39  # products of a head that may read every token of all laye
 ENTROPY_SAMPLES = 256  # eigenvalues are what a pass spends its time on where the forward is fast
 
 
+class Options(Asked):
+    """The options of `profile` that decide a run's numbers: equal ones on equal data give equal tables.
+
+    One that is not given has its default; "all" is None here.
+    """
+
+    def __init__(self, **given: Any) -> None:
+        options = {name: option.default for name, option in declared(profile).items() if name not in ELSEWHERE}
+        options |= {name: value for name, value in given.items() if name in options}
+        for name in ("samples", "lens_tokens"):
+            options[name] = None if options[name] == "all" else options[name]
+        options["view_kinds"] = options["view_kinds"] and tuple(options["view_kinds"])
+        alpha = options["alpha"] if isinstance(options["alpha"], (list, tuple)) else [options["alpha"]]
+        options["alpha"] = tuple(dict.fromkeys(map(float, alpha)))
+        options["prefixes"] = options["prefixes"] and tuple(sorted(set(map(int, options["prefixes"]))))
+        options["metrics"] = choose_metrics(options["metrics"])
+        super().__init__(**options)
+        if self.prefixes and "prompt_entropy" not in self.metrics:
+            raise LayerscopeError("prefixes are for prompt_entropy: add it to metrics, or leave prefixes out")
+        if self.repeat_tokens is not None and self.random_tokens is not None:
+            raise LayerscopeError("repeat_tokens and random_tokens need a run each: give one of the two")
+        if not self.metrics:
+            raise LayerscopeError("metrics is empty: give names, default, seven or all")
+        if not isinstance(self.pooling, str):
+            raise LayerscopeError(f"pooling is {self.pooling!r}: give auto, or names with commas")
+        if self.pooling != "auto":
+            parse_pooling(self.pooling)
+
+    def measures(self, metric: Metric) -> bool:
+        """Return whether a metric was asked for, or comes along with what was."""
+        asked = (name in self.metrics or getattr(self, name, False) is True for name in metric.beside)
+        return metric.name in self.metrics or any(asked)
+
+    def wants(self, needs: str) -> bool:
+        """Return whether some metric of this kind was asked for."""
+        return any(METRICS[name].needs == needs for name in self.metrics)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the options that must match for a run folder to be resumed."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+
+
 @dataclass(frozen=True)
 class Job:
     """A model ready for the pass, the samples drawn, the options checked, and the vectors kept of a sample."""
@@ -41,6 +88,11 @@ class Job:
     corpus: Corpus
     options: Options
     vectors: Vectors
+
+
+def seeded(items: Any, most: int, seed: Any) -> Any:
+    """Return up to `most` of the items, drawn by the seed, in order."""
+    return items if len(items) <= most else np.sort(np.random.default_rng(seed).choice(items, most, replace=False))
 
 
 def make_plan(job: Job) -> pd.DataFrame:
@@ -142,7 +194,7 @@ def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:
     model, options = job.model, job.options
     lengths = np.where(plan["view"] == 0, plan["length"], 0)
     if "position" in job.vectors.pairs:
-        plan["position"] = (_shares(plan["sample"], job) * lengths).astype(int)
+        plan["position"] = (_shares(plan["sample"].tolist(), job) * lengths).astype(int)
     if model.lens is not None and model.lens.kind == "tokens" and options.wants("lens"):
         readable = np.maximum(lengths - 1, 0) if model.causal else lengths  # the last token has no next one
         products = (model.stack.depth + 1) * model.stack.width * model.lens.classes * int(readable.sum())
@@ -156,18 +208,18 @@ def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:
     return plan
 
 
-def _shares(samples: Iterable[int], job: Job) -> npt.NDArray[np.float64]:
-    """Draw from [0, 1) for each sample, by what the model reads of it and the seed, whatever else is drawn."""
+def _shares(samples: Sequence[int], job: Job) -> npt.NDArray[np.float64]:
+    """Draw from [0, 1) for each sample, by the seed and what the model reads of it, whatever else is drawn.
+
+    Of a text that is the token ids, which may as well be given themselves.
+    """
+    encoder, given = job.model.encoder, job.corpus.samples
+    if isinstance(encoder, TextEncoder):
+        chunks = (samples[low : low + TOKENISED_AT_ONCE] for low in range(0, len(samples), TOKENISED_AT_ONCE))
+        ids = chain.from_iterable(encoder.ids([given[i] for i in chunk]) for chunk in chunks)
+        read = (np.array(own, dtype="<i8").tobytes() for own in ids)
+    else:
+        read = (content(given, i) for i in samples)
     salt = f"position {job.options.seed} ".encode()
-    digests = (hashlib.blake2b(salt + read, digest_size=8).digest() for read in _contents(samples, job))
+    digests = (hashlib.blake2b(salt + own, digest_size=8).digest() for own in read)
     return (np.frombuffer(b"".join(digests), dtype="<u8") >> 11) / (1 << 53)
-
-
-def _contents(samples: Iterable[int], job: Job) -> Iterator[bytes]:
-    """Yield what the model reads of each sample: of texts the token ids, which may as well be given themselves."""
-    encoder, rows = job.model.encoder, iter(samples)
-    if not isinstance(encoder, TextEncoder):
-        yield from (content(job.corpus.samples, i) for i in rows)
-        return
-    while chunk := [job.corpus.samples[i] for i in islice(rows, TOKENISED_AT_ONCE)]:
-        yield from (np.array(ids, dtype="<i8").tobytes() for ids in encoder.ids(chunk))

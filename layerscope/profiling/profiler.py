@@ -1,14 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core import processes
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, OneOf, Several, Whole
-from layerscope.core.options import checked
+from layerscope.core.options import checked, declared, every
 from layerscope.core.shared_options import DATA, OUTPUT, LoadingAndReading
-from layerscope.profiling.call import spoken
 
 if TYPE_CHECKING:
     from layerscope.runs import Run
@@ -16,7 +15,8 @@ if TYPE_CHECKING:
 METRIC = "Metrics"
 VIEWS = "Views"
 PASS = "The pass"
-STORE_DTYPES = ("float32", "float16")
+LONGEST = 20
+"""A longer sequence is written as its length."""
 
 
 @processes.as_one
@@ -45,7 +45,7 @@ def profile(
     view_share: Annotated[float, Number(above=0, most=1), VIEWS] = 0.1,
     batch_size: Annotated[int | None, Whole(1), PASS] = None,
     seed: Annotated[int, SEED, PASS] = 0,
-    store_dtype: Annotated[str, OneOf(STORE_DTYPES), PASS] = "float32",
+    store_dtype: Annotated[str, OneOf(("float32", "float16")), PASS] = "float32",
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
     command: Annotated[str, IN_CODE] = "",
@@ -103,7 +103,34 @@ def profile(
     """
     given = dict(locals())
     asked = checked(profile, given)
-    asked.command = command or spoken(profile, given, leave_out=("progress", "command"))
+    asked.command = command or _spoken(given)
     from layerscope.profiling.pipeline import run_profile
 
     return run_profile(asked)
+
+
+def _spoken(given: Mapping[str, Any]) -> str:
+    """Return a call of `profile` as Python code, without the arguments left at their defaults."""
+    parts = []
+    for name, value in every(profile, given).items():
+        default = declared(profile)[name].default
+        is_default = value is default or (isinstance(value, (str, int, float)) and value == default)
+        if name in ("progress", "command") or is_default:
+            continue
+        parts.append(_literal(value) if name in ("model", "data") else f"{name}={_literal(value)}")
+    return f"layerscope.profile({', '.join(parts)})"
+
+
+def _literal(value: Any) -> str:
+    """Return a value as Python code; what is no literal (a model, a frame) is its kind in angle brackets."""
+    if isinstance(value, Path):
+        return repr(str(value))
+    short = (
+        isinstance(value, (list, tuple)) and len(value) <= LONGEST and all(isinstance(v, (int, float)) for v in value)
+    )
+    if short or value is None or isinstance(value, (str, bool, int, float)):
+        return repr(value)
+    try:
+        return f"<{type(value).__name__} of {len(value):,}>"
+    except TypeError:  # some models have a length in name only
+        return f"<{type(value).__name__}>"

@@ -1,1 +1,1 @@
-"""A run shown: in a terminal and in figures, both from the same curves and findings."""
+"""Results of any kind on one page and in figures, both from their documents."""

@@ -1,18 +1,22 @@
-"""From the long frame of a run to named curves."""
+"""From the tables of a run to named curves and boxes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.runs.registry import COUNTS, KNOWN, about, rank
+from layerscope.runs.registry import COUNTS, KNOWN, about, rank, scale, unit_apart
 from layerscope.show.numbers import INTERVAL, NIL, error, number
+from layerscope.show.plain import plain, pooling_name
+from layerscope.show.plots import Box
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
@@ -24,6 +28,12 @@ GROUPS: dict[str, Group] = {"pairs": "similarity", "lens": "decisions", "labels"
 TABLE_ALONE = [name for name, metric in KNOWN.items() if not metric.curve]
 SIMILAR = 0.9
 HALF = 0.5
+BOXED = "samples.cosine_to_last"
+"""The table of each sample's cosine to the last layer."""
+WHISKERS = (5, 95)
+"""Percentiles between which the whiskers reach."""
+OUTLIERS = 20
+"""At most this many samples beyond the whiskers of a layer are kept by name, the furthest first."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +69,14 @@ class Curve:
     @property
     def scale(self) -> float:
         """Factor from the values to the unit they are shown in."""
-        return 100.0 if self.unit == "%" else 1.0
+        return scale(self.metric)
 
     @property
     def log(self) -> bool:
         """Whether only a logarithmic axis shows its shape."""
         return about(self.metric).log
 
-    @property
+    @cached_property
     def differs(self) -> bool:
         """Whether any two layers differ by more than their errors, where these are unknown by more than a hundredth."""
         known = np.flatnonzero(np.isfinite(self.values))
@@ -101,11 +111,8 @@ def curves(run: Run) -> list[Curve]:
     pairs = table["layer_b"].notna()
     to_last = (table["layer_b"] == run.depth) & (table["site_b"] == run.final)
     by_layer = table[(~pairs | to_last.fillna(False).astype(bool)) & ~table["metric"].isin(TABLE_ALONE)]
-    found = [
-        _curve(rows.sort_values("layer"), run)
-        for _, rows in by_layer.groupby(["metric", "variant", "pooling"], sort=False, dropna=False)
-    ]
-    return sorted(found, key=lambda c: rank(c.metric))
+    groups = by_layer.groupby(["metric", "variant", "pooling"], sort=False, dropna=False)
+    return sorted((_curve(rows, run) for _, rows in groups), key=lambda c: rank(c.metric))
 
 
 def inside(run: Run) -> list[Curve]:
@@ -117,12 +124,9 @@ def inside(run: Run) -> list[Curve]:
     table = run.at()
     measured = table.loc[table["site"].isin(sites), "metric"].unique()
     rows = table[table["metric"].isin(measured) & table["site"].isin([*sites, "raw"]) & table["layer_b"].isna()]
-    kept = rows[~rows["metric"].isin(TABLE_ALONE)]
-    found = [
-        _curve(part.sort_values("layer"), run)
-        for _, part in kept.groupby(["metric", "variant", "pooling", "site"], sort=False, dropna=False)
-    ]
-    order = [*sites, "raw"]
+    kept, order = rows[~rows["metric"].isin(TABLE_ALONE)], [*sites, "raw"]
+    groups = kept.groupby(["metric", "variant", "pooling", "site"], sort=False, dropna=False)
+    found = (_curve(part, run) for _, part in groups)
     return sorted(found, key=lambda c: (rank(c.metric), c.variant or "", c.pooling or "", order.index(c.site)))
 
 
@@ -134,20 +138,78 @@ def panels(curves: Iterable[Curve]) -> dict[tuple[str, str | None], list[Curve]]
     return found
 
 
+def site_name(site: str) -> str:
+    """Return a site as a person reads it."""
+    return "block output" if site == "raw" else site.replace("_", " ")
+
+
+def steps_text(panel: list[Curve]) -> str | None:
+    """Return by how much each residual addition changes a metric on average; None where there is one addition a block.
+
+    Additions are distinguished from the stream before them: a block's input, or what follows the addition before.
+    """
+    stream = [c for c in panel if c.site.endswith("residual")] + [c for c in panel if c.site == "raw"]
+    if len(stream) < 2:
+        return None
+    found, unit = [], unit_apart(panel[0].metric)
+    before = {layer + 1: stream[-1].at(layer)[0] for layer in stream[-1].layers}
+    for curve in stream:
+        after = {layer: curve.at(layer)[0] for layer in curve.layers}
+        changes = [after[layer] - before[layer] for layer in after if layer in before]
+        known = [change for change in changes if math.isfinite(change)]
+        if known:
+            change = number(panel[0].scale * float(np.mean(known)))
+            found.append(" ".join(filter(None, (change, unit, f"up to the {site_name(curve.site)}"))))
+        before |= after
+    return f"Change of {panel[0].title} inside a block, on average: {', '.join(found)}." if found else None
+
+
+def which(curve: Curve, beside: Iterable[Curve]) -> list[str]:
+    """Return the variant and the pooling of a curve, where those beside it have others."""
+    beside, names = list(beside), []
+    if len({c.variant for c in beside}) > 1 and curve.variant:
+        names.append(curve.variant)
+    if len({c.pooling for c in beside}) > 1:
+        names.append(pooling_name(curve.pooling))
+    return names
+
+
+def boxes(run: Run) -> list[Box]:
+    """Return each sample's cosine to the last layer as a box for each layer but that one itself; empty without them."""
+    if not run.folder.has_table(BOXED):
+        return []
+    table = run.folder.read_table(BOXED)
+    names = run.folder.plan.drop_duplicates("sample").set_index("sample")["name"]
+    last = (table["layer"] == run.depth) & (table["site"] == run.final)
+    found = []
+    for layer, rows in table[~last & table["value"].notna()].groupby("layer", sort=True):
+        values, samples = rows["value"].to_numpy(), rows["sample"].to_numpy()
+        percentiles = np.percentile(values, (WHISKERS[0], 25, 50, 75, WHISKERS[1]))
+        low, first, median, third, high = map(float, percentiles)
+        beyond = np.flatnonzero((values < low) | (values > high))
+        furthest = beyond[np.argsort(-np.abs(values[beyond] - median), kind="stable")][:OUTLIERS]
+        called = zip(names.loc[samples[furthest]], values[furthest], strict=True)
+        outliers = tuple((plain(str(name)), float(value)) for name, value in called)
+        box = Box(str(int(layer)), (first, median, third), (low, high), float(values.mean()), len(values), outliers)
+        found.append(box)
+    return found
+
+
 def _curve(rows: pd.DataFrame, run: Run) -> Curve:
+    rows = rows.sort_values("layer")
     first = rows.iloc[0]
     metric = str(first["metric"])
     raw, after = rows[rows["site"] == "raw"], rows[rows["site"] == run.final]
     body = next(part for part in (raw, after, rows[rows["site"] == first["site"]]) if len(part))
     end = after.iloc[-1] if len(raw) and len(after) and run.final != "raw" else None
     layers = tuple(int(layer) for layer in body["layer"])
-    values = body["value"].to_numpy(dtype=np.float64)
+    values, site = body["value"].to_numpy(dtype=np.float64), str(body["site"].iloc[0])
     return Curve(
         metric=metric,
         title=about(metric).title,
-        variant=_text(first["variant"]),
-        pooling=_text(first["pooling"]),
-        site=str(body["site"].iloc[0]),
+        variant=first["variant"] if isinstance(first["variant"], str) else None,
+        pooling=first["pooling"] if isinstance(first["pooling"], str) else None,
+        site=site,
         group=GROUPS.get(about(metric).needs, "quality"),
         layers=layers,
         values=values,
@@ -157,14 +219,8 @@ def _curve(rows: pd.DataFrame, run: Run) -> Curve:
         n=int(body["n"].max()),
         n_least=int(body["n"].min()),
         n_skipped=int(body["n_skipped"].max()),
-        stands_out=_stands_out(
-            metric, layers, values, reference=run.depth if str(body["site"].iloc[0]) == run.final else None
-        ),
+        stands_out=_stands_out(metric, layers, values, run.depth if site == run.final else None),
     )
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _stands_out(metric: str, layers: tuple[int, ...], values: Values, reference: int | None) -> int | None:
@@ -184,12 +240,8 @@ def _stands_out(metric: str, layers: tuple[int, ...], values: Values, reference:
 
 def _holds_from(values: dict[int, float], level: float) -> int | None:
     """Return the first layer from which every value is known and above a level."""
-    start = None
-    for layer in sorted(values, reverse=True):
-        if not values[layer] > level:
-            break
-        start = layer
-    return start
+    above = list(takewhile(lambda layer: values[layer] > level, sorted(values, reverse=True)))
+    return above[-1] if above else None
 
 
 def value_text(curve: Curve, value: float, stderr: float = math.nan, digits: int = 3) -> str:

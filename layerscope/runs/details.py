@@ -1,10 +1,11 @@
-"""What was run: the command, its notes, the first samples, and model, data, options and versions by name."""
+"""What was run: names of runs, the command, its notes, the first samples, and model, data and options by name."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from layerscope.runs.registry import METRICS
 from layerscope.show.document import Code, Facts, Sentences
@@ -23,8 +24,12 @@ def details(run: Run) -> tuple[Code | Facts | Sentences, ...]:
     model, data = dict(info["model"]), dict(info["data"])
     blocks = model.pop("blocks", [])
     model["blocks"] = f"{blocks[0]} … {blocks[-1]}" if blocks else "–"
-    if counts := label_counts(run):
-        data["labels"] = counts
+    plan = run.folder.plan
+    if "label" in plan:
+        counts = plan.loc[plan["view"] == 0, "label"].value_counts()
+        shown = [f"{plain(str(label))} ({n:,})" for label, n in counts.head(MOST_LABELS).items()]
+        more = [f"… ({len(counts):,} labels)"] if len(counts) > MOST_LABELS else []
+        data["labels"] = ", ".join([*shown, *more])
     examples = tuple(data.pop("examples", ()))
     started = run.folder.events("started")
     date = dt.datetime.fromtimestamp(started[0]["time"], dt.UTC).strftime("%Y-%m-%d %H:%M UTC") if started else ""
@@ -34,14 +39,16 @@ def details(run: Run) -> tuple[Code | Facts | Sentences, ...]:
         "Options": info["options"],
         "Versions": {"layerscope": info.get("layerscope"), **info.get("versions", {})},
     }
-    made = (("run folder", str(run.path)), *([("made", date)] if date else []))
     command = str(info.get("command") or "")
     return (
-        Facts(made),
+        Facts((("run folder", str(run.path)), *([("made", date)] if date else []))),
         *([Code("The command to repeat it:", command)] if command else []),
         Sentences("Noted on the way:", tuple(map(str, info.get("notes", ())))),
         Sentences("The first samples:", examples, quoted=True),
-        *(Facts(tuple(_entries(values)), name) for name, values in groups.items()),
+        *(
+            Facts(tuple((key.replace("_", " "), _shown(key, value)) for key, value in values.items()), name)
+            for name, values in groups.items()
+        ),
     )
 
 
@@ -57,22 +64,6 @@ def unfinished(run: Run) -> tuple[str, ...]:
     return tuple(found)
 
 
-def label_counts(run: Run) -> str:
-    """Return how many samples bear each label, the most frequent first; empty where there are none."""
-    plan = run.folder.plan
-    if "label" not in plan:
-        return ""
-    counts = plan.loc[plan["view"] == 0, "label"].value_counts()
-    shown = [f"{plain(str(label))} ({n:,})" for label, n in counts.head(MOST_LABELS).items()]
-    more = f", … ({len(counts):,} labels)" if len(counts) > MOST_LABELS else ""
-    return ", ".join(shown) + more
-
-
-def _entries(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in values.items():
-        yield name.replace("_", " "), _shown(name, value)
-
-
 def _shown(name: str, value: object) -> str:
     if value is None or value == []:
         return "–"
@@ -84,3 +75,27 @@ def _shown(name: str, value: object) -> str:
         return ", ".join(plain(str(v)) for v in value)
     text = plain(str(value))
     return f"{text[:12]}…" if name in HASHES else text
+
+
+def run_names(runs: Sequence[Run]) -> list[str]:
+    """Return the shortest names by which runs differ, in their order: what came from a model or data, as it is there.
+
+    The model's name; `model on data` where the data differ; what it was trained for, where that differs; for runs that
+    still share a name the run folder's name in parentheses, else its path. Only one run given twice has one name twice.
+    """
+    models = [str(run.info["model"]["name"]) for run in runs]
+    data = [str(run.info["data"]["name"]) for run in runs]
+    short = models if len(set(data)) <= 1 else [f"{model} on {on}" for model, on in zip(models, data, strict=True)]
+    ways = [run.info["options"].get("objective") for run in runs]
+    if len(set(ways)) > 1:
+        short = [f"{name}, {way}" if way else name for name, way in zip(short, ways, strict=True)]
+    names, paths = short, [run.path.resolve() for run in runs]
+    parts = list(zip(*(path.parts[::-1] for path in paths), strict=False))
+    differing = next((folders for folders in parts if len(set(folders)) > 1), short)
+    for marks in (differing, list(map(str, paths))):
+        times = Counter(names)
+        names = [
+            f"{base} ({mark})" if times[name] > 1 else name
+            for name, base, mark in zip(names, short, marks, strict=True)
+        ]
+    return names

@@ -6,33 +6,18 @@ import math
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from layerscope.core.saved import jsonable
-from layerscope.runs.curves import SIMILAR, Curve, Group, curves, value_text
+from layerscope.runs import curves
+from layerscope.runs.curves import Curve, Group, value_text
 from layerscope.runs.details import details, unfinished
 from layerscope.runs.findings import answer, findings
 from layerscope.runs.plots import KINDS, SECTIONS, sections
-from layerscope.runs.registry import Needs, about
+from layerscope.runs.registry import Needs, about, titled
 from layerscope.runs.states import PROJECTED
-from layerscope.runs.sublayers import first_panel, site_name, told_steps
-from layerscope.runs.titles import titled
-from layerscope.show.document import (
-    EMPTY,
-    MARK,
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Frame,
-    Part,
-    Row,
-    Section,
-    Sentences,
-    Table,
-)
+from layerscope.show import document as show
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import pooling_name
 
@@ -45,23 +30,26 @@ TITLES: dict[Group, str] = {
     "similarity": "Similarity to the last layer",
 }
 ERROR = "± is one standard error."
-UNJUDGED = f"Without labels {MARK} is no verdict: which end of a metric serves a task differs by model and data."
+UNJUDGED = f"Without labels {show.MARK} is no verdict: which end of a metric serves a task differs by model and data."
 
 
-def document(run: Run) -> Document:
+def document(run: Run) -> show.Document:
     """Return a run as it is shown: rows are layers 0 … L, and `final` where a norm follows layer L."""
-    known = curves(run)
+    known = curves.curves(run)
     found = findings(run, known)
     groups = [(group, [c for c in known if c.group == group]) for group in TITLES]
     tables = [table for group, members in groups for table in _tables(group, members, run)]
-    panel = first_panel(run)
-    parts: list[Part] = [Sentences("What stands out", tuple(finding.text for finding in found)), *tables]
-    parts += [_inside(panel, run)] if panel else []
-    parts += [Facts(tuple(_readings(known)), "How to read the metrics")] if known else []
+    parts: list[show.Part] = [show.Sentences("What stands out", tuple(finding.text for finding in found)), *tables]
+    parts += [_inside(panel, run) for panel in list(curves.panels(curves.inside(run)).values())[:1]]
+    readings = {}
+    for curve in known:
+        name = curve.title + (f" ({curve.variant.replace(',', ', ')})" if curve.variant else "")
+        readings[name] = about(curve.metric).reading + (", spark line logarithmic" if curve.log else "")
+    parts += [show.Facts(tuple(readings.items()), "How to read the metrics")] if known else []
     marked = any(c.stands_out is not None for c in known if c.group == "quality")
     model, data = run.info["model"], run.info["data"]
     path, named = str(run.path), any(finding.numbers.get("layer") for finding in found if finding.name == "best_layer")
-    return Document(
+    return show.Document(
         answer(run, known, found),
         title=(str(model["name"]), str(data["name"])),
         facts=(
@@ -69,7 +57,7 @@ def document(run: Run) -> Document:
             *([f"{', '.join(run.info['pooling'])} pooling"] if run.has_states else []),
         ),
         parts=tuple(parts),
-        notes=(*([ERROR] if any(map(_has_error, known)) else []), *([UNJUDGED] if marked else [])),
+        notes=(*([ERROR] if any(np.isfinite(c.stderr).any() for c in known) else []), *([UNJUDGED] if marked else [])),
         commands=tuple(shlex.join(["layerscope", verb, path]) for verb in ([*(["select"] if named else []), "report"])),
         sections=(*sections(run, known), *every_number(run, known)),
         details=details(run),
@@ -81,164 +69,108 @@ def document(run: Run) -> Document:
 
 def size(run: Run) -> tuple[str, str]:
     """Return the size of a run's model."""
-    model = run.info["model"]
-    return (
-        f"layers {run.columns[0].layer} to {run.depth}, {model['width']:,} wide",
-        f"{model['parameters']:,} parameters",
-    )
+    model, first = run.info["model"], run.columns[0].layer
+    return f"layers {first} to {run.depth}, {model['width']:,} wide", f"{model['parameters']:,} parameters"
 
 
-def every_number(run: Run, known: Sequence[Curve]) -> Iterator[Section]:
+def every_number(run: Run, known: Sequence[Curve]) -> Iterator[show.Section]:
     """Yield what a page has at its end: every metric by layer in one table, and the long frame."""
     order = {needs: i for i, (kinds, _, _) in enumerate(SECTIONS.values()) for needs in kinds}
     shown = sorted(known, key=lambda c: order[about(c.metric).needs])
     rows = [
-        Row((Cell(str(layer), value=layer), *(_plain_cell(c, layer) for c in shown)))
+        show.Row((show.Cell(str(layer), value=layer), *(_plain_cell(c, layer) for c in shown)))
         for layer in range(run.columns[0].layer, run.depth + 1)
     ]
     if any(c.final is not None for c in shown):
-        rows.append(Row((Cell("final", value=run.depth + 0.5), *(_plain_cell(c, None) for c in shown))))
+        rows.append(show.Row((show.Cell("final", value=run.depth + 0.5), *(_plain_cell(c, None) for c in shown))))
     lead = "A row for each layer; a heading sorts. Marked cells are the layers that stand out in a metric."
-    columns = (Column("layer"), *(Column(titled(c.metric), unit=_column_detail(c, shown)) for c in shown))
-    yield Section("layers", "Every layer", "", (Table("Every layer", columns, tuple(rows), (lead,), name="layers"),))
+    columns = [show.Column("layer")]
+    for curve in shown:
+        unit = [curve.unit, *curves.which(curve, (c for c in shown if c.metric == curve.metric))]
+        columns.append(show.Column(titled(curve.metric), unit=", ".join(filter(None, unit))))
+    whole = show.Table("Every layer", tuple(columns), tuple(rows), (lead,), name="layers")
+    yield show.Section("layers", whole.title, "", (whole,))
     lead = "One row for each metric, layer, site and pooling, and for every two layers."
-    frame = Frame("Every number", lead, "numbers", run.table(), ("run", "metric"))
-    yield Section("numbers", frame.title, "", (frame,))
+    frame = show.Frame("Every number", lead, "numbers", run.table(), ("run", "metric"))
+    yield show.Section("numbers", frame.title, "", (frame,))
 
 
-def _column_detail(curve: Curve, beside: Sequence[Curve]) -> str:
-    same = [other for other in beside if other.metric == curve.metric]
-    details = [curve.unit]
-    if len({other.variant for other in same}) > 1 and curve.variant:
-        details.append(curve.variant)
-    if len({other.pooling for other in same}) > 1 and curve.pooling:
-        details.append(pooling_name(curve.pooling))
-    return ", ".join(filter(None, details))
-
-
-def _plain_cell(curve: Curve, layer: int | None) -> Cell:
+def _plain_cell(curve: Curve, layer: int | None) -> show.Cell:
     """Return a value in its unit, which the head of its column names, at a layer or (None) after the final norm."""
     if curve.final is None if layer is None else layer not in curve.layers:
-        return EMPTY
+        return show.EMPTY
     value, stderr = curve.last() if layer is None else curve.at(layer)
     marked = layer is not None and layer == curve.stands_out
     text = value_text(curve, value, stderr).removesuffix(f" {curve.unit}")
-    return Cell(text, value=value * curve.scale, marked=marked, more=(("stderr", stderr * curve.scale),))
+    return show.Cell(text, value=value * curve.scale, marked=marked, more=(("stderr", stderr * curve.scale),))
 
 
-def as_dict(run: Run) -> dict[str, Any]:
-    """Return a run as JSON can hold it: see `Run.as_dict`."""
-    known = curves(run)
-    found = findings(run, known)
-    whole: dict[str, Any] = jsonable({
-        "answer": answer(run, known, found),
-        "model": run.info["model"],
-        "data": run.info["data"],
-        "depth": run.depth,
-        "pooling": run.info["pooling"],
-        "path": str(run.path),
-        "rows": run.table().astype(object),
-        "stands_out": [
-            {"metric": c.metric, "variant": c.variant, "pooling": c.pooling, "layer": c.stands_out} for c in known
-        ],
-        "findings": [{"name": f.name, "text": f.text, **f.numbers} for f in found],
-    })  # fmt: skip
-    return whole
-
-
-def _tables(group: Group, members: list[Curve], run: Run) -> Iterator[Table]:
+def _tables(group: Group, members: list[Curve], run: Run) -> Iterator[show.Table]:
     """Yield a table for each pooling, projected states last; one that is too wide has one for each kind of metric."""
     for suffix, columns in _by_pooling(members):
         of_kind: dict[Needs, list[Curve]] = {}
         for curve in columns:
             of_kind.setdefault(about(curve.metric).needs, []).append(curve)
-        parts = [
-            _table(KINDS[kind] + ("" if kind == "tokens" else suffix), own, run)
-            for kind, own in of_kind.items()
-            if len(of_kind) > 1
-        ]
-        yield _table(TITLES[group] + suffix, columns, run, tuple(parts))
+        titles = {kind: KINDS[kind] + ("" if kind == "tokens" else suffix) for kind in of_kind if len(of_kind) > 1}
+        parts = tuple(_table(title, of_kind[kind], run) for kind, title in titles.items())
+        yield _table(TITLES[group] + suffix, columns, run, parts)
 
 
 def _by_pooling(members: list[Curve]) -> Iterator[tuple[str, list[Curve]]]:
     """Yield curves by pooling, and how their title ends: those of tokens stand beside the pooling where it is one."""
-    projected = [c for c in members if c.site == PROJECTED]
-    if projected and len(projected) < len(members):
-        yield from _by_pooling([c for c in members if c.site != PROJECTED])
-        members = projected
-    poolings = list(dict.fromkeys(c.pooling for c in members))
-    named = [p for p in poolings if p is not None]
-    if members and len(named) <= 1:
-        yield f" · {pooling_name(named[0])}" if named else "", members
-        return
-    for pooling in poolings:
-        yield f" · {pooling_name(pooling)}", [c for c in members if c.pooling == pooling]
+    for part in ([c for c in members if c.site != PROJECTED], [c for c in members if c.site == PROJECTED]):
+        poolings = list(dict.fromkeys(c.pooling for c in part))
+        named = [p for p in poolings if p is not None]
+        if part and len(named) <= 1:
+            yield f" · {pooling_name(named[0])}" if named else "", part
+            continue
+        for pooling in poolings:
+            yield f" · {pooling_name(pooling)}", [c for c in part if c.pooling == pooling]
 
 
-def _inside(panel: list[Curve], run: Run) -> Table:
-    """Return one metric at every site of the blocks, and by how much each addition changes it."""
-    columns = [replace(curve, title=site_name(curve.site), final=None, stands_out=None) for curve in panel]
+def _inside(panel: list[Curve], run: Run) -> show.Table:
+    """Return one metric at every site of the blocks, of its first pooling, and how much each addition changes it."""
+    panel = [curve for curve in panel if curve.pooling == panel[0].pooling]
+    columns = [replace(curve, title=curves.site_name(curve.site), final=None, stands_out=None) for curve in panel]
     table = _table(f"Inside the blocks · {panel[0].title}", columns, run)
     rest = "Every other metric has these sites in the run's table and on its page."
-    return replace(table, legend=tuple(filter(None, (told_steps(panel), rest))))
+    return replace(table, legend=tuple(filter(None, (curves.steps_text(panel), rest))))
 
 
-def _table(title: str, members: Sequence[Curve], run: Run, narrow: tuple[Table, ...] = ()) -> Table:
+def _table(title: str, members: Sequence[Curve], run: Run, narrow: tuple[show.Table, ...] = ()) -> show.Table:
+    """Return a column for each curve: values with their errors, one of them marked, and a row after the final norm."""
     layers = sorted({layer for c in members for layer in c.layers})
     after = any(c.final is not None for c in members)
+    cells, columns = [], []
+    for curve in members:
+        several = len({c.variant for c in members if c.metric == curve.metric}) > 1
+        heading = f"{curve.title} {curve.variant.split(',')[-1]}" if several and curve.variant else curve.title
+        shape = tuple(curve.at(layer)[0] for layer in layers if curve.differs)
+        columns.append(show.Column(heading, "decimal", shape, curve.log))
+        column = [
+            cell(curve, *curve.at(layer), marked=layer == curve.stands_out) if layer in curve.layers else show.EMPTY
+            for layer in layers
+        ]
+        cells.append([*column, show.EMPTY if curve.final is None else cell(curve, *curve.last())])
     names = [*map(str, layers), *(["final"] if after else [])]
-    cells = [_cells(curve, layers, after) for curve in members]
-    columns = [
-        Column(
-            _heading(curve, members),
-            "decimal",
-            tuple(curve.at(layer)[0] for layer in layers if curve.differs),
-            curve.log,
-        )
-        for curve in members
-    ]
-    rows = [Row((Cell(name), *(column[i] for column in cells))) for i, name in enumerate(names)]
-    return Table(title, (Column("layer"), *columns), tuple(rows), tuple(_legend(members, run)), narrow)
+    rows = [show.Row((show.Cell(name), *(column[i] for column in cells))) for i, name in enumerate(names)]
+    return show.Table(title, (show.Column("layer"), *columns), tuple(rows), tuple(_legend(members, run)), narrow)
 
 
-def _heading(curve: Curve, beside: Sequence[Curve]) -> str:
-    several = len({c.variant for c in beside if c.metric == curve.metric}) > 1
-    return f"{curve.title} {curve.variant.split(',')[-1]}" if several and curve.variant else curve.title
-
-
-def _cells(curve: Curve, layers: list[int], after: bool) -> list[Cell]:
-    """Return a column's cells: values with their errors, one of them marked."""
-    cells = [
-        cell(curve, *curve.at(layer), marked=layer == curve.stands_out) if layer in curve.layers else EMPTY
-        for layer in layers
-    ]
-    return [*cells, EMPTY if curve.final is None else cell(curve, *curve.last())] if after else cells
-
-
-def cell(curve: Curve, value: float, stderr: float, marked: bool = False) -> Cell:
+def cell(curve: Curve, value: float, stderr: float, marked: bool = False) -> show.Cell:
     """Return a point of a curve as a cell: shares in percent, similarities with three decimals."""
     known = math.isfinite(value)
     if curve.unit == "%" and known:
         detail = f"±{100 * stderr:.1f} %" if stderr >= NIL else "%"
-        return Cell(f"{100 * value:.1f}", detail, value, marked)
+        return show.Cell(f"{100 * value:.1f}", detail, value, marked)
     if curve.group == "similarity" and known:
-        return Cell(f"{round(value, 3) + 0.0:.3f}", error(stderr), value, marked)  # + 0.0: no minus before nothing
-    return Cell(number(value), error(stderr) if known else "", value, marked)
-
-
-def _readings(known: list[Curve]) -> Iterator[tuple[str, str]]:
-    """Yield how to read each metric, by its title and variant."""
-    seen = set()
-    for curve in known:
-        name = curve.title + (f" ({curve.variant.replace(',', ', ')})" if curve.variant else "")
-        if name not in seen:
-            seen.add(name)
-            yield name, about(curve.metric).reading + (", spark line logarithmic" if curve.log else "")
+        return show.Cell(f"{round(value, 3) + 0.0:.3f}", error(stderr), value, marked)  # + 0.0: no minus before nothing
+    return show.Cell(number(value), error(stderr) if known else "", value, marked)
 
 
 def _legend(members: Sequence[Curve], run: Run) -> Iterator[str]:
     """Yield what was counted and marked, and where it was taken."""
-    marked = f" {MARK} {_marked(members)}." if any(c.stands_out is not None for c in members) else ""
+    marked = f" {show.MARK} {_marked(members)}." if any(c.stands_out is not None for c in members) else ""
     yield f"N: {_counted(members, run)}.{marked}"
     group = members[0].group
     if group == "similarity" and any(not np.isfinite(c.values).all() for c in members):
@@ -251,8 +183,8 @@ def _marked(members: Sequence[Curve]) -> str:
     """Say which layers of a group are marked."""
     low = list(dict.fromkeys(c.title for c in members if about(c.metric).low))
     if members[0].group == "similarity":
-        below = f" ({', '.join(low)}: below {1 - SIMILAR:.1f})" if low else ""
-        return f"the layer from which on the value stays above {SIMILAR}{below}"
+        below = f" ({', '.join(low)}: below {1 - curves.SIMILAR:.1f})" if low else ""
+        return f"the layer from which on the value stays above {curves.SIMILAR}{below}"
     rest = any(not about(c.metric).low for c in members)
     ends = f"the highest ({', '.join(low)}: the lowest)" if low and rest else "the lowest" if low else "the highest"
     settled = "; saturated: the layer from which on it stays above half"
@@ -261,7 +193,7 @@ def _marked(members: Sequence[Curve]) -> str:
 
 def _counted(members: Sequence[Curve], run: Run) -> str:
     """Say how many samples (of a language model's lens: tokens) each metric is about, and how many it skips."""
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, dict[str, None]] = {}
     for c in members:
         lens = about(c.metric).needs == "lens"
         unit = "tokens" if lens and run.info["model"].get("language_model") else "samples"
@@ -269,13 +201,7 @@ def _counted(members: Sequence[Curve], run: Run) -> str:
             text = f"{c.n_least:,} to {c.n:,} {unit} by layer, the others skipped"
         else:
             text = f"{c.n:,} {unit}, " + (f"{c.n_skipped:,} skipped" if c.n_skipped else "none skipped")
-        titles = groups.setdefault(text, [])
-        if c.title not in titles:
-            titles.append(c.title)
+        groups.setdefault(text, {})[c.title] = None
     if len(groups) == 1:
         return next(iter(groups))
     return "; ".join(f"{text} ({', '.join(titles)})" for text, titles in groups.items())
-
-
-def _has_error(curve: Curve) -> bool:
-    return bool(np.isfinite(curve.stderr).any())

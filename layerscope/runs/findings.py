@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layerscope.core.words import count
-from layerscope.runs.curves import SIMILAR, Curve, curves, value_text
-from layerscope.runs.finding import VERDICTS, Finding, Numbers, is_within
-from layerscope.runs.probed import probed
+from layerscope.runs.curves import SIMILAR, Curve, curves, value_text, which
+from layerscope.runs.probed import VERDICTS, Finding, Numbers, is_within, probed
 from layerscope.show.numbers import apart, error, number
-from layerscope.show.plain import pooling_name
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
@@ -29,7 +27,8 @@ def findings(run: Run, known: list[Curve] | None = None) -> list[Finding]:
     for name, describe in (("prompt_entropy", _valley), ("cosine_similarity", _similar)):
         family = [c for c in known if c.metric == name]
         if family and np.isfinite(family[0].values).any():
-            found += describe(family[0], _which(family))
+            names = ", ".join(name.replace(",", ", ") for name in which(family[0], family))
+            found += describe(family[0], f" ({names})" if names else "")
     return [*found, *_sinks(run, known), *_decisions(run, {c.metric: c for c in known if c.group == "decisions"})]
 
 
@@ -43,16 +42,6 @@ def answer(run: Run, known: list[Curve], found: list[Finding]) -> str:
     observed = [finding.answer for finding in found if finding.answer]
     measured = f"{count(len(known), 'curve')} by layer, {run.columns[0].layer} to {run.depth}"
     return f"No labels were probed, so no layer is named: {'; '.join(observed) or measured}"
-
-
-def _which(family: list[Curve]) -> str:
-    """Return which of several variants and poolings the first curve is, in brackets; empty where there is one."""
-    first, names = family[0], []
-    if len({c.variant for c in family}) > 1:
-        names.append((first.variant or "").replace(",", ", "))
-    if len({c.pooling for c in family}) > 1:
-        names.append(pooling_name(first.pooling))
-    return f" ({', '.join(names)})" if names else ""
 
 
 def _valley(curve: Curve, which: str) -> list[Finding]:
@@ -77,24 +66,19 @@ def _inside(curve: Curve, lowest: int) -> tuple[str, bool]:
         return f"is flat within the error: highest at layer {top} ({highest}), lowest at {low}", False
     ends = f"between {at_start} at layer 0 and {at_end} at the last layer"
     within = {"layer 0": is_within(point, start), "the last layer": is_within(point, final)}
-    close = [name for name, unclear in within.items() if unclear]
     if first <= value:
-        where = f"and {_lower(first, value)} at layer 0 ({at_start})"
+        where = f"and {'lower still' if first < value else 'as low'} at layer 0 ({at_start})"
     elif last <= value and (lowest < end or last < value):
         layer = "at the last layer" if curve.final is None else "after the final norm"
-        where = f"and {_lower(last, value)} {layer} ({at_end})"
+        where = f"and {'lower still' if last < value else 'as low'} {layer} ({at_end})"
     elif lowest == end:
         where = "the end of the stack"
-    elif close:
-        where = f"{ends}, but within the error of {' and '.join(close)}"
+    elif any(within.values()):
+        where = f"{ends}, but within the error of {' and '.join(name for name, close in within.items() if close)}"
     else:
         doubt = f"; {VERDICTS[None]}" if None in within.values() else ""
         return f"is lowest at {low}: a valley inside the stack, {ends}{doubt}", True
     return f"is lowest at {low}, {where}: no valley inside the stack", False
-
-
-def _lower(other: float, value: float) -> str:
-    return "lower still" if other < value else "as low"
 
 
 def _similar(curve: Curve, which: str) -> list[Finding]:
@@ -137,10 +121,8 @@ def _decisions(run: Run, known: dict[str, Curve]) -> Iterator[Finding]:
     deep = rows[(rows["metric"] == "effective_depth") & rows["variant"].str.startswith("relative_to=last").astype(bool)]
     if len(deep):
         first = int(deep["value"].iloc[0])
-        text = (
-            f"Effective depth: layer {first} of {run.depth} is the first within a point of the last layer's accuracy."
-        )
-        yield Finding("effective_depth", text, {"layer": first})
+        text = f"layer {first} of {run.depth} is the first within a point of the last layer's accuracy."
+        yield Finding("effective_depth", f"Effective depth: {text}", {"layer": first})
     for name, word in (("perplexity", "Perplexity"), ("layer_accuracy", "Accuracy through the model's head")):
         curve = known.get(name)
         if curve is None or not math.isfinite(curve.last()[0]):
@@ -161,19 +143,12 @@ def _sinks(run: Run, known: list[Curve]) -> Iterator[Finding]:
     with_some = [layer for layer in curve.layers if curve.at(layer)[0] > 0]
     most = max(with_some, key=lambda layer: curve.at(layer)[0])
     value, stderr = curve.at(most)
-    much = (
-        f"{value_text(curve, value, stderr)} of the tokens"
-        if curve.unit == "%"
-        else f"{number(value)} tokens of a sample"
-    )
-    out = bool(run.info["options"].get("exclude_sinks"))
+    shares, out = curve.unit == "%", bool(run.info["options"].get("exclude_sinks"))
+    much = f"{value_text(curve, value, stderr)} of the tokens" if shares else f"{number(value)} tokens of a sample"
     text = (
         f"Sinks: {much} have more than 10 times their sample's median norm at layer {most} of {run.depth}, the most; "
         f"{len(with_some)} of {len(curve.layers)} layers have some. They are "
-        + (
-            "left out of entropies and means here."
-            if out
-            else "in the means over tokens; `exclude_sinks=True` leaves them out."
-        )
     )
+    text += "left out of entropies and means here." if out else "in the means over tokens; "
+    text += "" if out else "`exclude_sinks=True` leaves them out."
     yield Finding("sinks", text, {"layer": most, "value": value, "layers": len(with_some), "left_out": out})

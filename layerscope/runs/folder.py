@@ -1,4 +1,4 @@
-"""The run folder: written shard by shard, so that a killed run goes on where it stopped.
+"""The run folder: written shard by shard by one process at a time; a killed run goes on where it stopped.
 
 Layout: `run.json` (everything to repeat the run), `plan.parquet` (every row and the batch it is computed in, fixed
 before the first batch), `shards/NNNNN.safetensors` with `NNNNN.json` (its checksum, written last: a shard without one
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,10 +19,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from layerscope.core import files
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside, digest, foreign, read_json, read_parquet, unwritable, write_json, write_parquet
 
@@ -94,14 +97,23 @@ class RunFolder:
         """Return whether a shard is there in full."""
         return self._shard(shard).is_file() and self._checksum(shard).is_file()
 
-    def damaged(self) -> list[int]:
-        """Return the finished shards whose bytes are not those that were written."""
-        return [shard for shard in self.shards if self.is_finished(shard) and not self._is_whole(shard)]
-
-    def discard(self, shard: int) -> None:
-        """Forget a shard, so that it is computed again."""
-        self._checksum(shard).unlink(missing_ok=True)
-        self._shard(shard).unlink(missing_ok=True)
+    def drop_damaged(self) -> list[str]:
+        """Remove shards and tables that are not what was written, so that they are computed again, and name them."""
+        dropped = []
+        for shard in filter(self.is_finished, self.shards):
+            with suppress(LayerscopeError):
+                if read_json(self._checksum(shard)).get("sha256") == digest(self._shard(shard)):
+                    continue
+            self._checksum(shard).unlink()
+            self._shard(shard).unlink()
+            dropped.append(f"shard {shard}")
+        for name in self.tables():
+            try:
+                self.read_table(name)
+            except LayerscopeError:
+                self._table(name).unlink()
+                dropped.append(f"table {name}")
+        return dropped
 
     def write_shard(self, shard: int, tensors: dict[str, Tensor]) -> None:
         """Write one shard: its tensors first, then the checksum that says it is whole."""
@@ -154,17 +166,6 @@ class RunFolder:
                 "run the same command to compute it again"
             ) from error
 
-    def drop_damaged_tables(self) -> list[str]:
-        """Remove the tables that cannot be read, so that they are computed again, and return their names."""
-        dropped = []
-        for name in self.tables():
-            try:
-                self.read_table(name)
-            except LayerscopeError:
-                self._table(name).unlink()
-                dropped.append(name)
-        return dropped
-
     def has_table(self, name: str) -> bool:
         """Return whether a metric's rows are there."""
         return self._table(name).is_file()
@@ -207,13 +208,6 @@ class RunFolder:
                     found.append(entry)
         return found
 
-    def _is_whole(self, shard: int) -> bool:
-        try:
-            written = read_json(self._checksum(shard)).get("sha256")
-        except LayerscopeError:
-            return False
-        return digest(self._shard(shard)) == written
-
     def _shard(self, shard: int) -> Path:
         return self.path / "shards" / f"{shard:05d}.safetensors"
 
@@ -222,6 +216,49 @@ class RunFolder:
 
     def _table(self, name: str) -> Path:
         return self.path / "tables" / f"{name}.parquet"
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a run folder for this process alone; a second process is refused, and a refused start leaves nothing."""
+    made = files.absent(path)
+    # for a moment, as a start that was refused may take the file away between our opening and locking it
+    lock = FileLock(path / ".lock", timeout=0.2)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise LayerscopeError(
+            f"another process is writing to {str(path)!r}: wait for it, or choose another folder with `out`"
+        ) from None
+    except OSError as error:
+        raise LayerscopeError(
+            f"run folder {str(path)!r} cannot be written ({error.strerror}): choose another with `out`"
+        ) from error
+    try:
+        yield
+    finally:
+        started = (path / "run.json").is_file()
+        if not started:
+            with suppress(OSError):  # Windows deletes no open file: there the release does
+                (path / ".lock").unlink()
+        lock.release()
+        if not started:
+            files.drop_empty([path / "shards", path / "tables", *made])
+
+
+def need_room(path: Path, size: int, mend: str = "") -> None:
+    """Refuse states of `size` bytes that do not fit on the disk of their folder."""
+    there = next(p for p in (path, *path.absolute().parents) if p.exists())
+    free = shutil.disk_usage(there).free
+    if size > free:
+        mend = mend or "take fewer `samples`, `store_dtype='float16'`, or another `out`"
+        raise LayerscopeError(f"the states take {amount(size)} and {str(path)!r} has {amount(free)} free: {mend}")
+
+
+def amount(size: int) -> str:
+    """Return bytes as a person reads them."""
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
 
 
 def packed(key: str, vectors: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:

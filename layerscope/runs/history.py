@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Iterator
+from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
+from layerscope.core.errors import LayerscopeError
 from layerscope.runs import plots
-from layerscope.runs.curves import Curve, curves
-from layerscope.runs.depths import clock
+from layerscope.runs.curves import curves
 from layerscope.runs.details import details, unfinished
 from layerscope.runs.document import cell, every_number, size
 from layerscope.runs.findings import findings
-from layerscope.runs.registry import about
-from layerscope.runs.titles import capital
-from layerscope.show.document import Cell, Column, Document, Facts, Part, Row, Section, Sentences, Table
+from layerscope.runs.registry import about, capital, scale
+from layerscope.show.document import Cell, Column, Document, Facts, Row, Section, Sentences, Table
 from layerscope.show.numbers import error, number
 from layerscope.show.plots import Axis, Chart, HeatMap, Series
 
@@ -30,6 +31,10 @@ LEAD = (
     "At each evaluation: what the whole model has, and every layer read through the model's head. What follows by "
     "layer alone is that of the last step."
 )
+DEPTHS = "depths.csv"
+"""The scores of trained models at each depth beside the time they take, as `train` wrote them."""
+NUMBERS = ("depth", "layer", "value", "stderr", "ms_per_sample", "megabytes")
+COLUMNS = ("name", "objective", "metric", *NUMBERS)
 NAMES = {"layer_accuracy": "accuracy", "cosine_similarity": "cosine to last"}
 
 
@@ -40,7 +45,18 @@ def document(run: Run) -> Document:
     facts = (*size(run), f"step {run.steps[-1]:,}", f"{data['samples']:,} samples", *([objective] if objective else []))
     commands = (shlex.join(["layerscope", "report", str(run.path)]),)
     known = curves(run)
-    parts = (Sentences("What stands out", tuple(finding.text for finding in findings(run, known))), *layers(run))
+    by_name = {curve.metric: curve for curve in known}
+    # of a language model perplexity in place of accuracy
+    left_out = "layer_accuracy" if "perplexity" in by_name else None
+    columns = [by_name[name] for name in SHOWN if name in by_name and name != left_out]
+    rows = [Row((Cell(str(n)), *(cell(curve, *curve.at(n)) for curve in columns))) for n in range(1, run.depth + 1)]
+    titles = {NAMES.get(curve.metric, curve.title): about(curve.metric).reading for curve in columns}
+    heads = (Column("layer"), *(Column(title, "decimal") for title in titles))
+    parts = (
+        Sentences("What stands out", tuple(finding.text for finding in findings(run, known))),
+        Table("Each layer after the last step", heads, tuple(rows), ("± is one standard error.",)),
+        Facts(tuple(titles.items()), "How to read the metrics"),
+    )
     return Document(
         effective_depth(run), (str(model["name"]), str(data["name"])), facts, parts=parts, commands=commands,
         sections=(
@@ -65,10 +81,7 @@ def _courses(run: Run) -> Iterator[Chart]:
             f"step {step:,}: {' '.join(filter(None, (number(value), error(stderr))))}"
             for step, value, stderr in zip(rows["step"], rows["value"], rows["stderr"], strict=True)
         ]
-        line = Series(
-            "", tuple(rows["step"].astype(float)), tuple(rows["value"]), tuple(texts), errors=tuple(rows["stderr"]),
-            note=f"N: {int(rows['n'].max()):,}",
-        )  # fmt: skip
+        steps, errors, note = rows["step"].astype(float), tuple(rows["stderr"]), f"N: {int(rows['n'].max()):,}"
         whole = name == "effective_depth"
         yield Chart(
             title=f"{title} by step",
@@ -79,7 +92,7 @@ def _courses(run: Run) -> Iterator[Chart]:
             sheet="training",
             x=Axis("step", whole=True),
             y=Axis("", (0.0, 1.06 * run.depth) if whole else None, whole=whole),
-            series=(line,),
+            series=(Series("", tuple(steps), tuple(rows["value"]), tuple(texts), errors=errors, note=note),),
             overlaid=True,
         )
 
@@ -92,9 +105,7 @@ def _maps(run: Run) -> Iterator[HeatMap]:
         rows = table[table["metric"] == name]
         if name == left_out or not len(rows):
             continue
-        values = rows.pivot_table(index="layer", columns="step", values="value") * (
-            100 if about(name).unit == "%" else 1
-        )
+        values = rows.pivot_table(index="layer", columns="step", values="value") * scale(name)
         title = {"layer_accuracy": "accuracy", "cosine_similarity": "cosine to the last layer"}.get(name, name)
         yield HeatMap(
             title=f"{capital(title)} by step",
@@ -116,17 +127,6 @@ def _maps(run: Run) -> Iterator[HeatMap]:
         )
 
 
-def layers(run: Run) -> Iterator[Part]:
-    """Yield what each layer scores and how to read it; of a language model perplexity in the place of accuracy."""
-    by_name = {curve.metric: curve for curve in curves(run)}
-    left_out = "layer_accuracy" if "perplexity" in by_name else None
-    columns = [by_name[name] for name in SHOWN if name in by_name and name != left_out]
-    rows = [Row((Cell(str(n)), *(cell(curve, *curve.at(n)) for curve in columns))) for n in range(1, run.depth + 1)]
-    titles = (Column("layer"), *(Column(_title(curve), "decimal") for curve in columns))
-    yield Table("Each layer after the last step", titles, tuple(rows), ("± is one standard error.",))
-    yield Facts(tuple((_title(curve), about(curve.metric).reading) for curve in columns), "How to read the metrics")
-
-
 def effective_depth(run: Run) -> str:
     """Return from which layer on the model is as good as at its last, and where its predictions settle."""
     rows = run.at()
@@ -138,5 +138,88 @@ def effective_depth(run: Run) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _title(curve: Curve) -> str:
-    return NAMES.get(curve.metric, curve.title)
+def depths(run: Run) -> pd.DataFrame | None:
+    """Return a row for each model (`name`) and layer of it that was measured, None where a run has no such file.
+
+    Raises `LayerscopeError` for a file that is not what it should be.
+    """
+    path = run.path / DEPTHS
+    if not path.is_file():
+        return None
+    try:
+        found = pd.read_csv(path, dtype={"name": str, "objective": str, "metric": str}, float_precision="round_trip")
+        if lacking := [name for name in COLUMNS if name not in found]:
+            raise ValueError(f"it has no column {lacking[0]!r}")
+        return found.astype(dict.fromkeys(NUMBERS, "float64")).dropna(subset=["name", "layer", "metric", "value"])
+    except (OSError, ValueError) as error:
+        raise LayerscopeError(f"{str(path)!r} cannot be read ({error}): delete it, or train again") from error
+
+
+def clock(run: Run) -> Iterator[Section]:
+    """Yield what depth buys, where a run has what `train` measured of it."""
+    table = depths(run)
+    if table is None or not len(table):
+        return
+    charts = [chart for _, rows in table.groupby("metric", sort=False) for chart in _charts(rows, run)]
+    lead = "Every model at each of its depths, and the time a sample takes to get there: up and to the left is better."
+    lead += " (Perplexity: down.)" if "perplexity" in set(table["metric"]) else ""
+    rows = []
+    for row in table.to_dict(orient="records"):
+        name = str(row["name"]) if table["metric"].nunique() == 1 else f"{row['name']}, {row['metric']}"
+        cells = [Cell(name), *(Cell(f"{row[key]:.0f}", value=row[key]) for key in ("layer", "depth"))]
+        cells.append(Cell(_point(row), value=row["value"] * scale(_name(row["metric"]))))
+        cells += [Cell(number(row[key]), value=row[key]) for key in ("ms_per_sample", "megabytes")]
+        rows.append(Row(tuple(cells)))
+    columns = [Column("model"), Column("layer"), Column("of", unit="layers"), Column("value")]
+    columns += [Column("time", unit="ms a sample"), Column("size", unit="MB")]
+    legend = "A row for each model and layer it ends at."
+    whole = Table("Every model and depth", tuple(columns), tuple(rows), (legend,), name="depths")
+    yield Section("clock", "Depth and the clock", lead, (*charts, whole))
+
+
+def _charts(table: pd.DataFrame, run: Run) -> Iterator[Chart]:
+    """Yield one metric by layer and by time, a line for each model."""
+    known = about(_name(table["metric"].iloc[0]))
+    title = known.title.removeprefix("layer ")
+    for column, words, across in (
+        ("layer", "by layer", Axis("layer", whole=True, depth=int(table["depth"].max()))),
+        ("ms_per_sample", "by time", Axis("ms a sample", (0.0, 1.05 * float(table["ms_per_sample"].max())))),
+    ):
+        lines = []
+        for i, (name, part) in enumerate(table[table[column].notna()].groupby("name", sort=False)):
+            rows = part.sort_values(column)
+            points = rows.to_dict(orient="records")
+            texts = [
+                f"layer {row['layer']:.0f} of {row['depth']:.0f}"
+                + (f", {number(row['ms_per_sample'])} ms" if column != "layer" else "")
+                + f": {_point(row)}"
+                for row in points
+            ]
+            line = Series(
+                str(name), tuple(rows[column]), tuple(rows["value"]), tuple(texts), errors=tuple(rows["stderr"]),
+                tone=i, mark="line" if len(points) > 1 else "points", depth=int(points[0]["depth"]),
+            )  # fmt: skip
+            lines.append(line)
+        if lines:
+            yield Chart(
+                title=f"{capital(title)} {words}",
+                summary="; ".join(f"{line.name}: {line.texts[-1]}" for line in lines),
+                about=plots.meaning(known.name, run.at()),
+                unit=known.unit,
+                name=f"depth-{title.replace(' ', '-')}-{words.replace(' ', '-')}",
+                sheet="depth",
+                x=across,
+                y=Axis("", log=known.log, scale=scale(known.name)),
+                series=tuple(lines),
+            )
+
+
+def _point(row: dict[Hashable, Any]) -> str:
+    value, stderr, factor = row["value"], row["stderr"], scale(_name(row["metric"]))
+    if factor == 1.0:
+        return " ".join(filter(None, (number(value), error(stderr))))
+    return f"{factor * value:.1f}" + (f" ±{factor * stderr:.1f}" if stderr == stderr else "") + " %"
+
+
+def _name(metric: object) -> str:
+    return "layer_accuracy" if metric == "accuracy" else str(metric)

@@ -11,42 +11,33 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from layerscope.runs.boxes import box_plot
-from layerscope.runs.curves import SIMILAR, Curve, inside, panels, value_text
-from layerscope.runs.registry import METRICS, Needs, about
-from layerscope.runs.sublayers import site_name, told_steps
-from layerscope.runs.titles import capital, titled
+from layerscope.runs import curves as run_curves
+from layerscope.runs.curves import SIMILAR, Curve, site_name, value_text
+from layerscope.runs.registry import METRICS, Needs, about, capital, meaning_of, titled
 from layerscope.show.document import Section
 from layerscope.show.numbers import NIL, number
 from layerscope.show.plain import pooling_name
-from layerscope.show.plots import Axis, Chart, HeatMap, Meaning, Plot, Series
+from layerscope.show.plots import Axis, Boxes, Chart, HeatMap, Meaning, Plot, Series
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
 
 SECTIONS: dict[str, tuple[tuple[Needs, ...], str, str]] = {
     "probes": (
-        ("labels",),
-        "What your labels say",
-        "Accuracy of probes trained on each layer's vectors, cross-validated.",
+        ("labels",), "What your labels say", "Accuracy of probes trained on each layer's vectors, cross-validated."
     ),
     "quality": (
-        ("tokens", "pooled", "views"),
-        "Quality of each layer",
-        "Entropy, geometry and invariance, without labels. Which end of a scale serves a task differs by model and "
-        "data.",
+        ("tokens", "pooled", "views"), "Quality of each layer", "Entropy, geometry and invariance, without labels. "
+        "Which end of a scale serves a task differs by model and data.",
     ),
     "similarity": (
-        ("pairs",),
-        "Similarity of layers",
-        "How close each layer is to the last, and every two layers to each other.",
+        ("pairs",), "Similarity of layers", "How close each layer is to the last, and every two layers to each other."
     ),
     "head": (
-        ("lens",),
-        "What the model's head reads",
+        ("lens",), "What the model's head reads",
         "Every layer seen through all that follows the model's last block: norm, pooler, head.",
     ),
-}
+}  # fmt: skip
 """Which kinds of metrics stand under which heading."""
 KINDS: dict[Needs, str] = {
     "labels": "What probes read from each layer",
@@ -75,26 +66,29 @@ def sections(run: Run, known: list[Curve]) -> Iterator[Section]:
         if plots:
             yield Section(name, title, lead, tuple(plots), tuple(_legend(own)))
     table = run.at()
-    found = [_inside(curves, run, table) for curves in panels(inside(run)).values()]
+    found = [_inside(curves, run, table) for curves in run_curves.panels(run_curves.inside(run)).values()]
     if found:
         yield Section("sublayers", "Inside the blocks", INSIDE, tuple(found))
 
 
 def by_layer(known: Sequence[Curve], run: Run) -> Iterator[Chart]:
     """Yield a chart for each metric and variant: a line for each pooling, with errors and the value after the norm."""
-    found, table = panels(known), run.at()
+    found, table = run_curves.panels(known), run.at()
     metrics = {metric for metric, _ in found}
     for (metric, variant), curves in found.items():
         if TOGETHER.get(metric) in metrics:
             continue
         mirrored = [c for (other, _), own in found.items() if TOGETHER.get(other) == metric for c in own]
         bound = f" and its {about(mirrored[0].metric).title.rpartition(' ')[2]}" if mirrored else ""
+        meant = meaning(metric, table)
+        others = {about(c.metric).title: meaning(c.metric, table) for c in mirrored}
+        beside = [(capital(name), f"{m.meaning} {m.direction} {m.source}") for name, m in others.items()]
         several = sum(other == metric for other, _ in found) > 1
         yield Chart(
             title=capital(titled(metric)) + bound,
             variant=(variant or "").replace(",", ", "),
             summary="; ".join(_summary(curve) for curve in curves),
-            about=_meanings([metric, *dict.fromkeys(curve.metric for curve in mirrored)], table),
+            about=replace(meant, more=(*meant.more, *beside)),
             unit=curves[0].unit,
             group=KINDS.get(about(metric).needs, ""),
             name=f"curve-{metric}-{variant}" if several and variant else f"curve-{metric}",
@@ -119,6 +113,7 @@ def meaning(metric: str, table: pd.DataFrame) -> Meaning:
     """Return what a metric means, with which options a run's rows were computed, and of a probe how it was fitted."""
     known = about(metric)
     variants = table.loc[(table["metric"] == metric) & table["variant"].notna(), "variant"].unique()
+    found = meaning_of(metric)
     more = [("Options", "; ".join(str(variant).replace(",", ", ") for variant in variants))] if len(variants) else []
     if known.needs == "labels":
         probe = getattr(known.how, "probe", None)
@@ -128,34 +123,24 @@ def meaning(metric: str, table: pd.DataFrame) -> Meaning:
         rows = zip(strength["layer"], strength["value"], strict=True)
         chosen = [f"{number(value)} at layer {layer}" for layer, value in rows]
         more += [("C, the inverse strength of its regularisation", ", ".join(chosen))] if chosen else []
-    return Meaning(known.meaning, known.direction, known.source, tuple(more))
-
-
-def _meanings(metrics: list[str], table: pd.DataFrame) -> Meaning:
-    """Return what the first metric means, and behind it what mirrors it."""
-    first, *others = (meaning(metric, table) for metric in metrics)
-    found = zip(metrics[1:], others, strict=True)
-    beside = [(capital(about(name).title), f"{one.meaning} {one.direction} {one.source}") for name, one in found]
-    return replace(first, more=(*first.more, *beside))
+    return replace(found, more=(*found.more, *more))
 
 
 def series(curve: Curve, run: Run) -> Series:
     """Return a curve as points by layer, the value after the final norm apart from the line."""
-    layers, values, errors = list(curve.layers), list(map(float, curve.values)), list(map(float, curve.stderr))
-    names = [f"layer {layer}" for layer in layers]
+    points = [(f"layer {layer}", float(layer), *curve.at(layer)) for layer in curve.layers]
     if curve.final is not None:
-        value, stderr = curve.last()
-        layers, values, errors = [*layers, run.depth], [*values, value], [*errors, stderr]
-        names.append("after the final norm")
+        points.append(("after the final norm", float(run.depth), *curve.last()))
+    names, layers, values, errors = zip(*points, strict=True)
     by_token = about(curve.metric).needs == "tokens" or run.info["model"].get("lens") == "tokens"
     counted = f"N: {curve.n:,}" + (f", {curve.n_skipped:,} skipped" if curve.n_skipped else "")
     name = pooling_name(curve.pooling) if curve.pooling else ""
     return Series(
         name,
-        tuple(map(float, layers)),
-        tuple(values),
+        layers,
+        values,
         tuple(f"{where}: {value_text(curve, v, e)}" for where, v, e in zip(names, values, errors, strict=True)),
-        errors=tuple(errors) if np.isfinite(errors).any() else (),
+        errors=errors if np.isfinite(errors).any() else (),
         marked=() if curve.stands_out is None or not curve.differs else (curve.layers.index(curve.stands_out),),
         after=(len(layers) - 1,) if curve.final is not None else (),
         note=f"by token · {counted}" if by_token and not name else counted,
@@ -215,8 +200,21 @@ def _pairs(run: Run, known: Sequence[Curve]) -> Iterator[Plot]:
             upward=True,
             depth=run.depth,
         )
-    if (drawn := box_plot(run)) is not None:
-        yield replace(drawn, about=meaning("cosine_similarity", table))
+    if drawn := run_curves.boxes(run):
+        low, high = run_curves.WHISKERS
+        yield Boxes(
+            title="Each sample's cosine to the last layer",
+            summary="Boxes by layer: quartiles of each sample's cosine to the last layer, whiskers from "
+            f"{low} to {high} %, dots for the samples furthest beyond them.",
+            about=meaning("cosine_similarity", table),
+            choice=pooling_name(str(run.folder.read_table(run_curves.BOXED)["pooling"].iloc[0])),
+            name="cosine_to_last",
+            x="layer",
+            y="cosine",
+            boxes=tuple(drawn),
+            each="sample",
+            legend=("median of the samples", "quarter to three quarters", f"{low} % to {high} %"),
+        )
 
 
 def _settling(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
@@ -256,7 +254,7 @@ def _inside(curves: list[Curve], run: Run, table: pd.DataFrame) -> Chart:
     lines = (replace(series(c, run), name=site_name(c.site), tone=i) for i, c in enumerate(panel))
     return Chart(
         title=capital(f"{first.title}{variant} inside the blocks"),
-        summary=told_steps(panel) or f"{first.title} at every site of the blocks",
+        summary=run_curves.steps_text(panel) or f"{first.title} at every site of the blocks",
         about=meaning(first.metric, table),
         unit=first.unit,
         group=KINDS.get(about(first.metric).needs, ""),

@@ -1,4 +1,4 @@
-"""Every metric that a run can hold, by name, and the sets they are chosen in."""
+"""Every metric that a run can hold, by name: what it is called, and the sets they are chosen in."""
 
 from __future__ import annotations
 
@@ -8,12 +8,29 @@ from typing import TypeVar, get_args
 
 from layerscope import metrics, probes
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.metrics.factors.readings import FromReadings
+from layerscope.metrics.factors import FromReadings
 from layerscope.metrics.metric import How, Metric as Metric, Needs as Needs, records
+from layerscope.show.plots import Meaning
 
 H = TypeVar("H", bound=How)
+ORDER = (
+    "sinks", "prompt_entropy", "curvature", "zero_steps", "norm_mean", "norm_median", "norm_max", "sink_share",
+    "dataset_entropy", "effective_rank", "rankme", "anisotropy", "intrinsic_dimension", "alpha_req", "nesum",
+    "infonce", "infonce_bound", "lidar", "dime", "cosine_similarity", "cka", "angular_distance", "cka_rbf", "cca",
+    "svcca", "pwcca", "procrustes", "rsa", "pnka", "mutual_knn", "label_probability", "layer_accuracy", "perplexity",
+    "cross_entropy", "nc1", "saturation_layer", "saturated", "effective_depth", "linear_probe", "linear_probe_c",
+    "knn_probe",
+)  # fmt: skip
+"""Metrics are shown in this order; one that is not listed follows those of its kind."""
+SEVEN = ("prompt_entropy", "curvature", "dataset_entropy", "effective_rank", "infonce", "lidar", "dime")
+"""The quality measures of Layer by Layer."""
+DEFAULT = (
+    *SEVEN, "infonce_bound", "cosine_similarity", "cka", "layer_accuracy", "perplexity", "saturation_layer",
+    "saturated", "linear_probe", "knn_probe",
+)  # fmt: skip
+_rank = {name: i for i, name in enumerate(ORDER)}
 _found = chain(records(metrics.__name__), records(probes.__name__))
-KNOWN = {m.name: m for m in sorted(_found, key=lambda m: (get_args(Needs).index(m.needs), m.order))}
+KNOWN = {m.name: m for m in sorted(_found, key=lambda m: (get_args(Needs).index(m.needs), _rank.get(m.name, 99)))}
 """Every record there is."""
 TRAINED = {m.name: m for m in KNOWN.values() if isinstance(m.how, FromReadings) and m.how.compute is None}
 """What a training measures at each evaluation beside the others: a run of `profile` has none of these."""
@@ -21,8 +38,8 @@ COUNTS = {m.name: m for m in KNOWN.values() if m.beside}
 """What stands in a run's table because of another metric or an option."""
 METRICS = {name: m for name, m in KNOWN.items() if name not in (*TRAINED, *COUNTS)}
 SETS = {
-    "default": tuple(m.name for m in METRICS.values() if m.default),
-    "seven": tuple(m.name for m in METRICS.values() if m.seven),
+    "default": tuple(name for name in METRICS if name in DEFAULT),
+    "seven": tuple(name for name in METRICS if name in SEVEN),
     "all": tuple(METRICS),
 }
 
@@ -41,6 +58,46 @@ def rank(name: str) -> int:
 def measured(kind: type[H]) -> Iterator[tuple[Metric, H]]:
     """Yield the metrics of one kind, each with how it is computed."""
     yield from ((m, m.how) for m in KNOWN.values() if isinstance(m.how, kind))
+
+
+def titled(metric: str, variant: str | None = None) -> str:
+    """Return a metric's title as one number for each layer, with the variant where that tells it from another."""
+    title = about(metric).title + (" to the last layer" if about(metric).needs == "pairs" else "")
+    return f"{title} ({variant.replace(',', ', ')})" if variant else title
+
+
+def capital(title: str) -> str:
+    """Return a title with a capital where that keeps the name: not of "kNN probe", and not of "α-ReQ"."""
+    return title if title[1:2].isupper() or not title[:1].isascii() else title[:1].upper() + title[1:]
+
+
+def scale(metric: str) -> float:
+    """Return the factor from a metric's values to the unit they are shown in."""
+    return 100.0 if about(metric).unit == "%" else 1.0
+
+
+def unit_apart(metric: str) -> str:
+    """Return the unit of a metric's differences: of two shares of 100 % points."""
+    unit = about(metric).unit
+    return "points" if unit == "%" else unit
+
+
+def meaning_of(metric: str) -> Meaning:
+    """Return what a metric means, its formula, which direction is which, and where it comes from."""
+    known = about(metric)
+    more = (("Formula", known.formula),) if known.formula else ()
+    return Meaning(known.meaning, known.direction, known.source, more)
+
+
+def is_scalar(key: str) -> bool:
+    """Return whether a tensor of a shard holds one value per sample and layer."""
+    return about(key.split(".")[0]).needs == "tokens"
+
+
+def parse_key(key: str) -> tuple[str, str | None, str]:
+    """Return (metric, variant, site) of a per-sample tensor's key."""
+    metric, *variant, site = key.split(".")
+    return metric, ".".join(variant) or None, site
 
 
 def choose_metrics(asked: str | Iterable[str]) -> tuple[str, ...]:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling
-from layerscope.core.saved import typed
+from layerscope.core.saved import jsonable, typed
 from layerscope.runs import history
-from layerscope.runs.document import as_dict, document
+from layerscope.runs.curves import curves
+from layerscope.runs.document import document
+from layerscope.runs.findings import answer, findings
 from layerscope.runs.folder import COLUMNS, RunFolder
-from layerscope.runs.keys import is_scalar, parse_key
-from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, projected_width, sublayers_in
+from layerscope.runs.registry import is_scalar, parse_key
+from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, sublayers_in
 from layerscope.show.document import Document
 from layerscope.show.notebook import Shown
-from layerscope.show.written import write_page
-
-if TYPE_CHECKING:
-    import torch
+from layerscope.show.written import write_document
 
 
 class Run(Shown):
@@ -30,16 +30,8 @@ class Run(Shown):
     >>> run = layerscope.open_run("runs/minilm")
     >>> run.depth
     6
-    >>> run.metric("effective_rank").round(1)
-    layer
-    0     7.6
-    1     8.6
-    2     8.5
-    3     9.5
-    4    10.6
-    5    10.8
-    6    13.7
-    Name: effective_rank, dtype: float64
+    >>> run.metric("effective_rank").round(1).tolist()
+    [7.6, 8.6, 8.5, 9.5, 10.6, 10.8, 13.7]
     >>> run.pooled(3).shape
     (24, 384)
     """
@@ -79,13 +71,12 @@ class Run(Shown):
     @property
     def projected(self) -> tuple[Column, ...]:
         """Layers 0..L in the space that two towers share; empty where the model has none."""
-        there = projected_width(self.info) is not None
+        there = self.info["model"].get("projected")
         return tuple(Column(PROJECTED, layer) for layer in range(self.depth + 1)) if there else ()
 
     def layers_at(self, site: str) -> tuple[int, ...]:
         """Return the layers at which a metric of tokens is measured: all raw ones, the last after the norm."""
-        inside: dict[str, list[int]] = sublayers_in(self.info)
-        return tuple(inside.get(site, range(self.depth if site == "normed" else 0, self.depth + 1)))
+        return tuple(sublayers_in(self.info).get(site, range(self.depth if site == "normed" else 0, self.depth + 1)))
 
     @property
     def has_states(self) -> bool:
@@ -103,7 +94,7 @@ class Run(Shown):
     @property
     def steps(self) -> tuple[int, ...]:
         """Steps of a training that were measured, in order; none of a run of `profile`."""
-        return tuple(sorted(int(step) for step in self.table()["step"].dropna().unique()))
+        return _steps(self.table())
 
     def table(self) -> pd.DataFrame:
         """Return the long frame of every metric: see `COLUMNS` for its columns; times are no part of it."""
@@ -118,7 +109,8 @@ class Run(Shown):
 
     def at(self, step: int | None = None) -> pd.DataFrame:
         """Return the long frame at one step of a training, by default the last; of a run without steps, all of it."""
-        table, steps = self.table(), self.steps
+        table = self.table()
+        steps = _steps(table)
         if step is not None and step not in steps:
             known = ", ".join(map(str, steps)) or "no steps"
             raise LayerscopeError(f"step {step} is not in this run: it has {known}")
@@ -161,9 +153,7 @@ class Run(Shown):
         rows = _chosen(rows, "site", site, "raw")
         return pd.Series(rows["value"].to_numpy(), index=pd.Index(rows["layer"].astype(int), name="layer"), name=name)
 
-    def pooled(
-        self, layer: int, site: str = "raw", pooling: str | None = None
-    ) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def pooled(self, layer: int, site: str = "raw", pooling: str | None = None) -> npt.NDArray[np.float32]:
         """Return the pooled states [N, D] of one layer in the order of the samples, float32.
 
         At the site "projected" they are [N, P], the model's own vectors, whatever the pooling. A sample that gave NaN
@@ -184,8 +174,9 @@ class Run(Shown):
         known = [*known, *self.info["pair_pooling"]] if site in self.info["model"]["sites"] else known
         if pooling not in known:
             raise LayerscopeError(f"pooling {pooling!r} is not in this run: it has {', '.join(known)}")
-        rows = self.original_rows()
-        order = rows[np.argsort(self.folder.plan["sample"].to_numpy()[rows])]
+        plan = self.folder.plan
+        rows = np.flatnonzero(plan["view"].to_numpy() == 0)
+        order = rows[np.argsort(plan["sample"].to_numpy()[rows])]
         states = gather(self.folder, pooling, [Column(site, layer)], order)
         return states[:, 0].numpy()
 
@@ -195,26 +186,31 @@ class Run(Shown):
 
     def as_dict(self) -> dict[str, Any]:
         """Return answer, model, data, depth, pooling, path, rows, what stands out, for JSON; no number is null."""
-        return as_dict(self)
+        known = curves(self)
+        found = findings(self, known)
+        return dict(jsonable({
+            "answer": answer(self, known, found),
+            "model": self.info["model"],
+            "data": self.info["data"],
+            "depth": self.depth,
+            "pooling": self.info["pooling"],
+            "path": str(self.path),
+            "rows": self.table().astype(object),
+            "stands_out": [
+                {"metric": c.metric, "variant": c.variant, "pooling": c.pooling, "layer": c.stands_out} for c in known
+            ],
+            "findings": [{"name": f.name, "text": f.text, **f.numbers} for f in found],
+        }))  # fmt: skip
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the run as one HTML page that opens offline, by default `report.html` in its folder."""
+        return write_document(self.path / "report.html" if path is None else path, self.document)
 
-        def text() -> str:
-            from layerscope.show.page.page import render
-
-            return render([self.document()])
-
-        return write_page(self.path / "report.html" if path is None else path, text)
-
-    def states(self, pooling: str, columns: tuple[Column, ...], rows: np.ndarray[Any, Any]) -> StoredStates:
+    def states(self, pooling: str, columns: tuple[Column, ...], rows: npt.NDArray[Any]) -> StoredStates:
         """Return rows of the plan as a lazy array [N, layers, D], of the projected site [N, layers, P]."""
-        projected = projected_width(self.info) if columns[0].site == PROJECTED else None
-        return StoredStates(self.folder, pooling, columns, rows, projected or int(self.info["model"]["width"]))
-
-    def original_rows(self) -> np.ndarray[Any, Any]:
-        """Rows of the plan that are samples themselves, in plan order."""
-        return np.flatnonzero(self.folder.plan["view"].to_numpy() == 0)
+        model = self.info["model"]
+        width = model["projected"]["width"] if columns[0].site == PROJECTED else model["width"]
+        return StoredStates(self.folder, pooling, columns, rows, int(width))
 
     def keyed_rows(self) -> dict[bytes, int]:
         """Return the row of the plan of each text that has states at every layer, by its key; empty for other data."""
@@ -234,12 +230,16 @@ class Run(Shown):
             if (rows["view"] > 0).any():
                 continue
             with self.folder.shard(shard) as file:
-                found = {k: file.get_tensor(k) for k in file.keys() if is_scalar(k)}  # noqa: SIM118
-            frames += [_melted(rows[keys], key, values, self) for key, values in found.items()]
-        for name in self.folder.tables():
-            if name.startswith("samples."):
-                frames.append(plan[plan["view"] == 0][keys].merge(self.folder.read_table(name), on="sample"))
-        return pd.concat(frames, ignore_index=True) if frames else plan[plan["view"] == 0][keys]
+                found = {key: file.get_tensor(key) for key in filter(is_scalar, file.keys())}
+            for key, values in found.items():
+                metric, variant, site = parse_key(key)
+                frame = rows[keys].loc[rows.index.repeat(len(values))].reset_index(drop=True)
+                layers, flat = np.tile(self.layers_at(site), len(rows)), values.T.reshape(-1).numpy()
+                frames.append(frame.assign(metric=metric, variant=variant, layer=layers, site=site, value=flat))
+        alone = plan[plan["view"] == 0][keys]
+        tables = [self.folder.read_table(name) for name in self.folder.tables() if name.startswith("samples.")]
+        frames += [alone.merge(table, on="sample") for table in tables]
+        return pd.concat(frames, ignore_index=True) if frames else alone
 
 
 def open_run(path: str | Path) -> Run:
@@ -270,12 +270,8 @@ def _runs_in(folder: Path) -> list[Path]:
         return []
 
 
-def _melted(rows: pd.DataFrame, key: str, values: torch.Tensor, run: Run) -> pd.DataFrame:
-    metric, variant, site = parse_key(key)
-    layers, n = values.shape
-    frame = rows.loc[rows.index.repeat(layers)].reset_index(drop=True)
-    numbers = np.tile(run.layers_at(site), n)
-    return frame.assign(metric=metric, variant=variant, layer=numbers, site=site, value=values.T.reshape(-1).numpy())
+def _steps(table: pd.DataFrame) -> tuple[int, ...]:
+    return tuple(sorted(int(step) for step in table["step"].dropna().unique()))
 
 
 def _chosen(rows: pd.DataFrame, column: str, wanted: str | None, default: str | None = None) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,22 +50,10 @@ class StoredStates:
     def __getitem__(self, block: slice) -> Tensor:
         return gather(self.folder, self.pooling, self.columns, self.rows[block])
 
-    def blocks(self, size: int = 2048) -> Iterator[Tensor]:
-        """Yield the rows in blocks [n, layers, D]."""
-        for start in range(0, len(self), size):
-            yield self[start : start + size]
-
 
 def sublayers_in(manifest: dict[str, Any]) -> dict[str, list[int]]:
     """Return the sites inside the blocks of a run, each with its layers, by its manifest."""
-    found: dict[str, list[int]] = manifest["model"].get("sublayers", {})
-    return found
-
-
-def projected_width(manifest: dict[str, Any]) -> int | None:
-    """Return P of the projected states of a run by its manifest, None where there are none."""
-    found: dict[str, int] | None = manifest["model"].get("projected")
-    return None if found is None else found["width"]
+    return dict(manifest["model"].get("sublayers", {}))
 
 
 def gather(folder: RunFolder, pooling: str, columns: Sequence[Column], rows: object) -> Tensor:

@@ -12,9 +12,9 @@ import pandas as pd
 from layerscope.core.errors import LayerscopeError, choices, near
 from layerscope.core.option_kinds import SEED, Number, OneOf, Whole
 from layerscope.core.options import checked
+from layerscope.scores.grids import MIN_SHARE, Grid, groups
 from layerscope.scores.metric_values import CURVE, curves
 from layerscope.scores.statistics import FEWEST, STATISTICS, Floats, Statistic
-from layerscope.scores.summary import MIN_SHARE, Grid, groups
 
 if TYPE_CHECKING:
     from layerscope.scores.evaluation import Evaluation
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 MEAN_SCORE = "mean score"
 MEAN_OF_TASKS = "mean of tasks"
-RESAMPLED = {"average": "tasks", "task": "layers"}
 NONE = np.empty(0)
 COLUMNS = (
     "model", "revision", "scored_site", "scored_pooling", "corpus", "metric", "variant", "site", "pooling", "target",
@@ -77,15 +76,22 @@ def correlate(
         return np.random.default_rng(seed).integers(0, n, (bootstrap, n))  # the same for every metric
 
     frame, tail = curves(metrics), 50 * (1 - level)
+    resampled = "tasks" if by == "average" else "layers"
     rows = [
-        {**about, "statistic": name, "resampled": RESAMPLED[by], **row, **_interval(resamples, tail)}
+        {
+            **about,
+            "statistic": name,
+            "resampled": resampled,
+            **row,
+            **_interval(resamples, tail),
+        }
         for about, grid, curve in pairs(frame, evaluation.grids(min_share))
         for name, row, resamples in _rows(grid, curve[curve.index >= first_layer], by, statistics, draws)
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def pairs(frame: pd.DataFrame, grids: list[Grid]) -> Iterator[tuple[dict[str, Any], Grid, pd.Series]]:
+def pairs(frame: pd.DataFrame, grids: Sequence[Grid]) -> Iterator[tuple[dict[str, Any], Grid, pd.Series]]:
     """Yield each model's scores with each of its metrics as a series by layer; no common model is an error.
 
     Models are the same by name and revision; an empty revision fits any.
@@ -96,20 +102,22 @@ def pairs(frame: pd.DataFrame, grids: list[Grid]) -> Iterator[tuple[dict[str, An
         for about, rows in groups(frame, list(CURVE)):
             if same_model(about, grid.about):
                 found = True
-                yield {**scored, **about, "revision": grid.about["revision"]}, grid, _series(rows)
+                known = rows[rows["value"].notna()].astype({"layer": "int64", "value": "float64"})
+                curve = known.set_index("layer")["value"].sort_index()
+                yield {**scored, **about, "revision": grid.about["revision"]}, grid, curve
     if not found:
-        raise LayerscopeError(_no_common(frame, grids))
+        scores = sorted({f"{grid.about['model']} {grid.about['revision']}".strip() for grid in grids})
+        models = frame[["model", "revision"]].drop_duplicates().fillna("")
+        measured = sorted(f"{row.model} {row.revision}".strip() for row in models.itertuples())
+        raise LayerscopeError(
+            f"no model has both metrics ({', '.join(measured[:5])}) and scores ({', '.join(scores[:5])})"
+            f"{near(measured[0], scores) if measured else ''}: name models and revisions alike in both"
+        )
 
 
 def same_model(a: dict[str, Any], b: dict[str, Any]) -> bool:
     """Return whether two models are the same by name and revision; an empty revision fits any."""
     return a["model"] == b["model"] and (a["revision"] == b["revision"] or not a["revision"] or not b["revision"])
-
-
-def _series(rows: pd.DataFrame) -> pd.Series:
-    known = rows[rows["value"].notna()]
-    index = pd.Index(known["layer"].astype("int64"), name="layer")
-    return pd.Series(known["value"].to_numpy(dtype=np.float64), index=index).sort_index()
 
 
 def _rows(
@@ -162,14 +170,3 @@ def _mean(rows: Floats) -> Floats:
     known = np.isfinite(rows)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(known, rows, 0).sum(-1) / known.sum(-1), dtype=np.float64)
-
-
-def _no_common(frame: pd.DataFrame, grids: list[Grid]) -> str:
-    scored = sorted({f"{grid.about['model']} {grid.about['revision']}".strip() for grid in grids})
-    models = frame[["model", "revision"]].drop_duplicates().fillna("")
-    measured = sorted(f"{row.model} {row.revision}".strip() for row in models.itertuples())
-    hint = near(measured[0], scored) if measured else ""
-    return (
-        f"no model has both metrics ({', '.join(measured[:5])}) and scores ({', '.join(scored[:5])}){hint}: "
-        "name models and revisions alike in both"
-    )

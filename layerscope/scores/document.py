@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from layerscope.core.saved import jsonable
-from layerscope.scores.findings import best_layer, best_layers, score_findings
+from layerscope.scores.grids import MIN_SHARE, Grid, where
 from layerscope.scores.metric_tables import correlation_tables, rule_tables, rules_verdict
-from layerscope.scores.pairing import Pairing, pairings
+from layerscope.scores.naming import FEW, VARIANT, Unit, named_layers, one_model, percents, site_name, sites
+from layerscope.scores.pairing import Related, pairings
 from layerscope.scores.plots import section
 from layerscope.scores.rules import Rule, rules_table
-from layerscope.scores.scored import Scored, Unit, one_model, percents, scored, shared_site, site_name
-from layerscope.scores.summary import VARIANT
 from layerscope.scores.tables import by_layer, summary_table
 from layerscope.show.document import Document, Facts, Frame, Part, Section, Sentences
 
@@ -32,22 +31,28 @@ EVERY = (
 
 def document(
     evaluation: Evaluation,
-    min_share: float,
-    correlations: pd.DataFrame | None,
-    rules: Sequence[Rule],
+    *,
+    min_share: float = MIN_SHARE,
+    correlations: pd.DataFrame | None = None,
+    rules: Sequence[Rule] = (),
     runs: Sequence[Run] = (),
 ) -> Document:
-    """Return the best layer, a row for each model, of one model its layers by task, then correlations and rules."""
-    known, unit = scored(evaluation, min_share), percents(evaluation)
-    where, single = shared_site(evaluation.scores), one_model(evaluation.scores)
+    """Return the best layer, a row for each model, of one model its layers by task, then correlations and rules.
+
+    `correlations` are those of `correlate`, averaged over tasks, `rules` those of `fit_rules`; a page shows how the
+    metrics of `runs` of the same models go with the scores.
+    """
+    known, unit = evaluation.grids(min_share), percents(evaluation.scores)
+    site = " · ".join(sites(known[0].about, evaluation.scores, several=False))
+    single = one_model(evaluation.scores)
     parts: list[Part] = []
     if single:
         parts.append(Sentences("What stands out", tuple(score_findings(_best(known), unit))))
-    model = known[0].grid.about["model"] if single else ""
-    parts.append(summary_table(known, evaluation, unit, _title("Scores by layer", unit, model, where)))
+    name = known[0].about["model"] if single else ""
+    parts.append(summary_table(known, evaluation, unit, _title("Scores by layer", unit, name, site)))
     if single:
         for entry in known:
-            title = _title("Layers by task", unit, entry.name if len(known) > 1 else "", where)
+            title = _title("Layers by task", unit, entry.name if len(known) > 1 else "", site)
             parts.append(by_layer(entry, unit, title))
     if correlations is not None:
         parts += correlation_tables(correlations, evaluation.scores)
@@ -56,13 +61,20 @@ def document(
     missing = f"{evaluation.missing:,} missing" if evaluation.missing else "none missing"
     shown = tuple(_members(evaluation, known, unit, pairings(runs, evaluation, known)))
     alone = len(shown) == 1
+    on_disk = Path(evaluation.source).exists()
+    model = [] if single else ["--model", str(_best(known).about["model"])]
+    verbs = ["select", evaluation.source, *model], ["report", evaluation.source]
+    commands = [["layerscope", *verb] for verb in verbs if on_disk]
     return Document(
         _answer(evaluation, known),
-        title=(_named(known), _tasks(known)),
+        title=(
+            _one_or_many((str(entry.about["model"]) for entry in known), "model"),
+            _one_or_many((task for entry in known for task in entry.tasks), "task"),
+        ),
         facts=(f"{len(evaluation.scores):,} scores from {evaluation.source}", missing),
         reasons=(rules_verdict(rules),) if rules else (),
         parts=tuple(parts),
-        commands=tuple(_commands(evaluation, _best(known))),
+        commands=tuple(map(shlex.join, commands)),
         sections=shown[0].sections if alone else (),
         details=shown[0].details if alone else (),
         warnings=tuple(f"{task} was not judged: {reason}" for task, reason in evaluation.failed.items()),
@@ -73,67 +85,61 @@ def document(
 
 
 def _members(
-    evaluation: Evaluation, known: Sequence[Scored], unit: Unit, paired: Sequence[Pairing]
+    evaluation: Evaluation, known: Sequence[Grid], unit: Unit, related: Sequence[Sequence[Sequence[Related]]]
 ) -> Iterator[Document]:
     """Yield each series of scores as a page shows it."""
     for i, entry in enumerate(known):
-        own = [pairing for pairing in paired if pairing.scored == i]
         title = f"Summary{unit.title}", f"Layer by task{unit.title}"
         tables = (summary_table([entry], evaluation, unit, title[0]), by_layer(entry, unit, title[1]))
         frame = Frame("Every score", EVERY, "every-score", _rows(evaluation, known, i), ("model", "task"))
         yield Document(
-            best_layer(entry, unit),
+            best_in_words(entry, unit),
             title=(entry.name,),
             parts=(Sentences("", tuple(score_findings(entry, unit))),),
-            sections=(section(entry, known, unit, own, tables), Section("every-score", "Every score", "", (frame,))),
+            sections=(
+                section(entry, known, unit, related[i], tables),
+                Section("every-score", "Every score", "", (frame,)),
+            ),
             details=(Facts(tuple(_facts(entry))),),
             kind="scores",
-            depth=max(1, entry.grid.depth),
+            depth=max(1, entry.depth),
         )
 
 
-def _rows(evaluation: Evaluation, known: Sequence[Scored], number: int) -> pd.DataFrame:
+def _rows(evaluation: Evaluation, known: Sequence[Grid], number: int) -> pd.DataFrame:
     """Return the rows of one series; those of a model as shipped belong to the model's first."""
-    scores, about = evaluation.scores, known[number].grid.about
-    same = pd.Series(True, index=scores.index)
-    for key in VARIANT:
-        same &= scores[key].isna() if about[key] is None else scores[key] == about[key]
-    models = [(entry.grid.about["model"], entry.grid.about["revision"]) for entry in known]
+    scores, about = evaluation.scores, known[number].about
+    same = where(scores, {key: about[key] for key in VARIANT})
+    models = [(entry.about["model"], entry.about["revision"]) for entry in known]
     if models.index(models[number]) == number:
-        shipped = scores["kind"] == "baseline"
-        same |= shipped & (scores["model"] == about["model"]) & (scores["revision"] == about["revision"])
+        same |= where(scores, {"kind": "baseline", "model": about["model"], "revision": about["revision"]})
     return scores[same]
 
 
-def _facts(entry: Scored) -> Iterator[tuple[str, str]]:
-    """Yield what was judged."""
-    about, grid = entry.grid.about, entry.grid
-    yield from ((key, str(about[key] or "–")) for key in VARIANT[1:])
+def _facts(entry: Grid) -> Iterator[tuple[str, str]]:
+    yield from ((key, str(entry.about[key] or "–")) for key in VARIANT[1:])
     yield "layers", f"{len(entry.layers):,}, {entry.layers[0]} to {entry.layers[-1]}"
-    yield "left out", ", ".join(map(str, grid.left_out)) or "none"
-    yield "missing scores", f"{grid.missing:,} of {grid.scores.size:,}"
+    yield "left out", ", ".join(map(str, entry.left_out)) or "none"
+    yield "missing scores", f"{entry.missing:,} of {entry.scores.size:,}"
     yield f"tasks ({len(entry.tasks):,})", ", ".join(entry.tasks)
 
 
-def _named(known: Sequence[Scored]) -> str:
-    """Return the one model, or how many there are."""
-    models = list(dict.fromkeys(str(entry.grid.about["model"]) for entry in known))
-    return models[0] if len(models) == 1 else f"{len(models):,} models"
-
-
-def _tasks(known: Sequence[Scored]) -> str:
-    """Return the one task, or how many there are."""
-    tasks = list(dict.fromkeys(task for entry in known for task in entry.tasks))
-    return tasks[0] if len(tasks) == 1 else f"{len(tasks):,} tasks"
+def _one_or_many(names: Iterable[str], noun: str) -> str:
+    found = list(dict.fromkeys(names))
+    return found[0] if len(found) == 1 else f"{len(found):,} {noun}s"
 
 
 def as_dict(
-    evaluation: Evaluation, min_share: float, correlations: pd.DataFrame | None, rules: Sequence[Rule]
+    evaluation: Evaluation,
+    *,
+    min_share: float = MIN_SHARE,
+    correlations: pd.DataFrame | None = None,
+    rules: Sequence[Rule] = (),
 ) -> dict[str, Any]:
-    """Return an evaluation as JSON can hold it: see `Evaluation.as_dict`."""
+    """Return answer, source, what is missing, summary, scores, correlations and rules as JSON can hold them."""
     choices = [[vars(choice) | {"gain": choice.gain} for choice in rule.choices] for rule in rules]
     found: dict[str, Any] = jsonable({
-        "answer": _answer(evaluation, scored(evaluation, min_share)),
+        "answer": _answer(evaluation, evaluation.grids(min_share)),
         "source": evaluation.source,
         "missing": evaluation.missing,
         "failed": evaluation.failed,
@@ -146,25 +152,82 @@ def as_dict(
     return found
 
 
-def _answer(evaluation: Evaluation, known: Sequence[Scored]) -> str:
-    unit, best = percents(evaluation), _best(known)
+def _answer(evaluation: Evaluation, known: Sequence[Grid]) -> str:
+    unit, best = percents(evaluation.scores), _best(known)
     if not one_model(evaluation.scores):
-        return best_layers(known, unit)
-    return best_layer(best, unit, site_name(best.grid.about, evaluation.scores))
+        return best_of_several(known, unit)
+    return best_in_words(best, unit, site_name(best.about, evaluation.scores))
 
 
-def _best(known: Sequence[Scored]) -> Scored:
+def _best(known: Sequence[Grid]) -> Grid:
     """Return the model, site and pooling of the highest average."""
-    return max(known, key=lambda entry: max(entry.average.values(), default=-math.inf))
+    return max(known, key=lambda entry: max(entry.average, default=-math.inf))
 
 
 def _title(name: str, unit: Unit, *details: str) -> str:
     return " · ".join(filter(None, (name, *details))) + unit.title
 
 
-def _commands(evaluation: Evaluation, best: Scored) -> Iterator[str]:
-    """Yield what to type next, where the scores are on disk."""
-    if Path(evaluation.source).exists():
-        model = [] if one_model(evaluation.scores) else ["--model", str(best.grid.about["model"])]
-        yield shlex.join(["layerscope", "select", evaluation.source, *model])
-        yield shlex.join(["layerscope", "report", evaluation.source])
+def score_findings(entry: Grid, unit: Unit) -> list[str]:
+    """Return what stands out in the scores of one model beside the answer, in sentences computed from its numbers."""
+    average, best, last = entry.average, entry.best, entry.depth
+    if best is None:
+        return []
+    tasks, found = entry.complete.shape[1], []
+    if last not in average:
+        found.append(f"The last layer ({last}) has no scores to compare layer {best} with.")
+    elif average[best] > average[last]:
+        gain = unit.difference(average[best] - average[last])
+        found.append(
+            f"Layer {best} against the last layer ({last}): {gain}. It was chosen on the same scores: on other tasks "
+            "expect less."
+        )
+    if average.get(0, -math.inf) > average[best]:
+        found.append(f"Layer 0, the embedding output, has {unit.text(average[0])} and is no candidate.")
+    if tasks > 1 and last in average:
+        other = sum(entry.best_on(str(task)) != last for task in entry.complete)
+        found.append(
+            f"On {other:,} of {tasks:,} tasks another layer than the last is best; with each task at its own best "
+            f"layer the average is {unit.text(entry.oracle)}."
+        )
+    if entry.left_out:
+        layers = f"layer{'s' * (len(entry.left_out) > 1)} {', '.join(map(str, entry.left_out))}"
+        found.append(f"Left out of averages, with scores on too few tasks: {layers}.")
+    return found
+
+
+def best_in_words(entry: Grid, unit: Unit, site: str = "") -> str:
+    """Return in one line which layer of a model, at which of several sites, scores best, and by how much."""
+    average, best = entry.average, entry.best
+    if best is None:
+        return f"{entry.name}: no layer has scores on enough tasks for an average"
+    tasks, last = [str(task) for task in entry.complete], entry.depth
+    own = sorted({layer for task in tasks if (layer := entry.best_on(task)) is not None})
+    on = f"on the average of {len(tasks):,} tasks" if len(tasks) > 1 else f"on {tasks[0]}"
+    each = " and on each of them" if tasks[1:] and own == [best] else ""
+    by_task = "" if own == [best] else f"; best by task: {named_layers(own)}"
+    scores = unit.text(average[best], entry.error(best))
+    shipped = math.isfinite(entry.shipped)
+    rival = entry.shipped if shipped else average.get(last, math.nan)
+    name = "the model as shipped" if shipped else "the last layer"
+    against = ""
+    if math.isfinite(rival) and (shipped or best != last):
+        same = unit.number(average[best]) == unit.number(rival)
+        against = f", as {name}" if same else f", {unit.difference(average[best] - rival)} against {name}"
+    return f"Layer {best} of {last}{f' ({site})' * bool(site)} scores best {on}{each}: {scores}{against}{by_task}"
+
+
+def best_of_several(entries: Sequence[Grid], unit: Unit) -> str:
+    """Return in one line for how many models a layer before the last scores best, and what it gains."""
+    known = [entry for entry in entries if entry.best is not None and entry.depth in entry.average]
+    ahead = [entry for entry in known if entry.best != entry.depth]
+    if not ahead:
+        return f"The last layer scores best on average in each of {len(known):,} models"
+    gains = {entry.name: entry.average[entry.best or 0] - entry.average[entry.depth] for entry in ahead}
+    if len(ahead) > FEW:
+        most = max(gains, key=gains.__getitem__)
+        mean = unit.difference(sum(gains.values()) / len(gains))
+        gained = f"{mean} on average, most for {most}: {unit.difference(gains[most])}"
+    else:
+        gained = ", ".join(f"{e.name} at layer {e.best}, {unit.difference(gains[e.name])}" for e in ahead)
+    return f"A layer before the last scores best on average in {len(ahead):,} of {len(known):,} models: {gained}"

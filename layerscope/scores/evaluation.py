@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +13,15 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.files import aside
 from layerscope.core.saved import Store, typed
-from layerscope.scores.document import as_dict, document
+from layerscope.scores.document import as_dict, document as as_document
 from layerscope.scores.files import refuse_duplicates
-from layerscope.scores.origins import ModelOrigin
-from layerscope.scores.rules import Rule
-from layerscope.scores.summary import MIN_SHARE, VARIANT, Grid, grids, summary, wide
-from layerscope.show.document import Document
+from layerscope.scores.grids import MIN_SHARE, Grid, grids, summary, wide
+from layerscope.scores.naming import VARIANT
 from layerscope.show.notebook import Shown
-from layerscope.show.written import write_page
 
 if TYPE_CHECKING:
-    from layerscope.runs.run import Run
     from layerscope.scores.metric_values import Metrics
 
 COLUMNS = {
@@ -33,6 +33,15 @@ COLUMNS = {
 unknown, as for mteb's tasks."""
 NEEDED = ("model", "layer", "task", "score")
 STORE = Store("evaluation", "evaluation.json", "run layerscope evaluate again", {"scores": COLUMNS})
+ORIGINS = "models.json"
+
+
+@dataclass(frozen=True)
+class ModelOrigin:
+    """What was given to load a model (None for one in memory), and L, its number of layers."""
+
+    source: str | None
+    depth: int
 
 
 class Evaluation(Shown):
@@ -90,7 +99,12 @@ class Evaluation(Shown):
         rows = self.scores[self.scores["kind"] == "layer"]
         wanted = {"model": model, "revision": revision, "site": site, "pooling": pooling}
         for column, value in wanted.items():
-            rows = rows if value is None else _chosen(rows, column, value)
+            known = [str(name) for name in rows[column].dropna().unique()] or ["none"]
+            rows = rows if value is None else rows[rows[column] == value]
+            if rows.empty:
+                raise LayerscopeError(
+                    f"{column} {value!r} is not in this evaluation{choices(str(value), known, 'it has')}"
+                )
         rows = rows.assign(layer=rows["layer"].astype("int64"))
         if len(rows.drop_duplicates(list(VARIANT))) == 1:
             return wide(rows, ["layer"])
@@ -123,36 +137,8 @@ class Evaluation(Shown):
 
         return correlate(metrics, self, **options)
 
-    def document(
-        self,
-        *,
-        min_share: float = MIN_SHARE,
-        correlations: pd.DataFrame | None = None,
-        rules: Sequence[Rule] = (),
-        runs: Sequence[Run] = (),
-    ) -> Document:
-        """Return the best layer, a row for each model, of one model its layers by task; with metrics what they tell.
-
-        `correlations` are those of `correlate`, averaged over tasks, `rules` those of `fit_rules`; a page shows how the
-        metrics of `runs` of the same models go with the scores.
-        """
-        return document(self, min_share, correlations, rules, runs)
-
-    def as_dict(
-        self, *, min_share: float = MIN_SHARE, correlations: pd.DataFrame | None = None, rules: Sequence[Rule] = ()
-    ) -> dict[str, Any]:
-        """Return answer, source, what is missing, summary, scores, correlations and rules as JSON can hold them."""
-        return as_dict(self, min_share, correlations, rules)
-
-    def report(self, path: str | Path | None = None) -> Path:
-        """Write the scores as one HTML page that opens offline, by default `report.html` here."""
-
-        def text() -> str:
-            from layerscope.show.page.page import render
-
-            return render([self.document()])
-
-        return write_page("report.html" if path is None else path, text)
+    document = as_document
+    as_dict = as_dict
 
     def save(self, path: str | Path) -> Path:
         """Write the scores into a folder (Parquet and JSON) that `open_evaluation` reads, and return its path.
@@ -160,6 +146,25 @@ class Evaluation(Shown):
         An evaluation that is there is replaced, whole or not at all; a folder that holds something else is refused.
         """
         return STORE.save(path, {"source": self.source, "models": self.origins}, {"scores": self.scores})
+
+
+def add_origin(folder: Path, name: str, origin: ModelOrigin) -> None:
+    """Write a model's origin into an evaluation's folder, beside those that are there."""
+    known = {**read_origins(folder), name: origin}
+    text = json.dumps({model: asdict(found) for model, found in known.items()}, indent=2, ensure_ascii=False)
+    aside(folder / ORIGINS, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def read_origins(folder: Path) -> dict[str, ModelOrigin]:
+    """Return origins by the model's name; none where the file is absent or damaged, as scores stand without it."""
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        return origins_from(json.loads((folder / ORIGINS).read_text(encoding="utf-8")))
+    return {}
+
+
+def origins_from(facts: Mapping[str, Any]) -> dict[str, ModelOrigin]:
+    """Return origins from what JSON held."""
+    return {str(name): ModelOrigin(entry["source"], int(entry["depth"])) for name, entry in facts.items()}
 
 
 def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
@@ -172,11 +177,6 @@ def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
     frame = scores.assign(**{name: value for name, value in absent.items() if name not in scores})
     frame = typed(frame, COLUMNS)
     frame["revision"] = frame["revision"].where(frame["revision"].notna(), "")
-    _check(frame, source)
-    return frame
-
-
-def _check(frame: pd.DataFrame, source: str) -> None:
     layers = frame["kind"] == "layer"
     if frame.loc[layers, "score"].notna().sum() == 0:
         raise LayerscopeError(f"{source} has no score of any layer: give a score for each layer and task")
@@ -192,11 +192,4 @@ def _check(frame: pd.DataFrame, source: str) -> None:
         )
     refuse_duplicates(frame[layers], (*VARIANT, "layer", "task"), source)
     refuse_duplicates(frame[~layers], ("model", "revision", "kind", "task"), source)
-
-
-def _chosen(rows: pd.DataFrame, column: str, value: str) -> pd.DataFrame:
-    found = rows[rows[column] == value]
-    if found.empty:
-        known: Sequence[str] = [str(name) for name in rows[column].dropna().unique()] or ["none"]
-        raise LayerscopeError(f"{column} {value!r} is not in this evaluation{choices(value, known, 'it has')}")
-    return found
+    return frame

@@ -37,28 +37,18 @@ def read_csv(path: Path, needed: Sequence[str], optional: Sequence[str] = ()) ->
     for name in needed:
         if name not in ("layer", number):
             _refuse(texts[name] == "", texts[name], path, "fill it in")
-    texts["layer"] = _layers(texts["layer"], path)
-    texts[number] = _numbers(texts[number], path)
+    layers, numbers = (pd.to_numeric(texts[name], errors="coerce").astype("float64") for name in ("layer", number))
+    whole = np.isfinite(layers) & (layers >= 0) & (layers == np.floor(layers))
+    _refuse(~whole, texts["layer"], path, "give a whole number: 0 is the embedding output, 1 the first block's")
+    wrong = (texts[number] != "") & ~np.isfinite(numbers)
+    _refuse(wrong, texts[number], path, "give a number, or leave it empty where it is missing")
+    if numbers.isna().all():
+        raise LayerscopeError(f"{path} has no {number} at all: every row of that column is empty")
+    texts = texts.assign(**{"layer": layers.astype("Int64"), number: numbers})
     return texts.assign(**{name: texts[name].where(texts[name] != "", None) for name in optional})
 
 
-def _layers(column: pd.Series, path: Path) -> pd.Series:
-    values = pd.to_numeric(column, errors="coerce").astype("float64")
-    fine = np.isfinite(values) & (values >= 0) & (values == np.floor(values))
-    _refuse(~fine, column, path, "give a whole number: 0 is the embedding output, 1 the first block's")
-    return values.astype("Int64")
-
-
-def _numbers(column: pd.Series, path: Path) -> pd.Series:
-    values = pd.to_numeric(column, errors="coerce").astype("float64")
-    _refuse((column != "") & ~np.isfinite(values), column, path, "give a number, or leave it empty where it is missing")
-    if values.isna().all():
-        raise LayerscopeError(f"{path} has no {column.name} at all: every row of that column is empty")
-    return values
-
-
 def _refuse(wrong: pd.Series, column: pd.Series, path: Path, mend: str) -> None:
-    """Raise where a value of a column is wrong."""
     if wrong.any():
         row = int(np.flatnonzero(wrong.to_numpy())[0])
         value = f"the {column.name} {column.iloc[row]!r}" if column.iloc[row] else f"no {column.name}"

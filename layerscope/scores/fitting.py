@@ -14,10 +14,10 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Whole
 from layerscope.core.options import checked
 from layerscope.scores.correlation import pairs
+from layerscope.scores.grids import MIN_SHARE
 from layerscope.scores.metric_values import curves
 from layerscope.scores.rules import Choice, Direction, Rule, by_model, lowest_mean_rank
 from layerscope.scores.statistics import FEWEST, spearman
-from layerscope.scores.summary import MIN_SHARE
 
 if TYPE_CHECKING:
     from layerscope.scores.evaluation import Evaluation
@@ -73,8 +73,13 @@ def fit_rules(
             "metrics and scores, those of its last layer on enough tasks among them: give two models or more"
         )
     keys = dict.fromkeys(key for case in cases for key in case.metrics)
-    single = [rule for key in keys if (rule := _rule(key, cases, first_layer)) is not None]
-    combined = []
+    single, combined = [], []
+    for key in keys:
+        direction, correlation = _fitted(key, cases)
+        if direction is not None:
+            about, choices = dict(zip(WHAT, key, strict=True)), _tried([key], cases, first_layer)
+            name = _name(f"{direction} {about['metric']}", about["corpus"])
+            single.append(Rule(name, direction=direction, correlation=correlation, choices=choices, **about))
     for corpus in dict.fromkeys(rule.corpus for rule in single):
         parts = tuple(rule for rule in single if rule.corpus == corpus)
         if len(parts) > 1:
@@ -137,16 +142,6 @@ def _fitted(key: Key, cases: Iterable[_Case]) -> tuple[Direction | None, float]:
     return ("minimum" if mean < 0 else "maximum"), mean
 
 
-def _rule(key: Key, cases: list[_Case], first_layer: int) -> Rule | None:
-    direction, correlation = _fitted(key, cases)
-    if direction is None:
-        return None
-    about = dict(zip(WHAT, key, strict=True))
-    choices = _tried([key], cases, first_layer)
-    name = _name(f"{direction} {about['metric']}", about["corpus"])
-    return Rule(name, direction=direction, correlation=correlation, choices=choices, **about)
-
-
 def _tried(keys: Sequence[Key], cases: Sequence[_Case], first_layer: int) -> tuple[Choice, ...]:
     """Return the layer of the lowest mean rank over metrics for each model, directions fitted on the other models.
 
@@ -158,20 +153,19 @@ def _tried(keys: Sequence[Key], cases: Sequence[_Case], first_layer: int) -> tup
         fitted = {key: found for key in keys if key in case.metrics and (found := _fitted(key, others)[0])}
         layer = lowest_mean_rank([case.metrics[key] for key in fitted], list(fitted.values()), first_layer)
         if layer is not None:
-            tried.append((case.model, case.scores))
-            choices.append(_choice(case, fitted[keys[0]] if len(keys) == 1 else None, layer))
+            scores = case.scores
+            tried.append((case.model, scores))
+            choices.append(
+                Choice(
+                    case.model, case.revision, fitted[keys[0]] if len(keys) == 1 else None, layer,
+                    score=float(scores[layer]), last=float(scores.iloc[-1]), best=float(scores.max()),
+                    mean=float(scores.mean()),
+                )
+            )  # fmt: skip
     if len({model for model, _ in tried}) < 2:
         return tuple(choices)
     fixed = [float(scores[layer]) for layer, (_, scores) in zip(fixed_layers(tried), tried, strict=True)]
     return tuple(replace(choice, fixed=score) for choice, score in zip(choices, fixed, strict=True))
-
-
-def _choice(case: _Case, direction: Direction | None, layer: int) -> Choice:
-    scores = case.scores
-    return Choice(
-        case.model, case.revision, direction, layer, score=float(scores[layer]), last=float(scores.iloc[-1]),
-        best=float(scores.max()), mean=float(scores.mean()),
-    )  # fmt: skip
 
 
 def _name(what: str, corpus: str | None) -> str:

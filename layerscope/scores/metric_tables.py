@@ -10,8 +10,8 @@ import pandas as pd
 
 from layerscope.core.words import count
 from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE
+from layerscope.scores.naming import Unit, series_name, signed
 from layerscope.scores.rules import Rule
-from layerscope.scores.scored import Unit, decimal, series_name
 from layerscope.show.document import EMPTY, Cell, Column, Part, Row, Sentences, Table, columns, row
 
 LETTERS = {"spearman": "ρ", "kendall": "τ", "pearson": "r", "dcor": "dCor"}
@@ -38,14 +38,23 @@ def correlation_tables(correlations: pd.DataFrame, scores: pd.DataFrame) -> Iter
         else:
             known[name] = rows
     counted = f"{count(correlations['tasks'].max(), 'task')}, {correlations['layers'].max()} layers at most"
-    legend = (_correlation_legend(correlations),)
+    statistics = list(correlations["statistic"].unique())
+    legend = [
+        f"{', '.join(f'{LETTERS[each]}: {NAMES[each]}' for each in statistics)}, with the mean score over layers. "
+        f"{LETTERS[statistics[0]]} by task: the tasks' own, averaged. dCor has no sign and is above 0 for noise."
+    ]
+    if correlations["low"].notna().any():
+        legend[0] += " The interval resamples tasks, layers held fixed."
     if len(known) == 1:
         ((name, rows),) = known.items()
         yield _correlations(f"Metrics and scores by layer · {name} · {counted}", rows, legend)
     elif known:
         rows = pd.concat([rows.assign(series=name) for name, rows in known.items()])
         title = f"Metrics and scores by layer · mean of {len(known)} series"
-        yield _correlations(f"{title} · {counted}", _averaged(rows), (*legend, MEANS))
+        what = [*MEASURED, "target", "statistic"]
+        own = rows.groupby([*what, "model"], sort=False, dropna=False)["estimate"].mean()
+        means = own.groupby(level=what, sort=False, dropna=False).mean().reset_index()
+        yield _correlations(f"{title} · {counted}", means.assign(low=math.nan, high=math.nan), (*legend, MEANS))
         name = NAMES[rows["statistic"].iloc[0]]
         for corpus, part in rows.groupby("corpus", sort=False, dropna=False):
             yield _by_series(f"{name} by model{f' · on {corpus}' if corpus else ''}", part)
@@ -54,26 +63,19 @@ def correlation_tables(correlations: pd.DataFrame, scores: pd.DataFrame) -> Iter
         yield Sentences("", (f"{text} {', '.join(few)}.",))
 
 
-def _averaged(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return correlations averaged over the checkpoints of each model and then over models, without intervals."""
-    own = rows.groupby([*MEASURED, "target", "statistic", "model"], sort=False, dropna=False)["estimate"].mean()
-    found = own.groupby(level=[*MEASURED, "target", "statistic"], sort=False, dropna=False).mean().reset_index()
-    return found.assign(low=math.nan, high=math.nan)
-
-
 def _by_series(title: str, rows: pd.DataFrame) -> Table:
     """Return the first statistic with a row for each model, their mean first, and a column for each metric."""
     own = rows[(rows["target"] == MEAN_SCORE) & (rows["statistic"] == rows["statistic"].iloc[0])]
     own = own.assign(measured=[_measured(found) for found in own.to_dict(orient="records")])
     mean = own.groupby(["measured", "model"], sort=False)["estimate"].mean().groupby("measured", sort=False).mean()
     wide = own.pivot(index="series", columns="measured", values="estimate")[mean.index]
-    lines = [Row((Cell("mean"), *map(_signed, mean)), marked=True)]
-    lines += [row(str(name), *map(_signed, values)) for name, values in wide.dropna(how="all").iterrows()]
+    lines = [Row((Cell("mean"), *map(signed, mean)), marked=True)]
+    lines += [row(str(name), *map(signed, values)) for name, values in wide.dropna(how="all").iterrows()]
     return Table(title, (Column("model", "left"), *columns(mean.index)), tuple(lines))
 
 
-def _correlations(title: str, rows: pd.DataFrame, legend: tuple[str, ...]) -> Table:
-    statistics, intervals = list(rows["statistic"].unique()), rows["low"].notna().any()
+def _correlations(title: str, rows: pd.DataFrame, legend: Sequence[str]) -> Table:
+    statistics, intervals = list(rows["statistic"].unique()), bool(rows["low"].notna().any())
     first, *more = (LETTERS[name] for name in statistics)
     titles = (first, *([f"{first}, 95 %"] if intervals else []), *more, f"{first} by task")
     lines = []
@@ -81,35 +83,17 @@ def _correlations(title: str, rows: pd.DataFrame, legend: tuple[str, ...]) -> Ta
         if corpus:
             lines.append(Row((Cell(f"on {corpus}"), *[EMPTY] * len(titles)), quiet=True))
         for _, group in part.groupby(MEASURED[1:], sort=False, dropna=False):
-            lines.append(_correlated(group.set_index(["target", "statistic"]), statistics, intervals))
-    return Table(title, (Column("metric", "left"), *columns(titles)), tuple(lines), legend)
-
-
-def _correlated(found: pd.DataFrame, statistics: Sequence[str], intervals: bool) -> Row:
-    first = found.loc[(MEAN_SCORE, statistics[0])]
-    cells = [_signed(found.loc[(MEAN_SCORE, name), "estimate"]) for name in statistics]
-    between = f"{_signed(first['low']).text} … {_signed(first['high']).text}" if math.isfinite(first["low"]) else ""
-    by_task = _signed(found.loc[(MEAN_OF_TASKS, statistics[0]), "estimate"])
-    return row(f"  {_measured(first)}", cells[0], *([between] if intervals else []), *cells[1:], by_task)
+            found, own = group.set_index(["target", "statistic"])["estimate"], group.iloc[0]
+            cells = [signed(found[MEAN_SCORE, name]) for name in statistics]
+            between = f"{signed(own['low']).text} … {signed(own['high']).text}" if math.isfinite(own["low"]) else ""
+            by_task = signed(found[MEAN_OF_TASKS, statistics[0]])
+            lines.append(row(f"  {_measured(own)}", cells[0], *([between] * intervals), *cells[1:], by_task))
+    return Table(title, (Column("metric", "left"), *columns(titles)), tuple(lines), tuple(legend))
 
 
 def _measured(row: Any) -> str:
     where = [str(row[key]) for key in ("variant", "site", "pooling") if not pd.isna(row[key]) and row[key] != "raw"]
     return str(row["metric"]) + (f" ({', '.join(where)})" if where else "")
-
-
-def _signed(value: float) -> Cell:
-    return Cell(decimal(value, 2, sign=True), value=value)
-
-
-def _correlation_legend(rows: pd.DataFrame) -> str:
-    name = rows["statistic"].iloc[0]
-    known = ", ".join(f"{LETTERS[each]}: {NAMES[each]}" for each in rows["statistic"].unique())
-    text = (
-        f"{known}, with the mean score over layers. {LETTERS[name]} by task: the tasks' own, averaged. dCor has no "
-        "sign and is above 0 for noise."
-    )
-    return text + (" The interval resamples tasks, layers held fixed." if rows["low"].notna().any() else "")
 
 
 def rule_tables(rules: Sequence[Rule], unit: Unit) -> Iterator[Table]:
@@ -125,9 +109,14 @@ def rule_tables(rules: Sequence[Rule], unit: Unit) -> Iterator[Table]:
         cells = [Cell(rule.name), *means, Cell(f"{rule.failures} of {of}"), *worst, Cell(agree)]
         lines.append(Row(tuple(cells), marked=rule.mean_gain > rule.rival_gain))
     scale = ", in points" if unit.percent else ""
-    legend = (_rules_legend(rules),)
-    yield Table(f"Rules without labels{scale}", (Column("rule", "left"), *columns(titles)), tuple(lines), legend)
     chosen = [rule for rule in rules if rule.choices]
+    legend = (
+        "Mean: gain over the last layer on models that took no part in fitting the direction, mean over the "
+        "checkpoints of each and then over models. Rival: the better of a layer drawn at random and a fixed share of "
+        "depth chosen on the other models. Agree: how often the direction was the one of all models. "
+        f"{rules_verdict(rules)} Tried on {max((len(rule.gains) for rule in chosen), default=0)} models."
+    )
+    yield Table(f"Rules without labels{scale}", (Column("rule", "left"), *columns(titles)), tuple(lines), (legend,))
     if chosen:
         title = f"Gain over the last layer by model{scale}"
         best = sorted(chosen, key=lambda rule: -rule.mean_gain)[:SHOWN_RULES]
@@ -151,17 +140,6 @@ def _by_model(title: str, rules: Sequence[Rule], unit: Unit, narrow: tuple[Table
 
 def _gain(gain: float, unit: Unit, detail: str = "") -> Cell:
     return Cell(unit.number(gain, sign=True), detail if math.isfinite(gain) else "", gain)
-
-
-def _rules_legend(rules: Sequence[Rule]) -> str:
-    chosen = [rule for rule in rules if rule.choices]
-    models = max((len(rule.gains) for rule in chosen), default=0)
-    return (
-        "Mean: gain over the last layer on models that took no part in fitting the direction, mean over the "
-        "checkpoints of each and then over models. Rival: the better of a layer drawn at random and a fixed share of "
-        "depth chosen on the other models. Agree: how often the direction was the one of all models. "
-        f"{rules_verdict(rules)} Tried on {models} models."
-    )
 
 
 def rules_verdict(rules: Sequence[Rule]) -> str:

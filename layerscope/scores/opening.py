@@ -1,23 +1,29 @@
-"""Published or saved scores, opened."""
+"""Published or saved scores, opened; also those that mteb wrote: `model_meta.json` beside a file per task."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, unreadable
 from layerscope.core.files import existing
-from layerscope.scores.evaluation import STORE, Evaluation
+from layerscope.scores.evaluation import STORE, Evaluation, origins_from, read_origins
 from layerscope.scores.files import is_csv, read_csv
-from layerscope.scores.mteb_results import META, read_mteb
-from layerscope.scores.origins import from_json, read_origins
 from layerscope.scores.probe_results import has_probes, read_probes
 
+if TYPE_CHECKING:
+    from layerscope.runs.run import Run
+
+META = "model_meta.json"
+LOCAL = "local/"
+"""Stands before the name of a model without an organisation, because mteb's own tools read none without."""
 PUBLISHED = ("model", "layer", "task", "main_score")
-GIVE = f"give a CSV ({', '.join(PUBLISHED)}), a folder of mteb results, or what Evaluation.save wrote"
+GIVE = f"a CSV ({', '.join(PUBLISHED)}), a folder of mteb results, or what Evaluation.save wrote"
 
 
 def holds_scores(path: Path) -> bool:
@@ -43,8 +49,8 @@ def open_evaluation(path: str | Path) -> Evaluation:
         return STORE.open(found, _saved)
     if not holds_scores(found):
         if found.is_dir():
-            raise LayerscopeError(f"folder {str(found)!r} holds neither {STORE.manifest} nor any {META}: {GIVE}")
-        raise LayerscopeError(f"{found} is not an evaluation: {GIVE}")
+            raise LayerscopeError(f"folder {str(found)!r} holds neither {STORE.manifest} nor any {META}: give {GIVE}")
+        raise LayerscopeError(f"{found} is not an evaluation: give {GIVE}")
     if not found.is_dir():
         rows = read_csv(found, PUBLISHED, ("revision", "site", "pooling")).rename(columns={"main_score": "score"})
         return Evaluation(rows, str(found))
@@ -57,8 +63,22 @@ def open_evaluation(path: str | Path) -> Evaluation:
 
 def _saved(facts: dict[str, Any], frames: dict[str, pd.DataFrame], _: Path) -> Evaluation:
     evaluation = Evaluation(frames["scores"], facts["source"])
-    evaluation.origins = from_json(facts["models"])
+    evaluation.origins = origins_from(facts["models"])
     return evaluation
+
+
+def open_run_or_scores(path: str | Path) -> Run | Evaluation:
+    """Open the run or the scores that a path holds; raises `LayerscopeError` where it holds neither."""
+    from layerscope.runs.folder import RunFolder  # runs import torch
+    from layerscope.runs.run import open_run
+
+    found = existing(path, "run or evaluation")
+    is_scores = not RunFolder.exists(found) and holds_scores(found)
+    if not is_scores and (RunFolder.exists(found) or any(found.glob("*/run.json"))):
+        return open_run(found)
+    if is_scores:
+        return open_evaluation(found)
+    raise LayerscopeError(f"{str(path)!r} is neither a run nor an evaluation: give the folder of a run, or {GIVE}")
 
 
 def merged(evaluations: Sequence[Evaluation]) -> Evaluation:
@@ -73,3 +93,54 @@ def merged(evaluations: Sequence[Evaluation]) -> Evaluation:
     for one in evaluations:
         found.failed |= one.failed
     return found
+
+
+def read_mteb(folder: Path) -> pd.DataFrame:
+    """Return the main scores below a folder of mteb ≥ 2 as a long frame.
+
+    The folder may be mteb's cache, its `results`, or a model's in it. A score is what `TaskResult.get_score` gives: the
+    mean over the splits and subsets that were run. A model's `experiment_kwargs` say layer, site and pooling; results
+    without a layer are of kind `baseline`. Raises `LayerscopeError` for what mteb cannot read and for a score that is
+    not finite.
+    """
+    rows = []
+    for meta in sorted(folder.rglob(META)):
+        about = _about(meta)
+        files = (file for file in sorted(meta.parent.glob("*.json")) if file.name != META)
+        rows += [about | _score(file) for file in files]
+    if not rows:
+        raise LayerscopeError(f"folder {str(folder)!r} holds {META} and no result of any task: evaluate first")
+    return pd.DataFrame(rows)
+
+
+def _about(path: Path) -> dict[str, Any]:
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+        name, revision = meta["name"], meta.get("revision") or ""
+        options = dict(meta.get("experiment_kwargs") or {})
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LayerscopeError(f"{path} is not a {META} of mteb 2: write the results again with mteb") from error
+    layer = options.get("layer")
+    if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int) or layer < 0):
+        raise LayerscopeError(f"{path}: the layer in experiment_kwargs is {layer!r}: give a whole number of at least 0")
+    about = {"model": str(name).removeprefix(LOCAL), "revision": str(revision)}
+    if layer is None:
+        return {**about, "kind": "baseline", "layer": None, "site": None, "pooling": None}
+    return {**about, "kind": "layer", "layer": layer, "site": options.get("site"), "pooling": options.get("pooling")}
+
+
+def _score(path: Path) -> dict[str, Any]:
+    try:
+        from mteb.results import TaskResult
+    except ImportError as error:
+        raise LayerscopeError("reading mteb results needs mteb: pip install 'layerscope[evaluation]'") from error
+    try:
+        result = TaskResult.from_disk(path)
+        name, score = str(result.task_name), float(result.get_score())
+    except Exception as error:  # pydantic, JSON and mteb's own converters raise many kinds
+        raise LayerscopeError(f"{path} is not a task result that mteb can read: evaluate that task again") from error
+    if not math.isfinite(score):
+        raise LayerscopeError(f"{path}: the main score of {name} is {score}: evaluate that task again")
+    return {"task": name, "score": score}

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from layerscope.core.words import count
-from layerscope.runs.registry import about
-from layerscope.scores.pairing import NAMES, Correlation, Pairing
-from layerscope.scores.scored import SHIPPED, Scored, Unit, decimal
-from layerscope.show.document import EMPTY, Cell, Column, Row, Section, Table
+from layerscope.runs.registry import meaning_of
+from layerscope.scores.grids import Grid
+from layerscope.scores.naming import SHIPPED, Unit, decimal, signed
+from layerscope.scores.pairing import Related
+from layerscope.show.document import Cell, Column, Row, Section, Table
 from layerscope.show.numbers import number
-from layerscope.show.plots import Axis, Bars, Chart, HeatMap, Meaning, Series
+from layerscope.show.plots import Axis, Bars, Chart, HeatMap, Series
 
 LEAD = (
     "Averages run over the tasks that every layer has; layer 0, the embedding output, is shown and is no candidate for "
     "the best one. A layer chosen on scores looks better on them than it is: expect less elsewhere."
 )
+NAMES = {
+    "spearman": "Spearman's ρ", "kendall": "Kendall's τ", "pearson": "Pearson's r", "dcor": "distance correlation",
+}  # fmt: skip
 BEYOND = 95
 """Percentile of the distances at which the colours end."""
 TASKS = "resample {}, layers held fixed; with few of them they say little."
@@ -26,26 +31,25 @@ LAYERS = "resample layers, which are alike: they are narrower than the truth."
 
 
 def section(
-    entry: Scored, known: Sequence[Scored], unit: Unit, pairings: Sequence[Pairing], tables: Sequence[Table]
+    entry: Grid, known: Sequence[Grid], unit: Unit, related: Sequence[Sequence[Related]], tables: Sequence[Table]
 ) -> Section:
     """Return what a page has of one series of scores; the colours of its map are those of all that are `known`."""
-    plots: list[Chart | Bars | HeatMap] = [average_chart(entry, unit)] if entry.average else []
-    plots += [interval for pairing in pairings for interval in _intervals(pairing)]
+    plots: list[Chart | Bars | HeatMap] = [average_chart(entry, unit)] if len(entry.average) else []
+    plots += [interval for metrics in related for interval in _intervals(metrics)]
     plots += [_map(entry, known, unit)]
-    plots += [scatter for pairing in pairings for scatter in _scatters(pairing, entry, unit)]
+    plots += [scatter for metrics in related for scatter in _scatters(metrics, entry, unit)]
     scale = "In percent." if unit.percent else "In the units of the tasks' own main scores."
-    beside = map(correlation_table, pairings)
-    return Section("scores", "Scores on tasks", f"{scale} {LEAD}", (*plots, *tables, *beside))
+    return Section("scores", "Scores on tasks", f"{scale} {LEAD}", (*plots, *tables, *map(correlation_table, related)))
 
 
-def average_chart(entry: Scored, unit: Unit) -> Chart:
+def average_chart(entry: Grid, unit: Unit) -> Chart:
     """Return the average score by layer, and that of the model as shipped across it."""
-    average, tasks, depth = entry.average, entry.grid.complete.shape[1], max(1, entry.grid.depth)
-    layers, best = list(average), entry.best
+    average, tasks, depth = entry.average, entry.complete.shape[1], max(1, entry.depth)
+    layers, best = list(average.index), entry.best
     line = Series(
         "",
         tuple(map(float, layers)),
-        tuple(average.values()),
+        tuple(average),
         tuple(f"layer {layer}: {unit.text(value)}" for layer, value in average.items()),
         marked=() if best is None else (layers.index(best),),
         note=f"mean of {tasks:,} tasks" if tasks > 1 else "1 task",
@@ -56,7 +60,7 @@ def average_chart(entry: Scored, unit: Unit) -> Chart:
     return Chart(
         title="Average score by layer",
         summary="" if best is None else f"{unit.text(average[best])} at layer {best}, the best",
-        about=_meaning("score"),
+        about=meaning_of("score"),
         unit="%" if unit.percent else "",
         name="scores",
         x=Axis("layer", whole=True, depth=depth),
@@ -67,27 +71,12 @@ def average_chart(entry: Scored, unit: Unit) -> Chart:
     )
 
 
-def _meaning(metric: str) -> Meaning:
-    known = about(metric)
-    return Meaning(known.meaning, known.direction, known.source)
-
-
-def _reach(entries: Sequence[Scored]) -> float:
-    """Return where the colours of maps end: one cell in twenty lies beyond."""
-    gains = np.concatenate([np.abs(_gains(entry)).ravel() for entry in entries])
-    known = gains[np.isfinite(gains)]
-    return (float(np.percentile(known, BEYOND)) if len(known) else 0.0) or float(known.max(initial=0.0)) or 1.0
-
-
-def _gains(entry: Scored) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Return `[tasks, layers]` scores less those of each task's reference."""
-    reference = np.array([entry.reference(task) for task in entry.tasks])
-    return np.asarray((entry.grid.scores.to_numpy(dtype=np.float64) - reference).T)
-
-
-def _map(entry: Scored, known: Sequence[Scored], unit: Unit) -> HeatMap:
+def _map(entry: Grid, known: Sequence[Grid], unit: Unit) -> HeatMap:
     """Return the score of every layer on every task, as the difference to one reference a task."""
-    best, gains, end = [entry.best_on(task) for task in entry.tasks], _gains(entry), _reach(known)
+    best, gains = [entry.best_on(task) for task in entry.tasks], entry.gains
+    apart = np.concatenate([np.abs(other.gains).ravel() for other in known])
+    apart = apart[np.isfinite(apart)]
+    end = float(np.percentile(apart, BEYOND) if len(apart) else 0.0) or float(apart.max(initial=0.0)) or 1.0
     compared = dict.fromkeys(other.compared_with for other in known)
     texts = tuple(
         tuple(_gain(entry, task, layer, gain, unit) for layer, gain in zip(entry.layers, line, strict=True))
@@ -96,7 +85,7 @@ def _map(entry: Scored, known: Sequence[Scored], unit: Unit) -> HeatMap:
     return HeatMap(
         title="Every layer on every task",
         summary="A heat map: the score of every layer on every task, as the difference to one reference a task.",
-        about=_meaning("score"),
+        about=meaning_of("score"),
         note=f"Colour: score of a layer less that of {' or '.join(compared)}, on the same task; beyond the ends of the "
         "scale lies one cell in twenty. ○ the best layer.",
         name="scores_by_task",
@@ -112,53 +101,53 @@ def _map(entry: Scored, known: Sequence[Scored], unit: Unit) -> HeatMap:
         texts=texts,
         shown=tuple(tuple(decimal(unit.scale * gain, 1, sign=True) for gain in line) for line in gains),
         diverging=True,
-        depth=max(1, entry.grid.depth),
+        depth=max(1, entry.depth),
     )
 
 
-def _gain(entry: Scored, task: str, layer: int, gain: float, unit: Unit) -> str:
+def _gain(entry: Grid, task: str, layer: int, gain: float, unit: Unit) -> str:
     score = entry.at(layer, task).value
     if math.isnan(score):
         return f"{task}, layer {layer}: no score"
     return f"{task}, layer {layer}: {unit.text(score)}, {unit.difference(gain)} against {entry.compared_with}"
 
 
-def _intervals(pairing: Pairing) -> Iterator[Bars]:
+def _intervals(metrics: Sequence[Related]) -> Iterator[Bars]:
     """Yield a plot for each statistic: how the metrics of a run go with the average score."""
-    for name in pairing.metrics[0].found:
-        found = [metric.found[name] for metric in pairing.metrics]
+    for name in metrics[0].found:
+        found = [metric.found[name] for metric in metrics]
         yield Bars(
             title="Metrics and scores",
-            summary=f"Bars: the correlation of each metric by layer with the average score. {resampled(pairing)}",
-            about=_meaning("score"),
+            summary=f"Bars: the correlation of each metric by layer with the average score. {resampled(metrics)}",
+            about=meaning_of("score"),
             choice=NAMES[name],
-            note=resampled(pairing),
+            note=resampled(metrics),
             name=f"correlations_{name}",
             sheet="correlations",
             x=Axis(NAMES[name], range=(0 if name == "dcor" else -1.05, 1.05)),
-            rows=tuple(metric.title for metric in pairing.metrics),
+            rows=tuple(metric.title for metric in metrics),
             values=tuple(each.estimate for each in found),
             low=tuple(each.low for each in found),
             high=tuple(each.high for each in found),
         )
 
 
-def resampled(pairing: Pairing) -> str:
+def resampled(metrics: Sequence[Related]) -> str:
     """Say over how many layers correlations run, and what their intervals resample."""
-    layers, tasks = (max(getattr(metric, name) for metric in pairing.metrics) for name in ("layers", "tasks"))
+    layers, tasks = (max(getattr(metric, name) for metric in metrics) for name in ("layers", "tasks"))
     how = LAYERS if tasks == 1 else TASKS.format(count(tasks, "task"))
     return f"{count(layers, 'layer')} (layer 0 left out). Intervals (95 %) {how}"
 
 
-def _scatters(pairing: Pairing, entry: Scored, unit: Unit) -> Iterator[Chart]:
+def _scatters(metrics: Sequence[Related], entry: Grid, unit: Unit) -> Iterator[Chart]:
     """Yield a plot for each metric: a point for each layer, with its number."""
     average = entry.average
-    for metric in pairing.metrics:
+    for metric in metrics:
         layers = [layer for layer in metric.values if layer in average]
         yield Chart(
             title="A metric against the average score",
             summary="Points: a layer each, numbered; a metric and the average score.",
-            about=_meaning("score"),
+            about=meaning_of("score"),
             choice=metric.title,
             x=Axis(metric.title),
             y=Axis(f"average score{' (%)' * unit.percent}", scale=unit.scale),
@@ -179,15 +168,15 @@ def _scatters(pairing: Pairing, entry: Scored, unit: Unit) -> Iterator[Chart]:
         )
 
 
-def correlation_table(pairing: Pairing) -> Table:
+def correlation_table(metrics: Sequence[Related]) -> Table:
     """Return how each metric of a run goes with the average score."""
-    names = list(pairing.metrics[0].found)
+    names = list(metrics[0].found)
     rows = [
-        Row((Cell(metric.title), *(_correlated(metric.found[name]) for name in names), _signed(metric.by_task)))
-        for metric in pairing.metrics
+        Row((Cell(metric.title), *(_correlated(metric.found[name]) for name in names), signed(metric.by_task)))
+        for metric in metrics
     ]
     legend = (
-        f"Each metric of the run by layer, with the average score. {resampled(pairing)} By task: the tasks' own "
+        f"Each metric of the run by layer, with the average score. {resampled(metrics)} By task: the tasks' own "
         f"{NAMES[names[0]]}, averaged. Distance correlation has no sign and is above 0 for noise. Of many metrics some "
         "correlate by chance."
     )
@@ -199,13 +188,9 @@ def correlation_table(pairing: Pairing) -> Table:
     )  # fmt: skip
 
 
-def _correlated(found: Correlation) -> Cell:
-    cell = _signed(found.estimate)
+def _correlated(found: Any) -> Cell:
+    cell = signed(found.estimate)
     if math.isnan(found.estimate) or math.isnan(found.low):
         return cell
     between = f"({decimal(found.low, 2, sign=True)} … {decimal(found.high, 2, sign=True)})"
     return Cell(cell.text, between, cell.value, more=(("low", found.low), ("high", found.high)))
-
-
-def _signed(value: float) -> Cell:
-    return EMPTY if math.isnan(value) else Cell(decimal(value, 2, sign=True), value=value)

@@ -1,18 +1,25 @@
-"""Rules that choose a layer without labels, each with what it gained on models it was not fitted on."""
+"""Rules that choose a layer without labels, each with what it gained on models held out; saved and opened again."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices as choices_of
+from layerscope.core.files import existing
+from layerscope.core.saved import jsonable, read_facts, write_facts
 
 Direction = Literal["minimum", "maximum"]
+KIND = "file of rules"
+AGAIN = "write it again with layerscope scores … --metrics … --save-rules FILE"
+SHIPPED = "shipped_rules.json"
+_PLAIN = ("name", "metric", "direction", "correlation", "variant", "corpus", "site", "pooling", "source")
 
 
 @dataclass(frozen=True)
@@ -151,7 +158,15 @@ class Rule:
         candidates. Raises `LayerscopeError` where a metric is not there or no candidate is left.
         """
         parts = self.parts or (self,)
-        columns = [_column(values, part.metric) for part in parts]
+        if isinstance(values, pd.Series):
+            columns = [values] * len(parts)
+        else:
+            known = list(map(str, values.columns))
+            for part in parts:
+                if part.metric not in values:
+                    hint = choices_of(part.metric, known, "there are")
+                    raise LayerscopeError(f"metric {part.metric!r} is not among these by layer{hint}")
+            columns = [values[part.metric] for part in parts]
         found = lowest_mean_rank(columns, [part.direction for part in parts], first_layer)
         if found is None:
             what = f"every metric of {self.name}" if self.parts else self.metric
@@ -214,10 +229,57 @@ def rules_table(rules: Iterable[Rule]) -> pd.DataFrame:
     return frame.astype({name: "Int64" for name in frame if str(name).startswith("layer ")})
 
 
-def _column(values: pd.Series | pd.DataFrame, metric: str) -> pd.Series:
-    if isinstance(values, pd.Series):
-        return values
-    if metric not in values:
-        known = [str(name) for name in values.columns]
-        raise LayerscopeError(f"metric {metric!r} is not among these by layer{choices_of(metric, known, 'there are')}")
-    return values[metric]
+def as_record(rule: Rule) -> dict[str, Any]:
+    """Return a rule as JSON can hold it, with what its record comes to; what is not a number is null."""
+    totals = ("mean_gain", "chance_gain", "fixed_gain", "failures", "worst_gain")
+    record: dict[str, Any] = jsonable({name: getattr(rule, name) for name in (*_PLAIN, *totals, "choices")})
+    return record | {"parts": [as_record(part) for part in rule.parts]}
+
+
+def from_record(record: dict[str, Any]) -> Rule:
+    """Return the rule that a record holds."""
+    known = {field.name for field in fields(Choice)}
+    choices = [Choice(**{key: value for key, value in row.items() if key in known}) for row in record["choices"]]
+    about: dict[str, Any] = {name: record.get(name) for name in _PLAIN} | {"source": record.get("source") or ""}
+    about["correlation"] = math.nan if about["correlation"] is None else about["correlation"]
+    return Rule(**about, choices=tuple(choices), parts=tuple(map(from_record, record.get("parts", ()))))
+
+
+def save_rules(rules: Sequence[Rule], path: str | Path, *, command: str = "") -> Path:
+    """Write rules with their record into a JSON file that `open_rules` reads.
+
+    A file that is there is replaced only if it holds rules.
+
+    >>> from layerscope.scores import save_rules, shipped_rules
+    >>> save_rules(shipped_rules(), "rules.json").name
+    'rules.json'
+    """
+    file = Path(path).expanduser()
+    if file.exists():
+        try:
+            open_rules(file)
+        except LayerscopeError as error:
+            raise LayerscopeError(f"{str(file)!r} exists and holds no rules: name a new file") from error
+    write_facts(file, KIND, {"command": command, "rules": [as_record(rule) for rule in rules]})
+    return file
+
+
+def open_rules(path: str | Path) -> list[Rule]:
+    """Return the rules in a file that `save_rules` wrote; raises `LayerscopeError` for any other file.
+
+    >>> from layerscope.scores import open_rules, save_rules, shipped_rules
+    >>> open_rules(save_rules(shipped_rules(), "rules.json")) == shipped_rules()
+    True
+    """
+    facts = read_facts(existing(path, "rules file"), KIND, AGAIN)
+    return [from_record(record) for record in facts["rules"]]
+
+
+def shipped_rules() -> list[Rule]:
+    """Return the rules that come with the package, each with its source and its record.
+
+    >>> from layerscope.scores import shipped_rules
+    >>> sorted({rule.metric for rule in shipped_rules()})[:3]
+    ['curvature', 'dataset_entropy', 'dime']
+    """
+    return open_rules(Path(__file__).with_name(SHIPPED))

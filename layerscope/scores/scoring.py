@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,23 +8,9 @@ from layerscope.core.option_kinds import SEED, Number, Whole
 from layerscope.core.options import checked
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from layerscope.scores.evaluation import Evaluation
-    from layerscope.scores.rules import Rule
 
 METRICS = "Metrics"
-
-
-@dataclass(frozen=True)
-class Overview:
-    """Scores, how metrics by layer go with them, and the rules that choose a layer by a metric."""
-
-    evaluation: Evaluation
-    min_share: float
-    correlations: pd.DataFrame | None = None
-    rules: Sequence[Rule] = ()
-    notes: tuple[str, ...] = ()
 
 
 def read_scores(
@@ -38,7 +22,7 @@ def read_scores(
     first_layer: Annotated[int, Whole(0), METRICS] = 1,
     bootstrap: Annotated[int, Whole(0), METRICS] = 1000,
     seed: Annotated[int, SEED, METRICS] = 0,
-) -> Overview:
+) -> tuple[Evaluation, dict[str, Any], str]:
     """Show published scores by layer, and which metrics predict them.
 
     Args:
@@ -51,6 +35,9 @@ def read_scores(
         bootstrap: bootstrap resamples for the confidence intervals; 0 leaves these out.
         seed: random seed.
 
+    Returns:
+        The scores, what `Evaluation.document` shows of them, and a note, empty where there is none.
+
     Raises:
         LayerscopeError: for every wrong input.
 
@@ -60,12 +47,14 @@ def read_scores(
 
     evaluation = open_evaluation(asked.results)
     evaluation.summary(asked.min_share)  # a share that leaves nothing is refused before the long part
+    shown: dict[str, Any] = {"min_share": asked.min_share}
     if asked.metrics is None:
-        return Overview(evaluation, asked.min_share)
+        return evaluation, shown, ""
     values = one_variant(corpus_averages(open_metrics(asked.metrics)), asked.variant)
     which = {"first_layer": asked.first_layer, "min_share": asked.min_share}
-    correlations = evaluation.correlate(values, **which, bootstrap=asked.bootstrap, seed=asked.seed)
+    shown["correlations"] = evaluation.correlate(values, **which, bootstrap=asked.bootstrap, seed=asked.seed)
     try:
-        return Overview(evaluation, asked.min_share, correlations, fit_rules(values, evaluation, **which))
+        shown["rules"] = fit_rules(values, evaluation, **which)
     except LayerscopeError as error:  # the rest stands without them
-        return Overview(evaluation, asked.min_share, correlations, notes=(f"no rules: {error}",))
+        return evaluation, shown, f"no rules: {error}"
+    return evaluation, shown, ""

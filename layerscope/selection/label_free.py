@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -16,23 +16,23 @@ from layerscope.core.progress import Reporter
 from layerscope.evaluation.half_text import Halves, clear_maximum, half_text_ranks, halves_of
 from layerscope.evaluation.texts import TextStates
 from layerscope.inputs import open_corpus
-from layerscope.inputs.builtin import BUILT_IN
+from layerscope.inputs.opening import BUILT_IN
 from layerscope.models.encode import TextEncoder
+from layerscope.runs.run import Run
 from layerscope.scores.files import is_csv
 from layerscope.scores.fitting import fit_rules
 from layerscope.scores.metric_values import PUBLISHED as METRICS, open_metrics
 from layerscope.scores.opening import PUBLISHED as SCORES, open_evaluation
-from layerscope.scores.rules import Rule
-from layerscope.scores.saved_rules import open_rules, shipped_rules
+from layerscope.scores.rules import Rule, open_rules, shipped_rules
 from layerscope.selection.selection import Refused
-from layerscope.selection.trust import distrust, kind_of
-
-if TYPE_CHECKING:
-    from layerscope.runs import Run
-    from layerscope.truncation.source import Source
+from layerscope.truncation.source import Source
 
 HALF_TEXT = "half-text"
 RANK = "half_text_reciprocal_rank"
+MODELS = 2
+"""Held-out models of the same kind that a rule must have been tried on."""
+FAILED = 1 / 4
+"""Share of its choices that may score less than the last layer, mean over models."""
 
 
 @dataclass(frozen=True)
@@ -166,3 +166,37 @@ def trusted(rules: Sequence[Rule], reader: Reader) -> tuple[Followed | None, tup
                 reason = str(error)
         refused.append(Refused(rule, reason))
     return None, tuple(refused)
+
+
+def kind_of(run: Run) -> str | None:
+    """Return what kind of model a run is of: causal, bidirectional, another modality's name, or None if unknown."""
+    model = run.info["model"]
+    if run.info["data"]["modality"] != "text":
+        return str(run.info["data"]["modality"])
+    pairs = run.info.get("pair_pooling") or (["position"] if run.info.get("position") else [])
+    if model.get("language_model") or "position" in pairs:
+        return "causal"
+    # only where layers were compared do its pairs show whether a model is causal
+    compared = "cosine_similarity" in run.info["options"]["metrics"]
+    return "bidirectional" if compared and model.get("lens") != "pooled" else None
+
+
+def distrust(rule: Rule, kind: str | None) -> str | None:
+    """Return why a rule is not to be trusted for a model of this kind, or None where it is.
+
+    It must have been tried on two held-out models of that kind, gain more than nothing, than a layer drawn at random
+    and than a fixed share of depth chosen on the other models, fall behind the last layer in at most a quarter of its
+    choices, and have had one direction in all of them. Every mean is over models, each that over its checkpoints.
+    """
+    tried = replace(rule, choices=tuple(choice for choice in rule.choices if choice.kind in (None, kind)))
+    models = {choice.model for choice in tried.choices}
+    checks = (
+        (len(models) < MODELS, f"tried on {len(models)} held-out {kind or 'comparable'} models, {MODELS} are needed"),
+        (not tried.mean_gain > 0, "gains nothing over the last layer on average"),
+        (not tried.mean_gain > tried.chance_gain, "gains no more than a layer drawn at random"),
+        (math.isnan(tried.fixed_gain), "was never compared with a fixed share of depth"),
+        (not tried.mean_gain > tried.fixed_gain, "gains no more than a fixed share of depth"),
+        (tried.failure_share > FAILED, f"fell behind the last layer {tried.failures} of {len(tried.choices)} times"),
+        (tried.direction and tried.agreeing < len(tried.choices), "its direction differs between the models"),
+    )
+    return next((reason for wrong, reason in checks if wrong), None)

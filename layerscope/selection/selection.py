@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
-from layerscope.core.saved import jsonable
-from layerscope.scores.rules import Rule
-from layerscope.scores.saved_rules import as_record
-from layerscope.selection.document import document
-from layerscope.show.document import Document
+from layerscope.core.saved import Store, jsonable
+from layerscope.scores.rules import Rule, as_record, from_record
+from layerscope.selection.document import document as as_document
 from layerscope.show.notebook import Shown
+
+STORE = Store("selection", "selection.json", "run layerscope select again", {})
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,8 @@ class Selection(Shown):
     by_task: tuple[OfTask, ...] = ()
     pooled: bool = False
     """Whether `pooling` is ours, and a checkpoint of the chosen layer must record it."""
+    folder: Path | None = None
+    """Where it was opened from."""
 
     def __repr__(self) -> str:
         """Return the answer, without the table behind it."""
@@ -139,18 +142,47 @@ class Selection(Shown):
         """The chosen layer's scores and costs."""
         return self.baseline if self.as_shipped else next(c for c in self.layers if c.layer == self.layer)
 
-    def document(self) -> Document:
-        """Return the choice as it is shown."""
-        return document(self)
+    document = as_document
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it."""
-        found: dict[str, Any] = jsonable(
-            vars(self)
-            | {
-                "chosen": self.chosen,
-                "evidence": None if self.evidence is None else as_record(self.evidence),
-                "refused": [as_record(entry.rule) | {"reason": entry.reason} for entry in self.refused],
-            }
-        )
+        found: dict[str, Any] = jsonable(self._facts() | {"chosen": self.chosen})
         return found
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `selection.json` into a folder that `open_selection` reads, and return the folder.
+
+        A selection that is there is replaced. Raises `LayerscopeError` where the folder holds something else, or cannot
+        be written.
+        """
+        return STORE.save(folder, self._facts(), {})
+
+    def _facts(self) -> dict[str, Any]:
+        facts = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "folder"}
+        evidence = None if self.evidence is None else as_record(self.evidence)
+        refused = [as_record(entry.rule) | {"reason": entry.reason} for entry in self.refused]
+        return facts | {"evidence": evidence, "refused": refused}
+
+
+def open_selection(folder: str | Path) -> Selection:
+    """Return the selection that was saved into a folder.
+
+    Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed since.
+
+    >>> saved = layerscope.select("scores.csv", model="small", cost=False, out="choice", progress=False)
+    >>> open_selection("choice").layers == saved.layers
+    True
+    """
+    return STORE.open(folder, _made)
+
+
+def _made(facts: dict[str, Any], _: Any, folder: Path) -> Selection:
+    made = {
+        "baseline": Candidate(**facts["baseline"]),
+        "layers": tuple(Candidate(**row) for row in facts["layers"]),
+        "by_task": tuple(OfTask(**row) for row in facts["by_task"]),
+        "apart": facts["apart"] and Apart(**facts["apart"]),
+        "evidence": facts["evidence"] and from_record(facts["evidence"]),
+        "refused": tuple(Refused(from_record(row), row["reason"]) for row in facts["refused"]),
+    }
+    return Selection(**facts | made, folder=folder)

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from layerscope.core.option_kinds import IN_CODE, SEED, Number, Repeated, Weights, Whole
+from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, Repeated, Weights, Whole
 from layerscope.core.options import checked
+from layerscope.core.shared_options import OUTPUT
 
 if TYPE_CHECKING:
     from layerscope.selection.selection import Selection
@@ -36,6 +38,7 @@ def select(
     cost: Annotated[bool, COSTS] = True,
     cost_model: Annotated[Any, COSTS] = None,
     device: Annotated[str, COSTS] = "auto",
+    out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
 ) -> Selection:
     """Choose a layer: what it scores, gains and costs, and how far that can be trusted.
@@ -44,7 +47,7 @@ def select(
     within one standard error of the best, the error that of the difference paired over tasks or samples. Its gain is
     that on folds, or on tasks where there are three, that had no part in choosing. Fewer than 50 judged samples, or
     less than half of all, choose nothing. Without scores it is the rule of the best gain on models held out whose
-    record may be trusted (`layerscope.selection.trust`) and whose metric the run has, measured alike; where there is
+    record may be trusted and whose metric the run has, measured alike; where there is
     none, the model as shipped. Layer 0 is no candidate.
 
     Args:
@@ -70,6 +73,7 @@ def select(
         cost: measure the size and speed of every depth.
         cost_model: model to measure, where an evaluation's model is not found by its name.
         device: device to measure on: auto, cpu or cuda:0.
+        out: folder for the choice and a page.
         progress: show progress on standard error.
 
     Returns:

@@ -207,14 +207,12 @@ def columns(titles: Iterable[str], align: Align = "right") -> tuple[Column, ...]
 
 def overlaid(document: Document, series: Series) -> Document:
     """Return a document with a series over every chart by layer whose results lie over each other."""
-    sections = (
-        replace(section, parts=tuple(_with(part, series) for part in section.parts)) for section in document.sections
-    )
+
+    def over(part: Part | Frame) -> Part | Frame:
+        if not (isinstance(part, Chart) and part.overlaid and part.x.depth):
+            return part
+        own = replace(series, y=tuple(value / part.y.scale for value in series.y))  # the right axis has no scale
+        return replace(part, series=(*part.series, own))
+
+    sections = (replace(section, parts=tuple(map(over, section.parts))) for section in document.sections)
     return replace(document, sections=tuple(sections))
-
-
-def _with(part: Part | Frame, series: Series) -> Part | Frame:
-    if not (isinstance(part, Chart) and part.overlaid and part.x.depth):
-        return part
-    own = replace(series, y=tuple(value / part.y.scale for value in series.y))  # the right axis has no scale
-    return replace(part, series=(*part.series, own))

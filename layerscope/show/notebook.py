@@ -7,20 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from layerscope.show.document import (
-    MARK,
-    Cell,
-    Document,
-    Facts,
-    Part,
-    Row,
-    Sentences,
-    Table,
-    TokenGrid,
-)
+from layerscope.show.document import MARK, Cell, Document, Facts, Part, Sentences, Table, TokenGrid
+from layerscope.show.numbers import bar, spark
 from layerscope.show.plain import plain
 from layerscope.show.plots import HeatMap, ends
-from layerscope.show.spark import bar, spark
 
 ALIGN = {"left": "left", "right": "right", "decimal": "right"}
 
@@ -57,14 +47,16 @@ def _pieces(document: Document) -> Iterator[str]:
 
 
 def _part(part: Part) -> Iterator[str]:
-    if isinstance(part, Table):
-        yield from _table(part)
+    if isinstance(part, Table) and part.rows:
+        yield _heading(part.title)
+        yield _table(part)
+        yield from (_tag("p", _tag("small", _text(line))) for line in part.legend)
     elif isinstance(part, Facts):
         yield _heading(part.title)
-        rows = (_tag("th", _text(name), "left") + _tag("td", _text(fact), "left") for name, fact in part.entries)
-        yield _rows(rows)
-    elif isinstance(part, Sentences):
-        yield from _sentences(part)
+        yield _rows(_tag("th", _text(name), "left") + _tag("td", _text(fact), "left") for name, fact in part.entries)
+    elif isinstance(part, Sentences) and part.texts:
+        yield _heading(part.title)
+        yield _tag("ul", "".join(_tag("li", _text(text)) for text in part.texts))
     elif isinstance(part, HeatMap):
         yield _heading(part.title)
         yield _rows(_heat_map(part))
@@ -80,9 +72,7 @@ def _heat_map(part: HeatMap) -> Iterator[str]:
     low, high = ends([part])
     yield "".join(_tag("th", _text(name)) for name in (part.corner, *part.columns, *([title] if words else [])))
     for number, (name, values) in enumerate(zip(part.rows, part.values, strict=True)):
-        digits = (f"{value:.2f}" if math.isfinite(value) else "–" for value in values)
-        shares = ((value - low) / (high - low) for value in values)
-        cells = map(_shaded, digits, shares)
+        cells = (_shaded(f"{v:.2f}" if math.isfinite(v) else "–", (v - low) / (high - low)) for v in values)
         yield _tag("th", _text(name)) + "".join(cells) + (_tag("td", _text(words[number]), "left") if words else "")
 
 
@@ -107,38 +97,23 @@ def _rows(rows: Iterable[str]) -> str:
     return _tag("table", "".join(_tag("tr", row) for row in rows))
 
 
-def _sentences(part: Sentences) -> Iterator[str]:
-    if part.texts:
-        yield _heading(part.title)
-        yield _tag("ul", "".join(_tag("li", _text(text)) for text in part.texts))
-
-
-def _table(table: Table) -> Iterator[str]:
-    if not table.rows:
-        return
-    yield _heading(table.title)
-    heads = (_tag("th", _text(column.title), ALIGN[column.align]) for column in table.columns)
-    rows = [_tag("tr", _cells(table, row)) for row in table.rows]
+def _table(table: Table) -> str:
+    aligned = [ALIGN[column.align] for column in table.columns]
+    most = [max(row.cells[i].share or 0.0 for row in table.rows) for i in range(len(aligned))]
+    heads = "".join(_tag("th", _text(column.title), ALIGN[column.align]) for column in table.columns)
+    rows = [[_cell(cell, top, row.marked) for cell, top in zip(row.cells, most, strict=True)] for row in table.rows]
     if any(column.shape for column in table.columns):
-        shapes = (_tag("td", spark(column.shape, column.log), ALIGN[column.align]) for column in table.columns[1:])
-        rows.append(_tag("tr", _tag("td", "shape", ALIGN[table.columns[0].align]) + "".join(shapes)))
-    yield _tag("table", _tag("thead", _tag("tr", "".join(heads))) + _tag("tbody", "".join(rows)))
-    yield from (_tag("p", _tag("small", _text(line))) for line in table.legend)
+        rows.append(["shape", *(spark(column.shape, column.log) for column in table.columns[1:])])
+    lines = ("".join(_tag("td", text, align) for text, align in zip(row, aligned, strict=True)) for row in rows)
+    body = "".join(_tag("tr", line) for line in lines)
+    return _tag("table", _tag("thead", _tag("tr", heads)) + _tag("tbody", body))
 
 
-def _cells(table: Table, row: Row) -> str:
-    most = [max((r.cells[i].share or 0.0 for r in table.rows), default=0.0) for i in range(len(table.columns))]
-    found = []
-    for column, cell, top in zip(table.columns, row.cells, most, strict=True):
-        shown = _cell(cell, top)
-        found.append(_tag("td", _tag("strong", shown) if row.marked or cell.marked else shown, ALIGN[column.align]))
-    return "".join(found)
-
-
-def _cell(cell: Cell, most: float) -> str:
+def _cell(cell: Cell, most: float, marked: bool) -> str:
     drawn = "" if cell.share is None else bar(cell.share, most)
     mark = MARK if cell.marked else ""
-    return " ".join(filter(None, (spark(cell.shape), _text(cell.text), _text(cell.detail), drawn, mark)))
+    shown = " ".join(filter(None, (spark(cell.shape), _text(cell.text), _text(cell.detail), drawn, mark)))
+    return _tag("strong", shown) if marked or cell.marked else shown
 
 
 def _heading(title: str) -> str:

@@ -13,7 +13,10 @@ DIRECTIONS = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u
 
 def plain(text: str) -> str:
     """Return a text in one line, with what would steer a terminal or turn a line around spelt out."""
-    return "".join(_spelt(c) if unicodedata.category(c) in SPELT or c in DIRECTIONS else c for c in text)
+    if text.isascii() and text.isprintable():
+        return text
+    steers = {c for c in set(text) if unicodedata.category(c) in SPELT or c in DIRECTIONS}
+    return "".join(c.encode("unicode_escape").decode() if c in steers else c for c in text)
 
 
 def pooling_name(pooling: str | None) -> str:
@@ -33,7 +36,3 @@ def folded(name: str, width: int) -> str:
         lines[-1] += word
     lines = [line.rstrip() for line in lines]
     return "\n".join(line[i : i + width] for line in lines for i in range(0, max(1, len(line)), width))
-
-
-def _spelt(character: str) -> str:
-    return character.encode("unicode_escape").decode()

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+NOTHING = 0.05
+"""How far an axis or scale reaches to each side of values that do not differ."""
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -81,9 +84,9 @@ class Plot:
     title: str
     variant: str = ""
     summary: str = ""
-    about: Meaning = Meaning()
     note: str = ""
     unit: str = ""
+    about: Meaning = Meaning()
     choice: str = ""
     group: str = ""
     name: str = ""
@@ -179,6 +182,6 @@ class HeatMap(Plot):
 def ends(maps: Sequence[HeatMap]) -> tuple[float, float]:
     """Return the one scale of heat maps: what they ask for, else their least and their most number."""
     known = [value for part in maps for line in part.values for value in line if math.isfinite(value)] or [0.0]
-    high = max(known) if maps[0].high is None else maps[0].high
-    low = min(*known, high - maps[0].least) if maps[0].low is None else maps[0].low
-    return low, high if high > low else low + 1.0
+    high = max(max(known) if part.high is None else part.high for part in maps)
+    low = min(min(*known, high - part.least) if part.low is None else part.low for part in maps)
+    return (low, high) if high > low else (low - NOTHING, high + NOTHING)

@@ -1,32 +1,23 @@
-"""A document in a terminal."""
+"""A document in a terminal: sentences, tables, heat maps and grids of predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from rich import box
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from layerscope.core.spelling import spelled
-from layerscope.show.document import (
-    MARK,
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Part,
-    Row,
-    Sentences,
-    Table,
-    TokenGrid,
-)
-from layerscope.show.grids import heat_map, print_predictions
+from layerscope.core.words import spelled
+from layerscope.show import document as doc
+from layerscope.show.numbers import BAR_WIDTH, bar, spark
 from layerscope.show.plain import folded, plain
-from layerscope.show.plots import HeatMap
-from layerscope.show.spark import BAR_WIDTH, bar, spark
+from layerscope.show.plots import HeatMap, ends
 
 HEADING = 16
 """Characters of a line of a heading at most."""
@@ -36,9 +27,25 @@ FREE = 10_000
 """Columns of a screen on which nothing is too wide."""
 SENTENCE = 20
 """Characters of a line that a wrapped column needs at least."""
+SHADES = "·░▒▓█"
+CELL = 6
+"""Characters of a value and the space before it."""
+ASIDE = 16
+"""Characters that the words beside a row take."""
+WIDEST = 10
+"""Columns of the terminal that a token takes at most."""
+TEXT = 300
+"""Characters of a sample that are shown above its grid."""
+PALE, STRONG = (244, 247, 251), (108, 163, 215)
+"""Behind the least and the most probable predictions; black is read on both."""
+
+Styled = tuple[str, str]
+"""A text and its style."""
+Line = tuple[Styled, list[Styled], list[str]]
+"""A line of a grid: its name, its cells, and the facts beside them."""
 
 
-def show(document: Document, console: Console | None = None) -> None:
+def show(document: doc.Document, console: Console | None = None) -> None:
     """Print a document, the answer first; texts are printed as they are, never as markup."""
     console = console or Console()
     if document.answer:
@@ -46,7 +53,8 @@ def show(document: Document, console: Console | None = None) -> None:
     for reason in document.reasons:
         console.print(Text(plain(spelled(reason))))
     if document.title:
-        console.print(_heading(document))
+        heading = Text(" on ").join(Text(plain(name), style="bold") for name in document.title)
+        console.print(heading.append("".join(f" · {plain(fact)}" for fact in document.facts)))
     for part in document.parts:
         _print_part(part, console)
     for note in document.notes:
@@ -55,57 +63,41 @@ def show(document: Document, console: Console | None = None) -> None:
         console.print(Text(f"{'     ' if number else 'next:'} {plain(command)}"), soft_wrap=True)
 
 
-def _print_part(part: Part, console: Console) -> None:
-    if isinstance(part, Table):
+def _print_part(part: doc.Part, console: Console) -> None:
+    if isinstance(part, doc.Table) and part.rows:
         _print_table(part, console)
-    elif isinstance(part, Facts):
-        _print_facts(part, console)
-    elif isinstance(part, Sentences):
-        _print_sentences(part, console)
+    elif isinstance(part, doc.Facts):
+        _print_title(part.title, console)
+        grid = Grid(show_header=False, box=None, pad_edge=False)
+        grid.add_column(style="bold")
+        for name, fact in part.entries:
+            grid.add_row(Text(plain(name)), Text(plain(fact)))
+        console.print(grid)
+    elif isinstance(part, doc.Sentences) and part.texts:
+        _print_title(part.title, console)
+        grid = Grid.grid(padding=(0, 1))
+        for text in part.texts:
+            grid.add_row("  •", Text(plain(spelled(text))))
+        console.print(grid)
     elif isinstance(part, HeatMap):
-        console.print(Text(f"\n{plain(part.title)}", style="bold"))
-        console.print(heat_map(part, console.width))
-    elif isinstance(part, TokenGrid):
-        print_predictions(part, console)
+        _print_title(part.title, console)
+        console.print(_heat_map(part, console.width))
+    elif isinstance(part, doc.TokenGrid):
+        _print_predictions(part, console)
 
 
-def _heading(document: Document) -> Text:
-    """Return what the result is of, names in bold."""
-    heading = Text(" on ").join(Text(plain(name), style="bold") for name in document.title)
-    return heading.append("".join(f" · {plain(fact)}" for fact in document.facts))
+def _print_title(title: str, console: Console) -> None:
+    if title:
+        console.print(Text(f"\n{plain(title)}", style="bold"))
 
 
-def _print_facts(facts: Facts, console: Console) -> None:
-    if facts.title:
-        console.print(Text(f"\n{plain(facts.title)}", style="bold"))
-    grid = Grid(show_header=False, box=None, pad_edge=False)
-    grid.add_column(style="bold")
-    grid.add_column()
-    for name, fact in facts.entries:
-        grid.add_row(Text(plain(name)), Text(plain(fact)))
-    console.print(grid)
-
-
-def _print_sentences(sentences: Sentences, console: Console) -> None:
-    if not sentences.texts:
-        return
-    if sentences.title:
-        console.print(Text(f"\n{sentences.title}", style="bold"))
-    grid = Grid.grid(padding=(0, 1))
-    for text in sentences.texts:
-        grid.add_row("  •", Text(plain(spelled(text))))
-    console.print(grid)
-
-
-def _print_table(table: Table, console: Console) -> None:
+def _print_table(table: doc.Table, console: Console) -> None:
     """Print a table; where it is too wide for the console, its narrow form instead, or its columns in groups."""
-    if not table.rows:
-        return
     tight = _width(table, console) > console.width
     fits = not tight or _width(table, console, tight) <= console.width
     if not fits and table.narrow:
         for narrow in table.narrow:
-            _print_table(narrow, console)
+            _print_part(narrow, console)
         return
     for number, group in enumerate([table] if fits else _groups(table, console)):
         title = f"{table.title}, continued" if number else table.title
@@ -116,7 +108,7 @@ def _print_table(table: Table, console: Console) -> None:
         console.print(Padding(legend, (0, 0, 0, 2), expand=False), style="dim")
 
 
-def _groups(table: Table, console: Console) -> Iterator[Table]:
+def _groups(table: doc.Table, console: Console) -> Iterator[doc.Table]:
     """Yield a table's columns in groups that fit, the first column with each."""
     start = 1
     while start < len(table.columns):
@@ -127,13 +119,12 @@ def _groups(table: Table, console: Console) -> Iterator[Table]:
         start = end
 
 
-def _part(table: Table, start: int, end: int) -> Table:
-    """Return the first column and those from `start` to `end`."""
-    rows = tuple(Row((row.cells[0], *row.cells[start:end]), row.marked, row.quiet) for row in table.rows)
-    return Table(table.title, (table.columns[0], *table.columns[start:end]), rows)
+def _part(table: doc.Table, start: int, end: int) -> doc.Table:
+    rows = tuple(doc.Row((row.cells[0], *row.cells[start:end]), row.marked, row.quiet) for row in table.rows)
+    return doc.Table(table.title, (table.columns[0], *table.columns[start:end]), rows)
 
 
-def _width(table: Table, console: Console, tight: bool = False) -> int:
+def _width(table: doc.Table, console: Console, tight: bool = False) -> int:
     """Return the columns of the screen that a table needs, sentences broken into short lines."""
     wide = console.measure(_grid(table, tight), options=console.options.update(width=FREE)).maximum
     for number, column in enumerate(table.columns):
@@ -142,18 +133,20 @@ def _width(table: Table, console: Console, tight: bool = False) -> int:
     return wide
 
 
-def _grid(table: Table, tight: bool = False) -> Grid:
+def _grid(table: doc.Table, tight: bool = False) -> Grid:
     """Return a table as rich draws it; a `tight` one folds headings to the width of their columns, and long names."""
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     drawn = [_column(column, [row.cells[i] for row in table.rows]) for i, column in enumerate(table.columns)]
     if tight and table.columns[0].align == "left":
         drawn[0] = [Text(folded(text.plain, NAME)) for text in drawn[0]]
     for number, column in enumerate(table.columns):
-        justify = "right" if column.align == "right" else "left"
+        justify: Literal["left", "right"] = "right" if column.align == "right" else "left"
         # a name that leaves no room for the rest is broken, a number never
         folds = column.wraps or (number == 0 and column.align == "left")
-        title = Text(_heading_of(plain(column.title), drawn[number] if tight else None))
-        grid.add_column(title, justify=justify, no_wrap=not folds, overflow="fold")  # type: ignore[arg-type]
+        title, room = plain(column.title), HEADING
+        if tight:  # no wider than the cells, unless a word is
+            room = min(room, max([0, *(cell.cell_len for cell in drawn[number]), *map(len, title.split())]))
+        grid.add_column(Text(folded(title, room)), justify=justify, no_wrap=not folds, overflow="fold")
     for row, cells in zip(table.rows, zip(*drawn, strict=True), strict=True):
         grid.add_row(*cells, style="bold" if row.marked else "dim" if row.quiet else "")
     if any(column.shape for column in table.columns):
@@ -162,17 +155,13 @@ def _grid(table: Table, tight: bool = False) -> Grid:
     return grid
 
 
-def _heading_of(title: str, cells: list[Text] | None) -> str:
-    """Return a heading in lines, where cells are given no wider than these, unless a word is."""
-    widest = HEADING if cells is None else max([0, *(cell.cell_len for cell in cells), *map(len, title.split())])
-    return folded(title, min(HEADING, widest))
-
-
-def _column(column: Column, cells: list[Cell]) -> list[Text]:
+def _column(column: doc.Column, cells: list[doc.Cell]) -> list[Text]:
     """Return the cells of a column, numbers aligned at their points, details beside them, marks at the end."""
     texts = [plain(cell.text) for cell in cells]
     if column.align == "decimal":
-        texts = _aligned(texts)
+        parts = [text.partition(".") for text in texts]
+        left, right = (max(len(part[0]) for part in parts), max(len(part[1] + part[2]) for part in parts))
+        texts = [f"{whole:>{left}}{point + rest:<{right}}" for whole, point, rest in parts]
     texts = [f"{spark(cell.shape)} {text}" if cell.shape else text for cell, text in zip(cells, texts, strict=True)]
     details = [plain(cell.detail) for cell in cells]
     width = max(map(len, details), default=0)
@@ -183,20 +172,111 @@ def _column(column: Column, cells: list[Cell]) -> list[Text]:
         width = max(map(len, texts))
         bars = (bar(share, max(shares)) for share in shares)
         texts = [f"{text:>{width}} {drawn:<{BAR_WIDTH}}" for text, drawn in zip(texts, bars, strict=True)]
-    marks = any(cell.marked for cell in cells)
-    return [_cell(cell, text, marks) for cell, text in zip(cells, texts, strict=True)]
+    if not any(cell.marked for cell in cells):
+        return [Text(text) for text in texts]
+    return [
+        Text(f"{text} {doc.MARK}", "bold green") if cell.marked else Text(f"{text}  ")
+        for cell, text in zip(cells, texts, strict=True)
+    ]
 
 
-def _cell(cell: Cell, text: str, marks: bool) -> Text:
-    if not marks:
-        return Text(text)
-    style = "bold green" if cell.marked else ""
-    return Text.assemble((text, style), (f" {MARK}" if cell.marked else "  ", style))
+def _heat_map(part: HeatMap, width: int) -> Text:
+    """Return a map with digits where the window is wide enough, else with a shade for each value."""
+    title, words = part.aside
+    low, high = ends([part])
+    left = max(CELL, *map(cell_len, (part.corner, *part.rows)))
+    fits = left + CELL * len(part.columns) + ASIDE <= width
+    across = f" {part.columns[0]} to {part.columns[-1]} across, {SHADES} from {low:g} to {high:g}"
+    if fits:
+        across = "".join(f"{name:>{CELL}}" for name in part.columns) + f"   {title}"
+
+    def shown(value: float) -> str:
+        if fits:
+            digits = f"{round(value, 2) + 0.0:.2f}" if math.isfinite(value) else "–"  # + 0.0: no minus before nothing
+            return f"{digits:>{CELL}}"
+        share = (value - low) / (high - low) if math.isfinite(value) else math.nan
+        return " " if math.isnan(share) else SHADES[max(0, min(len(SHADES) - 1, int(share * len(SHADES))))]
+
+    lines = [f"{part.corner:>{left}}{across}"]
+    for number, (name, values) in enumerate(zip(part.rows, part.values, strict=True)):
+        cells = ("" if fits else " ") + "".join(map(shown, values))
+        lines.append(f"{name:>{left}}{cells}   {words[number] if words else ''}".rstrip())
+    return Text("\n".join(map(plain, lines)), no_wrap=True)
 
 
-def _aligned(numbers: list[str]) -> list[str]:
-    """Pad numbers so that their decimal points stand below each other."""
-    parts = [text.partition(".") for text in numbers]
-    left = max((len(whole) for whole, _, _ in parts), default=0)
-    right = max((len(point + rest) for _, point, rest in parts), default=0)
-    return [f"{whole:>{left}}{point + rest:<{right}}" for whole, point, rest in parts]
+def _print_predictions(grid: doc.TokenGrid, console: Console) -> None:
+    """Print a grid; without colours a probability stands beside each prediction, in percent."""
+    coloured = console.is_terminal and console.color_system is not None
+    if grid.legend:
+        key = "Numbers are percent; * where a prediction begins to stay"
+        key += ", » where the model writes" if grid.continuation else ""
+        if coloured:
+            key = "The stronger the colour, the more probable; underlined where a prediction begins to stay"
+        console.print(Text(f"{grid.legend} {key}.", style="dim"))
+    console.print()
+    text, new = (plain(part if len(part) <= TEXT else f"{part[:TEXT]}…") for part in (grid.text, grid.continuation))
+    if grid.title or text:
+        title = [(grid.title + ": " * bool(text), "bold")] if grid.title else []
+        console.print(Text.assemble(*title, text, (new, "bold underline")))
+    for line in _lines(grid, console.width, coloured):
+        console.print(line, no_wrap=True, overflow="crop", crop=True)
+
+
+def _lines(grid: doc.TokenGrid, width: int, coloured: bool) -> Iterator[Text]:
+    """Yield the lines of a grid, its columns in chunks that fit the width."""
+    heads = [
+        (f"»{head.text}" if head.marked and not coloured else head.text, "bold underline" if head.marked else "bold")
+        for head in grid.columns
+    ]
+    rows: list[Line] = [
+        ((head.text, ""), [_predicted(cell, coloured) for cell in cells], [texts[i] for _, texts in grid.facts])
+        for i, (head, cells) in enumerate(grid.rows)
+    ]
+    feet: list[Line] = [((name, "dim"), [(text, "") for text in texts], []) for name, texts in grid.foot]
+    lines: list[Line] = [((grid.corner, "dim"), heads, [name for name, _ in grid.facts]), *rows]
+    left = min(max(12, width // 4), max(cell_len(name) for (name, _), _, _ in [*lines, *feet]))
+    beside = [min(WIDEST, max(map(cell_len, (name, *texts)))) for name, texts in grid.facts]
+    sizes = [
+        max(
+            *(min(WIDEST, cell_len(cells[i][0])) for _, cells, _ in [lines[0], *feet]),
+            *(cell_len(cells[i][0]) for _, cells, _ in rows),
+        )
+        for i in range(len(heads))
+    ]
+    for number, columns in enumerate(_chunks(sizes, width - left - sum(size + 2 for size in beside))):
+        if number:
+            yield Text("")
+        below = [foot for foot in feet if any(foot[1][column][0] for column in columns)]
+        for (name, style), cells, facts in [*lines, *below]:
+            line = Text(_fit(name, left), style=style)
+            for column in columns:
+                text, style = cells[column]
+                line.append(" ").append(_fit(text, sizes[column]), style=style)
+            yield line.append("".join(f"  {_fit(fact, size)}" for fact, size in zip(facts, beside, strict=bool(facts))))
+
+
+def _chunks(sizes: Sequence[int], room: int) -> Iterator[list[int]]:
+    """Yield the numbers of columns that stand beside each other, a space before each; at least one."""
+    chunk: list[int] = []
+    used = 0
+    for column, size in enumerate(sizes):
+        if chunk and used + size + 1 > room:
+            yield chunk
+            chunk, used = [], 0
+        chunk.append(column)
+        used += size + 1
+    yield chunk
+
+
+def _predicted(cell: doc.Prediction, coloured: bool) -> Styled:
+    """Return a prediction as it is printed, and on which colour."""
+    text = _fit(cell.text, min(WIDEST, cell_len(cell.text)))
+    if not coloured:
+        return f"{text} {100 * cell.probability:.0f}{'*' if cell.settles else ''}", ""
+    mixed = (round(pale + cell.probability * (strong - pale)) for pale, strong in zip(PALE, STRONG, strict=True))
+    return text, f"#111111 on #{bytes(mixed).hex()}{' underline' if cell.settles else ''}"
+
+
+def _fit(text: str, size: int) -> str:
+    """Return a text that takes exactly this many columns of the terminal, a wide character counting two."""
+    return set_cell_size(text, size) if cell_len(text) <= size else set_cell_size(text, size - 1) + "…"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.files import aside
+from layerscope.show.document import Document
 
 PAGE_MARK = '<meta name="generator" content="layerscope'
 """What a page of ours says of itself."""
@@ -22,7 +23,10 @@ def ending(path: Path, what: str, option: str, suffixes: tuple[str, ...], mark: 
     try:
         target = path.expanduser()
         folder = target.is_dir()
-        foreign = target.is_file() and mark.encode() not in _head(target)
+        foreign = False
+        if target.is_file():
+            with target.open("rb") as file:
+                foreign = mark.encode() not in file.read(HEAD)
     except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody
         reason = getattr(error, "strerror", None) or error
         raise LayerscopeError(_refused(what, path, reason, option)) from error
@@ -36,24 +40,13 @@ def ending(path: Path, what: str, option: str, suffixes: tuple[str, ...], mark: 
     return target
 
 
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(HEAD)
-
-
 def write(path: Path, text: str, what: str, option: str) -> Path:
-    """Write beside the file and rename, so that what was there stays until the new one is whole."""
-    part = path.with_name(f".{path.name}.part")
+    """Write a file, whole or not at all, and the folders it is to lie in."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8", errors="replace")
-        os.replace(part, path)
     except OSError as error:
-        reason = f"{str(path.parent)!r} is not a folder"
-        if path.parent.is_dir():
-            part.unlink(missing_ok=True)
-            reason = str(error.strerror)
-        raise LayerscopeError(_refused(what, path, reason, option)) from error
+        raise LayerscopeError(_refused(what, path, f"{str(path.parent)!r} is not a folder", option)) from error
+    aside(path, lambda part: part.write_text(text, encoding="utf-8", errors="replace"))
     return path
 
 
@@ -66,6 +59,17 @@ def write_page(out: str | Path, text: Callable[[], str]) -> Path:
         package = str(error.name).partition(".")[0]
         raise LayerscopeError(f'the page needs {package}: pip install "layerscope[report]"') from error
     return write(target, rendered, "page", "`out`")
+
+
+def write_document(out: str | Path, document: Callable[[], Document]) -> Path:
+    """Write the page of a document."""
+
+    def text() -> str:
+        from layerscope.show.page.page import render
+
+        return render([document()])
+
+    return write_page(out, text)
 
 
 def _refused(what: str, path: Path, reason: object, option: str) -> str:

@@ -1,13 +1,16 @@
-"""What is learnt from: training and evaluation data read, split where need be, their labels numbered, encoded."""
+"""What is learnt from: data read, split where need be, their labels numbered, as examples and batches of each task."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.words import count, listed
@@ -16,28 +19,19 @@ from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick
 from layerscope.inputs.tables import JSON_LINES, PARQUET, is_frame, table_of, table_suffix
 from layerscope.inputs.tagged import LABELS, WORDS, first_tokens, tagged_rows
-from layerscope.training.examples import Examples, batched, class_labels, masked_tokens, next_tokens
+from layerscope.models.encode import padded
 from layerscope.training.loss import IGNORED
-from layerscope.training.settings import Settings
+from layerscope.training.training import Settings
 
+BATCHES = 50
+"""Samples are sorted by length within this many batches, drawn at random: few enough that each batch is a mixture."""
+PADDING, FLIPPED, DEGREES = 1 / 8, 0.5, 15.0
+"""Augmented images: shift as a share of each side (4 of 32 pixels), probability of a flip, largest rotation."""
 HELD_OUT = 0.1
 READS = {"image-classification": "image", "audio-classification": "audio"}
 """The modality of a task; the others read text."""
 TAGGING = "token-classification"
 LANGUAGE = ("causal-lm", "masked-lm")
-
-
-@dataclass(frozen=True)
-class Data:
-    """Training and evaluation data of one task, and the names of its classes, in order; None for language models.
-
-    The samples of token classification are sentences as words, and the label of a sentence is a row of labels.
-    """
-
-    train: Corpus
-    eval: Corpus
-    classes: tuple[str, ...] | None
-    notes: tuple[str, ...]
 
 
 def read(data: Any, task: str, text_column: str | None = None, label_column: str | None = None) -> Corpus:
@@ -62,10 +56,16 @@ def choose_task(data: Corpus, both_sides: bool) -> str:
     return "masked-lm" if both_sides else "causal-lm"
 
 
-def prepare(train: Corpus, held: Corpus | None, task: str, seed: int) -> Data:
-    """Return data ready for a task: a seeded tenth held out where none is given to evaluate on, labels checked."""
+def prepare(
+    train: Corpus, held: Corpus | None, task: str, seed: int
+) -> tuple[Corpus, Corpus, tuple[str, ...] | None, tuple[str, ...]]:
+    """Return training and evaluation data ready for a task, the names of its classes in order, and notes.
+
+    A seeded tenth is held out where none are given to evaluate on, and labels are checked. Language models have no
+    classes. Samples of token classification are sentences as words, and the label of a sentence is a row of labels.
+    """
     if task in LANGUAGE:  # which read windows of the whole text: they are made, and held out, when it is encoded
-        return Data(train, held or train, None, ())
+        return train, held or train, None, ()
     for corpus in filter(None, (train, held)):
         if corpus.labels is None:
             column = "name their column with `label_column`, or learn the text itself with `task='causal-lm'` or "
@@ -74,14 +74,14 @@ def prepare(train: Corpus, held: Corpus | None, task: str, seed: int) -> Data:
     classes = _classes(train)  # before the split, which may hold all of a rare class out
     if held is None:
         train, held, note = _split(train, seed, "sample")
-        return Data(train, held, classes, (*train.notes, note))
+        return train, held, classes, (*train.notes, note)
     unknown = sorted(set(map(str, _labels(held))) - set(classes))
     if unknown:
         raise LayerscopeError(
             f"label {unknown[0]!r} of {held.name} is not in the training data {train.name} ({listed(classes, 8)}): a "
             "model cannot learn it, leave such samples out"
         )
-    return Data(train, held, classes, (*train.notes, *[f"eval: {n}" for n in held.notes if n not in train.notes]))
+    return train, held, classes, (*train.notes, *[f"eval: {n}" for n in held.notes if n not in train.notes])
 
 
 def _split(corpus: Corpus, seed: int, unit: str) -> tuple[Corpus, Corpus, str]:
@@ -114,25 +114,20 @@ def describe(corpus: Corpus) -> dict[str, Any]:
     return {"name": corpus.name, "samples": len(corpus), "labels": labelled, "digest": corpus.fingerprint()}
 
 
-@dataclass(frozen=True)
-class Encoded:
-    """What a Trainer takes: examples to train and to evaluate on, and what makes batches of them."""
+def encode(
+    train: Corpus, held: Corpus, classes: Sequence[str] | None, encoder: Any, settings: Settings
+) -> tuple[Examples, Examples, Any, tuple[str, ...]]:
+    """Return examples to train and to evaluate on, what makes batches of them, and notes.
 
-    train: Examples
-    eval: Examples
-    collator: Any
+    Texts are tokenised once, images and sounds are read when a batch is made.
+    """
+    same, seed = held is train, settings.seed
     notes: tuple[str, ...] = ()
-
-
-def encode(data: Data, classes: Sequence[str] | None, encoder: Any, settings: Settings) -> Encoded:
-    """Return data as a model takes them: texts tokenised once, images and sounds when a batch is made."""
-    train, held, seed = data.train, data.eval, settings.seed
-    notes: tuple[str, ...] = ()
-    learnt: Any
-    judged: Any
+    learnt: tuple[Sequence[Any], list[Any] | None]
+    judged: tuple[Sequence[Any], list[Any] | None]
     if classes is None:
         train = pack(replace(train, notes=()), encoder.tokenizer, encoder.max_length)
-        if held is data.train:
+        if same:
             train, held, note = _split(train, seed, "window")
             notes = (*train.notes, note)
         else:
@@ -148,22 +143,17 @@ def encode(data: Data, classes: Sequence[str] | None, encoder: Any, settings: Se
     if n is not None and n < len(samples):
         chosen = sorted(np.random.default_rng(seed).choice(len(samples), n, replace=False).tolist())
         samples, labels = pick(samples, chosen), None if labels is None else [labels[i] for i in chosen]
-    collator = partial(batched, encoder=encoder, label=label)
     examples = Examples(train.name, learnt[0], learnt[1], seed, augment=bool(settings.augment))
-    return Encoded(examples, Examples(held.name, samples, labels), collator, notes)
+    return examples, Examples(held.name, samples, labels), partial(batched, encoder=encoder, label=label), notes
 
 
 def _classified(corpus: Corpus, number: dict[str, int], encoder: Any, task: str) -> tuple[Sequence[Any], list[Any]]:
-    if task == TAGGING:
-        return _tagged(corpus, number, encoder)
-    samples = encoded(corpus.samples, encoder) if corpus.modality == "text" else corpus.samples
-    return samples, [number[str(label)] for label in corpus.labels or ()]
-
-
-def _tagged(corpus: Corpus, number: dict[str, int], encoder: Any) -> tuple[list[Any], list[list[int]]]:
-    """Return sentences as the model reads them, and the classes of their tokens: a word's label is at its first one."""
-    windows, rows = [], []
+    """Return samples as the model reads them, and their classes; of a tagged word its first token has the label."""
     labels: Any = corpus.labels
+    if task != TAGGING:
+        samples = encoded(corpus.samples, encoder) if corpus.modality == "text" else corpus.samples
+        return samples, [number[str(label)] for label in labels]
+    windows, rows = [], []
     for (window, starts), own in zip(first_tokens(encoder, corpus.samples, corpus.name), labels, strict=True):
         at = {start: number[label] for start, label in zip(starts, own, strict=True) if start >= 0}
         if at:
@@ -182,3 +172,120 @@ def _is_table_of_lists(data: Any) -> bool:
         return False
     found = [next((frame[name] for name in names if name in frame), None) for names in (WORDS, LABELS)]
     return all(column is not None and len(column) and not isinstance(column.iloc[0], str) for column in found)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A sample with its label: a class, a row of them (one a token), or None; and a seed of its own."""
+
+    sample: Any
+    label: Any
+    seed: tuple[int, int, int]
+
+
+Label = Callable[[dict[str, Tensor], Sequence[Example], Any], Tensor]
+
+
+class Examples(Dataset[Example]):
+    """Samples and labels; what is random in an example follows from seed, epoch and index alone.
+
+    So a training that resumes from a checkpoint meets the very same examples. Samples are as an encoder batches them,
+    `name` is that of their data; with `augment` they are images, and augmented.
+    """
+
+    def __init__(
+        self, name: str, samples: Sequence[Any], labels: Sequence[Any] | None, seed: int = 0, *, augment: bool = False
+    ) -> None:
+        self.name = name
+        self.samples, self.labels, self.seed, self.augment, self.epoch = samples, labels, seed, augment, 0
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Example:
+        seed = (self.seed, self.epoch, index)
+        sample = self.samples[index]
+        if self.augment:
+            sample = augmented(sample, np.random.default_rng(seed))
+        return Example(sample, None if self.labels is None else self.labels[index], seed)
+
+
+def augmented(image: Any, rng: np.random.Generator) -> Any:
+    """Return a PIL image shifted by up to an eighth of each side, flipped half of the time, turned by up to ±15°.
+
+    Source: Tracing Representation Progression, section 4 (vision models from scratch).
+    """
+    from PIL import Image
+
+    width, height = image.size
+    across, down = max(1, round(width * PADDING)), max(1, round(height * PADDING))
+    left, top = rng.integers(-across, across + 1), rng.integers(-down, down + 1)
+    found = image.crop((left, top, left + width, top + height))  # what lies outside is black
+    if rng.random() < FLIPPED:
+        found = found.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return found.rotate(rng.uniform(-DEGREES, DEGREES), resample=Image.Resampling.BILINEAR)
+
+
+def lengths_of(examples: Examples) -> np.ndarray[Any, Any] | None:
+    """Return the lengths of examples that are token ids, None where they do not differ."""
+    if not hasattr(examples.samples[0], "ids"):  # images are not opened
+        return None
+    found = np.array([len(sample.ids) for sample in examples.samples])
+    return found if found.min() < found.max() else None
+
+
+class ByLength(Sampler[int]):
+    """The order of texts in a training: random, but those of one batch are about equally long.
+
+    It has every index once, and follows from seed and epoch alone.
+    """
+
+    def __init__(self, examples: Examples, lengths: np.ndarray[Any, Any], batch_size: int) -> None:
+        self.examples, self.lengths, self.batch_size = examples, lengths, batch_size
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        rng = np.random.default_rng((self.examples.seed, self.examples.epoch))
+        order, size = rng.permutation(len(self.lengths)), BATCHES * self.batch_size
+        parts = [order[start : start + size] for start in range(0, len(order), size)]
+        alike = np.concatenate([part[np.argsort(self.lengths[part], kind="stable")] for part in parts])
+        whole = len(alike) // self.batch_size * self.batch_size  # the batch that is not full stays the last
+        batches = rng.permutation(alike[:whole].reshape(-1, self.batch_size))
+        yield from np.concatenate([batches.reshape(-1), alike[whole:]]).tolist()
+
+
+def batched(examples: Sequence[Example], encoder: Any, label: Label) -> dict[str, Tensor]:
+    """Return a batch as a model's encoder makes it, with the `labels` [B] or [B, T] that a function gives it."""
+    batch = dict(encoder.batch([example.sample for example in examples]).named)
+    return batch | {"labels": label(batch, examples, encoder)}
+
+
+def class_labels(batch: dict[str, Tensor], examples: Sequence[Example], encoder: Any) -> Tensor:
+    """Return the class of each sample, or of each token, those of padding ignored."""
+    found = [example.label for example in examples]
+    return torch.tensor(found) if isinstance(found[0], int) else padded(found, IGNORED)
+
+
+def next_tokens(batch: dict[str, Tensor], examples: Sequence[Example], encoder: Any) -> Tensor:
+    """Return the tokens themselves, for causal language models; the first, which nothing predicts, is ignored."""
+    labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
+    labels[:, 0] = IGNORED
+    return labels
+
+
+def masked_tokens(batch: dict[str, Tensor], examples: Sequence[Example], encoder: Any) -> Tensor:
+    """Mask tokens in the batch and return what they were; which ones follows from the examples' seeds."""
+    from transformers import DataCollatorForLanguageModeling
+
+    tokenizer, ids = encoder.tokenizer, batch["input_ids"]
+    masking = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
+    special = [tokenizer.get_special_tokens_mask(row, already_has_special_tokens=True) for row in ids.tolist()]
+    fixed = torch.tensor(special) | (batch["attention_mask"] == 0)
+    drawn = np.random.default_rng([number for example in examples for number in example.seed])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(drawn.integers(2**62)))
+        labels: Tensor
+        batch["input_ids"], labels = masking.torch_mask_tokens(ids, fixed)
+    return labels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,15 +19,12 @@ from layerscope.core.progress import Reporter
 from layerscope.core.saved import jsonable
 from layerscope.core.words import count
 from layerscope.models import LayeredModel, LoadOptions, Override
-from layerscope.models.inspection import made_up_samples
-from layerscope.runs import open_run
-from layerscope.show.document import Document
+from layerscope.runs import history, open_run
+from layerscope.show.document import Document, Table, columns, row
 from layerscope.show.notebook import Shown
-from layerscope.training.document import document
 from layerscope.training.folder import BASELINES, DEPTHS, TrainingFolder
-from layerscope.truncation.agreement import expected_at
-from layerscope.truncation.costs import Costs, costs_by_depth
-from layerscope.truncation.depth import find_depth
+from layerscope.truncation.depth import depth_of
+from layerscope.truncation.figures import Costs, costs_by_depth
 from layerscope.truncation.source import open_source
 
 SCORES = ("perplexity", "layer_accuracy")
@@ -114,7 +112,31 @@ class Trained(Shown):
 
     def document(self) -> Document:
         """Return what the training bought: each layer at the last step, each depth with its score, time and size."""
-        return document(self)
+        last = history.document(open_run(self.history))
+        folder = str(self.path)
+        commands = [["layerscope", "report", str(self.history)]]
+        if self.chosen is not None:
+            best = str(self.chosen.layer)
+            commands.insert(0, ["layerscope", "truncate", folder, "--layer", best, "--out", f"{folder}-{best}"])
+        return Document(
+            self.headline,
+            last.title,
+            last.facts,
+            reasons=(*self.rivals, f"{last.answer}."),
+            parts=(last.parts[0], self._depths(), *last.parts[1:]),
+            commands=tuple(map(shlex.join, commands)),
+        )
+
+    def _depths(self) -> Table:
+        others = {line.layer: line for line in self.lines[len(self.own) :]}
+        titles = ["layer", self.own[0].metric.removeprefix("layer_"), "ms", "MB"] + ["separate model"] * bool(others)
+        legend = (f"ms: per sample, {self.measured}",) if self.measured else ()
+        rows = []
+        for line in self.own:
+            timed = ["–" if value is None else f"{value:.2f}" for value in (line.ms_per_sample, line.megabytes)]
+            beside = [str(others[line.layer]) if line.layer in others else ""] if others else []
+            rows.append(row(f"{line.layer} of {line.depth}", str(line), *timed, *beside))
+        return Table("A model that ends at each layer", columns(titles), tuple(rows), legend)
 
     def _doubt(self) -> str | None:
         """Return why the scores say nothing about depth, None where they do."""
@@ -139,20 +161,11 @@ class Trained(Shown):
         }
 
 
-def check_depths(depths: Sequence[int], deepest: int) -> None:
-    """Raise where a baseline would not be shallower than the model."""
-    for depth in depths:
-        if depth >= deepest:
-            mend = f"give some of 1..{deepest - 1}" if deepest > 1 else "leave them out"
-            raise LayerscopeError(f"baseline_depths {depth}: this model has {count(deepest, 'layer')}, {mend}")
-
-
 def shallower(model: LayeredModel, depths: Sequence[int], seed: int, *, from_config: bool) -> dict[int, Any]:
     """Return separate models of these depths: the first blocks of a checkpoint, or random weights of such a config."""
     if not depths:
         return {}
-    _, samples = made_up_samples(model.loaded)
-    depth = find_depth(model.module, model.stack, expected_at(model, max(1, model.stack.depth // 2), samples))
+    depth = depth_of(model)
     found = {}
     for layers in depths:
         torch.manual_seed(seed)
@@ -178,11 +191,15 @@ def compare(
         costs = costs_by_depth(source, tables[0]["layer"].tolist())
     except LayerscopeError as error:
         reporter.say(f"no times by depth: {error}")
-    lines = tuple(_line(row, costs) for table in tables for row in table.to_dict("records"))
+    lines = []
+    for found in pd.concat(tables).to_dict("records"):
+        cost = None if costs is None else costs.layers[found["layer"]]
+        timed = (None, None) if cost is None else (cost.milliseconds, cost.megabytes)
+        lines.append(Line(**found, ms_per_sample=timed[0], megabytes=timed[1]))
     frame = pd.DataFrame(map(asdict, lines))
     aside(folder.history / DEPTHS, lambda part: part.write_text(frame.to_csv(index=False), encoding="utf-8"))
     measured = "" if costs is None else costs.measured
-    return Trained(folder.path, folder.history, lines, measured, None if classes is None else len(classes))
+    return Trained(folder.path, folder.history, tuple(lines), measured, None if classes is None else len(classes))
 
 
 def _scored(folder: TrainingFolder, name: str) -> pd.DataFrame:
@@ -192,9 +209,3 @@ def _scored(folder: TrainingFolder, name: str) -> pd.DataFrame:
     metric = next(metric for metric in SCORES if (table["metric"] == metric).any())
     rows = table[table["metric"] == metric].sort_values("layer")[["layer", "metric", "value", "stderr", "n"]]
     return rows.assign(name=name, objective=folder.about["settings"]["objective"], depth=rows["layer"].max())
-
-
-def _line(row: dict[Any, Any], costs: Costs | None) -> Line:
-    cost = None if costs is None else costs.layers[row["layer"]]
-    timed = (None, None) if cost is None else (cost.milliseconds, cost.megabytes)
-    return Line(**row, ms_per_sample=timed[0], megabytes=timed[1])

@@ -17,8 +17,8 @@ from transformers.utils import ModelOutput
 from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
-from layerscope.models.exit_heads import ExitHeads, heads_of
 from layerscope.models.forward import Inputs, accepts
+from layerscope.models.weights import ExitHeads, heads_of
 from layerscope.training.exits import Exits
 from layerscope.training.loss import IGNORED, aligned_loss
 from layerscope.training.objectives import Objective
@@ -44,7 +44,8 @@ class ExitLoss:
         self.exits, self.objective, self.on = exits, objective, False
         self.score: Score | None = None
         self.module: Any = exits.module
-        self.every = exits.over_all(inputs)
+        every = len(exits.layers) == exits.stack.depth
+        self.every = exits if every else Exits(exits.model, inputs)
         self.shift = _shifts(self.module, inputs)
         if objective.name == "classifiers":
             if exits.head is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ class Exits:
         """Find the head by a probe on `inputs`, a small batch; `layers` are the exits, None is 1 … L."""
         self.model, self.module, self.stack = model, model.module, model.stack
         self.layers = exit_layers(model, layers)
-        self._head: str | None = None
+        self.head_path: str | None = None
         name = model.loaded.name
         with evaluating(self.module), torch.no_grad():
             own = logits_of(forward(self.module, inputs))
@@ -49,28 +50,22 @@ class Exits:
                 raise LayerscopeError(f"{name} has no head over its {self.stack.part}: give a model with one")
             calls = trace(self.module, "", inputs)
             _check_widths(self.module, self.stack, calls)
-            self._head = _linear(calls, own)
+            self.head_path = _linear(calls, own)
             self._at_once = self._agrees(inputs, own)
-
-    def over_all(self, inputs: Inputs) -> Exits:
-        """Return the exits at every layer from 1 on."""
-        return self if len(self.layers) == self.stack.depth else Exits(self.model, inputs)
-
-    @property
-    def head_path(self) -> str | None:
-        """Where that linear layer stands in the model."""
-        return None if self.head is None else self._head
 
     @property
     def head(self) -> nn.Linear | None:
         """The linear layer that makes logits of what an exit gives."""
-        found = None if self._head is None else self.module.get_submodule(self._head)
+        found = None if self.head_path is None else self.module.get_submodule(self.head_path)
         return found if isinstance(found, nn.Linear) else None
 
     def __call__(self, call: Call) -> list[Tensor]:
         """Return what each exit gives, `[B, …, D]` for `head`, or logits `[B, …, K]`, from one call of the model."""
         if self._at_once:
-            return self._stacked(call)
+            found = self.last(call, self.layers)
+            if len(found) % len(self.layers):
+                raise RuntimeError("the code after the blocks did not read every exit")
+            return list(found.chunk(len(self.layers)))
         with self._headless(), recorded(self.module, self.stack.ends) as states:
             call()
         return [self._alone(call, states[layer - 1]) for layer in self.layers]
@@ -80,8 +75,7 @@ class Exits:
         with self._headless() as given, recorded(self.module, self.stack.ends, stacked) if stacked else nullcontext():
             output = call()
         found = given[-1] if given else logits_of(output)
-        if found is None:
-            raise RuntimeError("the head gave no logits")
+        assert found is not None
         return found
 
     def reading(self, own: Call, bare: Call) -> tuple[Any, Callable[[int], Tensor]]:
@@ -97,12 +91,6 @@ class Exits:
         with recorded(self.module, self.stack.ends) as states:
             output = own()
         return output, lambda index: self._alone(bare, states[self.layers[index] - 1])
-
-    def _stacked(self, call: Call) -> list[Tensor]:
-        found = self.last(call, self.layers)
-        if len(found) % len(self.layers):
-            raise RuntimeError("the code after the blocks did not read every exit")
-        return list(found.chunk(len(self.layers)))
 
     def _alone(self, call: Call, state: Tensor) -> Tensor:
         with bypassed(self.module, self.stack, state):
@@ -124,15 +112,12 @@ class Exits:
 
     def _agrees(self, inputs: Inputs, own: Tensor) -> bool:
         """Return whether stacked exits are read as each is alone, the last one as the model itself reads it."""
-        self._at_once = False
-
-        def call() -> Any:
-            return forward(self.module, inputs)
-
+        call, self._at_once = partial(forward, self.module, inputs), True
         try:
-            stacked = self._stacked(call)
+            stacked = self(call)
         except Exception:  # the code after the blocks fails in its own way on a batch of another size
             return False
+        self._at_once = False
         pairs = [*zip(stacked, self(call), strict=True)]
         if self.layers[-1] == self.stack.depth:
             last = stacked[-1] if self.head is None else self.head(stacked[-1])
@@ -150,8 +135,7 @@ def recorded(module: nn.Module, blocks: Sequence[str], stacked: Sequence[int] = 
 
     def after(_: nn.Module, __: object, output: Any) -> Any:
         hidden = hidden_of(output)
-        if hidden is None:
-            raise RuntimeError("a block gave no hidden state")
+        assert hidden is not None
         states.append(hidden)
         if not stacked or len(states) < len(blocks):
             return None
@@ -162,12 +146,10 @@ def recorded(module: nn.Module, blocks: Sequence[str], stacked: Sequence[int] = 
             return type(output)(exits if item is hidden else item for item in output)
         raise LayerscopeError(f"a block of this model gives a {type(output).__name__}: its exits cannot be trained")
 
-    handles = [module.get_submodule(path).register_forward_hook(after) for path in dict.fromkeys(blocks)]
-    try:
+    with ExitStack() as hooks:
+        for path in dict.fromkeys(blocks):
+            hooks.enter_context(module.get_submodule(path).register_forward_hook(after))
         yield states
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def exit_layers(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int, ...]:

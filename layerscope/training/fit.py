@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,18 +14,20 @@ import numpy as np
 import torch
 from transformers import TrainerCallback
 
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import OneOf
+from layerscope.core.options import Asked
 from layerscope.core.processes import launched
 from layerscope.core.progress import Advance, Reporter
 from layerscope.core.words import count
-from layerscope.inputs.seen import FILE, Digests
+from layerscope.inputs.corpus import TRAINED_ON, Digests
 from layerscope.models import LoadOptions
 from layerscope.models.load import without_bars
-from layerscope.training.data import Encoded
-from layerscope.training.examples import ByLength, Examples, lengths_of
+from layerscope.training.data import ByLength, Examples, lengths_of
 from layerscope.training.folder import TrainingFolder, step_of
-from layerscope.training.settings import Settings
+from layerscope.training.objectives import Objective
 from layerscope.training.trainer import AlignedTrainer
+from layerscope.training.training import Settings
 
 EVALUATIONS = 10
 SHARE = 0.75
@@ -36,17 +39,17 @@ CUTS, CUT = (0.5, 0.75), 0.1
 
 @dataclass(frozen=True)
 class Job:
-    """A model to train, on what and how; `seen` are digests of the samples that it learns to classify."""
+    """A model to train, on what and how, as `asked`; `seen` are digests of the samples that it learns to classify."""
 
     name: str
     module: Any
     processor: Any
-    data: Encoded
+    train: Examples
+    eval: Examples
+    collator: Any
     settings: Settings
-    part: str | None = None
-    report_to: str = "none"
-    keep_checkpoints: bool = False
-    seen: Digests | None = None
+    asked: Asked
+    seen: Digests | None
 
 
 class _Trainer(AlignedTrainer):
@@ -65,7 +68,7 @@ class _Trainer(AlignedTrainer):
         return np.argsort(-lengths, kind="stable").tolist()
 
 
-class _Progress(TrainerCallback):  # type: ignore[misc]
+class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
     """A bar with the loss, and a line at each evaluation; the last step is evaluated and saved whatever the interval.
 
     It also sets the epoch of the examples: a data loader that skips what a checkpoint has seen would give another one.
@@ -95,24 +98,20 @@ class _Progress(TrainerCallback):  # type: ignore[misc]
             self.loss = f"loss {float(logs['loss']):.3f}"
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Mapping[str, float], **_: Any) -> None:
+        """Show loss, and the first, middle and last layer's score."""
+        found = {key.removeprefix("eval_"): value for key, value in metrics.items()}
+        words = [f"step {state.global_step:,}"]
+        if "loss" in found:
+            words.append(f"loss {found['loss']:.3f}")
+        for name, form in (("accuracy", "{:.1%}"), ("perplexity", "{:,.1f}")):
+            depth = sum(key.startswith(f"{name}_layer_") for key in found)
+            layers = sorted({1, max(1, depth // 2), depth}) if depth and name in found else []
+            scores = ", ".join(f"{form.format(found[f'{name}_layer_{k}'])} at layer {k}" for k in layers)
+            words += [f"{name} {scores}"] if scores else []
+        if "effective_depth" in found:
+            words.append(f"effective depth {found['effective_depth']:g}")
         if state.is_world_process_zero:
-            self.reporter.say(_line(state.global_step, metrics))
-
-
-def _line(step: int, metrics: Mapping[str, float]) -> str:
-    """Return an evaluation in a line: loss, and the first, middle and last layer's score."""
-    found = {key.removeprefix("eval_"): value for key, value in metrics.items()}
-    words = [f"step {step:,}"]
-    if "loss" in found:
-        words.append(f"loss {found['loss']:.3f}")
-    for name, form in (("accuracy", "{:.1%}"), ("perplexity", "{:,.1f}")):
-        depth = sum(key.startswith(f"{name}_layer_") for key in found)
-        layers = sorted({1, max(1, depth // 2), depth}) if depth and name in found else []
-        scores = ", ".join(f"{form.format(found[f'{name}_layer_{k}'])} at layer {k}" for k in layers)
-        words += [f"{name} {scores}"] if scores else []
-    if "effective_depth" in found:
-        words.append(f"effective depth {found['effective_depth']:g}")
-    return " · ".join(words)
+            self.reporter.say(" · ".join(words))
 
 
 def check_reports(name: str) -> None:
@@ -120,9 +119,7 @@ def check_reports(name: str) -> None:
     from transformers.integrations import get_available_reporting_integrations
     from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
-    known = ["none", "all", *INTEGRATION_TO_CALLBACK]
-    if name not in known:
-        raise LayerscopeError(f"report_to {name!r} does not exist{choices(name, known)}")
+    OneOf(("none", "all", *INTEGRATION_TO_CALLBACK)).take("report_to", name)
     if name not in ("none", "all", *get_available_reporting_integrations()):
         raise LayerscopeError(f"report_to {name!r} is not installed: install it, or choose another")
 
@@ -130,15 +127,6 @@ def check_reports(name: str) -> None:
 def is_main() -> bool:
     """Return whether this process is the one that writes, of those that torchrun started."""
     return int(os.environ.get("RANK", "0")) == 0
-
-
-def steps_of(job: Job) -> int:
-    """Return the number of optimiser steps."""
-    chosen = job.settings
-    if chosen.max_steps is not None:
-        return chosen.max_steps
-    batches = math.ceil(len(job.data.train) / (chosen.batch_size * launched()))
-    return math.ceil(chosen.epochs * max(1, math.ceil(batches / chosen.gradient_accumulation)))
 
 
 def evaluations_of(chosen: Settings, steps: int, evaluated: int) -> tuple[int, bool]:
@@ -158,14 +146,17 @@ def fit(job: Job, folder: TrainingFolder, reporter: Reporter) -> None:
     if folder.finished:
         reporter.say(f"{folder.path} is finished: nothing is left to train")
         return
-    checkpoint, steps = folder.last_checkpoint(), steps_of(job)
+    checkpoint, chosen, steps = folder.last_checkpoint(), job.settings, job.settings.max_steps
+    if steps is None:
+        batches = math.ceil(len(job.train) / (chosen.batch_size * launched()))
+        steps = math.ceil(chosen.epochs * max(1, math.ceil(batches / chosen.gradient_accumulation)))
     if checkpoint is not None:
         reporter.say(f"resuming from {checkpoint}")
-    evaluated = len(job.data.eval)
-    every, first = evaluations_of(job.settings, steps, evaluated)
+    evaluated = len(job.eval)
+    every, first = evaluations_of(chosen, steps, evaluated)
     reporter.say(f"every layer is evaluated on {count(evaluated, 'sample')} after every {count(every, 'step')}")
     with without_bars(), ExitStack() as stack:
-        progress = _Progress(reporter, job.name, job.data.train, stack)
+        progress = _Progress(reporter, job.name, job.train, stack)
         trainer = _trainer(job, folder, steps, every, first and checkpoint is None, progress)
         if checkpoint is not None and step_of(checkpoint) >= steps:  # the Trainer would take one more step
             trainer._load_from_checkpoint(str(checkpoint))
@@ -179,10 +170,13 @@ def fit(job: Job, folder: TrainingFolder, reporter: Reporter) -> None:
     if heads is not None:
         heads.save(folder.path)
     if job.seen is not None:
-        np.save(folder.path / FILE, job.seen)
+        np.save(folder.path / TRAINED_ON, job.seen)
     (folder.path / "training_args.bin").unlink(missing_ok=True)  # a pickle of what training.json holds
-    if not job.keep_checkpoints:
-        folder.drop_checkpoints()
+    if not job.asked.keep_checkpoints:
+        for old in folder.checkpoints.glob("checkpoint-*"):
+            shutil.rmtree(old, ignore_errors=True)
+        with suppress(OSError):  # what the Trainer reported beside them, as to TensorBoard, stays
+            folder.checkpoints.rmdir()
     folder.write(finished=True)
 
 
@@ -194,6 +188,10 @@ def _trainer(
     chosen = job.settings
     on_gpu = LoadOptions(device=chosen.device).torch_device().type == "cuda"
     save = chosen.eval_every or math.ceil(steps / EVALUATIONS)
+    objective = Objective(
+        chosen.objective, chosen.schedule or "always", chosen.weights, chosen.beta, chosen.distillation,
+        chosen.temperature,
+    )  # fmt: skip
     multistep = chosen.scheduler == "multistep"
     warm = "constant_with_warmup" if chosen.scheduler == "constant" and chosen.warmup else chosen.scheduler
     try:
@@ -222,20 +220,20 @@ def _trainer(
             label_names=["labels"],
             disable_tqdm=True,
             dataloader_pin_memory=on_gpu,
-            report_to=job.report_to,
+            report_to=job.asked.report_to,
         )
     except ImportError as error:
         raise LayerscopeError('training needs accelerate: pip install "layerscope[accelerate]"') from error
     trainer = _Trainer(
         model=job.module,
-        objective=chosen.for_exits(),
+        objective=objective,
         layers=chosen.layers,
-        part=job.part,
+        part=job.asked.part,
         history=folder.history,
         args=args,
-        train_dataset=job.data.train,
-        eval_dataset=job.data.eval,
-        data_collator=job.data.collator,
+        train_dataset=job.train,
+        eval_dataset=job.eval,
+        data_collator=job.collator,
         processing_class=job.processor,
         callbacks=[progress],
     )

@@ -6,14 +6,13 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import read_json, write_json
-from layerscope.core.folders import own_folder
+from layerscope.core.files import own_folder, read_json, write_json
 
 ABOUT = "training.json"
 BASELINES, DEPTHS, REPORT = "baselines", "depths.csv", "report.html"
@@ -42,16 +41,15 @@ class TrainingFolder:
         return self.path / "history"
 
     def last_checkpoint(self) -> Path | None:
-        """Return the last whole checkpoint, None where there is none."""
-        whole = filter(_is_whole, self.checkpoints.glob("checkpoint-*"))
-        return max(whole, key=step_of, default=None)
+        """Return the last whole checkpoint, None where there is none.
 
-    def drop_checkpoints(self) -> None:
-        """Delete the checkpoints of the way; what the Trainer reported beside them, as to TensorBoard, stays."""
-        for folder in self.checkpoints.glob("checkpoint-*"):
-            shutil.rmtree(folder, ignore_errors=True)
-        if self.checkpoints.is_dir() and not any(self.checkpoints.iterdir()):
-            self.checkpoints.rmdir()
+        The Trainer's state is written last, and may be cut short by a kill.
+        """
+        for folder in sorted(self.checkpoints.glob("checkpoint-*"), key=step_of, reverse=True):
+            with suppress(OSError, ValueError):
+                if isinstance(json.loads((folder / "trainer_state.json").read_text(encoding="utf-8")), dict):
+                    return folder
+        return None
 
     def write(self, *, finished: bool) -> None:
         """Write which training this is, and whether it has come to its end."""
@@ -104,14 +102,6 @@ def _unbegun(path: Path) -> bool:
 def step_of(checkpoint: Path) -> int:
     """Return the optimiser step after which a checkpoint was written."""
     return int(checkpoint.name.rpartition("-")[2])
-
-
-def _is_whole(checkpoint: Path) -> bool:
-    """Whether a checkpoint was written to its end: the Trainer's state comes last, and may be cut short by a kill."""
-    try:
-        return isinstance(json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8")), dict)
-    except (OSError, ValueError):
-        return False
 
 
 def _refuse_another(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:

@@ -12,11 +12,10 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import effective_depth, saturation_layer
 from layerscope.metrics.arrays import directions
+from layerscope.metrics.neural_collapse import nc1
 from layerscope.models import LayeredModel
-from layerscope.training.chunked import CHUNK
-from layerscope.training.class_sums import ClassSums
 from layerscope.training.exit_loss import ExitLoss, Head
-from layerscope.training.loss import IGNORED, check_classes, wide
+from layerscope.training.loss import CHUNK, IGNORED, check_classes, wide
 
 Row = dict[str, Any]
 Read = Callable[[int], Tensor]
@@ -36,10 +35,9 @@ class LayerScores:
     """Scores of layers 1 … L, summed over batches; two of them merge.
 
     A row is a sample of a classifier, or a token whose label counts. Each layer has accuracy, mean probability of the
-    label, cross-entropy (for a language model also perplexity), cosine to the last layer (not centred: means would take
-    a second pass), the share of rows saturated there, and NC1 where classes and width allow; the model has a mean
-    saturation layer and effective depth. States are those the head reads (site "head"), or, where no linear layer makes
-    the logits, the logits themselves.
+    label, cross-entropy (and perplexity), cosine to the last layer (not centred: means would take a second pass), the
+    share of rows saturated there, and NC1 where classes and width allow; the model has a mean saturation layer and
+    effective depth. States are those the head reads (site "head"), or the logits where no linear layer makes them.
 
     With `shift` labels are the inputs, and position t predicts label t + 1. `collapse` is the number of classes and the
     width of the states, for NC1; None leaves it out (see `no_collapse`).
@@ -95,13 +93,10 @@ class LayerScores:
         """Return rows of the long frame, none where no label counted; accuracies and probabilities in 0 … 1."""
         if not self.total:
             return []
-        means = dict(zip(MEANS, map(_means, self.sums), strict=True))
-        found = [
-            self._row(name, layer, *mean) for name in MEANS[:-1] for layer, mean in enumerate(means[name], start=1)
-        ]
-        for row in found:
-            if row["metric"] == "cosine_similarity":
-                row |= {"variant": UNCENTRED, "layer_b": self.depth, "site_b": SITE}
+        means = self._means()
+        more = {"cosine_similarity": {"variant": UNCENTRED, "layer_b": self.depth, "site_b": SITE}}
+        found = [self._row(name, layer, *mean) | more.get(name, {})
+                 for name in MEANS[:-1] for layer, mean in enumerate(means[name], start=1)]  # fmt: skip
         if self.language_model:
             for layer, (value, stderr, n) in enumerate(means["cross_entropy"], start=1):
                 perplexity = math.exp(min(value, 700.0)) if math.isfinite(value) else math.nan
@@ -116,6 +111,15 @@ class LayerScores:
             if not math.isnan(value := sums.nc1()):
                 found.append(self._row("nc1", layer, value, n=int(sums.counts.sum())))
         return found
+
+    def _means(self) -> dict[str, list[tuple[float, float, int]]]:
+        """Return mean, standard error and number of rows by layer; NaN where there is none, or no error of one."""
+        n, total, squares = self.sums.unbind(1)
+        mean = total / n
+        spread = ((squares - total * mean) / (n - 1)).clamp_min(0) / n
+        error = torch.where(n > 1, spread, math.nan).sqrt()
+        rows = zip(mean.tolist(), error.tolist(), n.long().tolist(), strict=True)
+        return {name: list(zip(*row, strict=True)) for name, row in zip(MEANS, rows, strict=True)}
 
     def _rows(self, state: Tensor, counts: Tensor) -> Tensor:
         state = state[..., :-1, :] if self.shift else state
@@ -167,7 +171,7 @@ def over_processes(scores: LayerScores, accelerator: Any) -> LayerScores:
     """Return the scores of all processes, in each of them."""
     if accelerator.num_processes == 1:
         return scores
-    from accelerate.utils import gather_object  # type: ignore[import-untyped]
+    from accelerate.utils import gather_object  # type: ignore[import-untyped]  # accelerate has no types
 
     for sums in scores.classes:  # to be sent
         sums.to("cpu")
@@ -211,15 +215,6 @@ def _variant(relative_to: str) -> str:
     return f"relative_to={relative_to},epsilon={EPSILON:g}"
 
 
-def _means(sums: Tensor) -> list[tuple[float, float, int]]:
-    """Return mean, standard error and number of rows by layer, NaN where there is none, or no error of one."""
-    count, total, squares = sums
-    mean = total / count
-    spread = ((squares - total * mean) / (count - 1)).clamp_min(0) / count
-    error = torch.where(count > 1, spread, math.nan).sqrt()
-    return list(zip(mean.tolist(), error.tolist(), map(int, count.tolist()), strict=True))
-
-
 def _judged(rows: Tensor, last: Tensor, head: Head, truth: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return top prediction, negative log-likelihood and cosine to the last layer of each row, logits in chunks."""
     tops, losses, cosines = [], [], []
@@ -236,3 +231,64 @@ def _judged(rows: Tensor, last: Tensor, head: Head, truth: Tensor) -> tuple[Tens
         start += size
         size = max(1, CHUNK // logits.shape[-1])  # the first row shows the number of classes
     return torch.cat(tops), torch.cat(losses), torch.cat(cosines)
+
+
+class ClassSums:
+    """Float64 sums of states `[n, D]` of K classes: count and sum of each class, and one D x D second moment of all.
+
+    Each class is summed around a point near its mean, that of its first batch: neither a large offset nor classes that
+    have collapsed to points cancel digits away. Memory is 8 (D + 2K) D bytes, whatever the number of states.
+    """
+
+    def __init__(self, classes: int, width: int) -> None:
+        self.counts = torch.zeros(classes, dtype=torch.float64)
+        self.shifts = torch.zeros(classes, width, dtype=torch.float64)
+        self.sums = torch.zeros(classes, width, dtype=torch.float64)
+        self.moment = torch.zeros(width, width, dtype=torch.float64)
+
+    def update(self, states: Tensor, labels: Tensor) -> None:
+        """Add finite states `[n, D]` with their classes `[n]`."""
+        if states.device.type != "mps":  # which knows no float64
+            self.to(states.device)
+        rows, labels = states.to(self.moment.device).double(), labels.to(self.moment.device)
+        counts = torch.bincount(labels, minlength=len(self.counts)).double()
+        means = torch.zeros_like(self.sums).index_add_(0, labels, rows) / counts.clamp_min(1)[:, None]
+        first = (self.counts == 0) & (counts > 0)
+        self.shifts[first] = means[first]
+        moved = rows - self.shifts[labels]
+        self.counts += counts
+        self.sums.index_add_(0, labels, moved)
+        self.moment.addmm_(moved.T, moved)
+
+    def to(self, device: torch.device | str) -> None:
+        """Move to a device."""
+        for name, sums in vars(self).items():
+            setattr(self, name, sums.to(device))
+
+    def merge(self, other: ClassSums) -> None:
+        """Add the sums over other states of the same classes."""
+        other.to(self.moment.device)
+        first = self.counts == 0
+        self.shifts[first] = other.shifts[first]
+        apart = (other.shifts - self.shifts) * (other.counts > 0)[:, None]
+        moved = other.counts[:, None] * apart
+        cross = other.sums.T @ apart
+        self.counts += other.counts
+        self.sums += other.sums + moved
+        self.moment += other.moment + cross + cross.T + apart.T @ moved
+
+    def nc1(self) -> float:
+        """Return what `neural_collapse` gives of all states at once as `nc1`; NaN for fewer than two classes."""
+        there = self.counts > 0
+        if int(there.sum()) < 2:
+            return math.nan
+        counts, total = self.counts[there], self.counts.sum()
+        off = self.sums[there] / counts[:, None]
+        means = self.shifts[there] - self.shifts[there][0] + off
+        between = means - (counts[:, None] * means).sum(0) / total
+
+        def spread(directions: Tensor) -> Tensor:
+            around = ((directions @ self.moment) * directions).sum(-1)
+            return (around - (counts[:, None] * (off @ directions.T).square()).sum(0)).clamp_min(0) / total
+
+        return float(nc1(between, spread))

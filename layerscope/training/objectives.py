@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Number, OneOf
 from layerscope.training.loss import aligned_loss, counted, logits_of, wide
-from layerscope.training.settings import Name, Schedule
+from layerscope.training.training import Name, Schedule
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,6 @@ class Objective:
         return similarity_loss(states, labels, head, similarity, self.beta, **options)
 
 
-Similarity = Callable[[Tensor, Tensor], Tensor]
-"""How alike two sets of rows `[N, D]` are, a scalar, 1 at most."""
-
-
 def mean_cosine(one: Tensor, two: Tensor) -> Tensor:
     """Return the mean cosine of the rows of two layers."""
     return nn.functional.cosine_similarity(one, two, dim=-1).mean()
@@ -97,7 +93,7 @@ def similarity_loss(
     states: Tensor | Sequence[Tensor],
     labels: Tensor,
     head: nn.Linear | Callable[[Tensor], Tensor],
-    similarity: Similarity = mean_cosine,
+    similarity: Callable[[Tensor, Tensor], Tensor] = mean_cosine,
     beta: float = 1.0,
     weights: str | Sequence[float] = "linear",
     layers: Sequence[int] | None = None,
@@ -105,7 +101,8 @@ def similarity_loss(
 ) -> Tensor:
     """Return CE of the last exit + β Σ λ_ℓ (1 − similarity(h_ℓ, h_L)) over the exits before it, a scalar.
 
-    The arguments are those of `aligned_loss`. Source: Tracing Representation Progression, appendix B.3.
+    `similarity` says how alike two sets of rows `[N, D]` are, 1 at most; else arguments as of `aligned_loss`.
+    Source: Tracing Representation Progression, appendix B.3.
     """
     rows, truth, shares = counted(states, labels, layers, weights, **counting)
     items = counting.get("items")

@@ -9,21 +9,32 @@ from typing import Any
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
-from layerscope.core.progress import Reporter, reporting
+from layerscope.core.progress import reporting
 from layerscope.core.words import count
-from layerscope.inputs.seen import kept
+from layerscope.inputs.corpus import kept_digests
 from layerscope.models import LayeredModel
 from layerscope.models.encode import encoder_for
+from layerscope.models.mean_head import is_mean_head
 from layerscope.runs import open_run
-from layerscope.training.card import write_card
-from layerscope.training.data import READS, TAGGING, Data, choose_task, describe, encode, prepare, read
-from layerscope.training.depths import Trained, check_depths, compare, shallower
+from layerscope.training.data import READS, TAGGING, choose_task, describe, encode, prepare, read
+from layerscope.training.depths import Trained, compare, shallower
 from layerscope.training.fit import Job, check_reports, fit, is_main
 from layerscope.training.folder import BASELINES, REPORT, TrainingFolder, nothing_left, open_training
 from layerscope.training.loss import exit_weights
-from layerscope.training.settings import Settings, described, settings_of
-from layerscope.training.start import Start, find, sees_both_sides, start
+from layerscope.training.start import find, sees_both_sides, start
 from layerscope.training.trainer import layered_model
+from layerscope.training.training import described, settings_of
+from layerscope.truncation.card import MEAN, READERS, escape
+from layerscope.truncation.checkpoint import auto_class
+
+OBJECTIVES = {
+    "standard": "the last layer's loss alone",
+    "aligned": "the loss of one shared head at every layer",
+    "cosine": "the last layer's loss, and the cosine of every layer to it",
+    "cka": "the last layer's loss, and the CKA of every layer to it",
+    "classifiers": "a head of its own for every layer, the last one in the checkpoint, the others beside it in "
+    "exit_heads.safetensors",
+}
 
 
 def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
@@ -40,23 +51,30 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
     held = None if asked.eval is None else read(asked.eval, task, *columns)
     chosen = wanted.decided(task, from_config=from_config)
     check_reports(asked.report_to)
-    data = prepare(source, held, task, chosen.seed)
-    begun = start(origin, task, data.classes, chosen, asked.processor)
-    layered = layered_model(begun.module, begun.processor, asked.part)
+    learnt, held, labels, notes = prepare(source, held, task, chosen.seed)
+    module, processor, classes, changes = start(origin, task, labels, chosen, asked.processor)
+    layered = layered_model(module, processor, asked.part)
     depth, depths = layered.stack.depth, asked.baseline_depths or ()
-    check_depths(depths, depth)
+    if wrong := [shallow for shallow in depths if shallow >= depth]:
+        mend = f"give some of 1..{depth - 1}" if depth > 1 else "leave them out"
+        raise LayerscopeError(f"baseline_depths {wrong[0]}: this model has {count(depth, 'layer')}, {mend}")
     exit_weights(chosen.layers or range(1, depth + 1), depth, chosen.weights)
     about = {
         "layerscope": version("layerscope"),
-        "data": {"train": describe(data.train), "eval": describe(data.eval)},
-        "model": {"name": origin.name, "from_config": from_config, "classes": begun.classes},
+        "data": {"train": describe(learnt), "eval": describe(held)},
+        "model": {"name": origin.name, "from_config": from_config, "classes": classes},
         "settings": asdict(chosen),
     }
     folder = open_training(asked.out, about, main=is_main())
     with nothing_left(folder, main=is_main()):
-        for note in (*data.notes, *begun.notes, *layered.notes):
+        for note in (*notes, *changes, *layered.notes):
             reporter.say(note)
-        job = _job(origin.name, begun, data, chosen, asked, reporter)
+        encoder = encoder_for(READS.get(task, "text"), processor, module, max_length=chosen.max_length, prompt="")
+        train, judged, collator, notes = encode(learnt, held, classes, encoder, chosen)
+        for note in notes:
+            reporter.say(note)
+        seen = None if classes is None or task == TAGGING else kept_digests(learnt)
+        job = Job(origin.name, module, processor, train, judged, collator, chosen, asked, seen)
         others = _baselines(job, layered, folder, depths, from_config=from_config)
         fit(job, folder, reporter)
     for other, beside in others.values():
@@ -65,27 +83,15 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
     if not is_main():
         return Trained(folder.path, folder.history, (), "")
     done = compare(folder, {depth: beside for depth, (_, beside) in others.items()}, asked.part, reporter)
-    write_card(done, folder, begun.module)
+    _write_card(done, folder, module)
     for depth, (other, beside) in others.items():
         lines = tuple(line for line in done.lines if line.depth == depth)
-        write_card(replace(done, path=beside.path, history=beside.history, lines=lines), beside, other.module)
+        _write_card(replace(done, path=beside.path, history=beside.history, lines=lines), beside, other.module)
     try:
         open_run(folder.history).report(folder.path / REPORT)
     except LayerscopeError as error:  # plotly is an extra, and the training is whole without a page
         reporter.say(f"no page: {error}")
     return done
-
-
-def _job(name: str, begun: Start, data: Data, chosen: Settings, asked: Asked, reporter: Reporter) -> Job:
-    modality = READS.get(chosen.task, "text")
-    encoder = encoder_for(modality, begun.processor, begun.module, max_length=chosen.max_length, prompt="")
-    encoded = encode(data, begun.classes, encoder, chosen)
-    for note in encoded.notes:
-        reporter.say(note)
-    seen = None if begun.classes is None or chosen.task == TAGGING else kept(data.train)
-    return Job(
-        name, begun.module, begun.processor, encoded, chosen, asked.part, asked.report_to, asked.keep_checkpoints, seen
-    )
 
 
 def _baselines(
@@ -101,3 +107,50 @@ def _baselines(
         beside = open_training(folder.path / BASELINES / f"depth-{depth}", about, main=is_main())
         found[depth] = replace(job, name=name, module=module, settings=recipe), beside
     return found
+
+
+def _write_card(done: Trained, folder: TrainingFolder, module: Any) -> None:
+    """Write README.md into the folder of a trained model."""
+    about, settings = folder.about, folder.about["settings"]
+    task, name = settings["task"], escape(about["model"]["name"])
+    origin = f"From random weights of {name}'s config" if about["model"]["from_config"] else f"From {name}"
+    held = about["data"]["eval"]
+    speed = f" Speed: {escape(done.measured)}." if done.measured else ""
+    times = {line.layer: "–" if line.ms_per_sample is None else f"{line.ms_per_sample:.2f}" for line in done.own}
+    modality = READS.get(task, "text")
+    reading = f'processor = transformers.{READERS[modality]}.from_pretrained("path/to/this/folder")'
+    if modality == "image" and not any(folder.path.glob("p*processor_config.json")):
+        size, channels = getattr(module.config, "image_size", 224), getattr(module.config, "num_channels", 3)
+        reading = f"# pixel_values: {channels} channel{'s' * (channels != 1)}, resized to {size}, scaled to -1 ... 1"
+    rows = "\n".join(f"| {line.layer} | {line} | {times[line.layer]} |" for line in done.own)
+    card = f"""---
+library_name: transformers
+tags:
+- layerscope
+- {settings["objective"]}
+---
+
+# {name}, {task}
+{MEAN if is_mean_head(module.config) else ""}
+{origin}, trained on {escape(about["data"]["train"]["name"])} for {task} with the objective {settings["objective"]}: \
+{OBJECTIVES[settings["objective"]]}. All settings are in training.json.
+
+{escape(done.headline)}.
+
+| layer | {"perplexity" if done.lines[0].metric == "perplexity" else "accuracy"} | ms per sample |
+| --- | --- | --- |
+{rows}
+
+Scores: {done.own[0].n:,} {"samples" if done.classes else "tokens"} of {escape(held["name"])}.{speed}
+
+## Use
+
+```python
+import transformers
+
+model = transformers.{auto_class(module)}.from_pretrained("path/to/this/folder")
+{reading}
+```
+A model that ends at layer K: `layerscope truncate path/to/this/folder --layer K --out small`.
+"""
+    (folder.path / "README.md").write_text(card, encoding="utf-8", errors="replace")

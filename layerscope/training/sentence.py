@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.models import LoadOptions, Override, find_layers, load
+from layerscope.models import LoadOptions, find_layers, load
 from layerscope.models.capture import evaluating
 from layerscope.models.inspection import TEXTS
 from layerscope.models.lens import replaced
@@ -54,7 +54,7 @@ class AlignedLoss(nn.Module):
         self.loss, self.model = loss, _model_of(loss)
         for part in reversed(list(loss.modules())):  # what is wrapped is named before what wraps it
             _check_kind(part)
-        found = find_layers(load(self.model, LoadOptions()), "text", TEXTS, Override(), max_length=None, prompt="")
+        found = find_layers(load(self.model, LoadOptions()), "text", TEXTS)
         self._layered = found
         self.layers = exit_layers(found, layers)
         self.shares = exit_weights(self.layers, found.stack.depth, weights)
@@ -84,7 +84,10 @@ class AlignedLoss(nn.Module):
         The first choice runs it on each batch that the loss brings, and keeps every exit; later ones get the same
         batches in the same order, and read what was kept.
         """
-        transformer: Any = self.model_itself[0]
+        model: Any = self.model
+        while not hasattr(model, "_first_module"):  # out of what engines wrap around it
+            model = model.module if hasattr(model, "module") else model._orig_mod
+        transformer = model[0]
         own = transformer.forward
         kept: list[tuple[dict[str, Any], tuple[Tensor, ...]]] = []
         calls: Iterator[Any] = iter(())
@@ -102,14 +105,6 @@ class AlignedLoss(nn.Module):
 
         with replaced({transformer: forward}):
             yield choose
-
-    @property
-    def model_itself(self) -> Any:
-        """The SentenceTransformer, out of what engines wrap around it."""
-        model: Any = self.model
-        while not hasattr(model, "_first_module"):
-            model = model.module if hasattr(model, "module") else model._orig_mod
-        return model
 
     def _stacked(self, call: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
         """Return the transformer's output, and the token states of every exit, of one run."""

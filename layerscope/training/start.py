@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,12 @@ import torch
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.words import listed
-from layerscope.models.checks import check_folder, check_name, clear_errors, near_folder
-from layerscope.models.hub import EMBEDDED, embedded, go_offline_without_hub
-from layerscope.models.load import load_processor, without_bars
-from layerscope.models.loaded import eager
+from layerscope.inputs.hub import go_offline_without_hub
+from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_errors, embedded, near_folder
+from layerscope.models.load import eager, load_processor, without_bars
 from layerscope.models.mean_head import as_configured, is_mean_head, mean_headed
 from layerscope.models.weights import is_offloaded, is_quantised
-from layerscope.training.settings import TASKS, Settings
+from layerscope.training.training import TASKS, Settings
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,6 @@ class Origin:
     name: str
     module: Any = None
     from_config: bool = False
-
-
-@dataclass(frozen=True)
-class Start:
-    """A model ready to be trained, what reads its inputs, the names of its classes in its order, and notes."""
-
-    module: Any
-    processor: Any
-    classes: tuple[str, ...] | None
-    notes: tuple[str, ...]
 
 
 def find(model: Any, *, from_config: bool) -> Origin:
@@ -83,8 +73,13 @@ def _of_object(model: Any, *, from_config: bool) -> Origin:
     return Origin(source, model.config, Path(source).name or kind, model)
 
 
-def start(origin: Origin, task: str, classes: Sequence[str] | None, settings: Settings, processor: Any) -> Start:
-    """Return the model of a task; raises where transformers has none, or labels are not those of a trained head."""
+def start(
+    origin: Origin, task: str, classes: Sequence[str] | None, settings: Settings, processor: Any
+) -> tuple[Any, Any, tuple[str, ...] | None, list[str]]:
+    """Return the model of a task, what reads its inputs, the names of its classes in its order, and notes.
+
+    Raises `LayerscopeError` where transformers has none, or labels are not those of a trained head.
+    """
     notes: list[str] = []
     if origin.module is not None:
         module, order = origin.module, _own_classes(origin.module.config, classes, origin.name) if classes else None
@@ -93,24 +88,28 @@ def start(origin: Origin, task: str, classes: Sequence[str] | None, settings: Se
     if processor is None or isinstance(processor, (str, Path)):
         processor = _processor(str(processor or origin.source), module)
     _pad(module, processor, notes)
-    _run_every_layer(module, notes)
+    dropping = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
+    for owner, name in product((module.config, *module.modules()), dropping):  # which skip whole layers at random
+        if isinstance(getattr(owner, name, None), float) and getattr(owner, name) > 0:
+            setattr(owner, name, 0.0)
+            notes.append("layerdrop is off: every layer is an exit")
     if task == "masked-lm" and getattr(processor, "mask_token_id", None) is None:
         raise LayerscopeError(
             f"the tokenizer of {origin.name} has no mask token, which masked-lm needs: name another with `processor`"
         )
-    return Start(module, processor, order, tuple(notes))
+    return module, processor, order, list(dict.fromkeys(notes))
 
 
 def _made(
     origin: Origin, task: str, classes: Sequence[str] | None, settings: Settings, notes: list[str]
 ) -> tuple[Any, tuple[str, ...] | None]:
-    config, head = origin.config, settings.head
+    config, head, fresh = origin.config, settings.head, []
     mean = _takes_mean(origin, task, head)
     auto = _auto(config, "token-classification" if mean else task, origin.name)
     own = auto._model_mapping[type(config)]
     kinds = {kind.__name__ for kind in (own if isinstance(own, (list, tuple)) else (own,))}
-    trained = not origin.from_config and _architecture(config) in kinds and head != "new"
-    trained = trained and mean == is_mean_head(config)
+    trained = not origin.from_config and head != "new" and mean == is_mean_head(config)
+    trained = trained and _architecture(config) in kinds
     order = None
     if classes is not None:
         order = _own_classes(config, classes, origin.name) if trained else tuple(classes)
@@ -124,7 +123,15 @@ def _made(
         notes.append("head: the model's own, over the mean of the tokens (classifier_pooling)")
     torch.manual_seed(settings.seed)
     with without_bars(), clear_errors(origin.source):
-        module, fresh = _weights(origin, auto, config)
+        if origin.from_config:
+            module = auto.from_config(config)
+        else:
+            module, info = auto.from_pretrained(
+                origin.source, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
+                ignore_mismatched_sizes=True,
+            )  # fmt: skip
+            other = [key[0] if isinstance(key, tuple) else key for key in info["mismatched_keys"]]
+            fresh = sorted({*map(str, (*info["missing_keys"], *other))})
     if mean:
         mean_headed(module)
         notes.append("head: linear, over the mean of the tokens")
@@ -136,17 +143,6 @@ def _made(
         notes.append(f"freshly initialised, seed {settings.seed}: {', '.join(fresh)}")
     module.config._name_or_path = origin.name  # the name in the history
     return as_configured(module), order
-
-
-def _weights(origin: Origin, auto: Any, config: Any) -> tuple[Any, list[str]]:
-    if origin.from_config:
-        return auto.from_config(config), []
-    module, info = auto.from_pretrained(
-        origin.source, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
-        ignore_mismatched_sizes=True,
-    )  # fmt: skip
-    other = [str(key[0] if isinstance(key, tuple) else key) for key in info["mismatched_keys"]]
-    return module, sorted({*map(str, info["missing_keys"]), *other})
 
 
 def _renewed(module: Any, fresh: list[str]) -> list[str]:
@@ -222,18 +218,6 @@ def _own_classes(config: Any, classes: Sequence[str], name: str) -> tuple[str, .
             "a fresh head with `head='new'`"
         )
     return known
-
-
-def _run_every_layer(module: Any, notes: list[str]) -> None:
-    """Turn off what skips whole layers at random in training: each of them is an exit."""
-    dropped = False
-    for owner in (module.config, *module.modules()):
-        for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
-            if isinstance(getattr(owner, name, None), float) and getattr(owner, name) > 0:
-                setattr(owner, name, 0.0)
-                dropped = True
-    if dropped:
-        notes.append("layerdrop is off: every layer is an exit")
 
 
 def _processor(source: str, module: Any) -> Any:

@@ -19,11 +19,10 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.mean_head import standard_class
-from layerscope.models.stack import SeveralWidths
+from layerscope.models.stack import SeveralParts
+from layerscope.training.callbacks import Guard, History
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
-from layerscope.training.guard import Guard, check_options
-from layerscope.training.history import History, manifest
 from layerscope.training.layer_scores import LayerScores, logged, once, over_processes, score_options
 from layerscope.training.objectives import Objective
 
@@ -31,7 +30,7 @@ EVALUATION = "Evaluation"
 """What the Trainer calls the loop of `evaluate`, unlike that of `predict`."""
 
 
-class AlignedTrainer(Trainer):  # type: ignore[misc]
+class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not typed
     """`transformers.Trainer` with an objective over exits; everything else is the Trainer's.
 
     Every evaluation reads each layer 1 … L through the model's head (with "classifiers" each through its own), in the
@@ -77,20 +76,25 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
         model = given.get("model")
         if (model is None) == (given.get("model_init") is None):
             raise LayerscopeError("AlignedTrainer takes either a model or model_init: give one of them")
-        self.objective = Objective(objective) if isinstance(objective, str) else objective  # type: ignore[arg-type]
+        self.objective = Objective(objective) if isinstance(objective, str) else objective  # type: ignore[arg-type]  # which checks it
         self._given = given.get("processing_class"), part, layers
         if model is not None:
             self._attach(model)
         super().__init__(*args, **options)
-        check_options(self)
+        for name, owner in (("label_smoothing_factor", self.args), ("compute_loss_func", self)):
+            if getattr(owner, name):
+                raise LayerscopeError(f"{name} takes a loss of the last logits and ignores the exits: leave it out")
+        if self.args.n_gpu > 1:
+            raise LayerscopeError(
+                f"one process copies the model to {self.args.n_gpu} GPUs, and copies have no exits: start one process "
+                f"for each, by torchrun --nproc_per_node {self.args.n_gpu}"
+            )
         self.guard = Guard(self)
         self.add_callback(self.guard)
         self.model_accepts_loss_kwargs = True  # the exits' loss divides by them, whatever the model's own does
         self.history: History | None = None
         if history is not None:
-            notes = [*self.layered.notes, *filter(None, [self.left_out])]
-            language_model = self.scoring["language_model"]
-            self.history = History(history, manifest(self.layered, self.objective, language_model, self.args, notes))
+            self.history = History(history, self)
             self.add_callback(self.history)
 
     def _attach(self, model: Any) -> None:
@@ -120,7 +124,7 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
         finally:
             self.exit_loss.on = False
         if model.training:
-            self.guard.watch(found[0] if return_outputs else found, inputs)
+            self.guard.seen.append(((found[0] if return_outputs else found).detach(), inputs))  # read once a step
         return found
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
@@ -129,8 +133,25 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
         return super().train(resume_from_checkpoint, *args, **options)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """Load the weights of a checkpoint, those too that were saved under other names than the model has for them.
+
+        transformers saves a ViT and others under the names of older releases. Its `from_pretrained` knows both names,
+        but its Trainer looks for those in memory alone, and passes over the others without an error.
+        """
         super()._load_from_checkpoint(resume_from_checkpoint, model)
-        _load_renamed(self.model if model is None else model, Path(resume_from_checkpoint))
+        model, checkpoint = self.model if model is None else model, Path(resume_from_checkpoint)
+        saved: set[str] = set()
+        for path in checkpoint.glob("model*.safetensors"):
+            with safe_open(path, framework="pt") as file:
+                saved |= set(file.keys())
+        missing = {name for name in model.state_dict() if name not in saved}
+        if not isinstance(model, PreTrainedModel) or not saved or not missing:
+            return
+        loaded = (
+            standard_class(type(model)).from_pretrained(checkpoint, dtype="auto", local_files_only=True).state_dict()
+        )
+        model.load_state_dict({name: loaded[name] for name in missing if name in loaded}, strict=False)
+        model.tie_weights()
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self.guard.before_save(Path(self._get_output_dir(trial)))
@@ -167,23 +188,24 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]
 @contextmanager
 def generators_kept(device: torch.device) -> Iterator[None]:
     """Within, whatever is drawn at random is drawn from copies of the generators."""
-    python, array = random.getstate(), np.random.get_state()  # noqa: NPY002  the generator that others draw from
+    python, array = random.getstate(), np.random.get_state()
     kind, devices = (device.type, [device]) if device.type not in ("cpu", "mps") else ("cuda", [])
     with torch.random.fork_rng(devices, device_type=kind):
         try:
             yield
         finally:
             random.setstate(python)
-            np.random.set_state(array)  # noqa: NPY002
+            np.random.set_state(array)
 
 
 def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
     """Return a model with its layers found by samples that are made up."""
     loaded = load(model, LoadOptions(), processor)
     try:
-        return find_layers(loaded, *made_up_samples(loaded), Override(part), max_length=None, prompt="")
-    except SeveralWidths as several:
-        raise LayerscopeError(f"{several.differ}: one head reads layers of one width") from several
+        return find_layers(loaded, *made_up_samples(loaded), Override(part))
+    except SeveralParts as several:
+        why = f"{several.differ}: one head reads layers of one width" if several.differ else str(several)
+        raise LayerscopeError(why) from several
 
 
 @torch.no_grad()
@@ -191,21 +213,3 @@ def probe(model: LayeredModel) -> Any:
     """Return a small batch of made-up samples, on the model's device."""
     _, samples = made_up_samples(model.loaded)
     return model.encoder.batch(list(samples)[:2]).to(model.device)
-
-
-def _load_renamed(model: Any, checkpoint: Path) -> None:
-    """Load the weights of a checkpoint that were saved under other names than the model has for them.
-
-    transformers saves a ViT and others under the names of older releases. Its `from_pretrained` knows both names, but
-    its Trainer looks for those in memory alone, and passes over the others without an error.
-    """
-    saved: set[str] = set()
-    for path in checkpoint.glob("model*.safetensors"):
-        with safe_open(path, framework="pt") as file:
-            saved |= set(file.keys())
-    missing = {name for name in model.state_dict() if name not in saved}
-    if not isinstance(model, PreTrainedModel) or not saved or not missing:
-        return
-    loaded = standard_class(type(model)).from_pretrained(checkpoint, dtype="auto", local_files_only=True).state_dict()
-    model.load_state_dict({name: loaded[name] for name in missing if name in loaded}, strict=False)
-    model.tie_weights()

@@ -1,17 +1,124 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from layerscope.core.option_kinds import IN_CODE, Folder, OneOf, Several, Whole
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, OneOf, Several, Whole
 from layerscope.core.options import checked
 from layerscope.core.shared_options import DATA, MODEL, OUTPUT
-from layerscope.training.settings import OBJECTIVE, PRESETS, Settings
 
 if TYPE_CHECKING:
     from layerscope.training.depths import Trained
+
+OBJECTIVE = "Objective"
+STEPS = "Steps"
+EVALUATION = "Evaluation"
+TASKS = {
+    "classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
+    "causal-lm": "AutoModelForCausalLM",
+    "masked-lm": "AutoModelForMaskedLM",
+    "image-classification": "AutoModelForImageClassification",
+    "audio-classification": "AutoModelForAudioClassification",
+}
+"""What is learnt, and the class of transformers that has a head for it."""
+WEIGHTS = ("linear", "uniform")
+Name = Literal["standard", "aligned", "cosine", "cka", "classifiers"]
+Schedule = Literal["alternate", "always"]
+FINE_TUNED, FROM_SCRATCH = 2e-5, 5e-4
+"""Learning rates where none is given."""
+IMAGE = "image-classification"
+PRESETS: dict[str, dict[str, Any]] = {
+    "tracing-glue": dict(
+        task="classification", schedule="always", learning_rate=2e-5, batch_size=32, epochs=3, max_length=256
+    ),
+    "tracing-gpt2": dict(
+        task="causal-lm", schedule="always", learning_rate=2e-5, batch_size=8, max_steps=40_000, max_length=256
+    ),
+    # the print has a learning rate of 0.1, at which AdamW does not learn; this is the rate of DeiT itself
+    "tracing-deit": dict(
+        task=IMAGE, schedule="alternate", learning_rate=5e-4, batch_size=256, epochs=200, weight_decay=1e-4,
+        scheduler="multistep", augment=True,
+    ),
+}  # fmt: skip
+"""Published settings by name: Tracing Representation Progression, section 4 and appendix."""
+PRINTED: dict[str, dict[str, Any]] = {"tracing-deit": {"learning_rate": 0.1}}
+"""The printed values that the preset replaces."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one training; None is a default that the model and the data decide.
+
+    Attributes:
+        task: task to learn; auto is what the data and the model suggest.
+        objective: loss over the exits: standard (the last layer alone), aligned (one head for all exits), cosine or cka
+            (the last layer, and every layer's similarity to it), or classifiers (a head for each exit).
+        schedule: always, or alternate (odd steps train the last layer alone), the default for images.
+        weights: weights of the exits: linear, uniform, or one number per exit with commas.
+        layers: layers that are exits, such as 3,6 or 3-6; by default every layer.
+        beta: weight of the cosine or CKA regulariser.
+        distillation: weight of distillation from the last exit; only with the objective classifiers.
+        temperature: temperature of the distillation.
+        head: head to train: mean (a linear head over the mean of the tokens), own (the model's), new (the model's, from
+            random weights); auto is mean for text encoders without a trained head.
+        epochs: passes over the training data.
+        max_steps: number of optimiser steps, instead of epochs.
+        learning_rate: peak learning rate; by default 2e-5, and 5e-4 from a config.
+        batch_size: samples per batch and device.
+        gradient_accumulation: batches accumulated per optimiser step.
+        weight_decay: AdamW weight decay.
+        warmup: warm-up steps, or below 1 their share of all steps.
+        scheduler: learning rate schedule; multistep divides by ten after 50 % and 75 % of the steps.
+        max_length: tokens per text at most, and per window of running text.
+        augment: crop, flip and rotate the training images at random.
+        eval_every: steps between evaluations; by default a tenth of all, or more where evaluation is slow.
+        eval_samples: number of evaluation samples, drawn with the seed; by default all.
+        seed: random seed.
+        dtype: precision of training: float32, or bf16 (mixed).
+        device: device to train on.
+
+    """
+
+    task: Annotated[str, OneOf(("auto", *TASKS)), DATA] = "auto"
+    objective: Annotated[Name, OneOf(get_args(Name)), OBJECTIVE] = "aligned"
+    schedule: Annotated[Schedule | None, OneOf(get_args(Schedule)), OBJECTIVE] = None
+    weights: Annotated[str | Sequence[float], Several(Number(0), WEIGHTS), OBJECTIVE] = "linear"
+    beta: Annotated[float, Number(0), OBJECTIVE] = 1.0
+    distillation: Annotated[float, Number(0), OBJECTIVE] = 0.0
+    temperature: Annotated[float, Number(above=0), OBJECTIVE] = 1.0
+    layers: Annotated[Sequence[int] | None, Several(Whole(), such_as="3,6 or 3-6"), OBJECTIVE] = None
+    head: Annotated[str, OneOf(("auto", "mean", "own", "new")), MODEL] = "auto"
+    epochs: Annotated[float, Number(above=0), STEPS] = 3
+    max_steps: Annotated[int | None, Whole(1), STEPS] = None
+    learning_rate: Annotated[float | None, Number(above=0), STEPS] = None
+    batch_size: Annotated[int, Whole(1), STEPS] = 32
+    gradient_accumulation: Annotated[int, Whole(1), STEPS] = 1
+    weight_decay: Annotated[float, Number(0), STEPS] = 0.01
+    warmup: Annotated[float, Number(0), STEPS] = 0.0
+    scheduler: Annotated[str, OneOf(("linear", "cosine", "constant", "multistep")), STEPS] = "linear"
+    max_length: Annotated[int | None, Whole(1), DATA] = None
+    augment: Annotated[bool | None, DATA] = None
+    eval_every: Annotated[int | None, Whole(1), EVALUATION] = None
+    eval_samples: Annotated[int | None, Whole(1), EVALUATION] = None
+    seed: Annotated[int, SEED, STEPS] = 0
+    dtype: Annotated[str, OneOf(("float32", "bf16")), MODEL] = "float32"
+    device: Annotated[str, OneOf(("auto", "cpu", "cuda")), MODEL] = "auto"
+
+    def decided(self, task: str, *, from_config: bool) -> Settings:
+        """Return the same with what the task decides filled in; raises `LayerscopeError` where it forbids a setting."""
+        if self.augment and task != IMAGE:
+            raise LayerscopeError(f"augment crops and turns images, and {task} reads none: leave it out")
+        return replace(
+            self,
+            task=task,
+            augment=bool(self.augment),
+            schedule=self.schedule or ("alternate" if task == IMAGE else "always"),
+            learning_rate=self.learning_rate or (FROM_SCRATCH if from_config else FINE_TUNED),
+        )
 
 
 def train(
@@ -78,3 +185,26 @@ def trained(given: dict[str, Any]) -> Trained:
     from layerscope.training.run_training import run_training
 
     return run_training(asked, settings)
+
+
+def settings_of(given: Mapping[str, Any], preset: str | None = None, *, as_printed: bool = False) -> Settings:
+    """Return settings: those given (None is not given) over those of a preset over the defaults."""
+    if as_printed and preset is None:
+        raise LayerscopeError("`as_printed=True` needs a preset, whose printed values it takes: give `preset`")
+    named = {name: value for name, value in given.items() if value is not None}
+    return Settings(**_preset(preset, as_printed) | named)
+
+
+def described(preset: str, given: Mapping[str, Any], *, as_printed: bool) -> str:
+    """Return a line on what a preset sets, without what was given beside it."""
+
+    def listed(values: Mapping[str, Any]) -> str:
+        return ", ".join(f"{key} {value}" for key, value in values.items() if given.get(key) is None)
+
+    printed = "" if as_printed else listed(PRINTED.get(preset, {}))
+    note = f" (the paper prints {printed}: see `as_printed=True`)" if printed else ""
+    return f"preset {preset}: {listed(_preset(preset, as_printed))}{note}"
+
+
+def _preset(name: str | None, as_printed: bool) -> dict[str, Any]:
+    return PRESETS.get(name or "", {}) | (PRINTED.get(name or "", {}) if as_printed else {})

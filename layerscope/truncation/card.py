@@ -12,8 +12,7 @@ from huggingface_hub.utils import yaml_dump
 from layerscope.models.mean_head import is_mean_head
 from layerscope.truncation.figures import Truncated
 from layerscope.truncation.onnx_file import SENTENCE, output_of
-from layerscope.truncation.origin import card_head
-from layerscope.truncation.source import Source
+from layerscope.truncation.source import Source, card_head
 
 WARNING = (
     "**Its vectors are not comparable with the full model's.** Layers speak different languages: an index, a cache or "
@@ -79,30 +78,36 @@ READERS = {"text": "AutoTokenizer", "image": "AutoImageProcessor", "audio": "Aut
 
 
 def write_card(source: Source, made: Truncated, folder: Path) -> None:
-    """Write README.md into the folder of a truncated model."""
-    (folder / "README.md").write_text(render(source, made), encoding="utf-8", errors="replace")
-
-
-def render(source: Source, made: Truncated) -> str:
-    """Return the card as Markdown with its YAML head; every name stands in it as it is and does nothing."""
-    name, stack = escape(made.model), source.model.stack
+    """Write README.md, Markdown with a YAML head, into the folder of a truncated model; names do nothing in it."""
+    name, stack, loaded = escape(made.model), source.model.stack, source.model.loaded
     named = stack.part if len(source.model.parts) > 1 else stack.entry
     part = f", part {escape(named)}" if named else ""
+    at = f" at revision {escape(str(loaded.revision))}" if loaded.revision else ""
+    where = "before" if made.site == "raw" else "after"
+    gives = f"Its output is layer {made.layer} of the full model"
+    gives += "" if stack.norm is None else f", {where} the final norm ({escape(stack.norm)})"
     modality = source.model.encoder.modality
+    # a tokenizer without a pad token takes one text at a time
+    alone = modality == "text" and getattr(loaded.processor, "pad_token", None) is None
     output = output_of(Path(made.path)) if made.format == "onnx" else ""
     loads = LOADS[made.format].format(
         auto=made.auto, reader=READERS[modality], imports="from PIL import Image\n" * (modality == "image"),
-        given=_given(source), output=output, after=_after(source, output),
+        given='["a text"]' if alone else GIVEN[modality], output=output, after=_after(source, output),
     )  # fmt: skip
+    held = f"{escape(str(made.data))} ({made.samples or 0:,} samples"
+    scored = f"{made.scored.capitalize()}: through the trained head, on {held})."
+    if source.run is not None:
+        pooling = escape(source.run.info["pooling"][0])
+        scored = f"Linear probe: cross-validated accuracy on the labels of {held}, {pooling} pooling)."
+    scores = "" if made.score is None else f"\n\n{scored}"
     score = f"\n| {made.scored} | {made.shown()} | {made.shown(full=True)} |" if made.score is not None else ""
-    at = f" at revision {escape(str(source.model.loaded.revision))}" if source.model.loaded.revision else ""
-    return f"""---
+    card = f"""---
 {_head(source, made)}
 ---
 
 # {name}, layer {made.layer} of {made.depth}
 {MEAN if made.format == "transformers" and is_mean_head(source.module.config) else ""}
-The first {made.layer} of {made.depth} blocks of {name}{part}{at}. {_output(source, made)}
+The first {made.layer} of {made.depth} blocks of {name}{part}{at}. {gives}.
 
 > {WARNING}
 
@@ -113,7 +118,7 @@ The first {made.layer} of {made.depth} blocks of {name}{part}{at}. {_output(sour
 | ms per {source.unit} | {made.milliseconds:.2f} | {made.full_milliseconds:.2f} |
 | speed | {made.speedup:.2f} × (by its operations {made.ideal:.2f} ×) | 1 × |{score}
 
-Speed: {escape(made.measured)}.{_scores(source, made)}
+Speed: {escape(made.measured)}.{scores}
 
 ## Use
 
@@ -124,6 +129,7 @@ Speed: {escape(made.measured)}.{_scores(source, made)}
 Written by layerscope {escape(version("layerscope"))}; loaded again and compared with layer {made.layer} of the full \
 model before it was named: the largest difference is {made.difference:.1g}, in {made.dtype}.
 """
+    (folder / "README.md").write_text(card, encoding="utf-8", errors="replace")
 
 
 def escape(text: str) -> str:
@@ -144,13 +150,6 @@ def _head(source: Source, made: Truncated) -> str:
     return str(yaml_dump(head, sort_keys=False, allow_unicode=False)).strip()
 
 
-def _given(source: Source) -> str:
-    """What the processor is called with: a tokenizer without a pad token takes one text at a time."""
-    modality, processor = source.model.encoder.modality, source.model.loaded.processor
-    alone = modality == "text" and getattr(processor, "pad_token", None) is None
-    return '["a text"]' if alone else GIVEN[modality]
-
-
 def _after(source: Source, output: str) -> str:
     """What a call of the ONNX file ends with: its output is a sentence's vector, a head's logits, or states to pool."""
     if "logits" in output:
@@ -160,21 +159,3 @@ def _after(source: Source, output: str) -> str:
     if output == SENTENCE:
         return f"vectors = {output}"
     return f"print({output}.shape)"
-
-
-def _output(source: Source, made: Truncated) -> str:
-    norm = source.model.stack.norm
-    if norm is None:
-        return f"Its output is layer {made.layer} of the full model."
-    where = "before" if made.site == "raw" else "after"
-    return f"Its output is layer {made.layer} of the full model, {where} the final norm ({escape(norm)})."
-
-
-def _scores(source: Source, made: Truncated) -> str:
-    if made.score is None or made.data is None:
-        return ""
-    held = f"{escape(made.data)} ({made.samples:,} samples"
-    if source.run is None:
-        return f"\n\n{made.scored.capitalize()}: through the trained head, on {held})."
-    pooling = source.run.info["pooling"][0]
-    return f"\n\nLinear probe: cross-validated accuracy on the labels of {held}, {escape(pooling)} pooling)."

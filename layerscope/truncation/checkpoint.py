@@ -1,13 +1,16 @@
-"""A truncated model as a transformers folder: written, loaded again by transformers alone, and compared."""
+"""A truncated model as a folder of transformers or sentence-transformers: written, loaded again by these, compared."""
 
 from __future__ import annotations
 
+import tempfile
 from contextlib import suppress
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError
@@ -15,12 +18,14 @@ from layerscope.models.capture import evaluating
 from layerscope.models.forward import forward, tensors_in
 from layerscope.models.lens import logits_of
 from layerscope.models.mean_head import as_configured, is_mean_head, seal_of, standard_class
-from layerscope.truncation.agreement import Expected, agrees, base_of, close_in, difference, holds, last_states
-from layerscope.truncation.depth import Depth, shallower
+from layerscope.models.pooling import pool
+from layerscope.truncation.depth import Depth, Expected, agrees, base_of, close_in, difference, last_states, shallower
 from layerscope.truncation.source import Source
 
 HEAD, HEAD_STEPS = 1e-4, 8
 """Tolerance of logits in float32, and in steps of half precision."""
+MODES = {"mean": "mean", "cls": "cls", "first": "cls", "last": "lasttoken"}
+"""The poolings that a SentenceTransformer has, and its names for them."""
 
 
 def write_checkpoint(source: Source, depth: Depth, expected: Expected, folder: Path) -> float:
@@ -28,21 +33,31 @@ def write_checkpoint(source: Source, depth: Depth, expected: Expected, folder: P
 
     Raises `LayerscopeError` where what was written is not that layer.
     """
+    import transformers
+
     built = depth.build(source.module, expected.layer)
-    save(built, folder)
-    save_processors(source, folder)
-    return check_checkpoint(load_back(folder, built, source), source, expected)
-
-
-def save(built: Any, folder: Path) -> None:
-    """Write config and weights as they are held; ties between weights stay ties."""
-    config = built.config
-    if hasattr(config, "auto_map"):  # the code it names is not needed, and not beside it
-        del config.auto_map
     built.save_pretrained(folder)
+    save_processors(source, folder)
+    try:
+        module, report = getattr(transformers, auto_class(built)).from_pretrained(
+            folder, dtype=source.dtype, local_files_only=True, output_loading_info=True
+        )
+    except Exception as error:
+        line = (str(error).strip().splitlines() or [""])[0][:120]
+        raise LayerscopeError(
+            f"the truncated {source.name} does not load ({type(error).__name__}: {line}): nothing was written"
+        ) from error
+    module = as_configured(module)
+    wrong = {key for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in report.get(kind) or ()}
+    if is_mean_head(built.config):
+        wrong.discard(seal_of(built.config))
+    if type(module) is not type(built) or wrong:
+        what = f"without {min(map(str, wrong))}" if wrong else f"as {type(module).__name__}"
+        raise LayerscopeError(f"the truncated {type(built).__name__} loads {what}: nothing was written")
+    return _check(module.to(source.model.device).eval(), source, expected)
 
 
-def save_processors(source: Source, folder: Path) -> None:
+def save_processors(source: Source, folder: str | Path) -> None:
     """Write the tokenizer, image processor or feature extractor, and where there is one what joins them."""
     processor, module = source.model.loaded.processor, source.module
     path = getattr(module.config, "_name_or_path", "")
@@ -55,79 +70,114 @@ def save_processors(source: Source, folder: Path) -> None:
         processor.save_pretrained(folder)
 
 
-def load_back(folder: Path, built: Any, source: Source) -> nn.Module:
-    """Load what was written as anyone would, in the dtype that the full model is compared in."""
-    import transformers
-
-    try:
-        module, report = getattr(transformers, auto_class(built)).from_pretrained(
-            folder, dtype=source.dtype, local_files_only=True, output_loading_info=True
-        )
-    except Exception as error:
-        line = (str(error).strip().splitlines() or [""])[0][:120]
-        raise LayerscopeError(
-            f"the truncated {source.name} does not load ({type(error).__name__}: {line}): nothing was written"
-        ) from error
-    module = as_configured(module)
-    wrong = [key for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in report.get(kind) or ()]
-    if is_mean_head(built.config):
-        wrong = [key for key in wrong if key != seal_of(built.config)]
-    if type(module) is not type(built) or wrong:
-        what = f"as {type(module).__name__}" if not wrong else f"without {sorted(map(str, wrong))[0]}"
-        raise LayerscopeError(f"the truncated {type(built).__name__} loads {what}: nothing was written")
-    loaded: nn.Module = module.to(source.model.device)
-    return loaded.eval()
-
-
 @torch.inference_mode()
-def check_checkpoint(module: nn.Module, source: Source, expected: Expected) -> float:
+def _check(module: nn.Module, source: Source, expected: Expected) -> float:
     """Return the largest difference of a truncated model's states; raise where they are not the full model's layer.
 
     Its output must show the states of that layer wherever the full model's shows those of its last; its blocks must
     give them; and its head must read from them what the full model's head does.
     """
     stack = shallower(source.model.stack, expected.layer)
-    logits = expected.logits or (None,) * len(expected.inputs)
     apart = 0.0
     with evaluating(module):
-        for inputs, states, predicted in zip(expected.inputs, expected.states, logits, strict=True):
-            output = forward(base_of(module, stack), inputs)
-            if expected.shown and not holds(output, states):
-                near = min((difference(tensor, states) for tensor in tensors_in(output)), default=float("inf"))
-                raise _another(source, expected.layer, "output", near)
+        for inputs, states, predicted in zip(expected.inputs, expected.states, expected.logits, strict=True):
             found = last_states(module, stack, inputs)
+            pairs: list[Any] = [("states", found, states)]
+            if expected.shown:
+                tensors = list(tensors_in(forward(base_of(module, stack), inputs)))
+                nearest = min(tensors, key=partial(difference, two=states), default=None)
+                same = next((tensor for tensor in tensors if agrees(tensor, states)), nearest)
+                pairs.insert(0, ("output", same, states))
+            if predicted is not None:
+                pairs.append(("head", logits_of(forward(module, inputs)), predicted, HEAD, HEAD_STEPS))
+            for what, own, wanted, *tolerance in pairs:
+                if own is None or not agrees(own, wanted, *tolerance):
+                    raise LayerscopeError(
+                        f"the {what} of the truncated {source.name} differs from layer {expected.layer} of the full "
+                        f"model (by {difference(own, wanted):.1e}): it cannot be a standard checkpoint, and nothing "
+                        "was written"
+                    )
             apart = max(apart, difference(found, states))
-            if not agrees(found, states):
-                raise _another(source, expected.layer, "states", difference(found, states))
-            own = None if predicted is None else logits_of(forward(module, inputs))
-            if predicted is not None and not (
-                own is not None and agrees(own, predicted, close_in(own.dtype, HEAD, HEAD_STEPS))
-            ):
-                near = float("inf") if own is None else difference(own, predicted)
-                raise _another(source, expected.layer, "head", near)
     return apart
-
-
-def _another(source: Source, layer: int, what: str, near: float) -> LayerscopeError:
-    return LayerscopeError(
-        f"the {what} of the truncated {source.name} differs from layer {layer} of the full model (by {near:.1e}): "
-        "it cannot be a standard checkpoint, and nothing was written"
-    )
-
-
-@cache
-def _auto_classes() -> dict[str, Any]:
-    from transformers.models.auto import modeling_auto
-
-    found = {name: getattr(modeling_auto, name) for name in dir(modeling_auto) if name.startswith("AutoModel")}
-    # a class for pre-training may be that of another task too, which says more
-    return {name: found[name] for name in sorted(found, key=lambda name: (name.endswith("PreTraining"), name))}
 
 
 def auto_class(module: Any) -> str:
     """Return the name of transformers' own `AutoModel…` that loads a class, or the class itself where none does."""
-    for name, auto in _auto_classes().items():
-        kinds = auto._model_mapping.get(type(module.config), None) if auto._model_mapping is not None else None
+    from transformers.models.auto import modeling_auto
+
+    names = [name for name in dir(modeling_auto) if name.startswith("AutoModel")]
+    # a class for pre-training may be that of another task too, which says more
+    for name in sorted(names, key=lambda name: (name.endswith("PreTraining"), name)):
+        mapping = getattr(modeling_auto, name)._model_mapping
+        kinds = None if mapping is None else mapping.get(type(module.config), None)
         if standard_class(type(module)) in (kinds if isinstance(kinds, tuple) else (kinds,)):
             return name
     return type(module).__name__
+
+
+def write_sentence_transformer(source: Source, depth: Depth, expected: Expected, folder: Path) -> float:
+    """Write a folder that `SentenceTransformer(path)` loads, and return how far its embeddings are from the layer's.
+
+    A plain transformers model gets a pooling after it. Raises `LayerscopeError` where they are not that layer's.
+    """
+    try:
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.models import Pooling, Transformer
+    except ImportError:
+        raise LayerscopeError(
+            'this format needs sentence-transformers: pip install "layerscope[sentence-transformers]"'
+        ) from None
+    built = depth.build(source.module, expected.layer)
+    served = source.model.loaded.served
+    if served is not None:
+        wanted = _save_served(served, built, source, folder)
+    else:
+        mode, reads = source.pooled_by, source.model.encoder.modality == "text"
+        if not reads or expected.states[0].ndim != 3 or mode not in MODES:
+            why = "gives no states of tokens to pool" if reads else "reads no texts"
+            raise LayerscopeError(f"{source.name} {why}: `format='transformers'` writes it")
+        wanted = torch.cat([pool(states, None, mode) for states in expected.states]).float().cpu().numpy()
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".plain-") as plain:
+            getattr(built, "base_model", built).save_pretrained(plain)
+            save_processors(source, plain)
+            how = {"local_files_only": True, "dtype": source.dtype}
+            transformer = Transformer(plain, max_seq_length=source.model.max_length, model_kwargs=how)
+            pooling = Pooling(source.model.stack.width, pooling_mode=MODES[mode])
+            model = SentenceTransformer(modules=[transformer, pooling], device="cpu")
+            model.save_pretrained(str(folder), create_model_card=False)
+    again = SentenceTransformer(
+        str(folder), device=str(source.model.device), local_files_only=True, model_kwargs={"dtype": source.dtype}
+    )
+    found, close = _encoded(again, source), close_in(source.dtype)
+    by = float(np.abs(found - wanted).max()) if found.shape == wanted.shape else float("inf")
+    if not np.isfinite(by) or not np.allclose(found, wanted, rtol=close, atol=close):
+        raise LayerscopeError(
+            f"the embeddings of the truncated {source.name} differ from layer {expected.layer} of the full model "
+            f"(by {by:.1e}): nothing was written"
+        )
+    if served is None:
+        return by
+    inner = next(child for child in again[0].children() if isinstance(child, type(source.module)))
+    return max(by, _check(inner, source, expected))
+
+
+def _save_served(served: Any, built: Any, source: Source, folder: Path) -> NDArray[np.float32]:
+    """Write a SentenceTransformer that holds the truncated model, pooled as asked, and return its embeddings."""
+    first, pooling = served[0], source.pooling or source.scored
+    outer, inner = dict(served._modules), dict(first._modules)
+    if pooling in MODES and (pooling,) != source.model.loaded.pooling:
+        name, own = next((name, own) for name, own in outer.items() if type(own).__name__ == "Pooling")
+        served._modules[name] = type(own)(own.embedding_dimension, pooling_mode=MODES[pooling])
+    first._modules[next(name for name, own in inner.items() if own is source.module)] = built
+    try:
+        served.save_pretrained(str(folder), create_model_card=False)
+        return _encoded(served, source)
+    finally:
+        served._modules.update(outer)
+        first._modules.update(inner)
+
+
+def _encoded(served: Any, source: Source) -> NDArray[np.float32]:
+    """Return the embeddings of the samples, each alone: in half precision batch-mates show."""
+    found = served.encode(list(source.samples), batch_size=1, convert_to_numpy=True, show_progress_bar=False)
+    return np.asarray(found, dtype=np.float32)

@@ -6,39 +6,23 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.folders import folder_aside, own_folder
+from layerscope.core.files import folder_aside, own_folder
 from layerscope.core.options import Asked, checked
 from layerscope.core.progress import reporting
 from layerscope.models import LoadOptions, Override
 from layerscope.models.load import without_bars
 from layerscope.scores import Evaluation, open_evaluation
-from layerscope.scores.evaluation import STORE
-from layerscope.scores.origins import FILE
-from layerscope.truncation.agreement import expected_at
+from layerscope.scores.evaluation import ORIGINS, STORE
 from layerscope.truncation.card import write_card
-from layerscope.truncation.checkpoint import write_checkpoint
-from layerscope.truncation.depth import find_depth
+from layerscope.truncation.checkpoint import MODES, write_checkpoint, write_sentence_transformer
+from layerscope.truncation.depth import expected_at, find_depth
 from layerscope.truncation.figures import Made, Truncated, measure
 from layerscope.truncation.onnx_file import write_onnx
-from layerscope.truncation.origin import copy_terms
-from layerscope.truncation.sentence import MODES, write_sentence_transformer
-from layerscope.truncation.source import Source, open_source
+from layerscope.truncation.source import Source, copy_terms, open_source
 from layerscope.truncation.truncator import truncate
-
-
-@runtime_checkable
-class Chosen(Protocol):
-    """A choice of a layer, such as `select` returns: of which model, and as it was scored."""
-
-    model: str
-    source: str | None
-    layer: int
-    as_shipped: bool
-    pooling: str | None
-    raw_only: bool
 
 
 def truncate_layers(given: Any, layers: Sequence[int], out: str | Path, **options: Any) -> list[Truncated]:
@@ -74,7 +58,7 @@ def cut(asked: Asked) -> list[Truncated]:
     source = replace(source, pooling=asked.pooling, scored=scored)
     depth = source.model.stack.depth
     layers = checked_layers(asked.layers or (), depth)
-    format = _format(asked, source)  # noqa: A001
+    format = _format(asked, source)
     last = (f"layer {depth} is the last of {source.name}: all its blocks are kept",) if depth in layers else ()
     for note in (*source.model.notes, *last):
         reporter.say(note)
@@ -99,21 +83,19 @@ def resolved(asked: Asked) -> tuple[Asked, str | None]:
     given = asked.given
     if isinstance(given, (str, Path)):
         folder = Path(given).expanduser()
-        given = open_evaluation(given) if (folder / FILE).is_file() or STORE.is_in(folder) else None
-    if isinstance(given, Chosen):
-        return _by_selection(given, asked)
-    return _by_evaluation(given, asked) if isinstance(given, Evaluation) else (asked, None)
-
-
-def _by_selection(selection: Chosen, asked: Asked) -> tuple[Asked, str | None]:
-    if not asked.layers and selection.as_shipped:
+        given = open_evaluation(given) if (folder / ORIGINS).is_file() or STORE.is_in(folder) else None
+    if isinstance(given, Evaluation):
+        return _by_evaluation(given, asked)
+    if not hasattr(given, "as_shipped"):  # which a selection has
+        return asked, None
+    if not asked.layers and given.as_shipped:
         raise LayerscopeError("nothing to truncate: the selection keeps the model as shipped; give a layer to cut it")
-    if selection.source is None:
-        raise LayerscopeError(f"the selection does not say where {selection.model} is: give the model and a layer")
-    options = {"given": selection.source, "layers": asked.layers or [selection.layer]}
-    if selection.raw_only and asked.format == "auto":
+    if given.source is None:
+        raise LayerscopeError(f"the selection does not say where {given.model} is: give the model and a layer")
+    options = {"given": given.source, "layers": asked.layers or [given.layer]}
+    if given.raw_only and asked.format == "auto":
         options |= {"format": "onnx", "site": "raw"}
-    return Asked(**vars(asked) | options), selection.pooling
+    return Asked(**vars(asked) | options), given.pooling
 
 
 def _by_evaluation(evaluation: Evaluation, asked: Asked) -> tuple[Asked, str | None]:
@@ -129,12 +111,12 @@ def _by_evaluation(evaluation: Evaluation, asked: Asked) -> tuple[Asked, str | N
     return Asked(**vars(asked) | {"given": source}), str(poolings[0]) if len(poolings) == 1 else None
 
 
-def _write(source: Source, layer: int, format: str, site: str, folder: Path) -> Made:  # noqa: A002
+def _write(source: Source, layer: int, format: str, site: str, folder: Path) -> Made:
     folder.mkdir(exist_ok=True)
     heads = source.heads
     with heads.reading(source.module, layer) if heads is not None else nullcontext():
         expected = expected_at(source.model, layer, source.samples)
-        depth = find_depth(source.module, source.model.stack, expected)
+        depth = find_depth(source.model, expected)
         if format == "onnx":
             apart = write_onnx(source, depth, layer, site, folder)
         else:
@@ -165,9 +147,8 @@ def checked_layers(layers: Iterable[int], depth: int) -> list[int]:
     found = sorted(set(layers))
     if not found:
         raise LayerscopeError(f"no layer is named: give one or several of 1..{depth}")
-    for layer in found:
-        if not 0 <= layer <= depth:
-            raise LayerscopeError(f"layer {layer} does not exist: this model has layers 0..{depth}")
+    if wrong := [layer for layer in found if not 0 <= layer <= depth]:
+        raise LayerscopeError(f"layer {wrong[0]} does not exist: this model has layers 0..{depth}")
     if found[0] == 0:
         raise LayerscopeError(
             f"layer 0 is what the first block reads: no block would be left of the model, give 1..{depth}"

@@ -1,4 +1,4 @@
-"""How a config says how deep its model is: found by what its fields do, not by their names."""
+"""How a config says how deep its model is, found by what its fields do, and what a model cut there must give."""
 
 from __future__ import annotations
 
@@ -14,14 +14,94 @@ from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel
-from layerscope.models.forward import Inputs, forward
+from layerscope.models.capture import capture, evaluating
+from layerscope.models.forward import Inputs, accepts, forward, tensors_in
+from layerscope.models.inspection import made_up_samples
 from layerscope.models.stack import Stack
-from layerscope.truncation.agreement import Expected, agrees, expected_at, last_states
 
 Field = tuple[str, ...]
 """The names of nested configs, then that of the field in the last one."""
 Shapes = dict[str, torch.Size]
 MOST_LISTS = 4
+EXACT = 1e-5
+"""Tolerance in float32, of a value or relative to it; in half precision two of its steps."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The full model at one layer, on a few samples that were each run alone.
+
+    `states` [1, T, D] are those after the final norm, where there is one; `logits` what the model's own head reads from
+    them, where it has one; `shown`: whether the model's plain output shows its last states at all.
+    """
+
+    layer: int
+    inputs: tuple[Inputs, ...]
+    states: tuple[Tensor, ...]
+    logits: tuple[Tensor | None, ...]
+    shown: bool
+
+
+@torch.inference_mode()
+def expected_at(model: LayeredModel, layer: int, samples: Sequence[Any]) -> Expected:
+    """Return what layer `layer` of a model gives on each of these samples."""
+    module, stack, lens = model.module, model.stack, model.lens
+    batches = tuple(model.encoder.batch([sample]).to(model.device) for sample in samples)
+    with evaluating(module):
+        found = [states_at(module, stack, inputs, layer) for inputs in batches]
+        last, output = last_states(module, stack, batches[0]), forward(base_of(module, stack), batches[0])
+        logits = tuple(
+            None if lens is None else lens.sequence_logits(states["raw"], inputs)
+            for states, inputs in zip(found, batches, strict=True)
+        )
+    shown = any(agrees(tensor, last) for tensor in tensors_in(output))
+    return Expected(layer, batches, tuple(states[model.final] for states in found), logits, shown)
+
+
+def states_at(module: nn.Module, stack: Stack, inputs: Inputs, layer: int) -> dict[str, Tensor]:
+    """Return the states of one layer by site: raw, and normed where the model has a final norm."""
+    states: dict[str, Tensor] = {}
+
+    def keep(at: int, site: str, tokens: Tensor) -> None:
+        if at == layer:
+            states[site] = tokens.clone()
+
+    capture(module, stack, inputs, keep, until=layer)
+    return states
+
+
+@torch.inference_mode()
+def last_states(module: nn.Module, stack: Stack, inputs: Inputs) -> Tensor:
+    """Return the last layer's states, after the final norm where there is one."""
+    states = states_at(module, stack, inputs, stack.depth)
+    return states.get("normed", states["raw"])
+
+
+def base_of(module: nn.Module, stack: Stack) -> nn.Module:
+    """Return the module whose plain output is the states: the tower that is run, or the model without its head."""
+    entry = module.get_submodule(stack.entry)
+    base = getattr(entry, "base_model", entry)
+    main = str(getattr(entry, "main_input_name", "input_ids"))
+    # a model's base may be a part of it that reads states
+    return base if isinstance(base, nn.Module) and accepts(base, main) else entry
+
+
+def close_in(dtype: torch.dtype, exact: float = EXACT, steps: int = 2) -> float:
+    """Return how far numbers of this dtype may be apart: `exact`, or `steps` of its steps where these are coarser."""
+    return max(exact, steps * torch.finfo(dtype).eps)
+
+
+def agrees(one: Tensor, two: Tensor, *tolerance: Any) -> bool:
+    """Return whether two tensors hold the same numbers, as close as `close_in` says of a dtype and this tolerance."""
+    close = close_in(one.dtype, *tolerance)
+    return one.shape == two.shape and torch.allclose(one.float(), two.to(one.device).float(), rtol=close, atol=close)
+
+
+def difference(one: Tensor | None, two: Tensor) -> float:
+    """Return the largest difference between two tensors, infinite where there is none or their shapes differ."""
+    if one is None or one.shape != two.shape:
+        return float("inf")
+    return float((one.float() - two.to(one.device).float()).abs().max())
 
 
 @dataclass(frozen=True)
@@ -33,25 +113,25 @@ class Depth:
     lists: tuple[Field, ...]
 
     def config(self, config: Any, layers: int) -> Any:
-        """Return a copy of the config that is `layers` deep."""
-        copied = copy.deepcopy(config)
-        for field in self.lists:
-            _set(copied, field, _get(config, field)[:layers])
-        _set(copied, self.number, layers)
-        self._follow(copied, _get(config, self.number), layers)
-        return copied
+        """Return a copy of the config that is `layers` deep.
 
-    def _follow(self, config: Any, depth: int, layers: int) -> None:
-        """Set what a config itself derives from its depth (the names of its stages), where it was left as derived."""
-        owner, name = _get(config, self.number[:-1]), self.number[-1]
+        What the config itself derives from its depth (the names of its stages) follows, where it was left as derived.
+        """
+        copied = copy.deepcopy(config)
+        vars(copied).pop("auto_map", None)  # the code it names is not needed, and will not lie beside the config
+        for field in self.lists:
+            setattr(_get(copied, field[:-1]), field[-1], _get(config, field)[:layers])
+        owner, name = _get(copied, self.number[:-1]), self.number[-1]
+        setattr(owner, name, layers)
         try:
-            before, after = (vars(type(owner)(**{name: number})) for number in (depth, layers))
+            before, after = (vars(type(owner)(**{name: number})) for number in (_get(config, self.number), layers))
         except Exception:  # a config that cannot be made of its depth alone derives nothing that is known here
-            return
+            return copied
         cut = {field[-1] for field in self.lists if field[:-1] == self.number[:-1]}
         for key in after.keys() & before.keys() & vars(owner).keys() - cut - {name}:
             if before[key] != after[key] and vars(owner)[key] == before[key]:
                 vars(owner)[key] = after[key]
+        return copied
 
     def build(self, module: Any, layers: int) -> Any:
         """Return the model that ends at a layer; its weights are those of the full one, in the same memory."""
@@ -61,14 +141,14 @@ class Depth:
         return built
 
 
-def find_depth(module: Any, stack: Stack, expected: Expected) -> Depth:
-    """Return how the config of a model holds the depth of one stack.
+def find_depth(model: LayeredModel, expected: Expected) -> Depth:
+    """Return how the config of a model holds the depth of its stack.
 
     Each whole number of the config (and of the configs in it) that equals L is set to `expected.layer`, with the lists
     of L entries cut or not; a new model of that config must have the weights of the full one but for the blocks left
     out, run that many blocks, and give the states of that layer. Raises `LayerscopeError` where no number does.
     """
-    refused = "no number in its config sets how many blocks it has"
+    module, stack, refused = model.module, model.stack, "no number in its config sets how many blocks it has"
     for kind in _kinds(module, stack):
         wanted = _wanted(kind, module, stack, expected.layer)
         if wanted is None:
@@ -83,9 +163,10 @@ def find_depth(module: Any, stack: Stack, expected: Expected) -> Depth:
     )
 
 
-def depth_of(model: LayeredModel, samples: Sequence[Any]) -> Depth:
-    """Return how a model's config holds its depth, tried on its middle layer."""
-    return find_depth(model.module, model.stack, expected_at(model, max(1, model.stack.depth // 2), samples))
+def depth_of(model: LayeredModel, samples: Sequence[Any] | None = None, layer: int | None = None) -> Depth:
+    """Return how a model's config holds its depth, tried on its middle layer or another, by made-up samples."""
+    samples = made_up_samples(model.loaded)[1] if samples is None else samples
+    return find_depth(model, expected_at(model, layer or max(1, model.stack.depth // 2), samples))
 
 
 def shallower(stack: Stack, layers: int) -> Stack:
@@ -131,10 +212,6 @@ def _get(config: Any, field: Field) -> Any:
     for name in field:
         config = vars(config)[name]  # what is stored: a value that may vary by layer cannot be read as an attribute
     return config
-
-
-def _set(config: Any, field: Field, value: Any) -> None:
-    setattr(_get(config, field[:-1]), field[-1], value)
 
 
 def _misfit(depth: Depth, module: Any, stack: Stack, expected: Expected, wanted: Shapes) -> str | None:

@@ -1,18 +1,37 @@
-"""What truncated models cost and score beside the full one."""
+"""What truncated models cost and score beside the full one: weights, operations and milliseconds, as a table too."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from layerscope.core.stopwatch import Stopwatch, machine
+from layerscope.core.words import count
+from layerscope.models.capture import evaluating
+from layerscope.models.encode import TextEncoder
+from layerscope.models.forward import Inputs, forward
+from layerscope.show.document import Document, Table, columns, row
 from layerscope.truncation.checkpoint import auto_class
-from layerscope.truncation.depth import Depth
-from layerscope.truncation.onnx_file import export, onnx_run, weights_in
+from layerscope.truncation.depth import Depth, depth_of
+from layerscope.truncation.onnx_file import FILE, export, onnx_run
 from layerscope.truncation.source import Source
-from layerscope.truncation.speed import Workload, megabytes, parameters, workload
+
+TOKENS = 128
+SHORTEST = 8
+BATCH = 8
+SECONDS = 8.0
+FEWEST, MOST = 5, 30
+"""Repeats of a measurement: as many as fit into this many seconds, between these."""
+REBUILD = "Vectors of a truncated model are not comparable with those of the full model: rebuild your index."
 
 
 @dataclass(frozen=True)
@@ -73,30 +92,31 @@ class Truncated:
         return " ± ".join(format(number, form) for number in (value, error) if number is not None) or "–"
 
 
-def measure(source: Source, made: Sequence[Made], format: str, site: str) -> list[Truncated]:  # noqa: A002
+def measure(source: Source, made: Sequence[Made], format: str, site: str) -> list[Truncated]:
     """Return the figures of every depth that was written; their speeds are measured in turns with the full model's."""
     module, deepest, onnx = source.module, source.model.stack.depth, format == "onnx"
-    work, scores = workload(source), source.scores(format)
+    work, (known, about) = workload(source), source.scores(format)
     full = made[0].depth.build(module, deepest)
     cuts = [entry.depth.build(module, entry.layer) for entry in made]
     for model in (full, *cuts):  # the counter of operations hooks into gradients; the weights are shared, this is not
         model.requires_grad_(False)
     if onnx:
-        size, (whole, *times) = _onnx_files(source, made, site, work)
+        with tempfile.TemporaryDirectory(dir=made[0].folder, prefix=".full-") as name:  # the full model as the others
+            folder = Path(name)
+            export(source, made[0].depth, deepest, site, folder)
+            runs = [onnx_run(file, work.inputs) for file in (folder, *(entry.folder for entry in made))]
+            size, (whole, *times) = _on_disk(folder), work.milliseconds_of(runs)
     else:
         size, (whole, *times) = megabytes(full, source.dtype), work.milliseconds([full, *cuts])
     unknown = (None, None)
-    known = scores.by_layer if scores is not None else {}
     beside: dict[str, Any] = {
         "model": source.name, "depth": deepest, "format": format,
         "site": site if source.model.stack.norm is not None else "raw",
         "dtype": "float32" if onnx else str(source.dtype).removeprefix("torch."),
         "full_parameters": parameters(full), "full_megabytes": size, "full_milliseconds": whole,
         "full_score": known.get(deepest, unknown)[0],
-        "measured": work.measured("float32 by onnxruntime" if onnx else None),
+        "measured": work.measured("float32 by onnxruntime" if onnx else None), **about,
     }  # fmt: skip
-    if scores is not None:
-        beside |= {"scored": scores.name, "data": scores.data, "samples": scores.samples}
     operations = work.operations(full)
     figures = []
     for entry, model, took in zip(made, cuts, times, strict=True):
@@ -112,15 +132,146 @@ def measure(source: Source, made: Sequence[Made], format: str, site: str) -> lis
     return figures
 
 
-def _onnx_files(source: Source, made: Sequence[Made], site: str, work: Workload) -> tuple[float, list[float]]:
-    """Return the megabytes of the full model exported as the others are, and the times of all by onnxruntime."""
-    with tempfile.TemporaryDirectory(dir=made[0].folder, prefix=".full-") as folder:
-        full = Path(folder)
-        export(source, made[0].depth, source.model.stack.depth, site, full)
-        runs = [onnx_run(file, work.inputs) for file in (full, *(entry.folder for entry in made))]
-        return _on_disk(full), work.milliseconds_of(runs)
-
-
 def _on_disk(folder: Path) -> float:
     """Return the megabytes of the weights in a folder."""
-    return sum(path.stat().st_size for path in (*weights_in(folder), *folder.rglob("*.safetensors"))) / 1e6
+    return sum(path.stat().st_size for path in (*folder.glob(f"{FILE}*"), *folder.rglob("*.safetensors"))) / 1e6
+
+
+def document(made: Sequence[Truncated]) -> Document:
+    """Return truncated models of one model, the shallowest answering for what truncation gains."""
+    first = made[0]
+    scored = any(entry.score is not None for entry in made)
+    rows = [
+        row(
+            f"{entry.layer} of {entry.depth}", f"{entry.parameters:,}", f"{entry.megabytes:,.1f}",
+            f"{entry.milliseconds:.2f}", f"{entry.speedup:.2f}×", f"{entry.ideal:.2f}×",
+            *([entry.shown()] if scored else []),
+        )
+        for entry in made
+    ]  # fmt: skip
+    full = row(
+        "full model", f"{first.full_parameters:,}", f"{first.full_megabytes:,.1f}", f"{first.full_milliseconds:.2f}",
+        "1×", "1×", *([first.shown(full=True)] if scored else []), quiet=True,
+    )  # fmt: skip
+    titles = ["layers", "parameters", "MB", "ms", "faster", "by operations", *([first.scored] if scored else [])]
+    legend = [f"ms: per sample, {first.measured}."]
+    if first.samples is not None and scored:
+        legend.append(f"{first.scored}: {first.samples:,} samples of {first.data}.")
+    answer = (
+        f"{first.model}, layers 1 to {first.layer} of {first.depth}: {first.speedup:.2f}× as fast, "
+        f"{first.megabytes / first.full_megabytes:.0%} of the size"
+    )
+    if first.score is not None and first.full_score is not None:
+        answer += f"; {first.scored} {first.shown()}, full model {first.shown(full=True)}"
+    table = Table("", columns(titles), (*rows, full), tuple(legend))
+    return Document(answer, parts=(table,), notes=(REBUILD,))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One depth: weights, their megabytes in the checkpoint's dtype, a sample's share of a forward, × faster."""
+
+    parameters: int
+    megabytes: float
+    milliseconds: float
+    speedup: float
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The full model and its depths by their last layer; `measured` says on what."""
+
+    full: Cost
+    layers: dict[int, Cost]
+    measured: str
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The batch that every speed of a source is measured on, and what it is in words."""
+
+    source: Source
+    inputs: Inputs
+    samples: int
+    text: str
+
+    def measured(self, engine: str | None = None) -> str:
+        """Return in words what milliseconds are of, and what they were measured on."""
+        engine = engine or str(self.source.dtype).removeprefix("torch.")
+        on = machine(self.source.model.device)
+        return f"medians over forwards of {self.text}, in turns, in {engine}, on {on}"
+
+    def milliseconds(self, models: Sequence[nn.Module]) -> list[float]:
+        """Return the milliseconds per sample of each of these models, medians of runs that take turns."""
+        with evaluating(self.source.module):
+            return self.milliseconds_of([partial(forward, self._called(model), self.inputs) for model in models])
+
+    def milliseconds_of(self, runs: Sequence[Callable[[], Any]]) -> list[float]:
+        """Return the same of runs of the batch."""
+        times = Stopwatch(self.source.model.device).medians(runs, FEWEST, MOST, SECONDS)
+        return [float(1e3 * seconds / self.samples) for seconds in times]
+
+    @torch.inference_mode()
+    def operations(self, model: nn.Module) -> int:
+        """Return the multiplications and additions of one forward, in matrix products, convolutions and attention."""
+        called = self._called(model)
+        # the fused attention of a CPU is not counted; as plain products it is
+        with evaluating(called), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            forward(called, self.inputs)
+        return int(counter.get_total_flops())
+
+    def _called(self, model: nn.Module) -> nn.Module:
+        """Return the model, or the one of its towers that reads these inputs."""
+        return model.get_submodule(self.source.model.stack.entry)
+
+
+def workload(source: Source) -> Workload:
+    """Return a batch of a fixed size: images, sounds, or texts all of one length.
+
+    Texts have 128 tokens, or as many as the model takes; where only its code knows how many, shorter ones are tried.
+    """
+    model, one = source.model, source.samples[0]
+    encoder: Any = model.encoder
+    size = 1 if model.lens is not None and model.lens.alone else BATCH
+    if not isinstance(encoder, TextEncoder):
+        inputs = encoder.batch([one] * size).to(model.device)
+        return Workload(source, inputs, size, f"{count(size, source.unit)} at once")
+    length = min(TOKENS, encoder.max_length)
+    text = " ".join([one] * length) if isinstance(one, str) else one.repeat(length)
+    while True:
+        inputs = replace(encoder, max_length=length).batch([text] * size).to(model.device)
+        try:
+            forward(source.module.get_submodule(model.stack.entry), inputs)
+        except Exception:
+            if length < SHORTEST:
+                raise
+            length //= 2
+        else:
+            tokens = inputs.named["input_ids"].shape[1]
+            return Workload(source, inputs, size, f"{count(size, 'text')} of {tokens} tokens at once")
+
+
+def costs_by_depth(source: Source, layers: Sequence[int]) -> Costs:
+    """Return what a model costs that ends at each of these layers, 1 … L, their speeds measured in turns with its own.
+
+    Raises `LayerscopeError` where no standard checkpoint of another depth can be made of the model.
+    """
+    depth, deepest = depth_of(source.model, source.samples), source.model.stack.depth
+    models = {layer: depth.build(source.module, layer) for layer in dict.fromkeys((*layers, deepest))}
+    work = workload(source)
+    times = dict(zip(models, work.milliseconds([*models.values()]), strict=True))
+    found = {
+        layer: Cost(parameters(model), megabytes(model, source.dtype), times[layer], times[deepest] / times[layer])
+        for layer, model in models.items()
+    }
+    return Costs(found[deepest], {layer: found[layer] for layer in layers}, work.measured())
+
+
+def parameters(module: nn.Module) -> int:
+    """Return how many weights a model has, tied ones once."""
+    return sum(p.numel() for p in module.parameters())
+
+
+def megabytes(module: nn.Module, dtype: torch.dtype) -> float:
+    """Return how large a model's weights are in a checkpoint of this dtype."""
+    return parameters(module) * dtype.itemsize / 1e6

@@ -18,9 +18,8 @@ from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.models.forward import Inputs, accepts
-from layerscope.truncation.agreement import base_of
 from layerscope.truncation.checkpoint import save_processors
-from layerscope.truncation.depth import Depth, shallower
+from layerscope.truncation.depth import Depth, base_of, shallower
 from layerscope.truncation.source import Source
 
 FILE, SENTENCE = "model.onnx", "sentence_embedding"
@@ -54,11 +53,33 @@ class Exported(nn.Module):
 def write_onnx(source: Source, depth: Depth, layer: int, site: str, folder: Path) -> float:
     """Export a truncated model with its tokenizer, and return how far onnxruntime's numbers are from torch's.
 
-    Raises `LayerscopeError` where the model cannot be exported, or onnxruntime gives other numbers than torch.
+    Both run several batches and lengths. Raises `LayerscopeError` where the model cannot be exported, or they differ.
     """
     exported = export(source, depth, layer, site, folder)
     save_processors(source, folder)
-    return _check(exported, source, folder)
+    session, largest = _session(folder), 0.0
+    device = next(exported.parameters()).device
+    for start, samples in enumerate(LENGTHS):
+        batch = {name: tensor for name, tensor in _batch(source, samples, start).items() if name in exported.inputs}
+        try:
+            found = session.run(None, _as_numpy(session, batch))
+        except Exception as error:
+            shape = "×".join(map(str, next(iter(batch.values())).shape))
+            raise LayerscopeError(
+                f"the ONNX file of {source.name} does not run on a batch of {shape} ({type(error).__name__}): "
+                "nothing was written"
+            ) from error
+        with torch.inference_mode():
+            wanted = exported(*(batch[name].to(device) for name in exported.inputs))
+        mask = batch.get("attention_mask")
+        for one, two in zip(found, wanted, strict=True):
+            by = _apart(one, two.cpu().numpy(), mask)
+            largest = max(largest, by)
+            if by > CLOSE:
+                raise LayerscopeError(
+                    f"onnxruntime gives other numbers than torch for {source.name} (by {by:.1e}): nothing was written"
+                )
+    return largest
 
 
 def export(source: Source, depth: Depth, layer: int, site: str, folder: Path) -> Exported:
@@ -70,12 +91,22 @@ def export(source: Source, depth: Depth, layer: int, site: str, folder: Path) ->
             f"{source.name} runs encoder and decoder in turns, which one ONNX file cannot: `format='transformers'` "
             "writes it"
         )
-    if site == "raw" and source.model.stack.norm is not None:
-        built.set_submodule(source.model.stack.norm, nn.Identity())
-        module = base_of(built, shallower(source.model.stack, layer))
+    served, module = source.model.loaded.served, built.to(torch.float32)
+    stack = shallower(source.model.stack, layer)
+    raw = site == "raw" and stack.norm is not None
+    if raw:
+        built.set_submodule(stack.norm, nn.Identity())
+    if served is None:
+        module = base_of(built, stack) if raw else built.get_submodule(stack.entry)
+    batch = {name: tensor for name, tensor in _batch(source, 2).items() if accepts(module, name)}
+    after, outputs = None, ["token_embeddings", SENTENCE]
+    if served is not None:
+        after = nn.Sequential(*map(copy.deepcopy, list(served)[1:]))
     else:
-        module = built.get_submodule(source.model.stack.entry)
-    exported, batch = _exported(source, module.to(torch.float32), built)
+        with torch.inference_mode():
+            output: Any = module(**batch)
+        outputs = [next(name for name, value in output.items() if isinstance(value, Tensor))]
+    exported = Exported(module, after, tuple(batch), tuple(outputs)).to(torch.float32).eval()
     _export(exported, batch, folder / FILE, source.name)
     return exported
 
@@ -90,25 +121,6 @@ def onnx_run(folder: Path, inputs: Inputs) -> Callable[[], Any]:
 def output_of(folder: Path) -> str:
     """Return the name of the output that is to be read: of a sentence encoder the sentence's, the last of two."""
     return str(_session(folder).get_outputs()[-1].name)
-
-
-def weights_in(folder: Path) -> Iterator[Path]:
-    """Yield the files that hold an exported model: large ones keep their weights beside it."""
-    yield from folder.glob(f"{FILE}*")
-
-
-def _exported(source: Source, module: nn.Module, built: nn.Module) -> tuple[Exported, dict[str, Tensor]]:
-    """The function to export, with a batch to follow it through."""
-    served = source.model.loaded.served
-    model = module if served is None else built
-    batch = {name: tensor for name, tensor in _batch(source, 2).items() if accepts(model, name)}
-    if served is None:
-        with torch.inference_mode():
-            output: Any = model(**batch)
-        after, outputs = None, [next(name for name, value in output.items() if isinstance(value, Tensor))]
-    else:
-        after, outputs = nn.Sequential(*map(copy.deepcopy, list(served)[1:])), ["token_embeddings", SENTENCE]
-    return Exported(model, after, tuple(batch), tuple(outputs)).to(torch.float32).eval(), batch
 
 
 def _batch(source: Source, samples: int, start: int = 0) -> dict[str, Tensor]:
@@ -165,33 +177,6 @@ def _silent() -> Iterator[None]:
         logging.disable(before)
 
 
-def _check(exported: Exported, source: Source, folder: Path) -> float:
-    """Return how far onnxruntime and torch are apart over several batches and lengths; raise where they differ."""
-    session, largest = _session(folder), 0.0
-    device = next(exported.parameters()).device
-    for start, samples in enumerate(LENGTHS):
-        batch = {name: tensor for name, tensor in _batch(source, samples, start).items() if name in exported.inputs}
-        try:
-            found = session.run(None, _as_numpy(session, batch))
-        except Exception as error:
-            shape = "×".join(map(str, next(iter(batch.values())).shape))
-            raise LayerscopeError(
-                f"the ONNX file of {source.name} does not run on a batch of {shape} ({type(error).__name__}): "
-                "nothing was written"
-            ) from error
-        with torch.inference_mode():
-            wanted = exported(*(batch[name].to(device) for name in exported.inputs))
-        mask = batch.get("attention_mask")
-        for one, two in zip(found, wanted, strict=True):
-            by = _apart(one, two.cpu().numpy(), mask)
-            largest = max(largest, by)
-            if by > CLOSE:
-                raise LayerscopeError(
-                    f"onnxruntime gives other numbers than torch for {source.name} (by {by:.1e}): nothing was written"
-                )
-    return largest
-
-
 def _apart(one: Any, two: Any, mask: Tensor | None) -> float:
     """The largest difference at real positions, of a value or relative to it."""
     if one.shape != two.shape:
@@ -220,9 +205,9 @@ def _session(folder: Path) -> Any:
 
 def _needed() -> Any:
     try:
-        import onnx  # noqa: F401
+        import onnx  # noqa: F401  only whether it is there
         import onnxruntime
-        import onnxscript  # noqa: F401
+        import onnxscript  # noqa: F401  the same
     except ImportError as error:
         raise LayerscopeError(f'the format onnx needs {error.name}: pip install "layerscope[onnx]"') from None
     return onnxruntime

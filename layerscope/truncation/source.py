@@ -1,24 +1,38 @@
-"""What is to be truncated: a model or the model of a run, opened, and refused where it cannot be written again."""
+"""What is to be truncated: a model or the model of a run, opened, and what is known of it beside its weights."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.inputs.hub import go_offline_without_hub
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
+from layerscope.models.checks import EMBEDDED, embedded
 from layerscope.models.encode import modalities_of
-from layerscope.models.exit_heads import ExitHeads, exit_heads
-from layerscope.models.hub import embedded
 from layerscope.models.inspection import made_up_samples
-from layerscope.models.weights import is_offloaded, is_quantised
-from layerscope.profiling.reopening import check_unchanged, model_of, run_of
-from layerscope.runs import Run
-from layerscope.truncation.origin import LayerScores, scores_of_run, scores_of_training, whereabouts
+from layerscope.models.weights import HEADS, ExitHeads, exit_heads, is_offloaded, is_quantised
+from layerscope.profiling.identity import check_unchanged, model_of, run_of
+from layerscope.runs import Run, open_run
+from layerscope.runs.history import DEPTHS, depths
+
+EMBEDDED_HUB = "sentence-transformers/all-MiniLM-L6-v2"
+CARD = "README.md"
+TERMS = ("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*")
+"""Files that go with every copy of the weights."""
+KEPT = ("license", "license_name", "license_link", "language", "tags", "datasets", "pipeline_tag", "base_model")
+"""What a card says of the model that holds at every depth; its results do not."""
+HISTORY = "history"
+QUANTISED = "{} is quantised: truncate the model it was made from and quantise that"
+Scores = tuple[Mapping[int, tuple[float, float]], dict[str, Any]]
+"""The score of every layer with its standard error; and its name (`scored`), its `data` and how many `samples`."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +52,7 @@ class Source:
     pooling: str | None = None
     scored: str | None = None
     heads: ExitHeads | None = None
-    trained: LayerScores | None = None
+    trained: Scores = ({}, {})
 
     @property
     def module(self) -> Any:
@@ -66,11 +80,14 @@ class Source:
         """What one sample is called."""
         return {"audio": "sound"}.get(self.model.encoder.modality, self.model.encoder.modality)
 
-    def scores(self, format: str) -> LayerScores | None:  # noqa: A002
+    def scores(self, format: str) -> Scores:
         """Return the scores of layers as they are written: of states by a run, of the trained head by a training."""
-        if self.run is not None:
-            return scores_of_run(self.run, self.pooled_by)
-        return None if format == "sentence-transformers" else self.trained
+        if self.run is None:
+            return ({}, {}) if format == "sentence-transformers" else self.trained
+        table = self.run.table()
+        final = (table["metric"] == "linear_probe") & (table["site"] == self.run.final)
+        rows = table[final & (table["pooling"] == self.pooled_by)]
+        return _scores("linear probe", self.run, rows.drop_duplicates("layer"))
 
 
 def open_source(given: Any, processor: Any, override: Override, options: LoadOptions) -> Source:
@@ -101,8 +118,8 @@ def open_source(given: Any, processor: Any, override: Override, options: LoadOpt
     source = Source(model, samples, run, hub, beside)
     if beside is None or not named:  # the weights of an object may be others by now
         return source
-    trained = scores_of_training(beside, model.stack.depth)
-    return replace(source, heads=exit_heads(beside, loaded.module), trained=trained)
+    heads = exit_heads(beside, loaded.module)
+    return replace(source, heads=heads, trained=_trained(beside, model.stack.depth))
 
 
 def _found(loaded: Loaded, override: Override) -> tuple[LayeredModel, Sequence[Any]]:
@@ -111,7 +128,7 @@ def _found(loaded: Loaded, override: Override) -> tuple[LayeredModel, Sequence[A
     for modality in modalities_of(loaded.module):
         try:
             read, samples = made_up_samples(loaded, modality)
-            return find_layers(loaded, read, samples, override, max_length=None, prompt=""), samples
+            return find_layers(loaded, read, samples, override), samples
         except LayerscopeError as error:
             errors.append(error)
     raise errors[0]
@@ -128,10 +145,7 @@ def _check_config(source: str, options: LoadOptions) -> None:
     except Exception:
         return
     if saved.get("quantization_config"):
-        raise LayerscopeError(
-            f"{source!r} is quantised: a layer of it cannot be written and compared exactly, "
-            "truncate the model it was made from and quantise that"
-        )
+        raise LayerscopeError(QUANTISED.format(repr(source)))
     if saved.get("auto_map") and saved.get("model_type") not in CONFIG_MAPPING:
         raise LayerscopeError(
             f"{source!r} runs code of its own when loaded: a truncated model is to load without it, so it is refused"
@@ -143,20 +157,76 @@ def _check_module(loaded: Loaded) -> None:
 
     module, name = loaded.module, loaded.name
     home, kind = type(module).__module__, type(module).__name__
+    adapted = any(type(child).__module__.startswith("peft.") for child in module.modules())
+    refusal = ""
     if not isinstance(getattr(module, "config", None), PretrainedConfig):
-        raise LayerscopeError(
+        refusal = (
             f"{kind} is a plain torch module: no config says its depth, so no standard checkpoint can hold it; "
             "give a transformers model or a SentenceTransformer"
         )
-    if is_offloaded(module):
-        raise LayerscopeError(f"some weights of {name} are offloaded: load it whole, without a device map")
-    if is_quantised(module):
-        raise LayerscopeError(f"{name} is quantised: truncate the model it was made from and quantise that")
-    if any(type(child).__module__.startswith("peft.") for child in module.modules()):
-        raise LayerscopeError(
-            f"{name} has an adapter in its layers: merge it (merge_and_unload), save that and truncate it"
-        )
-    if not home.startswith("transformers."):
-        raise LayerscopeError(
-            f"{kind} is not one of transformers' own classes ({home}): a truncated model is to load without its code"
-        )
+    elif is_offloaded(module):
+        refusal = f"some weights of {name} are offloaded: load it whole, without a device map"
+    elif is_quantised(module):
+        refusal = QUANTISED.format(name)
+    elif adapted:
+        refusal = f"{name} has an adapter in its layers: merge it (merge_and_unload), save that and truncate it"
+    elif not home.startswith("transformers."):
+        refusal = f"{kind} is not one of transformers' own classes ({home}), without which a truncated model is to load"
+    if refusal:
+        raise LayerscopeError(refusal)
+
+
+def _trained(folder: Path, depth: int) -> Scores:
+    """Return what `train` measured of a model of this depth in its folder, nothing where it did not make it."""
+    if not (folder / HISTORY / DEPTHS).is_file():
+        return {}, {}
+    run = open_run(folder / HISTORY)
+    table = depths(run)
+    rows = pd.DataFrame() if table is None else table[table["depth"] == depth]
+    return ({}, {}) if rows.empty else _scores(str(rows["metric"].iloc[0]).removeprefix("layer_"), run, rows)
+
+
+def _scores(name: str, run: Run, rows: pd.DataFrame) -> Scores:
+    pairs, data = zip(rows["value"], rows["stderr"], strict=True), run.info["data"]
+    by_layer = dict(zip(rows["layer"].astype(int), pairs, strict=True))
+    return by_layer, {"scored": name, "data": data["name"], "samples": data["samples"]}
+
+
+def whereabouts(given: str, revision: str | None) -> tuple[str | None, Path | None]:
+    """Return a model's name on the hub and the folder that its files lie in, each None where there is none.
+
+    Of a hub model the card, the terms and the heads of its layers are fetched where they can be.
+    """
+    if given == EMBEDDED:
+        return EMBEDDED_HUB, Path(embedded(given))
+    folder = Path(given).expanduser()
+    if not given or folder.exists():
+        return None, folder if given and folder.is_dir() else None
+    from huggingface_hub import snapshot_download
+
+    go_offline_without_hub()
+    patterns = ["config.json", CARD, HEADS, *TERMS]
+    for here in (False, True):
+        with suppress(Exception):  # no hub, no such files: the weights that are here need neither
+            found = snapshot_download(given, revision=revision, allow_patterns=patterns, local_files_only=here)
+            return given, Path(found)
+    return None, None
+
+
+def copy_terms(beside: Path | None, folder: Path) -> None:
+    """Copy the licence and the notices that lie beside a model."""
+    for path in [path for pattern in TERMS for path in sorted(beside.glob(pattern))] if beside is not None else ():
+        if path.is_file():
+            shutil.copyfile(path, folder / path.name)
+
+
+def card_head(beside: Path | None) -> dict[str, Any]:
+    """Return what the card beside a model says that holds at every depth; nothing of a card that cannot be read."""
+    from huggingface_hub import ModelCard
+
+    if beside is None or not (beside / CARD).is_file():
+        return {}
+    with suppress(Exception):  # written by hand, and broken in as many ways
+        head = ModelCard.load(beside / CARD, ignore_metadata_errors=True).data.to_dict()
+        return {name: head[name] for name in KEPT if head.get(name)}
+    return {}

@@ -17,7 +17,7 @@ def truncate(
     given: Any,
     layer: Annotated[int | None, Whole()] = None,
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
-    format: Annotated[str, OneOf(FORMATS)] = "auto",  # noqa: A002  the word that every library has for it
+    format: Annotated[str, OneOf(FORMATS)] = "auto",
     *,
     layers: Annotated[Sequence[int] | None, Several(Whole(), such_as="2,4 or 2-4")] = None,
     pooling: Annotated[str | None, OneOf(POOLINGS)] = None,

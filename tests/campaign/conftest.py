@@ -1,11 +1,11 @@
-"""One warm process, and tiny files and results of every kind that layerscope reads."""
+"""Tiny files and results of every kind that layerscope reads."""
 
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +15,10 @@ import soundfile
 import tiny
 import transformers as hf
 from commands import EARLY, TRAINED, Forks
+from filelock import FileLock
 from PIL import Image
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
-
-
-@pytest.fixture(scope="session")
-def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    found = Forks(tmp_path_factory.mktemp("commands"))
-    yield found
-    found.close()
 
 
 def media(folder: Path) -> None:
@@ -110,8 +104,18 @@ def results(folder: Path, forks: Forks) -> None:
 
 @pytest.fixture(scope="session")
 def made(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder of models, data and results; copy what is to be changed."""
-    folder = tmp_path_factory.mktemp("made")
+    """Return a folder of models, data and results, one for all workers; copy what is to be changed."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made"
+    with FileLock(f"{folder}.lock"):
+        if not folder.with_suffix(".done").exists():
+            _make(folder, forks)
+            folder.with_suffix(".done").touch()
+    return folder
+
+
+def _make(folder: Path, forks: Forks) -> None:
+    folder.mkdir()
     tiny.saved(tiny.bert(), folder / "bert", special=True)
     classifier = tiny.classifier()
     classifier.config.id2label = {i: f"t{i}" for i in range(3)}
@@ -122,4 +126,3 @@ def made(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     media(folder)
     published(folder)
     results(folder, forks)
-    return folder

@@ -220,10 +220,10 @@ def prepare() -> None:
     import layerscope.models.inspection  # noqa: F401
     import layerscope.profiling  # noqa: F401
     import layerscope.truncation.truncator  # noqa: F401
-    from layerscope.truncation import speed
+    from layerscope.truncation import figures
 
     torch.set_num_threads(1)
-    speed.FEWEST = speed.MOST = 1  # how fast these models are is not looked at
+    figures.FEWEST = figures.MOST = 1  # how fast these models are is not looked at
     transformers.logging.set_verbosity(50)
     folder = tempfile.mkdtemp()
     examine(Case("bert", "BertForSequenceClassification"), Path(folder))  # imports what verbs import when they run

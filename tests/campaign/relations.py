@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -108,14 +109,19 @@ RELATIONS = [
 
 def labelled_texts(rng: np.random.Generator, classes: int = 3, each: int = 10) -> pd.DataFrame:
     """Return short docstrings of Python's library, the module that each is of as its label."""
-    corpus = open_corpus("stdlib-docs")
-    frame = pd.DataFrame({"text": list(corpus.samples), "label": list(corpus.labels or ())})
-    frame["text"] = frame["text"].str.split().str[:20].str.join(" ")
-    frame = frame.drop_duplicates("text")
+    frame = _docstrings()
     sizes = frame["label"].value_counts()
     chosen = rng.permutation(sizes[sizes >= each].index)[:classes]
     rows = [frame[frame["label"] == label].sample(each, random_state=int(rng.integers(2**31))) for label in chosen]
     return pd.concat(rows).sample(frac=1, random_state=int(rng.integers(2**31))).reset_index(drop=True)
+
+
+@cache
+def _docstrings() -> pd.DataFrame:
+    corpus = open_corpus("stdlib-docs")
+    frame = pd.DataFrame({"text": list(corpus.samples), "label": list(corpus.labels or ())})
+    frame["text"] = frame["text"].str.split().str[:20].str.join(" ")
+    return frame.drop_duplicates("text")
 
 
 def labelled_digits(rng: np.random.Generator, classes: int = 3, each: int = 10) -> pd.DataFrame:

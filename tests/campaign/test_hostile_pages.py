@@ -7,13 +7,12 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-import pytest
 import tiny
-from chromium import Browser, started
+from chromium import Browser
 from commands import EARLY, TRAINED, Forks
 from hostile import HOSTILE, STEERING
 from trials import Part
@@ -45,12 +44,6 @@ HARM = """() => {
   };
 }"""
 WATCH = "window.violations = []; addEventListener('securitypolicyviolation', (e) => violations.push(e.blockedURI));"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with started() as found:
-        yield found
 
 
 def draw(rng: Random) -> str:
@@ -148,12 +141,12 @@ def seen(place: Place) -> None:
     place.run("lens", place.model, *words, "--page", "page.html")
 
 
-PAGES: list[Callable[[Place], None]] = [profiled, scored, both, compared, exited, trained, seen]
+PAGES: list[Callable[[Place], None]] = [both, compared, exited, trained, seen, profiled, scored]
 
 
-def check(chromium: Browser, page: Path, guarded: bool) -> None:
+def check(browser: Browser, page: Path, guarded: bool) -> None:
     """Open a page, with its own policy or with none, and look for anything that a text has done."""
-    context = chromium.chromium.new_context(bypass_csp=not guarded, accept_downloads=True)
+    context = browser.chromium.new_context(bypass_csp=not guarded, accept_downloads=True)
     context.add_init_script(WATCH)
     try:
         tab, console = context.new_page(), []
@@ -179,12 +172,12 @@ def check(chromium: Browser, page: Path, guarded: bool) -> None:
     assert harm == {"hit": None, "violations": [], "handlers": [], "foreign": [], "links": [], "hidden": False}
 
 
-def test_hostile_pages(forks: Forks, made: Path, chromium: Browser, tmp_path: Path) -> None:
-    for trial in Part("page", few=7, share=0.05).trials():
+def test_hostile_pages(forks: Forks, made: Path, browser: Browser, tmp_path: Path) -> None:
+    for trial in Part("page", few=5, share=0.05).trials():
         with trial:
             kind = PAGES[trial.seed % len(PAGES)]
             place = Place(tmp_path / "place", forks, made, trial.random)
             kind(place)
-            check(chromium, place.path / "page.html", guarded=trial.random.random() < 0.5)
+            check(browser, place.path / "page.html", guarded=trial.random.random() < 0.5)
             trial.outcome = kind.__name__
         shutil.rmtree(tmp_path / "place", ignore_errors=True)

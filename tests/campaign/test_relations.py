@@ -14,7 +14,7 @@ from campaign.relations import RELATIONS, differing, labelled_digits, labelled_t
 from trials import Part
 
 import layerscope
-from layerscope.models.hub import embedded
+from layerscope.models.checks import embedded
 
 one_thread = tiny.one_thread
 SHAPE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
@@ -33,12 +33,12 @@ def opened(model: str) -> tuple[torch.nn.Module, Any]:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Return folders of models: of texts the embedded one and, where it is at hand, stories260K; and one of images."""
+    """Return folders of models, small ones first: stories260K where it is at hand, one of images, the embedded one."""
     vit = tmp_path_factory.mktemp("images") / "vit"
     tiny.seeded(hf.ViTModel, hf.ViTConfig(**SHAPE, image_size=16, patch_size=4)).save_pretrained(vit)
     hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(vit)
     stories = Path(__file__).resolve().parents[3] / "shared/models/stories260K"
-    return [str(embedded("minilm")), str(vit), *([str(stories)] if stories.is_dir() else [])]
+    return [*([str(stories)] if stories.is_dir() else []), str(vit), str(embedded("minilm"))]
 
 
 def profiled(model: str, frame: pd.DataFrame, folder: Path, *, side: str = "right", **options: Any) -> layerscope.Run:

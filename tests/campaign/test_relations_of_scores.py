@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 import tiny
 import torch
 import transformers as hf
@@ -19,11 +20,11 @@ from campaign.relations import (
     twice,
 )
 from campaign.test_relations import SHAPE, opened
-from trials import Part
+from trials import MINUTES, Part
 
 import layerscope
 from layerscope.early_exit import Calibration, ExitModel, calibrate
-from layerscope.models.hub import embedded
+from layerscope.models.checks import embedded
 
 one_thread = tiny.one_thread
 ROUNDING = 1e-4
@@ -40,11 +41,21 @@ SCORES: list[tuple[str, Any, Any, dict[str, Any], float, float]] = [
 """What is done to texts, to pairs and to the run; by how much the score of probes and of pairs may change."""
 
 
-def judged(texts: pd.DataFrame, pairs: pd.DataFrame, folder: Path, side: str = "right", number: int = 1) -> pd.Series:
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The embedded model in the campaign, a tiny one in the ordinary tests."""
+    if MINUTES:
+        return str(embedded("minilm"))
+    return str(tiny.saved(tiny.bert(), tmp_path_factory.mktemp("texts") / "tiny-bert", special=True))
+
+
+def judged(
+    model: str, texts: pd.DataFrame, pairs: pd.DataFrame, folder: Path, side: str = "right", number: int = 1
+) -> pd.Series:
     folder.mkdir()
     texts.to_csv(folder / "texts.csv", index=False)
     pairs.to_csv(folder / "pairs.csv", index=False)
-    module, tokenizer = opened(str(embedded("minilm")))
+    module, tokenizer = opened(model)
     tokenizer.padding_side = side
     tasks = [f"{kind}:{folder / 'texts.csv'}" for kind in ("linear-probe", "knn-probe")]
     with threads(number):
@@ -55,7 +66,7 @@ def judged(texts: pd.DataFrame, pairs: pd.DataFrame, folder: Path, side: str = "
     return found.scores.set_index(["kind", "layer", "task"])["score"]
 
 
-def test_scores(tmp_path: Path) -> None:
+def test_scores(model: str, tmp_path: Path) -> None:
     bases: dict[int, pd.Series] = {}
     for trial in Part("scores", few=1, share=0.03).trials():
         with trial:
@@ -65,13 +76,12 @@ def test_scores(tmp_path: Path) -> None:
             texts = labelled_texts(rng)
             pairs = scored_pairs(texts, rng)
             if draw not in bases:
-                bases[draw] = judged(texts, pairs, tmp_path / f"{trial.seed}-base")
+                bases[draw] = judged(model, texts, pairs, tmp_path / f"{trial.seed}-base")
             texts, pairs = (
                 change(frame, rng) if change else frame for change, frame in ((of_texts, texts), (of_pairs, pairs))
             )
-            found = judged(
-                texts, pairs, tmp_path / str(trial.seed), options.get("side", "right"), options.get("threads", 1)
-            )
+            side, number_of_threads = options.get("side", "right"), options.get("threads", 1)
+            found = judged(model, texts, pairs, tmp_path / str(trial.seed), side, number_of_threads)
             away = (bases[draw] - found.reindex(bases[draw].index)).abs()
             is_sts = away.index.get_level_values("task") == "pairs"
             assert len(found) == len(away) and is_sts.any() and not is_sts.all()

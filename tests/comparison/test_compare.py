@@ -11,7 +11,7 @@ import torch
 
 import layerscope
 from layerscope import LayerscopeError, metrics
-from layerscope.comparison.findings import best, findings, headline, pairs
+from layerscope.comparison.findings import best, headline, pairs, sentences
 from layerscope.show.plots import Chart
 
 
@@ -96,12 +96,12 @@ def test_layer_0_is_shown_and_never_a_candidate(three):
     pair = pairs(altered)[0]
     assert found.similarity().loc[0, 0] < 1 == altered.similarity().loc[0, 0]
     assert headline(pair) == headline(pairs(found)[0])
-    assert [line for line in findings(pair) if "at the same depth" in line] == [
-        line for line in findings(pairs(found)[0]) if "at the same depth" in line
+    assert [line for line in sentences(pair) if "at the same depth" in line] == [
+        line for line in sentences(pairs(found)[0]) if "at the same depth" in line
     ]
     marks = best(altered.similarity(), "cka")
     assert marks[0] is None and all(mark is not None and mark[0] > 0 for mark in marks[1:])
-    told = [line for line in findings(pair) if " differs " in line]
+    told = [line for line in sentences(pair) if " differs " in line]
     assert any(line.startswith("DiME differs most at layer 1: +5") for line in told)
     assert any("effective rank differs only at layer 0: +900" in line.lower() for line in told), "no other has an error"
     parts = [part for section in altered.document().sections for part in section.parts]

@@ -14,8 +14,7 @@ from typed import cli  # noqa: F401
 import layerscope
 from layerscope.reports.figures import draw
 from layerscope.reports.page import report
-from layerscope.runs.registry import about
-from layerscope.runs.titles import capital
+from layerscope.runs.registry import about, capital
 from layerscope.show.terminal import show
 
 
@@ -115,7 +114,7 @@ def test_the_page_holds_maps_differences_and_checkpoints(three, tmp_path):
 
 def test_figures_are_drawn(three, tmp_path):
     found = layerscope.compare(three, metrics="effective_rank", similarity="cka", progress=False)
-    names = {path.stem for path in draw([], tmp_path, comparisons=[found])}
+    names = {path.stem for path in draw(found, tmp_path)}
     sheets = {f"{name}{size}" for name in ("compared_cka", "differences", "checkpoints") for size in ("", "-column")}
     assert names == {*sheets, "difference-effective_rank"}
     assert all(path.stat().st_size > 1000 for path in tmp_path.iterdir())

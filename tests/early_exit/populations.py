@@ -3,9 +3,8 @@
 import numpy as np
 import torch
 
-from layerscope.early_exit.criteria import sureness
-from layerscope.early_exit.guarantee import Goal
-from layerscope.early_exit.recorded import Recorded
+from layerscope.early_exit.calibration import Goal
+from layerscope.early_exit.recorded import Recorded, sureness
 
 ONE_PERCENT = Goal(max_disagreement=0.01)
 

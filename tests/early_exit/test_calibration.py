@@ -11,10 +11,9 @@ from populations import ONE_PERCENT, constant, population, recorded
 from scipy.stats import binom
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.early_exit.calibration import NEVER, along, calibrate_recorded, path
-from layerscope.early_exit.criteria import CRITERIA
-from layerscope.early_exit.guarantee import Goal, upper_bound
+from layerscope.early_exit.calibration import NEVER, Goal, along, calibrate_recorded, path, upper_bound
 from layerscope.early_exit.recorded import Recorded
+from layerscope.early_exit.study import CRITERIA
 
 # by hand: a loop over thresholds, rows and exits, and sums of exact fractions
 

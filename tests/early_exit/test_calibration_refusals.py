@@ -8,8 +8,7 @@ import pytest
 from populations import ONE_PERCENT, constant, population, recorded
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.early_exit.calibration import NEVER, calibrate_recorded, check_exits
-from layerscope.early_exit.guarantee import Goal
+from layerscope.early_exit.calibration import NEVER, Goal, calibrate_recorded, check_exits
 
 # what is too little
 

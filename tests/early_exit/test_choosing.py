@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 from exit_times import predict, random_recorded, random_times, split
 
-from layerscope.early_exit.cost_model import STAGES, Times
+from layerscope.early_exit.cost_model import STAGES, Exits, Times, choose_exits
 from layerscope.early_exit.recorded import Recorded
 from layerscope.early_exit.studying import judged
-from layerscope.early_exit.thresholds import Exits, choose_exits
 
 
 def flat(**seconds: float) -> Times:
@@ -33,16 +32,16 @@ def test_an_exit_whose_check_costs_more_than_it_saves_is_dropped() -> None:
     cheap = choose_exits(recorded, plan, flat(block=1.0, check=0.1), always(0.5))
     assert (cheap.exits, cheap.threshold) == ((1,), 0.5), "layers 2 and 3 let nobody go"
     # 8 rows: 8 blocks, a check of 8 rows, then 3 × 4, and the last 4 are read
-    assert cheap.prediction.seconds == pytest.approx(8 + 0.8 + 12 + 0.4)
-    assert cheap.prediction.plain_seconds == pytest.approx(32)
-    assert cheap.prediction.leaving.tolist() == [4, 0, 0, 4]
+    assert cheap.seconds == pytest.approx(8 + 0.8 + 12 + 0.4)
+    assert cheap.plain_seconds == pytest.approx(32)
+    assert cheap.leaving.tolist() == [4, 0, 0, 4]
 
 
 def test_where_nothing_pays_nothing_is_checked() -> None:
     recorded = sure_after([1] * 4 + [4] * 4, depth=4)
     choice = choose_exits(recorded, [np.arange(8)], flat(block=1.0, check=1.6), always(0.5))
-    assert (choice.exits, choice.threshold, choice.prediction.speedup) == ((), math.inf, 1.0)
-    assert choice.prediction.leaving.tolist() == [0, 0, 0, 8]
+    assert (choice.exits, choice.threshold, choice.speedup) == ((), math.inf, 1.0)
+    assert choice.leaving.tolist() == [0, 0, 0, 8]
 
 
 def test_a_model_of_one_layer_has_nothing_to_choose() -> None:
@@ -86,12 +85,12 @@ def test_the_choice_is_near_the_best_of_all_sets() -> None:
         allowed = greediest(recorded, 0.3)
         choice = choose_exits(recorded, plan, times, allowed)
         found = predict(recorded, plan, choice.exits, choice.threshold, times)
-        assert found.seconds == choice.prediction.seconds
+        assert found.seconds == choice.seconds
         sets = [exits for size in range(6) for exits in combinations(range(1, 6), size)]
         best = min(predict(recorded, plan, exits, allowed(exits), times).seconds for exits in sets)
-        lost.append(choice.prediction.seconds / best)
+        lost.append(choice.seconds / best)
         chosen.add(choice.exits)
-        assert choice.prediction.speedup >= 1
+        assert choice.speedup >= 1
     assert max(lost) < 1.03
     assert len(chosen) > 3, "the draws ask for different exits"
 

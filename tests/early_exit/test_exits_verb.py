@@ -17,23 +17,14 @@ from typed import Printed
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.early_exit import ExitModel, calibrate, racing, timing
+from layerscope.early_exit import ExitModel, calibrate
 from layerscope.early_exit.findings import findings
 from layerscope.early_exit.validation import read_validation
-from layerscope.inputs import open_corpus, seen
-from layerscope.inputs.seen import FILE, kept, seen_of
+from layerscope.inputs import corpus as corpora, open_corpus
+from layerscope.inputs.corpus import TRAINED_ON, kept_digests, seen_of
 from layerscope.training.data import describe
 
 DEPTH = 6
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure for a moment only."""
-    monkeypatch.setattr(timing, "SECONDS", 0.2)
-    monkeypatch.setattr(timing, "FEWEST", 1)
-    monkeypatch.setattr(racing, "SECONDS", 0.5)
-    monkeypatch.setattr(racing, "ALONE", 0.2)
 
 
 def sure_classifier() -> nn.Module:
@@ -63,13 +54,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def table(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Texts whose labels are what the model says of nine in ten."""
     path, rng = tmp_path_factory.mktemp("data") / "reviews.csv", np.random.default_rng(0)
-    said = _full(ExitModel(folder), texts(420, seed=5, longest=12))
-    labels = np.where(rng.random(420) < 0.1, rng.integers(0, 3, 420), said)
-    pd.DataFrame({"text": texts(420, seed=5, longest=12), "label": labels}).to_csv(path, index=False)
+    said = _full(ExitModel(folder), texts(320, seed=5, longest=12))
+    labels = np.where(rng.random(320) < 0.1, rng.integers(0, 3, 320), said)
+    pd.DataFrame({"text": texts(320, seed=5, longest=12), "label": labels}).to_csv(path, index=False)
     return path
 
 
-def test_from_data_to_a_model_that_leaves_early(
+def test_from_data_to_a_model_that_leaves_early_and_what_does_not_pay_takes_its_place(
     cli: Callable[..., Printed], folder: Path, table: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -83,18 +74,18 @@ def test_from_data_to_a_model_that_leaves_early(
     frame = pd.read_csv(table)
     model = ExitModel.from_pretrained(out / "model")
     assert report.path == str(out / "model") and (model.exits, model.threshold) == (report.exits, report.threshold)
-    parts = [_run(model, frame["text"].tolist()[i : i + 16]) for i in range(0, 420, 16)]
+    parts = [_run(model, frame["text"].tolist()[i : i + 16]) for i in range(0, 320, 16)]
     layers = torch.cat([part.exit_layer for part in parts]).numpy()
     found = torch.cat([part.prediction for part in parts]).numpy()
-    full = np.concatenate([_full(model, frame["text"].tolist()[i : i + 16]) for i in range(0, 420, 16)])
+    full = np.concatenate([_full(model, frame["text"].tolist()[i : i + 16]) for i in range(0, 320, 16)])
     assert np.bincount(layers, minlength=DEPTH + 1)[1:].tolist() == report.layers["leaving"].tolist()
     assert (found == frame["label"]).mean() == pytest.approx(report.accuracy)
     assert (full == frame["label"]).mean() == pytest.approx(report.plain_accuracy)
     assert (found != full).mean() == pytest.approx(report.disagreement)
     assert DEPTH / layers.mean() == pytest.approx(report.exit_speedup)
     assert len(set(full.tolist())) == 3 and len(set(layers.tolist())) > 1, "rows that were swapped would show"
-    assert layers.mean() < DEPTH and report.samples == 420 and report.design == 0
-    assert (report.calibration["n"], report.calibration["fingerprint"]) == (420, model.calibration.fingerprint)
+    assert layers.mean() < DEPTH and report.samples == 320 and report.design == 0
+    assert (report.calibration["n"], report.calibration["fingerprint"]) == (320, model.calibration.fingerprint)
     chosen = report.chosen
     assert (chosen["predicted"], chosen["measured"]) == (report.predicted, report.measured)
     assert report.alone > 0 and "One sample at a time exits are" in " ".join(findings(report))
@@ -104,11 +95,23 @@ def test_from_data_to_a_model_that_leaves_early(
     assert report.depths["parameters"].iloc[1] == weights
     notes = out / "model" / "notes.md"
     notes.write_text("mine")
-    again = ("exits", folder, "--data", table, "--min-speedup", "50", "--exits", "2,4", "--out", out)
+    figures = tmp_path / "figures"
+    again = ("exits", folder, "--data", table, "--min-speedup", "50", "--exits", "2,4", "--min-accuracy", "0.5",
+             "--confidence", "0.9", "--out", out, "--figures", figures)  # fmt: skip
     assert cli(*again).line == f"'{out}/model' holds 'notes.md', which no exit model was saved with: name a new folder"
     assert notes.read_text() == "mine" and (out / "model" / "model.safetensors").is_file()
     notes.unlink()
-    assert cli(*again).status == 0 and not (out / "model").exists(), "one's own earlier result is replaced"
+    done = cli(*again)
+    assert done.status == 0 and not (out / "model").exists(), "one's own earlier result is replaced"
+    assert done.out.splitlines()[-2:] == [f"written: {out}", f"page: {out}/report.html"]
+    assert (figures / "exits_accuracy_against_speed.pdf").is_file()
+    assert done.out.splitlines()[0].startswith("does not pay: ")
+    assert done.out.splitlines()[0].endswith("; use the plain model")
+    report = layerscope.open_exit_report(out)
+    assert report.calibration["goal"] == {"max_disagreement": None, "min_accuracy": 0.5, "confidence": 0.9}
+    assert json.loads(cli("report", out, "--json").out) == {"page": f"{out}/report.html", "figures": []}
+    assert report.path is None and not report.pays
+    assert report.exits == (2, 4) and report.design == 0, "given exits leave all samples to certify"
 
 
 def _run(model: ExitModel, batch: list[str]) -> Any:
@@ -129,7 +132,7 @@ def test_data_that_the_model_was_trained_on_and_labels_that_are_ids_are_noted(fo
         frame.to_csv(tmp_path / f"{name}.csv", index=False)
     corpus = open_corpus(tmp_path / "same.csv")
     (trained / "training.json").write_text(json.dumps({"data": dict.fromkeys(("train", "eval"), describe(corpus))}))
-    np.save(trained / FILE, kept(corpus.take(range(20, 60))))
+    np.save(trained / TRAINED_ON, kept_digests(corpus.take(range(20, 60))))
     old = " ".join(read_validation(ExitModel(trained), tmp_path / "same.csv").notes)
     assert "40 of 60 samples are among those that trained was trained on: it is surer of these than of new ones" in old
     assert "trained was trained and evaluated on the same data" in old and "ids" not in old
@@ -141,36 +144,18 @@ def test_data_that_the_model_was_trained_on_and_labels_that_are_ids_are_noted(fo
 
 
 def test_of_many_samples_an_even_share_of_digests_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(seen, "MOST", 200)
+    monkeypatch.setattr(corpora, "MOST_DIGESTS", 200)
     trained = open_corpus([f"text {i}" for i in range(2000)])
-    assert len(kept(trained)) == 200
-    np.save(tmp_path / FILE, kept(trained))
+    assert len(kept_digests(trained)) == 200
+    np.save(tmp_path / TRAINED_ON, kept_digests(trained))
     mixed = open_corpus([f"text {i}" for i in range(1000, 4000)])  # a third of which was trained on
     found, known = seen_of(mixed, tmp_path)
     assert known == pytest.approx(300, abs=60) and found == pytest.approx(known / 3, abs=30)
     again, every = seen_of(trained, tmp_path)
     assert again == every == 200
-    for damage in (b"", b"no array", (tmp_path / FILE).read_bytes()[:-9]):
-        (tmp_path / FILE).write_bytes(damage)
+    for damage in (b"", b"no array", (tmp_path / TRAINED_ON).read_bytes()[:-9]):
+        (tmp_path / TRAINED_ON).write_bytes(damage)
         assert seen_of(mixed, tmp_path) == (0, 0)
-
-
-def test_what_does_not_pay_is_reported_and_not_written(
-    cli: Callable[..., Printed], folder: Path, table: Path, tmp_path: Path
-) -> None:
-    out, figures = tmp_path / "out", tmp_path / "figures"
-    done = cli("exits", folder, "--data", table, "--min-speedup", "50", "--exits", "2,4", "--min-accuracy", "0.5",
-               "--confidence", "0.9", "--out", out, "--figures", figures)  # fmt: skip
-    assert done.status == 0, done.err
-    assert done.out.splitlines()[-2:] == [f"written: {out}", f"page: {out}/report.html"]
-    assert (figures / "exits_accuracy_against_speed.pdf").is_file()
-    assert done.out.splitlines()[0].startswith("does not pay: ")
-    assert done.out.splitlines()[0].endswith("; use the plain model")
-    report = layerscope.open_exit_report(tmp_path / "out")
-    assert report.calibration["goal"] == {"max_disagreement": None, "min_accuracy": 0.5, "confidence": 0.9}
-    assert json.loads(cli("report", out, "--json").out) == {"page": f"{out}/report.html", "figures": []}
-    assert report.path is None and not (tmp_path / "out" / "model").exists() and not report.pays
-    assert report.exits == (2, 4) and report.design == 0, "given exits leave all samples to certify"
 
 
 def test_exits_of_images_without_files(tmp_path: Path) -> None:
@@ -192,8 +177,8 @@ def test_calibrate_gives_what_a_model_takes(folder: Path) -> None:
     assert made.n == 320 and made.goal.max_disagreement == 0.01 and made.accuracy is None
     assert model.threshold == float("inf") and model.use(made).threshold == made.threshold < 1
     assert set(_run(model, texts(20, seed=10)).exit_layer.tolist()) <= {1, 3, DEPTH}
-    labels = [f"LABEL_{number}" for number in _full(model, texts(320, seed=9))]
-    labelled = calibrate(model, (texts(320, seed=9), labels), min_accuracy=0.9, progress=False)
+    labels = [f"LABEL_{number}" for number in _full(model, texts(100, seed=9))]
+    labelled = calibrate(model, (texts(100, seed=9), labels), min_accuracy=0.9, progress=False)
     assert labelled.goal.min_accuracy == 0.9 and labelled.accuracy >= 0.9
 
 

@@ -10,7 +10,7 @@ from exit_times import predict, split
 from tiny import seeded, texts, tokenizer
 from torch import Tensor
 
-from layerscope.core.progress import Silent
+from layerscope.core.progress import Reporter
 from layerscope.core.stopwatch import Clock
 from layerscope.early_exit import timing
 from layerscope.early_exit.cost_model import STAGES
@@ -98,10 +98,10 @@ def test_batches_of_one_length_or_of_one_row_have_one_size_of_it() -> None:
     model = model_of(2)
     samples = ["w1 w2 w3"] * 6
     lengths = lengths_of(model, samples)
-    several = measure_times(model, read(model, samples), lengths, [np.arange(2), np.arange(2, 6)], Silent())
+    several = measure_times(model, read(model, samples), lengths, [np.arange(2), np.arange(2, 6)], Reporter())
     assert (several.rows, several.tokens) == ((1, 2, 4), (5,))
     assert (several.seconds["leave"] > 0).any()
-    single = measure_times(model, read(model, samples), lengths, split(np.arange(6), 1), Silent())
+    single = measure_times(model, read(model, samples), lengths, split(np.arange(6), 1), Reporter())
     assert (single.rows, single.tokens) == ((1,), (5,))
     assert single.seconds["end"].min() > 0
 
@@ -109,7 +109,7 @@ def test_batches_of_one_length_or_of_one_row_have_one_size_of_it() -> None:
 def test_a_model_of_one_layer_has_no_exits_to_measure() -> None:
     model = model_of(1)
     samples = texts(4)
-    times = measure_times(model, read(model, samples), lengths_of(model, samples), [np.arange(4)], Silent())
+    times = measure_times(model, read(model, samples), lengths_of(model, samples), [np.arange(4)], Reporter())
     assert times.seconds["block"].min() > 0
     assert times.seconds["check"].max() == 0
 
@@ -123,7 +123,7 @@ def test_what_is_predicted_is_what_runs() -> None:
     leaves = np.random.default_rng(0).choice([1, 2, 3, 4, 6], 48, p=[0.2, 0.3, 0.2, 0.1, 0.2])
     scores = (np.arange(1, depth + 1) >= leaves[:, None]).astype(float)
     recorded = Recorded("confidence", 3, scores, np.zeros(scores.shape, dtype=np.int64), lengths)
-    times = measure_times(model, read(model, samples), lengths, plan, Silent())
+    times = measure_times(model, read(model, samples), lengths, plan, Reporter())
     exits = (1, 2, 3, 4, 5)
     found = predict(recorded, plan, exits, 0.5, times, trims=model.trims)
     seen: list[int] = []

@@ -13,7 +13,7 @@ from typed import cli
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.evaluation import task_from_file, task_judge
+from layerscope.evaluation import judges, task_from_file
 from layerscope.evaluation.judging import Unjudged, judge
 from layerscope.evaluation.tasks import PAPER_TASKS, open_tasks
 from layerscope.evaluation.texts import TextStates
@@ -72,7 +72,7 @@ def test_stopped_in_the_second_task_nothing_is_embedded_twice(model, tasks, coun
             raise stop("stopped")
         return judge(task, encoder)
 
-    monkeypatch.setattr(task_judge, "judge", stopping)
+    monkeypatch.setattr(judges, "judge", stopping)
     if stop is KeyboardInterrupt:
         with pytest.raises(KeyboardInterrupt):
             layerscope.evaluate(model, tasks, tmp_path / "out", jobs=1, progress=False)
@@ -80,7 +80,7 @@ def test_stopped_in_the_second_task_nothing_is_embedded_twice(model, tasks, coun
         first = layerscope.evaluate(model, tasks, tmp_path / "out", jobs=1, progress=False)
         assert first.failed == {"pairs": "stopped"} and first.table().shape == (4, 2)
     before = len(counted)
-    monkeypatch.setattr(task_judge, "judge", judge)
+    monkeypatch.setattr(judges, "judge", judge)
     found = layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
     assert len(counted) == before and found.missing == 0
     whole = layerscope.evaluate(model, tasks, tmp_path / "whole", progress=False)
@@ -122,13 +122,13 @@ def test_minilm_as_shipped_is_what_mteb_gives(shared: Path):
     mteb = pytest.importorskip("mteb")
     from sentence_transformers import SentenceTransformer
 
-    from layerscope.models.hub import embedded
+    from layerscope.models.checks import embedded
 
     files = [("classification", "trec"), ("sts", "stsbenchmark")]
-    own = [task_from_file(kind, shared / "data" / name, samples=200) for kind, name in files]
+    own = [task_from_file(kind, shared / "data" / name, samples=100) for kind, name in files]
     found = layerscope.evaluate("minilm", own, layers=[6], device="cpu", progress=False)
     plain = SentenceTransformer(embedded("minilm"), device="cpu")
-    fresh = [task_from_file(kind, shared / "data" / name, samples=200) for kind, name in files]
+    fresh = [task_from_file(kind, shared / "data" / name, samples=100) for kind, name in files]
     results = mteb.evaluate(plain, fresh, cache=None, co2_tracker=False, show_progress_bar=False)
     for result in results.task_results:
         assert found.baseline()[result.task_name].item() == pytest.approx(result.get_score(), abs=1e-3)
@@ -284,7 +284,7 @@ def test_a_task_on_the_texts_of_a_run_needs_no_forward(model, tasks, counted, tm
     assert counted
     counted.clear()
     with monkeypatch.context() as patched:
-        patched.setattr("layerscope.evaluation.probing.states.run_pass", pytest.fail)
+        patched.setattr("layerscope.evaluation.probe_states.run_pass", pytest.fail)
         found = layerscope.evaluate(run, [probe, tasks[0]], progress=False)
     assert counted == [] and found.table().equals(direct.table()) and found.baseline().equals(direct.baseline())
     layerscope.evaluate(run, tasks[1], progress=False)

@@ -1,15 +1,12 @@
 """A real kill of the real command: what was embedded and judged is there for the next one."""
 
-import os
 import signal
-import subprocess
-import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
 import tiny
+from commands import Forks
 from safetensors import safe_open
 from tiny import one_thread
 
@@ -18,13 +15,13 @@ from layerscope.inputs.samples import key_of
 
 __all__ = ["one_thread"]
 
-PAIRS = 1500
+PAIRS = 600
 
 
 def command(folder: Path, *options: str) -> list[str]:
     tasks = [part for name in ("few", "many") for part in ("--task-file", f"sts:{folder / name}.csv")]
     model, out = str(folder / "tiny-llama"), str(folder / "out")
-    return [sys.executable, "-m", "layerscope", "evaluate", model, *tasks, "--out", out, "--jobs", "1", *options]
+    return ["evaluate", model, *tasks, "--out", out, "--jobs", "1", *options]
 
 
 def results(folder: Path, name: str) -> dict[Path, int]:
@@ -43,7 +40,7 @@ def keys(paths: dict[Path, int]) -> list[bytes]:
     return found
 
 
-def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(tmp_path: Path):
+def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(forks: Forks, tmp_path: Path):
     tiny.saved(tiny.llama(), tmp_path / "tiny-llama", special=False)
     texts = [f"w{i % 90} w{i // 90} w{i % 7}" for i in range(2 * PAIRS)]
     rows = pd.DataFrame({"text_a": texts[::2], "text_b": texts[1::2], "score": [i % 6 for i in range(PAIRS)]})
@@ -52,26 +49,22 @@ def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(tmp_path: 
     )
     rows.to_csv(tmp_path / "many.csv", index=False)
 
-    process = subprocess.Popen(command(tmp_path), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    try:
-        until = time.monotonic() + 120
-        # the states of the first task are gone, some of the second are there
-        while process.poll() is None and time.monotonic() < until:
-            with suppress(FileNotFoundError):  # those of the first task go while we look
-                if len(results(tmp_path, "few")) == 5 and len(keys(parts(tmp_path))) > 100:
-                    break
-        os.kill(process.pid, signal.SIGKILL)
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    def far_enough() -> bool:
+        with suppress(FileNotFoundError):  # the states of the first task go while we look
+            return len(results(tmp_path, "few")) == 5 and len(keys(parts(tmp_path))) > 100
+        return False
+
+    running = forks.start(*command(tmp_path))
+    running.until(far_enough, 0.01)
+    running.kill()
+    assert running.wait().status == -signal.SIGKILL
     first, judged, there = results(tmp_path, "few"), results(tmp_path, "many"), parts(tmp_path)
     embedded = keys(there)
     assert 0 < len(embedded) <= len(set(texts)) and len(judged) < 5
 
-    done = subprocess.run(command(tmp_path, "--keep-states"), capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    assert "few: 5 results are there already" in done.stderr and results(tmp_path, "few") == first
+    done = forks.run(*command(tmp_path, "--keep-states"))
+    assert done.status == 0, done.err
+    assert "few: 5 results are there already" in done.err and results(tmp_path, "few") == first
     after = parts(tmp_path)
     assert there.items() <= after.items()
     assert sorted(keys(after)) == sorted({key_of(text) for text in texts})  # each once, over both processes

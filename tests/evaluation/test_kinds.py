@@ -1,11 +1,11 @@
-"""A kind of task is one file: it is found, named and helped with by being there."""
+"""Kinds of tasks are named for the help without being imported."""
 
-from layerscope.cli.evaluate import FILES as HELP
+from layerscope.cli.choose import FILES as HELP
 from layerscope.evaluation.evaluator import KINDS
-from layerscope.evaluation.kinds import FILES, PROBES
+from layerscope.evaluation.kinds import FILES
+from layerscope.evaluation.probe_states import PROBES
 
 
-def test_every_file_is_a_kind_of_its_name_that_the_help_names():
-    assert sorted([*FILES, *PROBES]) == KINDS
-    assert all(kind.name == name for kinds in (FILES, PROBES) for name, kind in kinds.items())
+def test_every_kind_is_one_that_the_help_names():
+    assert sorted([*FILES, *PROBES]) == list(KINDS)
     assert all(name in HELP.help for name in KINDS)

@@ -1,21 +1,18 @@
 """Probes as tasks of `evaluate` that go on: only what is missing is computed, also after a kill."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from commands import Forks
 from tiny import one_thread
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation.kinds import PROBES
+from layerscope.evaluation.probe_states import PROBES
 from layerscope.profiling import passing
 
 __all__ = ["one_thread"]
@@ -54,7 +51,7 @@ def test_more_layers_take_only_what_is_new_and_other_data_are_refused(
 
 
 def test_killed_between_layers_it_keeps_what_is_done(
-    vit: str, tmp_path: Path, brief: None, monkeypatch: pytest.MonkeyPatch
+    forks: Forks, vit: str, tmp_path: Path, brief: None, monkeypatch: pytest.MonkeyPatch
 ):
     out = tmp_path / "out"
     call = f"layerscope.evaluate({vit!r}, 'attention-probe:digits', {str(out)!r}, samples=60, progress=False)"
@@ -63,15 +60,14 @@ def test_killed_between_layers_it_keeps_what_is_done(
         "from layerscope.scores.probe_results import ProbeScores as P; add = P.add; "
         "P.add = lambda *what: (add(*what), time.sleep(0.2)); "  # so that it is killed between two layers
     )
-    child = subprocess.Popen(
-        [sys.executable, "-c", short + call], env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL
-    )
+    running = forks.start(script=short + call)
     kept: list[Path] = []
-    while child.poll() is None and not kept:
-        kept = [p for p in out.glob("probes/*/*.json") if len(json.loads(p.read_text())["rows"]) >= 2]
-        time.sleep(0.01)
-    os.kill(child.pid, signal.SIGKILL)
-    assert child.wait() == -signal.SIGKILL
+    running.until(
+        lambda: kept.extend(p for p in out.glob("probes/*/*.json") if len(json.loads(p.read_text())["rows"]) >= 2)
+        or kept, 0.01,
+    )  # fmt: skip
+    running.kill()
+    assert running.wait().status == -signal.SIGKILL
     before = json.loads(kept[0].read_text())["rows"]
     assert 2 <= len(before) < 5
     computed = counted("attention-probe", monkeypatch)

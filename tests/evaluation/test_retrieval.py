@@ -30,7 +30,7 @@ def answers(shared: Path, tmp_path: Path) -> Path:
 def test_a_file_of_answers_is_judged_as_mteb_judges_the_model_itself(answers: Path):
     from sentence_transformers import SentenceTransformer
 
-    from layerscope.models.hub import embedded
+    from layerscope.models.checks import embedded
 
     prompts = {"query": "the price of oil, a cat, and a man who plays: ", "document": "a woman, the weather and war: "}
     plain = SentenceTransformer(embedded("minilm"), device="cpu", prompts=prompts)

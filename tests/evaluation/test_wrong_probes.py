@@ -30,8 +30,7 @@ BARE = {"text": ["w1 w2", "w3"] * 6}
     [
         ("linear-probe", ONE, "{}: every sample has the label 'x': give two classes or more"),
         ("knn-probe", OWN, "{}: fewer than 2 classes have 5 samples: give more of each"),
-        ("attention-probe", BARE, "{} has no labels to probe: give a column label, or of images and sounds a "
-         "sub-folder for each class"),
+        ("attention-probe", BARE, "{} has no labels to probe: give a column label, or a sub-folder for each class"),
         ("linear-prob", ONE, "task kind 'linear-prob' does not exist, did you mean linear-probe? (choose "
          "classification, clustering, pair-classification, retrieval, sts, attention-probe, knn-probe, linear-probe, "
          "token-probe)"),
@@ -55,7 +54,7 @@ def test_models_that_do_not_fit_are_refused_in_one_line(vit: str, llama: str, te
     probe = f"linear-probe:{texts}"
     assert line(vit, probe) == "this model reads images and the data are texts: give images, or a model of texts"
     assert line(vit, ["linear-probe:digits", f"classification:{texts}"]) == (
-        "tiny-vit reads no texts (image): give it probes, such as linear-probe:PATH, and no task of mteb"
+        "tiny-vit reads no texts (image): give it probes, such as linear-probe:PATH"
     )
     assert line(llama, probe, layers=[7]) == "layer 7 does not exist: tiny-llama has the layers 0 to 3"
     assert line(llama, [probe, probe]).startswith("two tasks have the name 'topics (linear probe)'")

@@ -24,8 +24,8 @@ from layerscope import LayerscopeError, metrics
 from layerscope.core.options import Asked
 from layerscope.generation import decoder as opening, generate, score
 from layerscope.generation.decoder import MEMORY, open_decoder, open_language_model
-from layerscope.generation.generator import continued, greedy, nucleus
-from layerscope.truncation import speed, truncate_layers
+from layerscope.generation.generator import chooser, continued, nucleus
+from layerscope.truncation import figures, truncate_layers
 
 NEW = 24
 TOKENIZER = word_tokenizer()
@@ -100,8 +100,8 @@ MAKERS = [zoo.gpt2, zoo.gpt_neox, zoo.opt, zoo.llama, zoo.qwen3, zoo.mamba, mist
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
     model, out = loud(request.param()), tmp_path_factory.mktemp("cuts") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(speed, "FEWEST", 1)
-        patch.setattr(speed, "MOST", 1)
+        patch.setattr(figures, "FEWEST", 1)
+        patch.setattr(figures, "MOST", 1)
         truncate_layers(model, [1, 2], out, processor=TOKENIZER, progress=False)
     cuts = {k: hf.AutoModelForCausalLM.from_pretrained(out / f"layer-{k}").eval() for k in (1, 2)}
     return Family(model, {**cuts, L: model})
@@ -151,8 +151,8 @@ def test_the_cache_is_used(family: Family) -> None:
         assert decoder.cached and not decoder.alone
         widths: list[int] = []
         embedding = decoder.module.get_input_embeddings()
-        handle = embedding.register_forward_pre_hook(lambda _, args: widths.append(args[0].shape[1]))  # noqa: B023
-        continued(decoder, {0: [5, 6, 7], 1: [5, 6, 7, 8]}, greedy, 4)
+        handle = embedding.register_forward_pre_hook(lambda _, args: widths.append(args[0].shape[1]))  # noqa: B023  gone before the next turn
+        continued(decoder, {0: [5, 6, 7], 1: [5, 6, 7, 8]}, chooser([0, 1], None, 1.0, 0, 4), 4)
         handle.remove()
         assert widths[0] == 3 and set(widths[1:]) == {1}
 
@@ -344,11 +344,11 @@ REFUSED = [
     ({"prompts": ["w3", ""]}, r"prompt 1 \(''\) has no token, and the tokenizer has none that begins a text"),
     (
         {"prompts": ["w3", words([5] * 70)]},
-        "prompt 1 has 70 tokens, and the model reads 64 with the new ones: cut it",
+        r"prompt 1 has 70 tokens, and the model has room for [0-9]+: cut it$",
     ),
     (
         {"prompts": ["w3", words([5] * 60)]},
-        "prompt 1 has 60 tokens, and the model reads 64 with the new ones: try `max_new_tokens=4`, or cut the prompt",
+        r"prompt 1 has 60 tokens, and the model has room for [0-9]+: cut it, or try `max_new_tokens=4`",
     ),
     ({"layer": 4}, r"layer 4 does not exist: this model has layers 0\.\.3"),
     ({"layer": 0}, "layer 0 is what the first block reads"),
@@ -382,9 +382,9 @@ def test_what_is_no_language_model(make: Callable[[], nn.Module]) -> None:
 
 
 def test_nan_is_told_with_its_layer_and_place() -> None:
-    with pytest.raises(LayerscopeError, match="layer 2 gives logits that are NaN after 6 tokens of prompt 1: check"):
+    with pytest.raises(LayerscopeError, match="layer 2 gives NaN after 6 tokens of prompt 1: check"):
         told(broken(), ["w3 w4 w5", "w3 w4 w5 w6 w7 w50 w8 w9"], 2)
-    with pytest.raises(LayerscopeError, match="layer 1 gives logits that are NaN on text 1: check its weights"):
+    with pytest.raises(LayerscopeError, match="layer 1 gives NaN on text 1: check its weights"):
         score(broken(), ["w3 w4 w5", "w3 w50 w5"], processor=TOKENIZER, progress=False)
 
 
@@ -392,7 +392,7 @@ def test_texts_that_cannot_be_scored() -> None:
     for texts, line in (
         ([], "texts are a list of texts"),
         (["w3 w4", "w3"], "text 1 has one token, and nothing to predict: leave it out"),
-        ([words([5] * 65)], "text 0 has 65 tokens and the model reads 64: split it"),
+        ([words([5] * 65)], "text 0 has 65 tokens, and the model has room for 64: cut it"),
     ):
         with pytest.raises(LayerscopeError, match=line):
             score(zoo.gpt2(), texts, processor=TOKENIZER, progress=False)

@@ -5,7 +5,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.inputs import Window, augment, chunks, open_corpus, pack
+from layerscope.inputs import Window, augment, open_corpus, pack, windows
 
 WORDS = [f"w{i}" for i in range(100)]
 
@@ -63,7 +63,7 @@ def test_pieces_change_nothing_and_warn_of_nothing(tmp_path, monkeypatch, caplog
     tokenizer = word_tokenizer("[CLS] $A")
     corpus = running(tmp_path, "\n".join(" ".join(WORDS) for _ in range(20)))
     whole = pack(corpus, tokenizer, 16)
-    monkeypatch.setattr(chunks, "PIECE", 333)
+    monkeypatch.setattr(windows, "PIECE", 333)
     with caplog.at_level(logging.WARNING):
         pieces = pack(corpus, tokenizer, 16)
     assert list(pieces.samples) == list(whole.samples)

@@ -9,7 +9,7 @@ import soundfile
 from PIL import Image
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.inputs import Waveform, folders, open_corpus, resample
+from layerscope.inputs import Waveform, open_corpus, opening, resample
 
 LOOKED_FOR = "images (.jpg, .jpeg, .png, .bmp, .gif, .tif, .tiff, .webp, .ppm, .pgm) or sounds (.wav, .flac, .ogg)"
 
@@ -177,7 +177,7 @@ def test_damaged_large_and_empty_archives(tmp_path, monkeypatch):
     path = tmp_path / "a.tar.xz"
     with tarfile.open(path, "w:xz") as archive:
         archive.add(image_file(tmp_path / "x.png", size=(99, 99)), "x.png")
-    monkeypatch.setattr(folders, "MEMORY_LIMIT", 1000)
+    monkeypatch.setattr(opening, "MEMORY_LIMIT", 1000)
     assert refusal(path) == f"{path} holds more than 9.31e-07 GiB: unpack it first"
     monkeypatch.undo()
     path.write_bytes(path.read_bytes()[:-3000])

@@ -10,8 +10,8 @@ from models.zoo import COMMON, MLP, TEXT, Case, build, llama, t5, vit
 from tiny import one_thread  # noqa: F401
 
 from layerscope import lens
-from layerscope.logit_lens import layers
-from layerscope.logit_lens.layers import read_layers
+from layerscope.logit_lens import lens_pass
+from layerscope.logit_lens.lens_pass import read_layers
 from layerscope.models.forward import forward
 from layerscope.models.lens import logits_of
 
@@ -20,13 +20,13 @@ def check(model, inputs, positions=None):
     """Every probability of the last layer is bit for bit that of the model's own logits."""
     own = logits_of(forward(model.module, inputs)).float().reshape(-1, model.lens.classes)
     own = own if positions is None else own[positions]
-    tops = read_layers(model, inputs, positions, model.lens.classes)
-    assert tops.ids.shape == (model.stack.depth + 1, len(own), model.lens.classes)
+    ids, probabilities = read_layers(model, inputs, positions, model.lens.classes)
+    assert ids.shape == (model.stack.depth + 1, len(own), model.lens.classes)
     best, logs = own.topk(own.shape[-1]), own.logsumexp(-1, keepdim=True)
-    assert torch.equal(torch.from_numpy(tops.ids[-1]), best.indices)
-    assert torch.equal(torch.from_numpy(tops.probabilities[-1]), (best.values - logs).exp())
-    assert abs(tops.probabilities.sum(-1) - 1).max() < 1e-5  # every layer's are probabilities
-    assert (tops.probabilities[0] != tops.probabilities[-1]).any()
+    assert torch.equal(torch.from_numpy(ids[-1]), best.indices)
+    assert torch.equal(torch.from_numpy(probabilities[-1]), (best.values - logs).exp())
+    assert abs(probabilities.sum(-1) - 1).max() < 1e-5  # every layer's are probabilities
+    assert (probabilities[0] != probabilities[-1]).any()
     return own
 
 
@@ -64,11 +64,11 @@ def test_images_rows_and_the_decoder_of_two_stacks():
 def test_a_text_with_more_logits_than_are_held_at_once_is_read_in_chunks(monkeypatch):
     model = layered(next(case for case in TEXT if case.name == "llama").make())
     inputs = model.encoder.batch(TEXTS[:1])
-    whole = read_layers(model, inputs, None, 3)
-    monkeypatch.setattr(layers, "WHOLE", 99)
-    chunked = read_layers(model, inputs, None, 3)
-    assert (chunked.ids == whole.ids).all()
-    torch.testing.assert_close(torch.tensor(chunked.probabilities), torch.tensor(whole.probabilities))
+    ids, probabilities = read_layers(model, inputs, None, 3)
+    monkeypatch.setattr(lens_pass, "WHOLE", 99)
+    chunked_ids, chunked = read_layers(model, inputs, None, 3)
+    assert (chunked_ids == ids).all()
+    torch.testing.assert_close(torch.tensor(chunked), torch.tensor(probabilities))
 
 
 @pytest.mark.parametrize("case", [case for case in TEXT if case.causal], ids=lambda case: case.name)

@@ -9,8 +9,8 @@ from rich.console import Console
 from tiny import one_thread  # noqa: F401
 
 from layerscope import lens
-from layerscope.logit_lens.document import grids, visible
-from layerscope.reports.figures import draw_documents
+from layerscope.logit_lens.reading import grids, visible
+from layerscope.reports.figures import draw
 from layerscope.show.numbers import chance
 from layerscope.show.terminal import show
 
@@ -70,6 +70,6 @@ def test_percent(share, told):
 
 
 def test_figures_for_a_paper(reading, tmp_path):
-    drawn = draw_documents([reading.document()], tmp_path / "figures")
+    drawn = draw(reading, tmp_path / "figures")
     assert len(drawn) == 8 and all(path.stat().st_size > 5_000 for path in drawn)
     assert {path.stem for path in drawn} == {"lens", "lens-column", "lens_saturation", "lens_saturation-column"}

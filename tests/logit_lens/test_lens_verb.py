@@ -11,8 +11,8 @@ import transformers as hf
 from models.test_capture import layered, states
 from models.tokenizer import word_tokenizer
 from models.zoo import t5, vit
-from tiny import one_thread  # noqa: F401
-from typed import cli  # noqa: F401
+from tiny import one_thread  # noqa: F401  a fixture
+from typed import cli  # noqa: F401  a fixture
 
 import layerscope
 from layerscope import LayerscopeError, lens
@@ -146,10 +146,10 @@ def bare():
     (tiny.gpt2, {"data": ["w1"], "samples": 0}, "samples is 0"),
     (tiny.gpt2, {"prompt": "w1", "tokens": "many"}, "tokens is 'many'"),
     (tiny.gpt2, {"prompt": "w1 " * 60, "tokens": 6}, "give `tokens=5` or fewer"),
-    (tiny.gpt2, {"prompt": "w1 " * 65}, "the prompt has 65 tokens, and the model 64 positions"),
+    (tiny.gpt2, {"prompt": "w1 " * 65}, "the text has 65 tokens, and the model 64 positions"),
     (tiny.bert, {"prompt": "w1 [MASK]"}, "has no mask token"),
-    (tiny.bert, {"prompt": "w1", "tokens": 2}, "predicts no next token"),
-    (tiny.classifier, {"prompt": "w1", "tokens": 2}, "predicts no next token"),
+    (tiny.bert, {"prompt": "w1", "tokens": 2}, "needs a model that predicts the next token"),
+    (tiny.classifier, {"prompt": "w1", "tokens": 2}, "needs a model that predicts the next token"),
     (bare, {"prompt": "w1"}, "has no head over its layers"),
     (t5, {"prompt": "w1"}, "`part='encoder'` or `part='decoder'`"),
     (t5, {"prompt": "w1", "part": "encoder"}, "the encoder of"),
@@ -174,7 +174,7 @@ def test_the_verb_stands_at_the_top():
     assert layerscope.lens is lens and "lens" in dir(layerscope) and "Reading" in layerscope.__all__
 
 
-def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # noqa: F811
+def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # noqa: F811  the fixture
     model = shared / "models" / "stories260K"
     page, out = tmp_path / "grid.html", tmp_path / "out"
     done = cli("lens", model, "--prompt", "Once upon a time", "--tokens", 24, "--page", page, "--out", out)
@@ -198,7 +198,7 @@ def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # 
     (["--data", "nowhere.csv"], "does not exist"),
     ([], "give a prompt"),
 ])  # fmt: skip
-def test_a_wrong_command_is_one_line(cli, tmp_path, options, line):  # noqa: F811
+def test_a_wrong_command_is_one_line(cli, tmp_path, options, line):  # noqa: F811  the fixture
     folder = tiny.saved(tiny.gpt2(), tmp_path / "model", special=False)
     done = cli("lens", folder, *options)
     assert done.status == 2 and line in done.line

@@ -10,7 +10,7 @@ import torch
 
 from layerscope import metrics
 from layerscope.metrics.arrays import as_finite64, centred
-from layerscope.metrics.pairs.linear_cka import hsic
+from layerscope.metrics.cka import hsic
 from layerscope.metrics.spectrum import entropy_of_spectrum
 from layerscope.scores import statistics
 

@@ -5,8 +5,8 @@ from tiny import one_thread
 
 from layerscope import metrics
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics import cka, cosine_pairs, cosine_similarity, cosine_to, similarity_matrix
-from layerscope.metrics.pairs import blocks, linear_cka, similarity
+from layerscope.metrics import cka, cosine_pairs, cosine_similarity, cosine_to, pairs as similarity, similarity_matrix
+from layerscope.metrics.cka import inner_by_features, inner_by_grams
 
 __all__ = ["one_thread"]
 
@@ -25,8 +25,8 @@ class OnDisk:
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2000)
-    monkeypatch.setattr(blocks, "TILE_BYTES", 1000)
+    monkeypatch.setattr(similarity, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(similarity, "TILE_BYTES", 1000)
 
 
 @pytest.mark.parametrize("shape", [(40, 4, 3), (40, 5, 60), (6, 3, 7)])
@@ -44,8 +44,8 @@ def test_every_pair_is_its_cka_in_either_form(rng, small_blocks, shape, debiased
 
 def test_both_forms_are_reached_and_agree(rng, small_blocks):
     states, others = rng.standard_normal((50, 4, 6)), rng.standard_normal((50, 3, 7))
-    for sides in (blocks.opened(states, None, True), blocks.opened(states, others, True)):
-        pairs = zip(linear_cka.inner_by_grams(*sides), linear_cka.inner_by_features(*sides), strict=True)
+    for sides in (similarity.opened(states, None, True), similarity.opened(states, others, True)):
+        pairs = zip(inner_by_grams(*sides), inner_by_features(*sides), strict=True)
         for grams, features in pairs:
             np.testing.assert_allclose(grams, features, rtol=1e-12)
 
@@ -198,7 +198,7 @@ def test_errors(rng):
             pairs(states, others=states[..., :2])
     with pytest.raises(LayerscopeError, match="metric='procrusts'.*did you mean procrustes"):
         similarity_matrix(states, "procrusts")
-    with pytest.raises(LayerscopeError, match="cka has no option 'debised': it takes .*did you mean debiased"):
+    with pytest.raises(LayerscopeError, match="cka has no option 'debised', did you mean debiased.*it takes"):
         similarity_matrix(states, debised=False)
     with pytest.raises(LayerscopeError, match="cca has no option 'debiased': it takes none"):
         similarity_matrix(states, "cca", debiased=False)

@@ -251,7 +251,7 @@ def test_stages_in_lists_of_lists_equal_plain_hooks(name):
 
 
 def layered_pixels(model, image):
-    from layerscope.models.image_encoder import ImageEncoder
+    from layerscope.models.encode import ImageEncoder
 
     return ImageEncoder(None, model).batch([image]).named["pixel_values"][0]
 

@@ -65,7 +65,7 @@ def test_minilm_is_what_sentence_transformers_serves():
     assert loaded.pooling == ("mean",) and loaded.max_length == 256 and loaded.name == "all-MiniLM-L6-v2"
     texts = ["A cat sat on the mat.", "Entropy rises.", "One"]
     scope = find(loaded, texts)
-    from layerscope.models.hub import embedded
+    from layerscope.models.checks import embedded
     from layerscope.models.pooling import pool
 
     inputs = scope.encoder.batch(texts)
@@ -118,7 +118,7 @@ def test_a_peft_adapter_folder(tmp_path):
 
 def test_dtype_and_device(tmp_path):
     folder = str(saved(tmp_path / "m", build(lambda: hf.BertModel(hf.BertConfig(**COMMON))).half()))
-    dtype = lambda **o: next(load(folder, LoadOptions(**o)).module.parameters()).dtype  # noqa: E731
+    dtype = lambda **o: next(load(folder, LoadOptions(**o)).module.parameters()).dtype  # noqa: E731  a short name for a long call
     assert dtype() == torch.float32  # half precision is slow on a CPU
     assert dtype(dtype="bfloat16") == torch.bfloat16
 

@@ -247,7 +247,7 @@ def test_what_deberta_runs_after_its_first_block_belongs_to_layer_1(tmp_path):
 
     model = build(lambda: hf.DebertaV2ForSequenceClassification(config("DebertaV2", {"conv_kernel_size": 3})))
     scope = layered(model)
-    assert scope.parts == ("model",) and scope.stack.between == ("deberta.encoder.conv",)
+    assert scope.parts == ("model",) and {*scope.stack.ends} - {*scope.stack.blocks} == {"deberta.encoder.conv"}
     ids = torch.tensor([IDS[0]])
     found, own = states(scope, TEXTS[:1]), model.deberta(ids, output_hidden_states=True).hidden_states
     for layer, state in enumerate(own):

@@ -148,7 +148,7 @@ def by_hand(scope, samples, case: Case, raw: dict[int, Tensor]) -> dict[tuple[st
     handles = []
     for path in dict.fromkeys(scope.stack.blocks):
         mixer = scope.module.get_submodule(path).get_submodule(case.mixer)
-        keep = lambda m, args, kwargs: given.append((m, {k: v for k, v in kwargs.items() if k != "hidden_states"}))  # noqa: E731
+        keep = lambda m, args, kwargs: given.append((m, {k: v for k, v in kwargs.items() if k != "hidden_states"}))  # noqa: E731  a line that is used once
         handles.append(mixer.register_forward_pre_hook(keep, with_kwargs=True))
     scope.run(scope.encoder.batch(samples), lambda *_: None)
     for handle in handles:

@@ -60,7 +60,7 @@ def test_noise_is_at_chance_and_rare_classes_are_left_out():
 def test_a_head_is_attention_with_keys_and_values_over_real_tokens():
     generator = torch.Generator().manual_seed(3)
     tokens = torch.randn(9, 16, generator=generator) * 3 + 1
-    held = Ragged.of(tokens, [2, 7])
+    held = Ragged(tokens, [2, 7])
     mean, deviation = held.moments(torch.arange(2))
     assert torch.allclose(mean, tokens.mean(0), atol=1e-6)
     assert torch.allclose(deviation, tokens.std(0, correction=0), atol=1e-6)
@@ -82,7 +82,7 @@ def test_a_head_is_attention_with_keys_and_values_over_real_tokens():
 def test_a_feature_that_does_not_move_says_nothing():
     tokens, lengths, labels = carried(60)
     tokens[:, 5] = 1e4 + 1 / 3
-    mean, deviation = Ragged.of(tokens, lengths).moments(torch.arange(60))
+    mean, deviation = Ragged(tokens, lengths).moments(torch.arange(60))
     readers = Readers(mean, deviation, 3, 1, torch.Generator().manual_seed(0))
     seen = (tokens - readers.mean) * readers.scale
     assert seen[:, 5].abs().max() < 0.02 and seen[:, 4].std() == pytest.approx(1, abs=0.01)

@@ -11,7 +11,7 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.probes import ProbeScore, knn_probe, linear_probe
-from layerscope.probes.regression import SEARCHED, STRENGTHS, _thinned, linearly_judged
+from layerscope.probes.linear import SEARCHED, STRENGTHS, _thinned, linearly_judged
 
 
 @pytest.fixture

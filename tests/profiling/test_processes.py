@@ -4,20 +4,19 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import tiny
+from commands import Forks
 from tiny import one_thread
 
 import layerscope
-from layerscope.runs.lock import locked
+from layerscope.runs.folder import locked
 
 __all__ = ["one_thread"]
 SAMPLES = 45
@@ -133,55 +132,29 @@ def test_torchrun_ends_with_the_one_line_in_front_of_its_own(launched, given: Pa
     assert not (given / "none").exists()
 
 
-def kill(launcher: subprocess.Popen[str], rank: int) -> None:
-    """SIGKILL the process of one rank; torchrun then ends the others."""
-    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
-    ranks = {f"RANK={rank}".encode(): int(pid) for pid in children for rank in (0, 1)
-             if f"\0RANK={rank}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes()}  # fmt: skip
-    os.kill(ranks[f"RANK={rank}".encode()], signal.SIGKILL)
+def killed(forks: Forks, given: Path, out: Path, rank: int, shards: int, tables: int = 0) -> None:
+    """Start two processes and kill one when so much is there; the other ends, and says why."""
+    both = forks.together(*asked(given, out))
+    both[0].until(lambda: len(list((out / "shards").glob("*.json"))) >= shards, 0.0005)
+    both[0].until(lambda: len(list((out / "tables").glob("*.parquet"))) >= tables, 0.0005)
+    both[rank].kill()
+    assert both[rank].wait().status == -signal.SIGKILL
+    left = both[1 - rank].wait()
+    assert (left.status, left.line) == (2, "layerscope: another process has ended: the same command goes on from here")
+    assert left.err.splitlines()[-1] == left.line
 
 
-def killed(given: Path, out: Path, rank: int, shards: int, tables: int = 0) -> None:
-    """Start two processes and kill one when so much is there."""
-    launcher = started("-m", "layerscope", *asked(given, out))
-    while len(list((out / "shards").glob("*.json"))) < shards or len(list((out / "tables").glob("*.parquet"))) < tables:
-        assert launcher.poll() is None, ended(launcher)
-        time.sleep(0.0005)
-    kill(launcher, rank)
-    status, printed, _ = ended(launcher)
-    assert (status, printed) == (1, "")
-
-
-def test_the_other_says_that_the_first_is_gone(given: Path, tmp_path: Path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    command = [sys.executable, "-m", "layerscope", *asked(given, tmp_path / "run")]
-    first, second = (
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                         env=os.environ | shared | {"RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": "1"})
-        for rank in "01"
-    )  # fmt: skip
-    while not list((tmp_path / "run" / "shards").glob("*.json")):
-        assert first.poll() is None, ended(first)
-        time.sleep(0.0005)
-    first.kill()
-    status, _, err = ended(second)
-    assert (status, err.splitlines()[-1]) == (
-        2, "layerscope: another process has ended: the same command goes on from here"
-    )  # fmt: skip
-    ended(first)
-
-
-def test_one_is_killed_in_the_pass_then_the_other_in_the_tables(given: Path, single: layerscope.Run, tmp_path: Path):
+def test_one_is_killed_in_the_pass_then_the_other_in_the_tables(
+    forks: Forks, given: Path, single: layerscope.Run, tmp_path: Path
+):
     out, copy = tmp_path / "run", tmp_path / "copy"
-    killed(given, out, rank=1, shards=6)
+    killed(forks, given, out, rank=1, shards=6)
     finished = len(list((out / "shards").glob("*.json")))
     assert 6 <= finished < len(single.folder.shards)
     shutil.copytree(out, copy)
     assert_same(single, alone(given, copy))  # one process goes on
 
-    killed(given, out, rank=0, shards=finished, tables=2)  # two go on, through the pass and into the tables
+    killed(forks, given, out, rank=0, shards=finished, tables=2)  # two go on, through the pass and into the tables
     folder = layerscope.open_run(out).folder
     assert all(folder.is_finished(shard) for shard in folder.shards)
     assert 2 <= len(folder.tables()) < len(single.folder.tables())

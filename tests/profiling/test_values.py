@@ -15,7 +15,7 @@ from layerscope import metrics, profile
 from layerscope.inputs import augment, open_corpus
 from layerscope.reports.figures import draw
 from layerscope.runs import Run
-from layerscope.runs.boxes import boxes
+from layerscope.runs.curves import boxes
 from layerscope.show import terminal
 
 N, VIEWS = 24, 2
@@ -94,8 +94,7 @@ def test_pooled_and_view_metrics_are_the_public_functions(measured) -> None:
 
 def test_a_sample_has_the_same_views_whatever_else_is_drawn(tmp_path) -> None:
     from layerscope.models import LoadOptions, Override, find_layers, load, vectors_for
-    from layerscope.profiling.options import Options
-    from layerscope.profiling.plan import Job, view_of
+    from layerscope.profiling.plan import Job, Options, view_of
 
     corpus = open_corpus(texts())
     loaded = load(zoo.bert(), LoadOptions(), word_tokenizer())
@@ -218,9 +217,9 @@ def test_a_classifier_on_a_decoder_reads_its_last_token_in_any_batch(tmp_path) -
 def test_the_demo_answers_in_its_first_line(tmp_path, capfd) -> None:
     import re
 
-    from layerscope.demo import demo
+    from layerscope.cli.see import run_demo
 
-    answer, run = demo(out=tmp_path / "demo", samples=60)
+    answer, run = run_demo(out=tmp_path / "demo", samples=60)
     share = r"(\d+\.\d) ±\d+\.\d %"
     found = re.fullmatch(
         rf"layer (\d): {share} · the model as shipped: {share} · (\d+\.\d)× faster · 60 docstrings, 12 modules", answer

@@ -14,7 +14,7 @@ from layerscope.early_exit.findings import against_truncation, findings, thresho
 from layerscope.reports.figures import draw
 from layerscope.show.figures import style
 from layerscope.show.figures.draw import figures
-from layerscope.show.spark import bar
+from layerscope.show.numbers import bar
 from layerscope.show.terminal import show
 
 __all__ = ["cli"]
@@ -114,7 +114,7 @@ def test_a_report_without_a_curve_or_depths_is_told(tmp_path):
     bare = made(curve=made().curve.iloc[:0], depths=made().depths.iloc[:0], measured=math.nan)
     text = printed(bare)
     assert "By threshold" not in text and "truncated instead" not in text and "Where samples leave" in text
-    assert bare.chosen is None and window(bare, True) is None
+    assert bare.chosen is None and window(bare) is None
 
 
 def test_what_was_not_measured_is_a_dash():
@@ -136,13 +136,13 @@ def test_numbers_are_told_with_the_digits_they_need():
 
 def test_a_plot_is_as_large_as_what_exits_reach():
     report = made()
-    (left, right), (low, high) = window(report, True)
+    (left, right), (low, high) = window(report)
     assert left < 0.98 / 1.02 and right > report.curve["measured"].max()
     assert low < report.curve["accuracy"].min() and high > max(report.curve["accuracy"].max(), report.plain_accuracy)
     far = report.depths.assign(accuracy=[0.0, 0.0, 0.01, *report.depths["accuracy"].iloc[3:]])
-    assert window(made(depths=far), True)[1][0] > 0.01, "a model that is far below takes no room"
-    assert window(never(), True) is None
-    assert list(truncations(report, True)["layer"]) == [2, 3, 4, 5], "the first was not measured, the last is the model"
+    assert window(made(depths=far))[1][0] > 0.01, "a model that is far below takes no room"
+    assert window(never()) is None
+    assert list(truncations(report)["layer"]) == [2, 3, 4, 5], "the first was not measured, the last is the model"
 
 
 REPORTS = {"one": [made()], "all": [made(), made(labelled=False, model="other"), never()]}
@@ -150,7 +150,7 @@ REPORTS = {"one": [made()], "all": [made(), made(labelled=False, model="other"),
 
 @pytest.mark.parametrize("reports", REPORTS.values(), ids=REPORTS)
 def test_figures_are_files_in_both_widths(reports, tmp_path):
-    paths = draw([], tmp_path, exits=reports)
+    paths = draw(reports, tmp_path)
     names = ["accuracy_against_speed", "where_samples_leave", "predicted_and_measured_speed"]
     names += ["agreement_against_speed"] * (len(reports) > 1)
     stems = [f"exits_{name}{width}" for name in names for width in ("", "-column")]

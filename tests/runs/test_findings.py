@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from layerscope.inputs.corpus import WHOLE
-from layerscope.profiling.tables import labels
+from layerscope.profiling.source import FOLDS
 from layerscope.runs.findings import findings
 
 
@@ -70,7 +70,7 @@ def test_the_most_frequent_label_is_what_accuracy_is_measured_against(written, b
 
 
 def test_samples_a_label_needs_are_the_folds_of_the_probes():
-    assert labels.FOLDS == WHOLE
+    assert FOLDS == WHOLE
 
 
 @pytest.mark.parametrize("start", [0.3, 0.9])

@@ -13,7 +13,7 @@ from typed import cli, unread
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.core.folders import HELD, folder_aside, own_folder, writing
+from layerscope.core.files import HELD, folder_aside, own_folder, writing
 from layerscope.scores import save_rules, shipped_rules
 from layerscope.show.figures import style
 
@@ -93,7 +93,7 @@ def test_a_reader_that_leaves_costs_no_file(unread, runs: list[Path], tmp_path: 
 WRITE = """
 import sys, time
 from pathlib import Path
-from layerscope.core.folders import folder_aside
+from layerscope.core.files import folder_aside
 with folder_aside(Path(sys.argv[1])) as aside:
     (aside / "model").mkdir()
     (aside / "model" / "weights").write_text("half")

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from layerscope.runs import open_run
-from layerscope.runs.names import run_names
+from layerscope.runs.details import run_names
 
 
 @pytest.fixture

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from layerscope.runs.curves import Curve
+from layerscope.runs.curves import Curve, steps_text
 from layerscope.runs.registry import about
-from layerscope.runs.sublayers import told_steps
 
 
 def panel(metric: str, residual: list[float], block: list[float]) -> list[Curve]:
@@ -28,4 +27,4 @@ def panel(metric: str, residual: list[float], block: list[float]) -> list[Curve]
      "0.0500 radians up to the block output."),
 ])  # fmt: skip
 def test_a_change_is_told_in_the_metrics_unit(metric: str, told: str) -> None:
-    assert told_steps(panel(metric, [0.48, 0.49], [0.5, 0.53, 0.54])) == told
+    assert steps_text(panel(metric, [0.48, 0.49], [0.5, 0.53, 0.54])) == told

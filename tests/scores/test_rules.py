@@ -6,19 +6,11 @@ import pytest
 from frames import measured, scored
 from hypothesis import given, settings, strategies as st
 
+import layerscope.scores as ls
 from layerscope.core.errors import LayerscopeError
-from layerscope.scores import (
-    Evaluation,
-    Rule,
-    corpus_averages,
-    fit_rules,
-    one_variant,
-    open_evaluation,
-    open_metrics,
-    rules_table,
-)
+from layerscope.scores import Evaluation, Rule
+from layerscope.scores.evaluation import ModelOrigin
 from layerscope.scores.fitting import fixed_layers
-from layerscope.scores.origins import ModelOrigin
 
 SCORES = {"m": [0.0, 0.2, 0.6, 0.5, 0.4], "n": [0.9, 0.3, 0.4, 0.8, 0.5], "o": [0.0, 0.1, 0.2, 0.3, 0.4]}
 # entropy falls where scores rise, on every model (Spearman -1); lidar does on m and n, and on o it has +0.8
@@ -29,7 +21,7 @@ LIDAR = {"m": [0, 4, 1, 2, 3], "n": [0, 4, 3, 1, 2], "o": [0, 1, 3, 2, 4]}
 def fitted(models: str = "mno", **options: object) -> dict[str, Rule]:
     scores = Evaluation(pd.concat([scored({"a": SCORES[m]}, m) for m in models]))
     metrics = pd.concat([measured({"entropy": ENTROPY[m], "lidar": LIDAR[m]}, m) for m in models])
-    return {rule.metric: rule for rule in fit_rules(metrics, scores, **options)}
+    return {rule.metric: rule for rule in ls.fit_rules(metrics, scores, **options)}
 
 
 def test_gains_by_hand():
@@ -63,8 +55,8 @@ def test_scores_of_the_model_held_out_do_not_change_its_layer():
     scores = pd.concat([scored({"a": SCORES[m]}, m) for m in "mno"])
     metrics = pd.concat([measured({"lidar": LIDAR[m]}, m) for m in "mno"])
     other = scores.assign(score=scores["score"].where(scores["model"] != "o", -scores["score"]))
-    (before,) = fit_rules(metrics, Evaluation(scores))
-    (after,) = fit_rules(metrics, Evaluation(other))
+    (before,) = ls.fit_rules(metrics, Evaluation(scores))
+    (after,) = ls.fit_rules(metrics, Evaluation(other))
     assert before.layers["o"] == after.layers["o"]
 
 
@@ -73,7 +65,7 @@ def test_revisions_of_a_model_are_held_out_together():
     scores = Evaluation(pd.concat([scored({"a": SCORES[m]}, m).assign(revision=r) for m, r in revisions]))
     lidar = LIDAR | {"m": [0, 4, 3, 2, 1]}  # -0.2: o's other revision, with +0.8, would turn o's direction around
     metrics = pd.concat([measured({"lidar": lidar[m]}, m).assign(revision=r) for m, r in revisions])
-    (rule,) = fit_rules(metrics, scores)
+    (rule,) = ls.fit_rules(metrics, scores)
     assert [c.direction for c in rule.choices] == ["maximum", "minimum", "minimum"]
     assert rule.layers == {"m": 1, "o r": 1, "o s": 1} and rule.gains == pytest.approx({"m": -0.2, "o": -0.3})
     assert rule.mean_gain == pytest.approx((-0.2 - 0.3) / 2) and rule.failures == 3
@@ -96,7 +88,7 @@ def test_models_that_are_scored_in_part_enter_no_rule():
     one_task = scored({"a": SCORES["o"]}, "p")
     metrics = pd.concat([measured({"entropy": ENTROPY[m]}, name) for m, name in zip("mnoo", "mnop", strict=True)])
     evaluation = Evaluation(pd.concat([whole, without_last, one_task]))
-    (rule,) = fit_rules(metrics, evaluation)
+    (rule,) = ls.fit_rules(metrics, evaluation)
     assert set(rule.gains) == {"m", "n"}
     table = evaluation.summary().set_index("model")
     assert table.loc["p", "left_out"] == [0, 1, 2, 3, 4] and math.isnan(table.loc["p", "best"])
@@ -119,8 +111,8 @@ def test_combined_rule_by_hand():
 def test_layer_0_is_a_candidate_only_when_asked():
     scores = Evaluation(pd.concat([scored({"a": SCORES[m]}, m) for m in "mn"]))
     metrics = pd.concat([measured({"known": SCORES[m]}, m) for m in "mn"])
-    assert fit_rules(metrics, scores)[0].layers == {"m": 2, "n": 3}
-    assert fit_rules(metrics, scores, first_layer=0)[0].layers == {"m": 2, "n": 0}
+    assert ls.fit_rules(metrics, scores)[0].layers == {"m": 2, "n": 3}
+    assert ls.fit_rules(metrics, scores, first_layer=0)[0].layers == {"m": 2, "n": 0}
 
 
 def test_choose():
@@ -160,13 +152,13 @@ def test_one_model_is_not_enough():
 def test_a_metric_without_a_direction_gives_no_rule():
     scores = Evaluation(pd.concat([scored({"a": SCORES[m]}, m) for m in "mn"]))
     metrics = pd.concat([measured({"flat": [1.0] * 5, "empty": [None] * 5, "entropy": ENTROPY[m]}, m) for m in "mn"])
-    assert [rule.metric for rule in fit_rules(metrics, scores)] == ["entropy"]
+    assert [rule.metric for rule in ls.fit_rules(metrics, scores)] == ["entropy"]
 
 
 def test_best_mean_gain_comes_first_and_the_table_tells_all():
     rules = list(fitted().values())
     assert [rule.mean_gain for rule in rules] == sorted((rule.mean_gain for rule in rules), reverse=True)
-    table = rules_table(rules).set_index("metric")
+    table = ls.rules_table(rules).set_index("metric")
     assert table.loc["lidar", ["failed", "models", "agreeing"]].tolist() == [1, 3, 3]
     assert table.loc["lidar", "gain o"] == pytest.approx(-0.3) and table.loc["lidar", "layer o"] == 1
 
@@ -176,15 +168,15 @@ def test_best_mean_gain_comes_first_and_the_table_tells_all():
 def test_a_metric_that_is_the_score_finds_the_best_layer(models):
     scores = Evaluation(pd.concat([scored({"a": values}, f"m{i}") for i, values in enumerate(models)]))
     metrics = pd.concat([measured({"oracle": values}, f"m{i}") for i, values in enumerate(models)])
-    for rule in fit_rules(metrics, scores):
+    for rule in ls.fit_rules(metrics, scores):
         assert rule.direction == "maximum" and rule.failures == 0
         assert all(choice.score == choice.best and choice.gain >= 0 for choice in rule.choices)
 
 
 def test_published_rules(published):
-    evaluation = open_evaluation(published / "mteb_scores.csv.gz")
-    curves = one_variant(corpus_averages(open_metrics(published / "metrics.csv.gz")))
-    rules = {(rule.metric, rule.corpus): rule for rule in fit_rules(curves, evaluation)}
+    evaluation = ls.open_evaluation(published / "mteb_scores.csv.gz")
+    curves = ls.one_variant(ls.corpus_averages(ls.open_metrics(published / "metrics.csv.gz")))
+    rules = {(rule.metric, rule.corpus): rule for rule in ls.fit_rules(curves, evaluation)}
     valley = rules["prompt_entropy", "wikitext"]
     assert valley.direction == "minimum" and valley.layers == {"Pythia-160m": 8, "Pythia-410m": 12}
     # score at the minimum of prompt entropy, 47.1 and 50.1, less the last layer's 43.5 and 46.8

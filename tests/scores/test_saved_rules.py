@@ -9,20 +9,9 @@ import pandas as pd
 import pytest
 from typed import cli
 
+import layerscope.scores as ls
 from layerscope.core.errors import LayerscopeError
-from layerscope.scores import (
-    Choice,
-    Evaluation,
-    Rule,
-    corpus_averages,
-    fit_rules,
-    one_variant,
-    open_evaluation,
-    open_metrics,
-    open_rules,
-    save_rules,
-    shipped_rules,
-)
+from layerscope.scores import Choice, Evaluation, Rule
 
 __all__ = ["cli"]
 
@@ -35,7 +24,7 @@ def rule(*gains: float, name: str = "r", kind: str | None = "causal", direction:
 def test_rules_come_back_as_they_were(tmp_path: Path):
     one = rule(0.1, 0.2)
     both = Rule("mean rank of 2", "mean rank", None, math.nan, one.choices, parts=(one, rule(0.3, name="s")))
-    back = open_rules(save_rules([one, both], tmp_path / "rules.json", command="layerscope evaluate"))
+    back = ls.open_rules(ls.save_rules([one, both], tmp_path / "rules.json", command="layerscope evaluate"))
     assert back[0] == one and back[1].parts == both.parts
     assert math.isnan(back[1].correlation) and back[1].mean_gain == both.mean_gain
 
@@ -44,11 +33,11 @@ def test_rules_come_back_as_they_were(tmp_path: Path):
 def test_a_file_that_holds_no_rules(tmp_path: Path, text: str):
     (tmp_path / "rules.json").write_text(text)
     with pytest.raises(LayerscopeError, match="rules.json' is damaged, or no file of rules: write it again with"):
-        open_rules(tmp_path / "rules.json")
+        ls.open_rules(tmp_path / "rules.json")
 
 
 def test_rules_of_another_version_of_another_hand_and_of_nowhere(tmp_path: Path):
-    path = save_rules([rule(0.1)], tmp_path / "rules.json")
+    path = ls.save_rules([rule(0.1)], tmp_path / "rules.json")
     whole = path.read_text()
     for text, line in (
         ('{"format": 9, "rules": []}', "newer version of layerscope: upgrade it"),
@@ -57,23 +46,23 @@ def test_rules_of_another_version_of_another_hand_and_of_nowhere(tmp_path: Path)
     ):
         path.write_text(text)
         with pytest.raises(LayerscopeError, match=line):
-            open_rules(path)
+            ls.open_rules(path)
     with pytest.raises(LayerscopeError, match="did you mean rules.json"):
-        open_rules(tmp_path / "rule.json")
+        ls.open_rules(tmp_path / "rule.json")
 
 
 def test_shipped_rules_tell_where_they_come_from():
-    shipped = shipped_rules()
+    shipped = ls.shipped_rules()
     assert shipped and all(r.source and r.choices for r in shipped)
     assert all(choice.kind for r in shipped for choice in r.choices)
 
 
 def test_shipped_rules_are_those_of_the_published_values(published: Path):
     names = ("{}.csv.gz", "{}_more.csv.gz")
-    metrics = pd.concat([open_metrics(published / name.format("metrics")) for name in names])
-    scores = pd.concat([open_evaluation(published / name.format("mteb_scores")).scores for name in names])
-    fitted = {r.name: r for r in fit_rules(one_variant(corpus_averages(metrics)), Evaluation(scores))}
-    shipped = {r.name: r for r in shipped_rules() if "published" in r.source}
+    metrics = pd.concat([ls.open_metrics(published / name.format("metrics")) for name in names])
+    scores = pd.concat([ls.open_evaluation(published / name.format("mteb_scores")).scores for name in names])
+    fitted = {r.name: r for r in ls.fit_rules(ls.one_variant(ls.corpus_averages(metrics)), Evaluation(scores))}
+    shipped = {r.name: r for r in ls.shipped_rules() if "published" in r.source}
     assert fitted.keys() == shipped.keys()
     for name, found in fitted.items():
         assert shipped[name].gains == pytest.approx(found.gains)
@@ -87,7 +76,7 @@ def test_evaluate_saves_rules(cli, tmp_path: Path, published: Path):
     out = tmp_path / "rules.json"
     given = [published / "mteb_scores.csv.gz", "--metrics", published / "metrics.csv.gz"]
     cli("scores", *given, "--bootstrap", 0, "--save-rules", out, "--kind", "causal")
-    (best, *_) = open_rules(out)
+    (best, *_) = ls.open_rules(out)
     assert best.name == "minimum lidar · wikitext" and {c.kind for c in best.choices} == {"causal"}
     assert "--save-rules" in json.loads(out.read_text())["command"]
     failed = cli("scores", *given[:1], "--save-rules", out)

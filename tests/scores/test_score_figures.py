@@ -10,7 +10,6 @@ from frames import scored
 from layerscope.reports.figures import draw
 from layerscope.scores import Evaluation
 from layerscope.scores.pairing import pairings
-from layerscope.scores.scored import scored as entries_of
 from layerscope.show.figures.draw import figures
 from layerscope.show.figures.style import COLUMN_WIDTH, TEXT_WIDTH, styled
 
@@ -65,9 +64,7 @@ def test_maps_hold_what_layers_win_on_each_task(evaluation, width):
 
 
 def test_bars_are_the_correlations_of_the_runs_metrics(evaluation, labelled):
-    entries = entries_of(evaluation)
-    paired = pairings([labelled], evaluation, entries)
-    assert [(pairing.run, pairing.scored) for pairing in paired] == [(0, 0)]
+    assert list(map(len, pairings([labelled], evaluation, evaluation.grids()))) == [1, 0]
     figure = drawn("correlations", evaluation, runs=[labelled])
     panels = {axis.get_title(loc="left"): axis for axis in figure.axes}
     wanted = evaluation.correlate(labelled, statistics=["kendall"])
@@ -81,7 +78,7 @@ def test_bars_are_the_correlations_of_the_runs_metrics(evaluation, labelled):
 
 def test_scores_alone_have_their_files(evaluation, tmp_path):
     alone = Evaluation(evaluation.scores[evaluation.scores["model"] == "deep"])
-    names = {path.name for path in draw([], tmp_path, evaluation=alone)}
+    names = {path.name for path in draw(alone, tmp_path)}
     wanted = (
         f"{name}{width}.{kind}"
         for name in ("scores", "scores_by_task")

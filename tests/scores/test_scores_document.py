@@ -1,33 +1,15 @@
-"""An evaluation in a terminal, and as JSON; the command that prints it."""
+"""An evaluation in a terminal, in a notebook and as JSON."""
 
 import io
 import json
-from pathlib import Path
 
 import pandas as pd
 import pytest
-from frames import measured, scored
+from frames import LONG, M, N, measured, placed, scored, shipped
 from rich.console import Console
-from typed import cli
 
 from layerscope.scores import Evaluation, fit_rules
-from layerscope.scores.scored import SHIPPED, wide_csv
 from layerscope.show.terminal import show
-
-__all__ = ["cli"]
-
-LONG = "all-MiniLM-L6-v2"
-M, N = [0.1, 0.6, 0.8, 0.4], [0.9, 0.1, 0.2, 0.4]
-
-
-@pytest.fixture
-def evaluation() -> Evaluation:
-    return Evaluation(pd.concat([scored({"a": M, "b": M}), scored({"a": N, "b": [*N[:3], None]}, "n")]), "two models")
-
-
-@pytest.fixture
-def metrics() -> pd.DataFrame:
-    return pd.concat([measured({"lidar": [1 - v for v in M]}), measured({"lidar": [1 - v for v in N]}, "n")])
 
 
 def printed(evaluation: Evaluation, width: int = 120, **more: object) -> str:
@@ -41,8 +23,8 @@ def test_scores_of_layer_0_alone_have_no_best_layer():
     assert "50.00" in text and "no layer has scores on enough tasks" in text
 
 
-def test_a_row_a_model_with_what_was_left_out(evaluation):
-    text = printed(evaluation)
+def test_a_row_a_model_with_what_was_left_out(two_models):
+    text = printed(two_models)
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line[:2] in ("m ", "n ")}
     # first, mean, best (layer), last, oracle
     assert rows["m"][1:7] == ["10.00", "47.50", "80.00", "(2)", "40.00", "80.00"]
@@ -62,10 +44,6 @@ def test_names_say_what_tells_rows_apart():
     ]  # fmt: skip
     assert "Scores by layer · mean pooling, in %\n" in text
     assert "Scores by layer · m · normed · mean pooling, in %\n" in printed(Evaluation(one))
-
-
-def shipped(**scores: float) -> pd.DataFrame:
-    return pd.DataFrame([{"model": "m", "revision": "r", "task": t, "score": v} for t, v in scores.items()])
 
 
 def test_one_model_has_its_layers_by_task():
@@ -94,14 +72,6 @@ def test_many_tasks_become_rows_that_fit():
     rows = [line.split()[1:] for line in table.splitlines() if line.count(".") > 2]
     assert rows[31] == ["−21.00", "49.00", "(2)", "9.00", "50.00", "▁▆█▄"]
     assert len(rows) == 32 and max(map(len, text.splitlines())) <= 80
-
-
-def placed(layers: list[int], site: str, pooling: str, model: str = LONG) -> pd.DataFrame:
-    return pd.DataFrame([
-        {"model": model, "revision": "r", "layer": layer, "task": task, "score": layer / 10 - 0.3, "site": site,
-         "pooling": pooling}
-        for layer in layers for task in "ab"
-    ])  # fmt: skip
 
 
 def test_a_legend_tells_the_layers_there_are():
@@ -134,24 +104,24 @@ def test_percents_have_two_decimals():
     assert "46.83" in printed(Evaluation(scored({"a": [45.0, 46.834]})))
 
 
-def test_correlations_and_rules(evaluation, metrics):
-    correlations = evaluation.correlate(metrics, statistics=["spearman", "pearson"], min_share=0.5, first_layer=0)
-    text = printed(evaluation, correlations=correlations, rules=fit_rules(metrics, evaluation, min_share=0.5))
+def test_correlations_and_rules(two_models, lidar):
+    correlations = two_models.correlate(lidar, statistics=["spearman", "pearson"], min_share=0.5, first_layer=0)
+    text = printed(two_models, correlations=correlations, rules=fit_rules(lidar, two_models, min_share=0.5))
     (line,) = {line for line in text.splitlines() if line.startswith("  lidar")}
     assert line.split() == ["lidar", "−1.00", "−1.00", "−1.00"]  # means over models: ρ, r and ρ by task
     by_model = text.partition("Spearman by model")[2].splitlines()
     assert [row.split() for row in by_model[3:6]] == [["mean", "−1.00"], ["m", "−1.00"], ["n", "−1.00"]]
-    one = Evaluation(evaluation.scores[evaluation.scores["model"] == "m"])
-    alone = one.correlate(metrics, statistics=["spearman", "pearson"], first_layer=0)
+    one = Evaluation(two_models.scores[two_models.scores["model"] == "m"])
+    alone = one.correlate(lidar, statistics=["spearman", "pearson"], first_layer=0)
     (line,) = {line for line in printed(one, correlations=alone).splitlines() if line.startswith("  lidar")}
     assert line.split() == ["lidar", "−1.00", "−1.00", "…", "−1.00", "−1.00", "−1.00"]
     assert "minimum lidar · d" in text and "+40.00 (2)" in text and "0 of 2" in text
     assert "worst" not in text
 
 
-def test_a_rule_that_failed_tells_how_wrongly(evaluation, metrics):
-    turned = pd.concat([metrics[metrics["model"] == "m"], measured({"lidar": [0, 1, 3, 2]}, "n")])
-    text = printed(evaluation, rules=fit_rules(turned, evaluation, min_share=0.5))
+def test_a_rule_that_failed_tells_how_wrongly(two_models, lidar):
+    turned = pd.concat([lidar[lidar["model"] == "m"], measured({"lidar": [0, 1, 3, 2]}, "n")])
+    text = printed(two_models, rules=fit_rules(turned, two_models, min_share=0.5))
     assert "1 of 2" in text and "worst" in text and "−30.00" in text
 
 
@@ -161,20 +131,20 @@ def test_names_are_shown_as_they_are():
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_no_number_is_cut(evaluation, metrics, width):
-    correlations = evaluation.correlate(metrics, statistics=["spearman", "kendall", "pearson"], min_share=0.5)
-    rules = fit_rules(metrics, evaluation, min_share=0.5)
-    text = printed(evaluation, width, correlations=correlations, rules=rules)
+def test_no_number_is_cut(two_models, lidar, width):
+    correlations = two_models.correlate(lidar, statistics=["spearman", "kendall", "pearson"], min_share=0.5)
+    rules = fit_rules(lidar, two_models, min_share=0.5)
+    text = printed(two_models, width, correlations=correlations, rules=rules)
     assert max(map(len, text.splitlines())) <= width
-    wide = printed(evaluation, 200, correlations=correlations, rules=rules)
+    wide = printed(two_models, 200, correlations=correlations, rules=rules)
     numbers = [word for word in wide.split() if word[:1] in "+−-" and word[1:2].isdigit()]
     assert [word for word in text.split() if word in set(numbers)] == numbers
 
 
-def test_json_holds_what_is_missing_as_null(evaluation, metrics):
-    rules = fit_rules(metrics, evaluation, min_share=0.5)
-    correlations = evaluation.correlate(metrics, statistics=["spearman"], bootstrap=0)
-    found = evaluation.as_dict(correlations=correlations, rules=rules)
+def test_json_holds_what_is_missing_as_null(two_models, lidar):
+    rules = fit_rules(lidar, two_models, min_share=0.5)
+    correlations = two_models.correlate(lidar, statistics=["spearman"], bootstrap=0)
+    found = two_models.as_dict(correlations=correlations, rules=rules)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["missing"] == 1 and found["summary"][1]["left_out"] == [3] and found["summary"][0]["baseline"] is None
     assert [row["score"] for row in found["scores"]][-1] is None
@@ -183,91 +153,6 @@ def test_json_holds_what_is_missing_as_null(evaluation, metrics):
 
 
 # the command
-
-
-@pytest.fixture
-def files(evaluation: Evaluation, metrics: pd.DataFrame, tmp_path: Path) -> tuple[Path, Path]:
-    columns = ["model", "revision", "layer", "task", "main_score"]
-    scores = evaluation.scores.rename(columns={"score": "main_score"})[columns]
-    scores.to_csv(tmp_path / "scores.csv", index=False)
-    metrics.assign(normalization="raw").to_csv(tmp_path / "metrics.csv", index=False)
-    return tmp_path / "scores.csv", tmp_path / "metrics.csv"
-
-
-def test_command(cli, files, tmp_path):
-    scores, metrics = files
-    done = cli("scores", scores, "--metrics", metrics, "--min-share", "1/2", "--bootstrap", 20)
-    assert done.status == 0 and done.err == ""
-    for word in ("Scores by layer", "Metrics and scores by layer", "Rules without labels", "minimum lidar"):
-        assert word in done.out
-    done = cli("scores", scores, "--save", tmp_path / "saved", "--json")
-    found = json.loads(done.out)
-    assert found["summary"][0]["best_layer"] == 2 and found["rules"] == [] and done.err == f"saved: {tmp_path}/saved\n"
-    assert json.loads(cli("scores", tmp_path / "saved", "--json").out)["summary"] == found["summary"]
-
-
-def test_layers_by_task_as_csv(cli, files, tmp_path, evaluation):
-    scores, _ = files
-    done = cli("scores", scores, "--csv", tmp_path / "wide.csv")
-    assert done.status == 0 and done.err == f"table: {tmp_path}/wide.csv\n"
-    found = pd.read_csv(tmp_path / "wide.csv", float_precision="round_trip")
-    assert list(found) == ["model", "revision", "site", "pooling", "layer", "a", "b", "average"]
-    assert list(found["a"]) == [*M, *N] and list(found["layer"]) == [0, 1, 2, 3] * 2
-    assert pd.isna(found["b"][7]) and found["average"][2] == 0.8
-    shipped_too = Evaluation(pd.concat([scored({"layer": M}), shipped(layer=0.5)]))
-    assert wide_csv(shipped_too).splitlines()[-1] == "m,r,,,as shipped,0.5,0.5"
-    done = cli("scores", scores, "--csv", tmp_path / "wide.txt")
-    line = f"--csv '{tmp_path}/wide.txt' is not a valid name for a table: let it end in .csv"
-    assert (done.line, done.out) == (line, "")
-
-
-def test_the_csv_has_a_model_as_shipped_once_after_its_layers():
-    places = [placed([1, 2], site, pooling) for site in ("raw", "normed") for pooling in ("mean", "last")]
-    rows = [*places, shipped(a=0.5).assign(model=LONG), placed([1], "raw", "mean", "n")]
-    found = wide_csv(Evaluation(pd.concat(rows))).splitlines()
-    assert found[8].startswith(f"{LONG},r,normed,last,2,") and found[10].startswith("n,r,raw,mean,1,")
-    assert found[9] == f"{LONG},r,,,as shipped,0.5,,"
-    assert sum(SHIPPED in line for line in found) == 1
-    other = placed([1, 2], "raw", "cls").query("task == 'a'")
-    found = wide_csv(Evaluation(pd.concat([*places, other, shipped(a=0.5, b=0.75).assign(model=LONG)]))).splitlines()
-    assert found[-1] == f"{LONG},r,,,as shipped,0.5,0.75,"  # averages of other tasks compare with no one number
-    found = wide_csv(Evaluation(pd.concat([*places, shipped(a=0.5, b=0.75).assign(model=LONG)]))).splitlines()
-    assert found[-1] == f"{LONG},r,,,as shipped,0.5,0.75,0.625"
-
-
-def test_one_model_has_correlations_and_no_rules(cli, files, tmp_path):
-    scores, metrics = files
-    frame = pd.read_csv(scores)
-    frame[frame["model"] == "m"].to_csv(scores, index=False)
-    done = cli("scores", scores, "--metrics", metrics, "--bootstrap", 0)
-    assert done.status == 0 and "Metrics and scores by layer" in done.out and "Rules" not in done.out
-    assert done.err.startswith("no rules: rules are tested on models they were not fitted on, and m is the only one")
-
-
-BOTH = ["{scores}", "--metrics", "{metrics}"]
-
-
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ([], "layerscope scores needs scores, such as layerscope scores scores.csv"),
-        (["{scores}x"], "evaluation '{scores}x' does not exist, did you mean scores.csv?"),
-        (["{scores}", "--min-share", "most"], "min_share is 'most': give a number above 0 and at most 1"),
-        (["{scores}", "--min-share", "1/0"], "min_share is '1/0'"),
-        (["{scores}", "--metrics", "{scores}"], "{scores} has no column 'dataset'"),
-        ([*BOTH, "--bootstrap", "few"], "bootstrap is 'few': give a whole number of at least 0"),
-        ([*BOTH, "--variant", "rew"], "variant 'rew' is not among these metrics, did you mean raw?"),
-        ([*BOTH, "--first-layer", "-1"], "first_layer is -1: give a whole number of at least 0"),
-    ],
-)
-def test_wrong_commands(cli, files, options, line):
-    scores, metrics = files
-    done = cli("scores", *(str(o).format(scores=scores, metrics=metrics) for o in options))
-    assert done.status == 2 and done.out == ""
-    assert done.line.startswith(line.format(scores=scores, metrics=metrics))
-
-
-# the first line
 
 
 def test_the_first_line_names_the_best_layer_its_error_and_what_it_wins():
@@ -296,13 +181,6 @@ def test_of_several_models_the_first_line_counts_those_whose_best_layer_is_anoth
     assert Evaluation(many).document().answer == f"A layer before the last scores best on average {line}"
     last = pd.concat([scored({"a": [0.1, 0.2]}, model) for model in "mn"])
     assert Evaluation(last).document().answer == "The last layer scores best on average in each of 2 models"
-
-
-def test_what_to_type_next_names_the_scores_and_the_best_model(cli, files):
-    scores, _ = files
-    out = cli("scores", scores).out
-    assert f"next: layerscope select {scores} --model n\n      layerscope report {scores}\n" in out
-    assert "next:" not in printed(Evaluation(scored({"a": M})))
 
 
 @pytest.mark.parametrize("width", [80, 140])

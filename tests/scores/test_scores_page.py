@@ -53,7 +53,7 @@ def alone(tmp_path_factory):
     rows = pd.concat([evaluated("<img src=x onerror='window.hit=1'>").scores, Evaluation(deep).scores])
     found = Evaluation(rows, "published.csv")
     found.failed["gone"] = "data set <gone> cannot be had"
-    return found.report(tmp_path_factory.mktemp("page") / "alone.html")
+    return report(found, tmp_path_factory.mktemp("page") / "alone.html")
 
 
 @pytest.mark.parametrize(("page", "width"), [("both", 1300), ("both", 390), ("alone", 390)])

@@ -14,8 +14,7 @@ import layerscope
 from layerscope import LayerscopeError
 from layerscope.runs import Run
 from layerscope.scores import Choice, Evaluation, Rule, save_rules, shipped_rules
-from layerscope.selection.label_free import rules_from
-from layerscope.selection.trust import distrust, kind_of
+from layerscope.selection.label_free import distrust, kind_of, rules_from
 
 
 def rule(run: Run, *gains: float, **more: object) -> Rule:

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler, normalize
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.inputs.enough import Judged
+from layerscope.inputs.corpus import Judged
 from layerscope.probes.linear import held_out, linear_probe_hits
 from layerscope.scores import Evaluation
 from layerscope.selection.document import ship

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from layerscope.show.document import MARK, Cell, Column, Document, Facts, Row, Table, columns, row
+from layerscope.show.numbers import spark
 from layerscope.show.plots import HeatMap
-from layerscope.show.spark import spark
 from layerscope.show.terminal import show
 
 

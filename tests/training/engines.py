@@ -1,4 +1,4 @@
-"""Trainings that one process and several must agree on; as a script (by torchrun) it writes their losses."""
+"""Trainings that one process and several must agree on; as a script (of each process) it writes their losses."""
 
 from __future__ import annotations
 
@@ -92,7 +92,6 @@ def sharded_step() -> dict[str, list[float]]:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     out, options = Path(sys.argv[1]), json.loads(sys.argv[2])
     runs = {name: train(name, out, BATCH // 2, **options) for name in RUNS}
     sharded = sharded_step()

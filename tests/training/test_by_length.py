@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from layerscope.training.examples import ByLength, Examples, lengths_of
+from layerscope.training.data import ByLength, Examples, lengths_of
 
 
 def texts(n: int = 1003) -> Examples:

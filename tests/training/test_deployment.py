@@ -12,8 +12,8 @@ import transformers as hf
 from tiny import one_thread
 
 import layerscope
-from layerscope.early_exit import ExitModel, racing, timing
-from layerscope.models.hub import EMBEDDED, embedded
+from layerscope.early_exit import ExitModel
+from layerscope.models.checks import EMBEDDED, embedded
 from layerscope.truncation import truncate_layers
 
 __all__ = ["one_thread"]
@@ -41,9 +41,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.parametrize("objective", ["aligned", "classifiers"])
-def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(
-    tmp_path: Path, texts: list[Path], objective: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(tmp_path: Path, texts: list[Path], objective: str):
     train, held = texts
     config = hf.BertConfig(vocab_size=30_522, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
                            intermediate_size=48, max_position_embeddings=64)  # fmt: skip
@@ -81,8 +79,6 @@ def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(
     assert np.mean(right) == pytest.approx(reported[1])
 
     # an exit reads a layer as `train` did, in the report and in the model that is written and opened again
-    for module, name in ((timing, "SECONDS"), (racing, "SECONDS"), (racing, "ALONE")):
-        monkeypatch.setattr(module, name, 0.1)
     given = {"max_length": 32, "max_disagreement": 0.6, "min_speedup": 0.01, "exits": [1], "progress": False}
     left = layerscope.exits(ExitModel(out), held, out=tmp_path / "exits", **given)
     assert left.layers["layer_accuracy"].tolist() == pytest.approx([reported[1], reported[2]])

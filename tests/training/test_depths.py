@@ -6,7 +6,7 @@ import pytest
 
 from layerscope.training.depths import Line, Trained
 from layerscope.training.fit import evaluations_of
-from layerscope.training.settings import Settings
+from layerscope.training.training import Settings
 
 
 def trained(values: list[float], *, n: int = 872, stderr: float = 0.009, classes: int | None = 2, **separate: float):

@@ -1,10 +1,7 @@
-"""Engines around the trainer: two processes by torchrun, mixed precision, adapters, checkpointed activations."""
+"""Engines around the trainer: two processes, mixed precision, adapters, checkpointed activations."""
 
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ import peft
 import pytest
 import tiny
 import torch
+from commands import Forks
 from tiny import one_thread
 from torch import nn
 
@@ -27,14 +25,13 @@ TOLERANCE = 1e-5
 
 
 @pytest.fixture(scope="module")
-def two_processes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def two_processes(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What two real processes find, each with half a batch, where DDP is told that no weight goes unused."""
     folder = tmp_path_factory.mktemp("two")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
-               engines.__file__, str(folder), json.dumps({"ddp_find_unused_parameters": False})]  # fmt: skip
-    paths = [str(Path(__file__).parents[1]), *sys.path]
-    subprocess.run(command, check=True, timeout=300, capture_output=True,
-                   env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"})  # fmt: skip
+    options = json.dumps({"ddp_find_unused_parameters": False})
+    script = f"import runpy\nrunpy.run_path({engines.__file__!r}, run_name='__main__')"
+    ends = [running.wait(300) for running in forks.together(folder, options, script=script)]
+    assert [ended.status for ended in ends] == [0, 0], ends[0].err[-2000:]
     return json.loads((folder / "found.json").read_text())
 
 

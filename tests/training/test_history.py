@@ -1,9 +1,6 @@
 """Evaluations of a real training: every layer's scores, and their history, against plain passes of the same model."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -277,8 +274,7 @@ def test_another_training_is_refused(tmp_path):
 
 
 SCRIPT = """
-import sys, tiny, torch
-torch.set_num_threads(1)
+import tiny
 from test_history import classes, trainer
 run = trainer(sys.argv[1] + "/out", tiny.classifier(), classes(13), history=sys.argv[1] + "/history",
               per_device_eval_batch_size=2)
@@ -288,18 +284,12 @@ if run.args.process_index == 1:
 """
 
 
-def test_two_processes_score_each_sample_once(tmp_path):
-    here = Path(__file__).parent
-    (tmp_path / "two.py").write_text(SCRIPT)
-    paths = f"{here}{os.pathsep}{here.parent}{os.pathsep}{here.parent.parent}"
-    found = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29531",
-         str(tmp_path / "two.py"), str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert found.returncode == 0, found.stderr[-2000:]
+def test_two_processes_score_each_sample_once(forks, tmp_path):
+    both = forks.together(tmp_path, script=f"import sys\nsys.path.append({str(Path(__file__).parent)!r})\n{SCRIPT}")
+    ends = [running.wait() for running in both]
+    assert [ended.status for ended in ends] == [0, 0], ends[0].err[-2000:]
     trainer(tmp_path / "one", tiny.classifier(), classes(13), history=tmp_path / "alone").evaluate()
     one, two = (open_run(tmp_path / name).table() for name in ("alone", "history"))
     assert two["n"].unique().tolist() == [13]  # 16 passed, three of them twice
     np.testing.assert_allclose(two["value"], one["value"], rtol=1e-5)
-    assert f"'eval_nc1': {open_run(tmp_path / 'history').metric('nc1')[3]}" in found.stdout
+    assert f"'eval_nc1': {open_run(tmp_path / 'history').metric('nc1')[3]}" in ends[1].out

@@ -6,8 +6,7 @@ import torch
 
 from layerscope import LayerscopeError
 from layerscope.metrics import neural_collapse
-from layerscope.training.class_sums import ClassSums
-from layerscope.training.layer_scores import LayerScores, logged, no_collapse
+from layerscope.training.layer_scores import ClassSums, LayerScores, logged, no_collapse
 
 L, D, K = 3, 6, 4
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from layerscope import LayerscopeError
-from layerscope.training import aligned_loss, chunked, exit_weights
+from layerscope.training import aligned_loss, exit_weights, loss as loss_module
 
 E, N, D, K = 4, 37, 8, 11
 
@@ -34,7 +34,7 @@ def gradients(loss: torch.Tensor, leaves: list[torch.Tensor]) -> list[torch.Tens
 @pytest.mark.parametrize("chunk", [K, 5 * K, 1 << 22])
 @pytest.mark.parametrize("linear", [True, False])
 def test_value_and_gradients_are_those_of_the_plain_sum(monkeypatch, bias, chunk, linear):
-    monkeypatch.setattr(chunked, "CHUNK", chunk)
+    monkeypatch.setattr(loss_module, "CHUNK", chunk)
     states, labels, head = case(bias=bias)
     norm = nn.LayerNorm(D, dtype=torch.float64)
     nn.init.normal_(norm.weight)
@@ -48,7 +48,7 @@ def test_value_and_gradients_are_those_of_the_plain_sum(monkeypatch, bias, chunk
 
 
 def test_no_more_than_a_chunk_of_logits_exists(monkeypatch):
-    monkeypatch.setattr(chunked, "CHUNK", 5 * K)
+    monkeypatch.setattr(loss_module, "CHUNK", 5 * K)
     sizes, own = [], nn.functional.linear
     monkeypatch.setattr(nn.functional, "linear", lambda *a: sizes.append(len(a[0])) or own(*a))
     states, labels, head = case()

@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 
 from layerscope import LayerscopeError
-from layerscope.training.examples import augmented
-from layerscope.training.settings import described, settings_of
+from layerscope.training.data import augmented
+from layerscope.training.training import described, settings_of
 
 
 def test_presets_have_the_printed_settings():

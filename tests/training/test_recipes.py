@@ -6,6 +6,7 @@ from pathlib import Path
 
 import learning
 import pytest
+from commands import Forks
 
 import layerscope
 
@@ -13,9 +14,21 @@ sys.path.append(str(Path(__file__).parents[2] / "examples"))
 import grid
 
 
+@pytest.fixture(autouse=True)
+def forked(forks: Forks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Type the recipe's commands into forks of a warm process."""
+
+    def run(command: list[str], **_: object) -> Namespace:
+        assert command[:3] == [sys.executable, "-m", "layerscope"]
+        ended = forks.run(*command[3:])
+        return Namespace(returncode=ended.status, stderr=ended.err)
+
+    monkeypatch.setattr(grid, "subprocess", Namespace(run=run))
+
+
 def test_a_grid_of_trainings_is_a_table_of_their_histories(tmp_path: Path, capsys):
     model, data = learning.encoder(tmp_path / "model"), learning.table(tmp_path / "texts.csv")
-    given = Namespace(out=tmp_path / "runs", seeds=1, jobs=2)
+    given = Namespace(out=tmp_path / "runs", seeds=1, jobs=1)
     command = [str(model), "--train", str(data), "--max-steps", "2", "--batch-size", "4", "--device", "cpu"]
     objectives = {name: ["--objective", name] for name in ("standard", "aligned")}
     table = grid.run(given, command, objectives, "layer_accuracy")

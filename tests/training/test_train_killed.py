@@ -1,15 +1,12 @@
 """A training that is killed goes on where it was, to the same weights."""
 
-import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import learning
 import pytest
 import torch
+from commands import Forks
 from safetensors.torch import load_file
 from tiny import one_thread
 
@@ -29,7 +26,7 @@ def masks(place: Path) -> tuple[Path, Path, dict]:
 
 
 @pytest.mark.parametrize("make", [images, masks])
-def test_a_killed_training_ends_with_the_weights_of_an_undisturbed_one(tmp_path: Path, make):
+def test_a_killed_training_ends_with_the_weights_of_an_undisturbed_one(forks: Forks, tmp_path: Path, make):
     model, data, own = make(tmp_path)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     layerscope.train(model, data, out=whole, progress=False, **COMMON, **own)
@@ -39,16 +36,10 @@ def test_a_killed_training_ends_with_the_weights_of_an_undisturbed_one(tmp_path:
         for name, value in (COMMON | own).items()
         for word in ([f"--{name.replace('_', '-')}"] if value is True else [f"--{name.replace('_', '-')}", value])
     ]
-    command = [sys.executable, "-m", "layerscope", "train", model, "--train", data, "--out", killed, *options]
-    process = subprocess.Popen([*map(str, command)], env=os.environ | {"OMP_NUM_THREADS": "1"},
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
-    for _ in range(2400):  # a checkpoint in the middle of an epoch
-        if list(killed.glob("checkpoints/checkpoint-*/trainer_state.json")):
-            break
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    running = forks.start("train", model, "--train", data, "--out", killed, *options)
+    running.until(lambda: list(killed.glob("checkpoints/checkpoint-*/trainer_state.json")), 0.02)  # amid an epoch
+    running.kill()
+    assert running.wait().status == -signal.SIGKILL
     left = [int(folder.name.rpartition("-")[2]) for folder in killed.glob("checkpoints/checkpoint-*")]
     assert left and max(left) < COMMON["max_steps"] and not (killed / "model.safetensors").exists()
 

@@ -113,7 +113,7 @@ CASES = [
     (["bert", "--train", "texts.csv", "--augment"],
      "augment crops and turns images, and classification reads none: leave it out"),
     (["bert", "--train", "texts.csv", "--max-length", "1"],
-     "--max-length 1 has no room for text beside the tokenizer's 2 special tokens: give 3 or more"),
+     "--max-length 1 has no room beside 2 special tokens: give 3 or more"),
     (["gpt2", "--train", "line.txt"], "line has one sample, and none can be held out: give --eval"),
     (["swin.json", "--train", "photos", "--from-config"],
      "the layers of this model differ in width, stage-1 (1 layer of 8), stage-2 (1 layer of 16): one head reads layers "
@@ -206,7 +206,7 @@ def test_a_start_that_came_to_nothing_does_not_hold_the_folder(cli, place: Path,
 def test_a_rare_class_may_be_held_out_whole(place: Path):
     corpora = (open_corpus(place / "numbers.csv") for _ in range(8))
     for seed, corpus in enumerate(corpora):
-        assert prepare(corpus, None, "classification", seed).classes == ("0", "1", "7")
+        assert prepare(corpus, None, "classification", seed)[2] == ("0", "1", "7")
 
 
 def test_python_names_a_setting_that_does_not_exist(place: Path, tmp_path: Path):

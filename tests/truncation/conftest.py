@@ -1,4 +1,4 @@
-from tiny import few_repeats, one_thread
+from tiny import one_thread
 from typed import cli
 
-__all__ = ["cli", "few_repeats", "one_thread"]
+__all__ = ["cli", "one_thread"]

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
 
 import layerscope
-from layerscope.models.hub import embedded
+from layerscope.models.checks import embedded
 
 TEXTS = [
     "A cat sat on the mat.",

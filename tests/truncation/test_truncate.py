@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 import layerscope
-from layerscope.models.hub import embedded
+from layerscope.models.checks import embedded
 from layerscope.scores import Evaluation
-from layerscope.scores.origins import ModelOrigin
+from layerscope.scores.evaluation import ModelOrigin
 from layerscope.selection import Candidate, Selection
 from layerscope.truncation import truncate_layers
 

@@ -16,7 +16,6 @@ from typed import Printed
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.truncation import checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +146,7 @@ def test_an_adapter_is_to_be_merged_first(llama: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_not_the_layer_is_not_left_behind(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = checkpoint.save
+    write = hf.PreTrainedModel.save_pretrained
 
     def spoilt(built: nn.Module, folder: Path) -> None:
         with torch.no_grad():  # a new tensor: the full model shares the old one
@@ -156,7 +155,7 @@ def test_what_is_not_the_layer_is_not_left_behind(bert: Path, tmp_path: Path, mo
             )
         write(built, folder)
 
-    monkeypatch.setattr(checkpoint, "save", spoilt)
+    monkeypatch.setattr(hf.PreTrainedModel, "save_pretrained", spoilt)
     with pytest.raises(LayerscopeError, match=r"differs from layer 2 of the full model \(by .*nothing was written"):
         layerscope.truncate(bert, 2, tmp_path / "deep" / "cut", progress=False)
     assert list(tmp_path.iterdir()) == []

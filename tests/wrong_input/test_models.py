@@ -12,7 +12,7 @@ import torch
 from typed import process
 
 AGAIN = "copy or download the model again"
-DAMAGED = "'{}/model.safetensors' is damaged or cut short: copy or download it again"
+DAMAGED = "model folder '{}' holds a model.safetensors that is damaged or cut short: copy or download it again"
 UNKNOWN = "upgrade transformers, or see --trust-remote-code"
 
 
@@ -119,7 +119,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "weights a page": (write("model.safetensors", b"<html>404 Not Found</html>"), DAMAGED),
     "weights a pointer": (
         write("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"),
-        "'{}/model.safetensors' is a pointer of Git LFS, not the weights: run git lfs pull",
+        "model folder '{}' holds a pointer of Git LFS as model.safetensors, not the weights: run git lfs pull",
     ),
     "one part missing": (
         one_part_missing,
@@ -127,7 +127,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "only pickles": (
         only_pickles,
-        "the weights in '{}' are pickles (pytorch_model.bin), which can run code when loaded: "
+        "model folder '{}' holds its weights as pickles (pytorch_model.bin), which can run code when loaded: "
         "convert them to safetensors, or trust them with --allow-pickle",
     ),
     "remote code": (
@@ -243,7 +243,8 @@ NAMES: dict[str, str] = {
     "a b": "'a b' is neither a local folder nor a model on the hub: check the name (or its access token)",
     "https://huggingface.co/org/model/tree/main": "model 'https://huggingface.co/org/model/tree/main' is a URL: "
     "give its name on the hub (org/model), or a folder",
-    "bert/config.json": "model 'bert/config.json' is a file: give the folder that holds config.json and the weights",
+    "bert/config.json": "model folder 'bert/config.json' is a file: give the folder that holds config.json "
+    "and the weights",
 }
 
 

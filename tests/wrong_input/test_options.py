@@ -51,7 +51,7 @@ OPTIONS: list[tuple[str, str, str]] = [
     (
         "--max-length",
         "2",
-        "--max-length 2 has no room for text beside the tokenizer's 2 special tokens: give 3 or more",
+        "--max-length 2 has no room beside 2 special tokens: give 3 or more",
     ),
     ("--prompt", "w1 " * 62, "the prompt takes 64 of at most 64 tokens: no text is left, make it shorter"),
     ("--chunk", "8", "--chunk packs running text, and this data has samples of its own: leave it out"),
@@ -220,7 +220,7 @@ WORDS: list[tuple[list[str], str]] = [
     (["truncate", "M", "--layers", "4-2", "--out", "o"], "layers is '4-2', which ends before it begins: give 2-4"),
     (
         ["evaluate", "M", "--tasks", "T", "--layers", "1to3"],
-        "layers is '1to3': give whole numbers of at least 0, such as 0,3 or 1-6, or all",
+        "layers is '1to3': give whole numbers of at least 0, or all, such as 0,3 or 1-6",
     ),
     (["profile"], "layerscope profile needs a model, such as layerscope profile minilm"),
     (["inspect"], "layerscope inspect needs a model, such as layerscope inspect minilm"),
@@ -251,7 +251,7 @@ def test_what_only_texts_have(refused, vit: Path, tmp_path: Path, option: str, v
 
 def test_a_cls_that_the_tokenizer_has_not(refused, gpt2: Path, reviews: Path, tmp_path: Path) -> None:
     line = refused("profile", gpt2, "--data", reviews, "--out", tmp_path / "run", "--pooling", "cls")
-    assert line == "pooling 'cls' needs a [CLS] token, which this tokenizer does not have: take first, last or mean"
+    assert line == "pooling 'cls' needs a [CLS] token, and the tokenizer has none: take first, last or mean"
 
 
 def test_a_part_of_two(refused, tmp_path: Path) -> None:

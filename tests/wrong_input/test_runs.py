@@ -4,16 +4,13 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import tiny
-from typed import Printed
+from commands import Forks
 
 import layerscope
 from layerscope.core.files import read_json, write_json
@@ -187,28 +184,25 @@ def test_a_read_only_folder(cli, capfd, command, bert: Path, reviews: Path, open
     assert err.endswith(told) and "Traceback" not in err
 
 
-def test_a_second_process_is_refused_and_ctrl_c_leaves_a_run_that_goes_on(cli, bert: Path, tmp_path: Path) -> None:
+def test_a_second_process_is_refused_and_ctrl_c_leaves_a_run_that_goes_on(
+    cli, forks: Forks, bert: Path, tmp_path: Path
+) -> None:
     data, out = tmp_path / "texts.jsonl", tmp_path / "run"
     data.write_text("\n".join(json.dumps({"text": text}) for text in tiny.texts(200)))
     arguments = ["profile", bert, "--data", data, "--out", out, "--batch-size", 1, "--metrics", "curvature"]
-    running = subprocess.Popen(
-        [sys.executable, "-m", "layerscope", *map(str, arguments)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    while len(list((out / "shards").glob("*.json"))) < 3:
-        assert running.poll() is None, running.stderr.read()
-        time.sleep(0.01)
-    running.send_signal(signal.SIGSTOP)  # it holds the folder for as long as the second one takes
+    running = forks.start(*arguments)
+    running.until(lambda: len(list((out / "shards").glob("*.json"))) >= 3)
+    running.kill(signal.SIGSTOP)  # it holds the folder for as long as the second one takes
     second = cli(*arguments)
-    running.send_signal(signal.SIGINT)  # it waits until the process goes on, so no shard more comes first
-    running.send_signal(signal.SIGCONT)
+    running.kill(signal.SIGINT)  # it waits until the process goes on, so no shard more comes first
+    running.kill(signal.SIGCONT)
     assert second.status == 2
     assert second.line == (
         f"another process is writing to {str(out)!r}: wait for it, or choose another folder with --out"
     )
-    stdout, stderr = running.communicate(timeout=60)
-    stopped = Printed(running.returncode, stdout, stderr)
-    assert (stopped.status, stopped.line) == (130, "stopped: the same command goes on from here")
+    stopped = running.wait()
+    assert (stopped.status, stopped.line) == (130, "layerscope: stopped: the same command goes on from here")
+    assert "Traceback" not in stopped.err
     done = len(list((out / "shards").glob("*.json")))
     total = len(layerscope.open_run(out).folder.shards)
     assert 3 <= done < total

@@ -81,7 +81,7 @@ def test_a_broken_final_norm_may_be_left_out(
     model = poisoned(gpt2, tmp_path / "broken", NORMS[name])
     command = ["profile", model, "--data", reviews, "--out", tmp_path / "run"]
     line = (
-        "the final norm of broken (transformer.ln_f) gives NaN or infinity for every sample of the probe: "
+        "the final norm (transformer.ln_f) gives NaN or infinity for every sample of the probe: "
         "look at its weights, or leave it out with --norm none"
     )
     assert refused(*command) == line

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import combinations, product
 
 import torch
 from torch import Tensor, nn
 
 from layerscope.models.forward import FAILURES, Inputs
 from layerscope.models.stack import Stack
-from layerscope.models.sublayers.additions import Addition, additions, leading, normalising
 from layerscope.models.sublayers.watch import BlockRun, Spot, Step, Sublayers, Tap, replay, watch
+from layerscope.models.trace import Call, is_norm
 
-Named = dict[str, Spot]
+LEAST_TOKENS = 4
+"""Fewer tokens are too few to recognise a scaled sum by."""
+EXACT = 1e-3
+ROUGH = 0.1
+"""A sum may differ by EXACT of what is added, and by its dtype's rounding, never by more than ROUGH."""
+
+
+@dataclass(frozen=True)
+class Addition:
+    """States by number: `total` = `base` + each of `branches`, which may be scaled on the way."""
+
+    base: int
+    branches: tuple[int, ...]
+    total: int
 
 
 @torch.no_grad()
@@ -40,19 +56,18 @@ def find_sublayers(module: nn.Module, stack: Stack, inputs: Inputs) -> Sublayers
     return Sublayers(tuple(taps), tuple(notes))
 
 
-def _sites(run: BlockRun) -> tuple[Named, list[str]]:
+def _sites(run: BlockRun) -> tuple[dict[str, Spot], list[str]]:
     """Return the sites of one block, in the order in which they are seen, and what of it is not identified."""
-    norms = list(normalising(run))
-    found = leading(run, additions(run, norms), norms)
+    norms = list(_normalising(run))
+    found = _leading(run, _additions(run, norms), norms)
     lacks = [] if found else ["no chain of residual additions leads to the block's output"]
     states: dict[str, int] = {}
     roles: dict[int, str] = {}
     for addition in found:
         for branch in addition.branches:
-            try:
-                name = role(run, addition, branch)
-            except FAILURES:  # a block that cannot be run again by itself
-                name = None
+            name = None
+            with suppress(*FAILURES):  # a block that cannot be run again by itself
+                name = _role(run, addition, branch)
             if name is None:
                 lacks.append(f"what {run.states[branch].spot.path} adds cannot be identified")
                 continue
@@ -62,35 +77,34 @@ def _sites(run: BlockRun) -> tuple[Named, list[str]]:
         label = roles.get(addition.branches[0]) if len(addition.branches) == 1 else ""
         if label is not None:
             states[_free("_".join(filter(None, (label, "residual"))), states)] = addition.total
-    for name, norm in _norms(run, norms, found, roles):
-        states[_free(name, states) if name not in states else _free(name.replace("norm", "post_norm"), states)] = norm
+    for served, norm in _norms(run, norms, found, roles):
+        name = f"{served[0]}_norm" if len(served) == 1 else "norm"
+        states[name if name not in states else _free(name.replace("norm", "post_norm"), states)] = norm
     ordered = sorted((number, name) for name, number in states.items() if number != run.last)
     return {name: run.states[number].spot for number, name in ordered}, lacks
 
 
-def _norms(run: BlockRun, norms: list[Step], found: list[Addition], roles: dict[int, str]) -> Iterator[tuple[str, int]]:
-    """Yield names and states of the norms: first of those before a branch, then of those after it or its addition."""
-    after: list[tuple[str, int]] = []
+def _norms(
+    run: BlockRun, norms: list[Step], found: list[Addition], roles: dict[int, str]
+) -> Iterator[tuple[list[str], int]]:
+    """Yield the branches and the states of norms: first of those before a branch, then after it or its addition."""
+    after: list[tuple[list[str], int]] = []
     post_norm = any(addition.base == 0 for addition in found)  # else the stream itself starts behind a norm
     for norm in norms:
         if norm.returned in roles:
-            after.append((f"{roles[norm.returned]}_norm", norm.returned))
+            after.append(([roles[norm.returned]], norm.returned))
             continue
         ends = [a for a in found if a.total == norm.given]
         goes_on = norm.returned == run.last or any(a.base == norm.returned for a in found)
         if ends and goes_on and post_norm:
-            served = [roles[b] for b in ends[0].branches if b in roles]
-            after.append((_norm_name(served), norm.returned))
+            after.append(([roles[b] for b in ends[0].branches if b in roles], norm.returned))
             continue
-        starts = [a for a in found if norm.given == a.base or norm.returned == a.base]
-        served = [roles[b] for a in starts for b in a.branches if b in roles and serves(run, norm, b)]
+        branches = [b for a in found if a.base in (norm.given, norm.returned) for b in a.branches if b in roles]
+        hand = {(norm.spot.path, norm.spot.call): _other_first(run.states[norm.given].value)}
+        served = [roles[b] for b in branches if any(_changes(run, b, hand))]  # those that read what the norm gives
         if served:
-            yield _norm_name(served), norm.returned
+            yield served, norm.returned
     yield from after
-
-
-def _norm_name(roles: list[str]) -> str:
-    return f"{roles[0]}_norm" if len(roles) == 1 else "norm"
 
 
 def _free(name: str, taken: Iterable[str]) -> str:
@@ -99,26 +113,20 @@ def _free(name: str, taken: Iterable[str]) -> str:
     return name if name not in names else next(f"{name}_{i}" for i in range(2, 100) if f"{name}_{i}" not in names)
 
 
-def role(run: BlockRun, addition: Addition, branch: int) -> str | None:
+def _role(run: BlockRun, addition: Addition, branch: int) -> str | None:
     """Return `attn` for a branch that mixes tokens, `cross_attn` for one that reads other states, `mlp` for the rest.
 
-    Every module that reads the stream before the addition is handed another first token: where what the branch gives at
-    later tokens changes, it mixes. None where nothing that it gives changes.
+    Modules that read the stream are handed another first token: where what a branch gives later changes, it mixes.
     """
-    stream = run.states[addition.base].value
-    own, later = _changes(run, branch, _readers(run, addition.base, _other_first(stream)))
+    stream = run.states[addition.base]
+    readers = [(spot.path, spot.call) for spot in stream.seen if spot.given]
+    own, later = _changes(run, branch, dict.fromkeys(readers, _other_first(stream.value)))
     if later:
         return "attn"
     if not own:
         return None
-    pinned = _readers(run, addition.base, stream)
+    pinned = dict.fromkeys(readers, stream.value)
     return "cross_attn" if any(_changes(run, branch, pinned, others=True)) else "mlp"
-
-
-def serves(run: BlockRun, norm: Step, branch: int) -> bool:
-    """Return whether a branch reads what a norm gives, found by handing the norm another first token."""
-    value = _other_first(run.states[norm.given].value)
-    return any(_changes(run, branch, {(norm.spot.path, norm.spot.call): value}))
 
 
 def _other_first(state: Tensor) -> Tensor:
@@ -127,10 +135,6 @@ def _other_first(state: Tensor) -> Tensor:
     other = state.clone()
     other[:, 0] = drawn * state.float().pow(2).mean().sqrt().to(state.dtype)
     return other
-
-
-def _readers(run: BlockRun, number: int, value: Tensor) -> dict[tuple[str, int], Tensor]:
-    return {(spot.path, spot.call): value for spot in run.states[number].seen if spot.given}
 
 
 def _changes(
@@ -145,3 +149,71 @@ def _changes(
     size = state.value.double().norm(dim=-1).clamp_min(1e-30)
     moved = (changed.double() - state.value.double()).norm(dim=-1) / size > least
     return bool(moved[:, 0].any()), bool(moved[:, 1:].any())
+
+
+def _additions(run: BlockRun, norms: list[Step]) -> list[Addition]:
+    """Return the residual additions of a block in their order."""
+    if run.states[0].value.ndim != 3 or run.states[0].value.shape[1] < LEAST_TOKENS:
+        return []
+    found: list[Addition] = []
+    stream = [0]  # the block's input; a sum goes on with it, and in post-norm blocks what a norm makes of a sum
+    for number in range(1, len(run.states)):
+        if any(norm.returned == number and norm.given in stream for norm in norms):
+            stream.append(number)
+            continue
+        several = number == run.last or any(norm.given == number for norm in norms)
+        addition = _sum(run, number, stream, several)
+        if addition is not None:
+            found.append(addition)
+            stream.append(number)
+    return found
+
+
+def _sum(run: BlockRun, number: int, stream: list[int], several: bool) -> Addition | None:
+    """Return a state as a sum: of one branch if it can be, else (where asked for) of two that run side by side."""
+    given = [i for i in range(1, number) if i not in stream and not all(spot.given for spot in run.states[i].seen)]
+    singles: list[tuple[int, ...]] = [(i,) for i in reversed(given)]
+    pairs: list[tuple[int, ...]] = list(combinations(given, 2)) if several else []
+    for group, scaled in product((singles, pairs), (None, "number", "channel")):
+        for base, branches in product(reversed(stream), group):
+            if _is_sum(run, number, base, branches, scaled):
+                return Addition(base, branches, number)
+    return None
+
+
+def _is_sum(run: BlockRun, number: int, base: int, branches: tuple[int, ...], scaled: str | None) -> bool:
+    """Whether a state is a sum, of branches scaled by nothing, one number (Granite), or one for each channel (BEiT)."""
+    state, start = run.states[number].value, run.states[base].value
+    if not bool(start.any()):
+        return False  # to nothing (DETR's first queries) anything is added
+    rounding = torch.finfo(state.dtype).eps
+    added = state.double() - start.double()
+    size = added.norm(dim=-1, keepdim=True).clamp_min(1e-30)
+    # token by token: beside a massive one any other difference would look small
+    added, branch = added / size, torch.stack([run.states[i].value.double() for i in branches]).sum(0) / size
+    if scaled is not None:
+        over = (0, 1, 2) if scaled == "number" else (0, 1)
+        branch = (added * branch).sum(over) / (branch * branch).sum(over).clamp_min(1e-30) * branch
+    sizes = torch.maximum(state.double().norm(dim=-1), start.double().norm(dim=-1)) / size[..., 0]
+    return bool(((added - branch).norm(dim=-1) <= (EXACT + rounding * sizes).clamp_max(ROUGH)).all())
+
+
+def _leading(run: BlockRun, found: list[Addition], norms: list[Step]) -> list[Addition]:
+    """Return the additions from a block's input to its output; none where the way has a gap or takes a branch twice."""
+    wanted, way = {run.last}, list[Addition]()
+    for addition in reversed(found):
+        wanted |= {norm.given for norm in norms if norm.returned in wanted}
+        if addition.total in wanted:
+            way.insert(0, addition)
+            wanted.add(addition.base)
+    wanted |= {norm.given for norm in norms if norm.returned in wanted}
+    branches = [branch for addition in way for branch in addition.branches]
+    return way if 0 in wanted and len(set(branches)) == len(branches) else []
+
+
+def _normalising(run: BlockRun) -> Iterator[Step]:
+    """Yield the calls inside a block that normalise a state."""
+    for step in run.steps:
+        given, returned = run.states[step.given].value, run.states[step.returned].value
+        if step.given != step.returned and is_norm(Call(step.spot.path, step.module, given, returned, 0)):
+            yield step

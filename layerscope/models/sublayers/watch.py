@@ -67,11 +67,6 @@ class State:
     seen: list[Spot]
 
     @property
-    def is_returned(self) -> bool:
-        """Whether some module returns it."""
-        return any(not spot.given for spot in self.seen)
-
-    @property
     def spot(self) -> Spot:
         """Where it is taken: at the last of the outermost modules that return it, else where one is first given it."""
         returned = [spot for spot in reversed(self.seen) if not spot.given]
@@ -109,88 +104,79 @@ class BlockRun:
             return None
         at = next((i for i, state in enumerate(self.states) if torch.equal(state.value, hidden)), len(self.states))
         if at == len(self.states):
-            self.states.append(State(hidden.clone(), []))  # a module may change it in spot
+            self.states.append(State(hidden.clone(), []))  # a module may change it in place
         if spot is not None:
             self.states[at].seen.append(spot)
         return at
 
 
-class _Watcher:
-    """Hooks that write down what passes inside the block that runs; what runs outside of blocks is left alone.
-
-    A model may call one module both in its blocks and beside them: a shared norm, a rotary embedding.
-    """
-
-    def __init__(self) -> None:
-        self.runs: list[BlockRun] = []
-        self.inside = False
-        self.calls: dict[str, int] = defaultdict(int)
-        self.entered: list[tuple[Spot, int | None]] = []
-
-    def start(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.inside = True
-        self.calls.clear()
-        self.runs.append(BlockRun(block, args, kwargs))
-        self.runs[-1].number((*args, *kwargs.values()), None)
-
-    def before(self, path: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self.inside:
-            spot = Spot(path, self.calls[path], True)
-            self.calls[path] += 1
-            self.entered.append((spot, self.runs[-1].number((*args, *kwargs.values()), spot)))
-
-    def after(self, child: nn.Module, _: tuple[Any, ...], output: object) -> None:
-        if self.inside:
-            spot, given = self.entered.pop()
-            spot = replace(spot, given=False)
-            returned = self.runs[-1].number(output, spot)
-            if given is not None and returned is not None:
-                self.runs[-1].steps.append(Step(child, spot, given, returned))
-
-    def end(self, _: nn.Module, __: tuple[Any, ...], output: object) -> None:
-        self.inside = False
-        self.runs[-1].last = self.runs[-1].number(output, None) or 0
-
-
 def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
     """Run `module` once and return what was seen inside every block execution, in order."""
-    watcher = _Watcher()
+    runs: list[BlockRun] = []
+    calls: dict[str, int] = defaultdict(int)
+    entered: list[tuple[Spot, int | None]] = []
+    inside = False  # a model may call one module both in its blocks and beside them, as a shared norm
+
+    def start(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        nonlocal inside
+        inside = True
+        calls.clear()
+        runs.append(BlockRun(block, args, kwargs))
+        runs[-1].number((*args, *kwargs.values()), None)
+
+    def before(path: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if inside:
+            spot = Spot(path, calls[path], True)
+            calls[path] += 1
+            entered.append((spot, runs[-1].number((*args, *kwargs.values()), spot)))
+
+    def after(child: nn.Module, _: tuple[Any, ...], output: object) -> None:
+        if inside:
+            spot, given = entered.pop()
+            spot = replace(spot, given=False)
+            returned = runs[-1].number(output, spot)
+            if given is not None and returned is not None:
+                runs[-1].steps.append(Step(child, spot, given, returned))
+
+    def end(_: nn.Module, __: tuple[Any, ...], output: object) -> None:
+        nonlocal inside
+        inside = False
+        runs[-1].last = runs[-1].number(output, None) or 0
+
     blocks = [module.get_submodule(path) for path in dict.fromkeys(stack.blocks)]
     # once each, as several blocks may share one
-    inside = dict.fromkeys(named for block in blocks for named in block.named_modules() if named[0])
+    named = dict.fromkeys(each for block in blocks for each in block.named_modules() if each[0])
     with ExitStack() as hooks:
         for block in blocks:
-            hooks.enter_context(block.register_forward_pre_hook(watcher.start, with_kwargs=True))
-            hooks.enter_context(block.register_forward_hook(watcher.end))
-        for name, child in inside:
-            hooks.enter_context(child.register_forward_pre_hook(partial(watcher.before, name), with_kwargs=True))
-            hooks.enter_context(child.register_forward_hook(watcher.after))
+            hooks.enter_context(block.register_forward_pre_hook(start, with_kwargs=True))
+            hooks.enter_context(block.register_forward_hook(end))
+        for name, child in named:
+            hooks.enter_context(child.register_forward_pre_hook(partial(before, name), with_kwargs=True))
+            hooks.enter_context(child.register_forward_hook(after))
         forward(module.get_submodule(stack.entry), inputs)
-    return watcher.runs
+    return runs
 
 
 @torch.inference_mode()
 def replay(run: BlockRun, hand: dict[tuple[str, int], Tensor], take: Spot, *, others: bool = False) -> Tensor:
-    """Run a block again, hand calls of its modules other states, and return what is then seen at one spot.
-
-    `others` changes every further state the block is given (an encoder's), not the one that it hands on.
-    """
+    """Run a block again, hand its modules (and itself, if `others`) other states, and return one spot's state."""
     calls: dict[str, int] = defaultdict(int)
     taken: list[Tensor] = []
+
+    def see(spot: Spot, value: object) -> None:
+        if spot == take and (hidden := hidden_of(value)) is not None:
+            taken.append(hidden.clone())
 
     def before(path: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = calls[path]
         calls[path] += 1
         if (path, call) in hand:
             args, kwargs = _swapped(args, kwargs, hand[path, call])
-        if Spot(path, call, True) == take:
-            taken.append(_hidden(args, kwargs).clone())
+        see(Spot(path, call, True), (*args, *kwargs.values()))
         return args, kwargs
 
     def after(path: str, _: nn.Module, __: tuple[Any, ...], output: object) -> None:
-        hidden = hidden_of(output)
-        if Spot(path, calls[path] - 1, False) == take and hidden is not None:
-            taken.append(hidden.clone())
+        see(Spot(path, calls[path] - 1, False), output)
 
     with ExitStack() as hooks:
         for path in {take.path, *(path for path, _ in hand)}:
@@ -202,17 +188,12 @@ def replay(run: BlockRun, hand: dict[tuple[str, int], Tensor], take: Spot, *, ot
     return taken[-1].reshape(run.states[0].value.shape)
 
 
-def _hidden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    hidden = hidden_of((*args, *kwargs.values()))
-    assert hidden is not None
-    return hidden
-
-
 def _swapped(
     args: tuple[Any, ...], kwargs: dict[str, Any], state: Tensor, *, others: bool = False
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call with another state instead of the one it is given."""
-    hidden = _hidden(args, kwargs)
+    hidden = hidden_of((*args, *kwargs.values()))
+    assert hidden is not None
 
     def other(value: Any) -> Any:
         if value is hidden:

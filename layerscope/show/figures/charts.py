@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from layerscope.show.figures import style
-from layerscope.show.figures.axes import Values, diamond, mark_layers, marked, ring, scale
+from layerscope.show.figures.style import Values
 from layerscope.show.numbers import NIL
 from layerscope.show.plain import plain
 from layerscope.show.plots import Chart, Series
@@ -20,6 +20,8 @@ BAND = 0.2
 GREY = "#777777"
 TONES = {"ink": style.DARK, "muted": "#8a8a8a"}
 PALE = "#c8c8c8"
+MANY = 1000
+"""An axis of whole numbers beyond this counts something other than layers."""
 
 
 @dataclass(frozen=True)
@@ -32,54 +34,32 @@ class Owned:
     alone: bool
 
 
-@dataclass(frozen=True)
-class Panel:
-    """Charts that share a panel, under a title."""
-
-    title: str
-    charts: tuple[Owned, ...]
+Panel = tuple[str, Sequence[Owned]]
+"""Charts that share a panel, under a title."""
 
 
 def draw_charts(panels: Sequence[Panel], names: Sequence[str], title: str, width: float) -> Any:
     """Return a figure of small multiples; `names` are the series that lie over each other anywhere, in one order."""
-    small = len(panels) > 1 and all(len({owned.number for owned in panel.charts}) >= 1 for panel in panels)
-    columns, height = _shape(panels, width)
+    first: Chart = panels[0][1][0].plot
+    columns, height = style.panel_columns(width, len(panels)), first.height
+    if first.sheet:
+        most = 2 if style.is_narrow(width) else 3
+        columns = 2 if len(panels) == 4 else min(most, len(panels))
+        height = 1.75 if len(panels) == 1 else 1.45 if most == 3 else 1.3
     figure, axes = style.sheet(width, len(panels), columns, height, title)
-    most = 8 if width / columns > 2 else 5
-    for axis, panel in zip(axes, panels, strict=True):
-        _panel(axis, panel, names, most)
-        if panel.title or small:
-            axis.set_title(panel.title)
-    for axis, panel in list(zip(axes, panels, strict=True))[-columns:]:
-        axis.set_xlabel(_across(panel))
-    style.explain(figure, _handles([owned for panel in panels for owned in panel.charts], names))
+    for axis, (name, charts) in zip(axes, panels, strict=True):
+        across = _panel(axis, charts, names, most=8 if width / columns > 2 else 5)
+        axis.set_title(name)
+        if axis in axes[-columns:]:
+            axis.set_xlabel(across)
+    style.explain(figure, _handles([owned for _, charts in panels for owned in charts], names))
     return style.finish(figure)
 
 
-def _shape(panels: Sequence[Panel], width: float) -> tuple[int, float]:
-    """Return how many panels stand beside each other, and how high they are."""
-    first = panels[0].charts[0].plot
-    if not first.sheet:
-        return style.panel_columns(width, len(panels)), first.height
-    most = 2 if style.is_narrow(width) else 3
-    columns = 2 if len(panels) == 4 else min(most, len(panels))
-    return columns, 1.75 if len(panels) == 1 else 1.45 if most == 3 else 1.3
-
-
-def _across(panel: Panel) -> str:
-    chart = panel.charts[0].plot
-    return "depth (%)" if _by_percent(panel) else chart.x.title
-
-
-def _by_percent(panel: Panel) -> bool:
-    """Return whether layers stand at their depth in percent: of several results."""
-    return bool(panel.charts[0].plot.x.depth) and not panel.charts[0].alone
-
-
-def _panel(axis: Any, panel: Panel, names: Sequence[str], most: int) -> None:
-    charts = panel.charts
+def _panel(axis: Any, charts: Sequence[Owned], names: Sequence[str], most: int) -> str:
+    """Draw charts over each other, layers of several results by depth in percent, and return what lies across."""
     first: Chart = charts[0].plot
-    percent = _by_percent(panel)
+    percent = bool(first.x.depth) and not charts[0].alone
     drawn = []
     for owned in charts:
         for series in owned.plot.series:
@@ -88,16 +68,17 @@ def _panel(axis: Any, panel: Panel, names: Sequence[str], most: int) -> None:
         for value, name in owned.plot.lines:
             _line(axis, value, name, owned.plot)
     axis.set_ylabel(first.y.title or first.unit)
-    scale(axis, np.concatenate(drawn), first.y)
+    style.scale(axis, np.concatenate(drawn), first.y)
     if first.x.depth:
-        mark_layers(axis, 100 if percent else max(owned.plot.x.depth or 1 for owned in charts), most)
-    else:
-        axis.margins(x=0.07)
-        if first.x.range is not None:
-            axis.set_xlim(*first.x.range)
-        ends = [x for owned in charts for series in owned.plot.series for x in series.x]
-        if first.x.whole and ends and max(ends) <= 1000 and first.x.range is not None:
-            mark_layers(axis, int(max(ends)), most, first=1)
+        style.mark_layers(axis, 100 if percent else max(owned.plot.x.depth or 1 for owned in charts), most)
+        return "depth (%)" if percent else first.x.title
+    axis.margins(x=0.07)
+    if first.x.range is not None:
+        axis.set_xlim(*first.x.range)
+        end = max((x for owned in charts for series in owned.plot.series for x in series.x), default=MANY + 1)
+        if first.x.whole and end <= MANY:
+            style.mark_layers(axis, int(end), most, first=1)
+    return first.x.title
 
 
 def look(owned: Owned, series: Series, names: Sequence[str]) -> dict[str, Any]:
@@ -122,7 +103,6 @@ def look(owned: Owned, series: Series, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _fill(kind: int, number: int) -> dict[str, Any]:
-    """Return how the markers of a series are filled."""
     fill = style.FILLS[kind % len(style.FILLS)]
     if fill == "none":  # white, so that the line does not cross it
         return {"markerfacecolor": "white", "linewidth": 0.8}
@@ -140,15 +120,14 @@ def _series(axis: Any, owned: Owned, series: Series, x: Values, how: dict[str, A
     if series.right:
         return y[:0]
     if series.mark == "bars":
-        colors = [PALE if i in series.pale else how["color"] for i in range(len(x))]
-        axis.bar(x, y, color=colors, width=0.8)
+        axis.bar(x, y, color=[PALE if i in series.pale else how["color"] for i in range(len(x))], width=0.8)
         return y
     if series.mark in ("guide", "level"):
         axis.plot(x, y, **how)
         return y[:0]
     kept = np.array([i for i in range(len(x)) if i not in series.after], dtype=int)
     longest = chart.overlaid or isinstance(series.tone, int)
-    axis.plot(x[kept], y[kept], **how, **({"markevery": marked(y[kept], owned.number)} if longest else {}))
+    axis.plot(x[kept], y[kept], **how, **({"markevery": style.marked(y[kept], owned.number)} if longest else {}))
     if series.errors:
         band = np.nan_to_num(np.array(series.errors, dtype=np.float64)) * chart.y.scale
         if series.mark == "points":
@@ -157,14 +136,12 @@ def _series(axis: Any, owned: Owned, series: Series, x: Values, how: dict[str, A
             low = (np.maximum(y - band, y / 2) if chart.y.log else y - band)[kept]
             axis.fill_between(x[kept], low, (y + band)[kept], color=how["color"], alpha=BAND, linewidth=0)
     for i in series.after:
-        axis.plot(x[i], y[i], **diamond(how["color"]))
+        axis.plot(x[i], y[i], **style.diamond(how["color"]))
+    below = {"textcoords": "offset points", "ha": "center", "annotation_clip": True, "fontsize": 6.5}
     for label, i in zip(series.labels, range(len(x)), strict=False):
-        axis.annotate(
-            plain(label), (x[i], y[i]), (0, -8.5), textcoords="offset points", ha="center", annotation_clip=True,
-            fontsize=6.5,
-        )  # fmt: skip
+        axis.annotate(plain(label), (x[i], y[i]), (0, -8.5), **below)
     for i in series.marked:
-        axis.plot(x[i], y[i], **ring())
+        axis.plot(x[i], y[i], **style.ring())
     return y
 
 
@@ -191,16 +168,17 @@ def _handles(owned: Sequence[Owned], names: Sequence[str]) -> list[Any]:
         there = {one.number: one.name for one in owned}
         handles += [Line2D([], [], label=name, **style.look(number)) for number, name in sorted(there.items())]
     known = {series.name: (one, series) for one, series in reversed(drawn) if not series.detail}
-    known = {name: known[name] for name in dict.fromkeys(series.name for _, series in drawn) if name in known}
-    if not first.overlaid:
-        handles += [_handle(*known[name], names) for name in known if name]
-    elif len(names) > 1:
-        for name, (one, series) in known.items():
+    for name in dict.fromkeys(series.name for _, series in drawn if series.name in known):
+        one, series = known[name]
+        how = look(one, series, names)
+        if not first.overlaid and name:
+            bars = series.mark == "bars"
+            handles.append(Patch(color=how["color"], label=name) if bars else Line2D([], [], label=name, **how))
+        elif first.overlaid and len(names) > 1:
             kind = names.index(name)
             grey = {"color": GREY, "marker": "o", "linestyle": "none"} | _fill(kind, 0)
             grey |= {"markerfacecolor": "white" if style.FILLS[kind % len(style.FILLS)] == "none" else GREY}
-            label = name or "by token"
-            handles.append(Line2D([], [], label=label, **(look(one, series, names) if one.alone else grey)))
+            handles.append(Line2D([], [], label=name or "by token", **(how if one.alone else grey)))
     details = {series.detail: look(one, series, names) for one, series in reversed(drawn) if series.detail}
     handles += [Line2D([], [], label=name, **how) for name, how in details.items()]
     shade = style.COLORS[0] if owned[0].alone else GREY
@@ -208,14 +186,7 @@ def _handles(owned: Sequence[Owned], names: Sequence[str]) -> list[Any]:
         handles.append(Patch(color=shade, alpha=BAND, linewidth=0, label="± one standard error"))
     if any(series.marked for _, series in drawn):
         what = "layer that stands out" if first.marked == "stands out" else first.marked
-        handles.append(Line2D([], [], label=what, **ring()))
+        handles.append(Line2D([], [], label=what, **style.ring()))
     if any(series.after for _, series in drawn):
-        handles.append(Line2D([], [], label="after the final norm", **diamond(shade)))
+        handles.append(Line2D([], [], label="after the final norm", **style.diamond(shade)))
     return handles
-
-
-def _handle(owned: Owned, series: Series, names: Sequence[str]) -> Any:
-    how = look(owned, series, names)
-    if series.mark == "bars":
-        return Patch(color=how["color"], label=series.name)
-    return Line2D([], [], label=series.name, **how)

@@ -12,8 +12,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.show.document import Document, TokenGrid
 from layerscope.show.figures import style
 from layerscope.show.figures.charts import Owned, Panel, draw_charts
-from layerscope.show.figures.grids import draw_grid
-from layerscope.show.figures.maps import draw_bars, draw_boxes, draw_maps
+from layerscope.show.figures.maps import draw_bars, draw_boxes, draw_grid, draw_maps
 from layerscope.show.plain import plain
 from layerscope.show.plots import Bars, Boxes, Chart, HeatMap, Plot
 
@@ -51,7 +50,8 @@ def draw(given: Sequence[tuple[str, Document]], folder: str | Path) -> list[Path
 
 def figures(given: Sequence[tuple[str, Document]]) -> Iterator[tuple[str, Drawer]]:
     """Yield the name of each figure of several widths, and what draws it."""
-    owned, names, title = _owned(given), _series_names(given), _title(given)
+    owned = _owned(given)
+    names, title = _shared(given, owned)
     for key in dict.fromkeys(one.plot.sheet or one.plot.name for one in owned):
         own = [one for one in owned if (one.plot.sheet or one.plot.name) == key]
         if isinstance(own[0].plot, Chart):
@@ -69,12 +69,13 @@ def figures(given: Sequence[tuple[str, Document]]) -> Iterator[tuple[str, Drawer
 
 def singles(given: Sequence[tuple[str, Document]]) -> Iterator[tuple[str, Drawer]]:
     """Yield each panel of results that lie over each other as a figure of its own."""
-    owned, names, title = _owned(given), _series_names(given), _title(given)
+    owned = _owned(given)
+    names, title = _shared(given, owned)
     own = [one for one in owned if isinstance(one.plot, Chart) and one.plot.overlaid and one.plot.sheet]
     panels = _panels(own)
-    files = [panel.charts[0].plot.name for panel in panels]
+    files = [charts[0].plot.name for _, charts in panels]
     for name, panel in zip(files, panels, strict=True):
-        variant = panel.charts[0].plot.variant.replace(", ", ",")
+        variant = panel[1][0].plot.variant.replace(", ", ",")
         unique = f"{name}-{variant}" if files.count(name) > 1 and variant else name
         yield _file(unique), partial(draw_charts, [panel], names, title)
 
@@ -97,34 +98,31 @@ def _panels(owned: Sequence[Owned]) -> list[Panel]:
     for one in owned:
         apart = () if one.plot.overlaid else (str(one.number),)
         found.setdefault((one.plot.title, one.plot.variant, *apart), []).append(one)
-    several = [title for title, *_ in found]
-    panels = []
+    titles = [title for title, *_ in found]
+    panels: list[Panel] = []
     for (title, variant, *_), own in found.items():
-        first = own[0]
-        told_apart = variant and several.count(title) > 1 and first.plot.overlaid
-        name = plain(f"{title} ({variant})" if told_apart else title)
-        if not first.plot.overlaid and not first.alone:
-            name = plain(first.name) + (f"\n{name}" if len(set(several)) > 1 else "")
-        shown = len(found) > 1 or first.plot.overlaid
-        panels.append(Panel(name if shown else "", tuple(own)))
+        overlaid = own[0].plot.overlaid
+        name = plain(f"{title} ({variant})" if variant and titles.count(title) > 1 and overlaid else title)
+        if not overlaid and not own[0].alone:
+            name = plain(own[0].name) + (f"\n{name}" if len(set(titles)) > 1 else "")
+        panels.append((name if len(found) > 1 or overlaid else "", own))
     return panels
 
 
-def _series_names(given: Sequence[tuple[str, Document]]) -> list[str]:
-    """Return the names of the series that lie over each other anywhere, in one order for all figures."""
-    charts = [one.plot for one in _owned(given) if isinstance(one.plot, Chart) and one.plot.overlaid]
+def _shared(given: Sequence[tuple[str, Document]], owned: Sequence[Owned]) -> tuple[list[str], str]:
+    """Return the series that lie over each other anywhere, in one order for all figures, and the title of all.
+
+    The title is what one result is of; of several the data they share, as the legend has their names.
+    """
+    charts = [one.plot for one in owned if isinstance(one.plot, Chart) and one.plot.overlaid]
     found = dict.fromkeys(series.name for chart in charts for series in chart.series)
     named = [name for name in found if name]
-    return [*([""] if "" in found and len(named) > 1 else []), *named]  # what has no name looks like the only one
-
-
-def _title(given: Sequence[tuple[str, Document]]) -> str:
-    """Return what one result is of; of several the data they share, as the legend has their names."""
-    last = {document.title[-1] for _, document in given if document.title}
+    names = [*([""] if "" in found and len(named) > 1 else []), *named]  # what has no name looks like the only one
     if len(given) == 1:
         name, document = given[0]
-        return " on ".join([name or document.title[0], *document.title[1:]])
-    return last.pop() if len(last) == 1 else ""
+        return names, " on ".join([name or document.title[0], *document.title[1:]])
+    last = {document.title[-1] for _, document in given if document.title}
+    return names, last.pop() if len(last) == 1 else ""
 
 
 def _file(name: str) -> str:

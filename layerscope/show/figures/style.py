@@ -1,22 +1,28 @@
-"""The one style of all figures: sizes, colours, dashes and markers; sheets of panels; texts that fit their place."""
+"""The one style of all figures: sizes, colours, dashes, markers; sheets of panels, their axes and texts, files."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.files import aside
+from layerscope.show.numbers import NIL
 from layerscope.show.plain import plain
+from layerscope.show.plots import NOTHING, Axis
 
 DPI = 300
 MADE_BY = "layerscope"
@@ -26,18 +32,22 @@ TEXT_WIDTH = 6.3
 COLUMN_WIDTH = 3.15
 """Inches: the width of one of a page's two columns."""
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's without their yellow, which is lost on paper; told apart by the colour-blind."""
+"""Okabe and Ito's without their yellow, which is lost on paper; also distinct to the colour-blind."""
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (2.5, 1.2)))
 MARKERS = ("o", "s", "^", "v", "P", "X", "p")
 """As many as there are colours; dashes have another period, so that 35 lines look different."""
 FILLS = ("full", "none", "left", "right", "bottom", "top")
 LONG = 500
-"""Texts of so many characters are cut without measuring them."""
+"""Texts of at least this many characters are cut without measuring them."""
 DARK = "#222222"
 LEFT = 0.012
 """Where the title and legend of a figure begin, as a share of its width."""
-STEPS = 20
-"""At most so often is a layout settled."""
+ROUNDS = 20
+"""The most rounds in which a layout is settled."""
+Values = npt.NDArray[np.float64]
+STEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 50, 100, 200, 500, 1000)
+MARKED = 16
+"""Lines of more points than this carry about this many markers."""
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans", "font.size": 7.5, "axes.titlesize": 8, "axes.labelsize": 7.5, "xtick.labelsize": 7,
     "ytick.labelsize": 7, "legend.fontsize": 7, "figure.titlesize": 8.5, "axes.spines.top": False,
@@ -78,7 +88,7 @@ def panel_columns(width: float, panels: int) -> int:
 
 
 def sheet(width: float, panels: int, columns: int, height: float, title: str) -> tuple[Any, list[Any]]:
-    """Return a figure with a canvas of its own, and its panels in reading order, each so many inches high."""
+    """Return a figure with a canvas of its own, and its panels in reading order, each of this height in inches."""
     rows = -(-panels // columns)
     figure = Figure(figsize=(width, rows * height + 0.25), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
@@ -89,12 +99,6 @@ def sheet(width: float, panels: int, columns: int, height: float, title: str) ->
         title = fitted(figure, title, 1 - 2 * LEFT, STYLE["figure.titlesize"], "bold")
         figure.suptitle(title, x=LEFT, ha="left", fontweight="bold")
     return figure, axes[:panels]
-
-
-def label_below(axes: list[Any], columns: int, text: str) -> None:
-    """Name the horizontal axis below the last panel of each column."""
-    for axis in axes[-columns:]:
-        axis.set_xlabel(text)
 
 
 def fitted(figure: Any, text: str, share: float, size: float, weight: str = "normal") -> str:
@@ -139,7 +143,7 @@ def finish(figure: Any) -> Any:
         extra[row] = max(extra.get(row, 0), len(lines) - 1)
     figure.set_figheight(figure.get_figheight() + 0.14 * sum(extra.values()))
     fixed = any(axis.get_aspect() != "auto" for axis in figure.axes)
-    for _ in range(STEPS if fixed else 1):  # panels of a fixed shape find their place below high titles in steps
+    for _ in range(ROUNDS if fixed else 1):  # panels of a fixed shape find their place below high titles in steps
         before = [axis.get_position(original=True).bounds for axis in figure.axes]
         figure.get_layout_engine().execute(figure)
         after = [axis.get_position(original=True).bounds for axis in figure.axes]
@@ -149,6 +153,77 @@ def finish(figure: Any) -> Any:
     return figure
 
 
+def mark_layers(axis: Any, end: int, most: int, first: int = 0) -> None:
+    """Set the ticks of a horizontal axis that ends at a layer or at 100 %: at most `most` steps."""
+    step = layer_step(end, most)
+    axis.set_xticks([tick for tick in range(0, end + 1, step) if tick >= first])
+    room = max(0.5, 0.05 * end)
+    axis.set_xlim(first - room, end + room)
+
+
+def layer_step(depth: int, most: int) -> int:
+    """Return how many layers apart ticks are: where it can be, so that the last layer has one."""
+    enough = [step for step in STEPS if depth / step <= most]
+    even = [step for step in enough if depth % step == 0 and depth / step >= 3]
+    return even[0] if even else next((step for step in enough if step in (1, 2, 5, 10, 20, 50)), enough[0])
+
+
+def name_columns(names: list[str], most: int) -> tuple[list[float], list[str]]:
+    """Return where names of rows or columns stand and which: about `most` of them, the last one included."""
+    numbered = [i for i, name in enumerate(names) if name.isdigit()] or list(range(len(names)))
+    step = layer_step(max(1, numbered[-1]), most)
+    kept = [i for i in numbered if i % step == 0]
+    if len(names) > len(numbered):  # what follows the final norm has the last place
+        kept = [i for i in kept if i + step <= len(names)] + [len(names) - 1]
+    return [i + 0.5 for i in kept], [names[i] for i in kept]
+
+
+def scale(axis: Any, values: Values, about: Axis) -> None:
+    """Set the vertical axis: logarithmic where only that shows a shape, and long enough that noise looks like noise."""
+    values = values[np.isfinite(values)]
+    if not len(values):
+        axis.text(0.5, 0.5, "no value", transform=axis.transAxes, ha="center", va="center", color="#777777")
+        axis.yaxis.set_major_locator(NullLocator())
+        return
+    if about.log and values.min() > 0:
+        axis.set_yscale("log")
+        wide = values.max() / values.min()
+        steps = (1.0, 2.0, 5.0) if wide < 30 else (1.0, 3.0) if wide < 1000 else (1.0,)
+        axis.yaxis.set_major_locator(LogLocator(subs=steps))
+        axis.yaxis.set_minor_locator(NullLocator())
+        axis.yaxis.set_major_formatter(FuncFormatter(partial(_tick, digits=3)))
+        return
+    most = float(np.abs(values).max())
+    least = max(about.least * about.scale, 1e-4 * most, 2 * NOTHING * about.scale * (most == 0))
+    if about.range is not None:
+        axis.set_ylim(*about.range)
+    elif values.max() - values.min() < least:
+        middle = float(values.max() + values.min()) / 2
+        axis.set_ylim(middle - least / 2, middle + least / 2)
+    axis.yaxis.set_major_formatter(FuncFormatter(_tick))
+
+
+def marked(values: Values, number: int) -> list[int]:
+    """Return where a line carries markers: not everywhere where it is long, but at each value without neighbours."""
+    step = -(-len(values) // MARKED)
+    there = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
+    single = there[1:-1] & ~there[:-2] & ~there[2:]
+    return sorted({*range((2 * number) % step, len(values), step), *np.flatnonzero(single).tolist()})
+
+
+def ring() -> dict[str, Any]:
+    """Return how a point that stands out is marked."""
+    return {
+        "marker": "o", "markersize": 6.5, "mfc": "none", "mec": DARK, "mew": 0.8, "linestyle": "none",
+        "clip_on": False,
+    }  # fmt: skip
+
+
+def diamond(color: str) -> dict[str, Any]:
+    """Return how a point that follows the line is marked."""
+    return {"marker": "D", "markersize": 4, "mfc": "white", "mec": color, "linestyle": "none"}
+
+
 def save(figure: Any, folder: Path, name: str) -> list[Path]:
     """Write a figure as PNG and as PDF, the same bytes each time, and return the paths; a figure of ours is replaced.
 
@@ -156,19 +231,11 @@ def save(figure: Any, folder: Path, name: str) -> list[Path]:
     """
     paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
     for path in paths:
-        part = path.with_name(f".{path.name}.part")
-        marks = {"Creator": MADE_BY, "CreationDate": None} if path.suffix == ".pdf" else {"Software": MADE_BY}
-        try:
-            if path.exists() and MADE_BY.encode() not in path.read_bytes():
-                raise LayerscopeError(f"{str(path)!r} is not a figure of layerscope's: give another folder")
-            figure.savefig(part, metadata=marks, format=path.suffix[1:])
-            part.replace(path)  # whole or not at all: half a figure would be taken for someone else's
-        except OSError as error:
-            with suppress(OSError):
-                part.unlink()
-            raise LayerscopeError(
-                f"figure {str(path)!r} cannot be written: {error.strerror}; give another folder"
-            ) from None
+        kind = path.suffix[1:]
+        marks = {"Creator": MADE_BY, "CreationDate": None} if kind == "pdf" else {"Software": MADE_BY}
+        if path.is_file() and MADE_BY.encode() not in path.read_bytes():
+            raise LayerscopeError(f"{str(path)!r} is not a figure of layerscope's: give another folder")
+        aside(path, partial(figure.savefig, metadata=marks, format=kind))  # half a figure would be taken for another's
     return paths
 
 
@@ -185,7 +252,6 @@ def _broken(figure: Any, title: str, share: float) -> list[str]:
 
 
 def _wide(figure: Any, text: str, size: float, weight: str = "normal") -> float:
-    """Return a text's share of the figure's width."""
     font = FontProperties(family=STYLE["font.family"], size=size, weight=weight)
     pixels = figure.canvas.get_renderer().get_text_width_height_descent(text, font, False)[0]
     return float(pixels / figure.bbox.width)
@@ -193,3 +259,9 @@ def _wide(figure: Any, text: str, size: float, weight: str = "normal") -> float:
 
 def _cut(text: str, kept: int) -> str:
     return f"{text[: math.ceil(kept / 2)]}…{text[len(text) - kept // 2 :]}"
+
+
+def _tick(value: float, number: int, digits: int = 6) -> str:
+    value = 0.0 if abs(value) < NIL else value
+    shown, _, power = f"{value:.{digits}g}".partition("e")
+    return (f"{shown}e{int(power)}" if power else shown).replace("-", "−")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import re
 from collections.abc import Sequence
+from importlib.metadata import version
+from importlib.resources import files
 
-from markupsafe import Markup
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
-from layerscope import __version__
 from layerscope.core.saved import jsonable
-from layerscope.show.document import Document, Facts, Frame, Table, TokenGrid
-from layerscope.show.page.content import Json, LongTable, Member, Named, Section, in_order
-from layerscope.show.page.figures import figures, groups
-from layerscope.show.page.tables import tables
-from layerscope.show.page.template import environment, own, policy
+from layerscope.show.document import Document, Facts, Frame, Prediction, Table, TokenGrid
+from layerscope.show.numbers import chance
+from layerscope.show.page.content import DRAWN, Json, Member, Named, figures, groups, in_order, tables
 from layerscope.show.plain import plain
 from layerscope.show.plots import Plot
 
@@ -31,45 +35,44 @@ def render(
     """
     named = [entry if isinstance(entry, Named) else Named(entry) for entry in given]
     shown = members([member for entry in named for member in _members(entry)])
-    depths = [entry.document.depth for entry in shown if entry.document.depth]
-    several = len(set(depths)) > 1 or sum(entry.document.kind == "runs" for entry in shown) > 1
+    kinds: dict[str, list[Member]] = {}
+    for m in shown:
+        kinds.setdefault(m.document.kind, []).append(m)
+    depths = {m.document.depth for m in shown if m.document.depth}
+    several = len(depths) > 1 or len(kinds.get("runs", ())) > 1
     parts, single = sections(shown), named[0].document
-    title = title or (_name(named[0]) if len(named) == 1 else f"{len(named)} {_kind(named)} compared")
-    notes = [*notes, *(text for entry in named if entry.document.members for text in entry.document.warnings)]
-    scripts = [own("theme.js"), get_plotlyjs(), "\n".join(own(name) for name in SCRIPTS)]
-    kinds = list(dict.fromkeys(entry.document.kind for entry in shown))
+    kind = single.kind if len({entry.document.kind for entry in named}) == 1 else "results"
+    title = title or (_name(named[0]) if len(named) == 1 else f"{len(named)} {kind} compared")
+    scripts = [_own("theme.js"), get_plotlyjs(), "\n".join(map(_own, SCRIPTS))]
+    drawn = [figure for part in parts for figure in part["figures"]]
+    choices = [choice for figure in drawn for choice in figure["choices"]]
+    over = [(choice["run"], s["name"]) for choice in choices for s in choice.get("series", ()) if "right" in s]
     content: Json = {
         "title": title,
         "runs": [
-            {"name": m.name, "depth": m.document.depth or 0, "look": m.look, "alone": _is_alone(m, shown)}
+            {"name": m.name, "depth": m.document.depth or 0, "look": m.look, "alone": len(kinds[m.document.kind]) == 1}
             for m in shown
         ],
-        "figures": [
-            {"kind": f.kind, "title": f.title, "file": f.file, "unit": f.unit, **f.drawn}
-            for part in parts
-            for f in part.figures
-        ],
-        "tables": [vars(table) | {"long": isinstance(table, LongTable)} for part in parts for table in part.tables],
-    }  # fmt: skip
-    choices = [choice for figure in content["figures"] for choice in figure["choices"]]
-    over = [(choice["run"], s["name"]) for choice in choices for s in choice.get("series", ()) if "right" in s]
-    return environment().get_template("page.html").render(
+        "figures": [{name: figure[name] for name in DRAWN} for figure in drawn],
+        "tables": [table for part in parts for table in part["tables"]],
+    }
+    return _environment().get_template("page.html").render(
         title=title,
         members=shown,
-        kinds=[(kind, [m for m in shown if m.document.kind == kind]) for kind in kinds],
+        kinds=kinds,
         facts=single.facts if len(named) == 1 else (),
-        notes=notes,
-        differences={kind: differences([m for m in shown if m.document.kind == kind]) for kind in kinds},
+        notes=[*notes, *(text for entry in named if entry.document.members for text in entry.document.warnings)],
+        differences={kind: differences(own) for kind, own in kinds.items()},
         sections=parts,
         by_layer=any("depth" in choice.get("x", choice) for choice in choices),
         overlays=over[0][1] if over else "",
         overlaid=len({run for run, _ in over}) == 1,
         percent=several if percent is None else percent,
         content=jsonable(content),
-        style=Markup(own("page.css") + own("grid.css")),
+        style=Markup(_own("page.css") + _own("grid.css")),
         scripts=[Markup(script) for script in scripts],
-        policy=policy(scripts),
-        version=__version__,
+        policy=_policy(scripts),
+        version=version("layerscope"),
     )  # fmt: skip
 
 
@@ -87,27 +90,32 @@ def members(named: Sequence[Named]) -> list[Member]:
     """Return documents with a name each, numbered where two have the same, and a colour."""
     names = [_name(entry) for entry in named]
     free = (i for i in range(2 * len(named)) if i not in {entry.look for entry in named})
-    return [
-        Member(
-            i, f"{name} ({names[: i + 1].count(name)})" if names.count(name) > 1 else name, entry.document,
-            next(free) if entry.look is None else entry.look,
-        )
-        for i, (name, entry) in enumerate(zip(names, named, strict=True))
-    ]  # fmt: skip
+    found = []
+    for i, (name, entry) in enumerate(zip(names, named, strict=True)):
+        called = f"{name} ({names[: i + 1].count(name)})" if names.count(name) > 1 else name
+        found.append(Member(i, called, entry.document, next(free) if entry.look is None else entry.look))
+    return found
 
 
-def sections(shown: Sequence[Member]) -> list[Section]:
+def sections(shown: Sequence[Member]) -> list[Json]:
     """Return the sections of all documents, those of one name as one; one without anything in it is left out."""
     found = []
     for name in in_order([[section.name for section in m.document.sections] for m in shown]):
         owned = [(m, section) for m in shown for section in m.document.sections if section.name == name]
         drawn = list(figures([(m, [p for p in s.parts if isinstance(p, Plot)]) for m, s in owned]))
-        held = list(tables([(m, [p for p in s.parts if isinstance(p, (Table, Frame))]) for m, s in owned]))
-        grids = tuple((m, part) for m, section in owned for part in section.parts if isinstance(part, TokenGrid))
-        legend = tuple(dict.fromkeys(text for _, section in owned for text in section.legend))
-        lead = " ".join(dict.fromkeys(section.lead for _, section in owned))
-        if drawn or held or grids:
-            found.append(Section(name, owned[0][1].title, lead, groups(drawn), tuple(held), legend, grids))
+        grouped = groups(drawn)
+        section = {
+            "id": name,
+            "title": owned[0][1].title,
+            "lead": " ".join(dict.fromkeys(section.lead for _, section in owned)),
+            "legend": list(dict.fromkeys(text for _, section in owned for text in section.legend)),
+            "groups": grouped,
+            "figures": [figure for group in grouped for row in group["rows"] for figure in row],
+            "tables": list(tables([(m, [p for p in s.parts if isinstance(p, (Table, Frame))]) for m, s in owned])),
+            "grids": [(m, part) for m, section in owned for part in section.parts if isinstance(part, TokenGrid)],
+        }
+        if drawn or section["tables"] or section["grids"]:
+            found.append(section)
     return found
 
 
@@ -128,10 +136,49 @@ def differences(shown: Sequence[Member]) -> list[tuple[str, list[str]]] | None:
     return [(name, values) for name, values in rows.items() if len(set(values)) > 1]
 
 
-def _kind(shown: Sequence[Named]) -> str:
-    kinds = {entry.document.kind for entry in shown}
-    return kinds.pop() if len(kinds) == 1 else "results"
+def _environment() -> Environment:
+    found = Environment(
+        loader=PackageLoader("layerscope.show.page", "files"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {
+        "plain": plain,
+        "plain_lines": lambda text: "\n".join(map(plain, text.split("\n"))),
+        "sentence": _sentence,
+        "chance": chance,
+        "listed": _listed,
+        "script_json": _script_json,
+    }
+    return found
 
 
-def _is_alone(member: Member, shown: Sequence[Member]) -> bool:
-    return sum(other.document.kind == member.document.kind for other in shown) == 1
+def _sentence(text: str) -> Markup:
+    """Return a sentence, what stands in backticks in it set as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(plain(text)))))
+
+
+def _listed(cell: Prediction) -> str:
+    return " · ".join(f"{text} {chance(probability)}" for text, probability in cell.tops)
+
+
+def _own(name: str) -> str:
+    return (files("layerscope.show.page") / "files" / name).read_text(encoding="utf-8")
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """Return the content security policy that lets these scripts run, and nothing else."""
+    digests = (hashlib.sha256(script.encode("utf-8")).digest() for script in scripts)
+    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _script_json(value: object) -> Markup:
+    """Return JSON that cannot end the script element it stands in."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))

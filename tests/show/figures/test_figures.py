@@ -1,7 +1,7 @@
 import re
 import sys
 
-import matplotlib
+import matplotlib.figure
 import numpy as np
 import pytest
 import torch
@@ -12,10 +12,10 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.profiling import profile
 from layerscope.reports.figures import draw
 from layerscope.runs.curves import curves
-from layerscope.runs.names import run_names
-from layerscope.show.figures.axes import layer_step
+from layerscope.runs.details import run_names
 from layerscope.show.figures.draw import figures, singles
-from layerscope.show.figures.style import COLUMN_WIDTH, DPI, TEXT_WIDTH, look, save, styled
+from layerscope.show.figures.style import COLUMN_WIDTH, DPI, TEXT_WIDTH, layer_step, look, save, scale, styled
+from layerscope.show.plots import Axis, HeatMap, ends
 
 FIGURES = ["curves", "cosine_similarity", "cka", "cosine_to_last", "saturation"]
 
@@ -281,7 +281,7 @@ def test_half_a_figure_never_takes_the_place_of_a_whole_one(tmp_path):
     png, pdf = save(Figure(), tmp_path, "x")
     whole = pdf.read_bytes()
     (tmp_path / ".x.pdf.part").mkdir()
-    with pytest.raises(LayerscopeError, match="x.pdf' cannot be written: Is a directory"):
+    with pytest.raises(LayerscopeError, match="x.pdf' cannot be written .Is a directory"):
         save(Figure(), tmp_path, "x")
     assert pdf.read_bytes() == whole and png.is_file() and not (tmp_path / ".x.png.part").exists()
 
@@ -324,9 +324,11 @@ def test_ticks_end_at_the_last_layer_where_they_can(depth, most, step):
 
 
 def test_nothing_to_draw_is_told(written, labelled, tmp_path):
-    for runs in (written([]), [written([]), written([])], []):
+    for runs in (written([]), [written([]), written([])]):
         with pytest.raises(LayerscopeError, match="nothing to draw"):
             draw(runs, tmp_path / "f")
+    with pytest.raises(LayerscopeError, match="no result is named"):
+        draw([], tmp_path / "f")
     assert not (tmp_path / "f").exists()
 
 
@@ -337,6 +339,16 @@ def test_a_folder_or_file_that_cannot_be_is_told_in_one_line(bare, tmp_path):
         with pytest.raises(LayerscopeError, match="cannot be written") as caught:
             draw(bare, target)
         assert "\n" not in str(caught.value)
+
+
+def test_values_that_do_not_differ_lie_in_the_middle_of_a_small_range():
+    axis = matplotlib.figure.Figure().subplots()
+    scale(axis, np.zeros(3), Axis(""))
+    assert axis.get_ylim() == (-0.05, 0.05)
+    assert ends([HeatMap(title="", rows=("0",), columns=("0",), values=((0.0,),), low=None, high=None)]) == (
+        -0.05,
+        0.05,
+    )
 
 
 def test_without_matplotlib_the_mend_is_named(labelled, tmp_path, monkeypatch):

@@ -52,6 +52,8 @@ def test_every_plot_is_drawn(browser, request, page):
     with browser.open(request.getfixturevalue(page)) as opened:
         drawn = opened.ask(f"{PLOTS}.map(p => [p.className, p.querySelectorAll('.main-svg').length, p.data.length])")
         assert len(drawn) == opened.ask("page.figures.reduce((n, f) => n + f.places.length, 0)")
+        flat = "upright({}, [{ series: { y: [0, 0] } }]).range"  # no difference lies in the middle of a small range
+        assert opened.ask(flat) == [-0.05, 0.05]
         for name, sheets, traces in drawn:
             assert sheets and traces, name
         marks = {

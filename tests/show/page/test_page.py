@@ -2,7 +2,7 @@
 
 import json
 import math
-import os
+import resource
 import shutil
 import sys
 from pathlib import Path
@@ -15,7 +15,7 @@ import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.reports.page import report
 from layerscope.runs import open_run
-from layerscope.runs.boxes import boxes
+from layerscope.runs.curves import boxes
 from layerscope.runs.registry import METRICS
 from layerscope.show.document import Document
 from layerscope.show.page.page import render
@@ -131,9 +131,9 @@ def refused(*arguments, **named):
 
 def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
     there = labelled.path
-    assert refused([], tmp_path / "a.html") == "no run is named: give the folder of one, or of several"
+    assert refused([], tmp_path / "a.html") == "no result is named: give the folder of one, or of several"
     missing = tmp_path / "none"
-    assert refused(missing).startswith(f"run folder {str(missing)!r} does not exist")
+    assert refused(missing).startswith(f"run or evaluation {str(missing)!r} does not exist")
     assert refused([there, str(there)]) == f"run {str(there)!r} is given twice: name each run once"
     named = tmp_path / "data.csv"
     named.write_text("text\nkept\n")
@@ -158,13 +158,13 @@ def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
     for neither in (blocked := tmp_path / "notes.txt", tmp_path / "nothing"):
         blocked.write_text("x")
         (tmp_path / "nothing").mkdir(exist_ok=True)
-        said = f"{str(neither)!r} is neither a run nor an evaluation: give the folder of a run, or of mteb results"
+        said = f"{str(neither)!r} is neither a run nor an evaluation: give the folder of a run, or a CSV"
         assert refused(neither, tmp_path / "a.html").startswith(said)
     shelf = tmp_path / "shelf"
     shutil.copytree(there, shelf / "one")
     said = f"{str(shelf)!r} is not a run but holds some: give {shelf / 'one'}"
     assert refused(shelf, tmp_path / "a.html") == said
-    said = f"run folder {str(shelf / 'onee')!r} does not exist, did you mean one?"
+    said = f"run or evaluation {str(shelf / 'onee')!r} does not exist, did you mean one?"
     assert refused(shelf / "onee", tmp_path / "a.html") == said
     empty = tmp_path / "empty"
     shutil.copytree(there, empty)
@@ -176,13 +176,15 @@ def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
     assert refused(there, tmp_path / "a.html") == 'the page needs plotly: pip install "layerscope[report]"'
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_a_full_disk_leaves_the_page_that_was_there(labelled, tmp_path):
+def test_a_page_that_cannot_be_written_whole_leaves_the_one_that_was_there(labelled, tmp_path):
     page = report(labelled, tmp_path / "page.html")
-    before = page.read_bytes()
-    (tmp_path / ".page.html.part").symlink_to("/dev/full")
-    said = f"page {str(page)!r} cannot be written (No space left on device): choose another file with `out`"
-    assert refused(labelled, page) == said
+    before, limits = page.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        line = refused(labelled, page)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert line.startswith(f"{str(page)!r} cannot be written (File too large)")
     assert page.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html"]
 

@@ -170,7 +170,10 @@ def test_a_terminal_shows_the_last_step(runs):
     ("text", "line"),
     [
         ("name,layer\na,1\n", "has no column 'objective'"),
-        ("name,objective,metric,depth,layer,value,stderr,ms_per_sample,megabytes\na,b,c,1,1,much,0,0,0\n", "no number"),
+        (
+            "name,objective,metric,depth,layer,value,stderr,ms_per_sample,megabytes\na,b,c,1,1,much,0,0,0\n",
+            "much",
+        ),
         ("", "cannot be read"),
     ],
 )

@@ -149,7 +149,7 @@ function saveImage(figure, choice, plot) {
   Plotly.downloadImage({ data: whole, layout }, { format: "png", scale: 3, filename: figure.file, ...size });
 }
 
-// A text in lines of at most so many letters, broken between its words where it can be.
+// A text in lines of at most `room` letters, broken between its words where it can be.
 function folded(text, room) {
   const lines = [""];
   for (const word of text.split(/(?<=[\s-])/u).flatMap((word) => word.match(new RegExp(`.{1,${room}}`, "gsu")))) {

@@ -8,6 +8,7 @@ const MOST_MARKERS = 26;
 const MOST_PRINTED = 16;
 const RING = "#ff3d7f"; // seen on both ends of a map's scale, in both themes
 const CHARACTER = 6.6; // pixels
+const NOTHING = 0.05; // how far an axis reaches to each side of values that do not differ
 
 function theme() {
   const css = getComputedStyle(document.documentElement);
@@ -82,6 +83,7 @@ const PLOTS = {
     const scaled = (value) => (value === null || value === undefined ? null : choice.log ? Math.log10(value) : value);
     const high = choice.high ?? Math.max(...alike);
     const low = choice.low ?? Math.min(...alike, high - choice.least);
+    const beyond = high > low || choice.log ? 0 : NOTHING;
     const print = (value) => (value === null ? "" : choice.unit === "%" ? value.toFixed(1) : high <= 1 && low >= -1 ? value.toFixed(2).replace(/^(-?)0\./, "$1.") : digits(value, 3));
     const printed = choice.shown ?? values.map((line) => line.map(print));
     const labels = rows.every((name) => name.length < 6) ? 0 : Math.max(...rows.map((name) => Math.min(roomFor(width), [...name].length)));
@@ -92,7 +94,7 @@ const PLOTS = {
     const percent = (title, name) => (view.percent && depth && title === "layer" && name !== "final" ? `${Math.round((100 * name) / depth)}` : name);
     const data = [{
       type: "heatmap", x: columns.map((_, j) => j), y: rows.map((_, i) => i), z: values.map((line) => line.map(scaled)),
-      zmin: scaled(low), zmax: scaled(high), hoverinfo: "text", hoverongaps: false, xgap: Number(fits), ygap: Number(fits),
+      zmin: scaled(low - beyond), zmax: scaled(high + beyond), hoverinfo: "text", hoverongaps: false, xgap: Number(fits), ygap: Number(fits),
       ...(choice.diverging ? { colorscale: [[0, colors.low], [0.5, colors.middle], [1, colors.high]] } : { colorscale: "Cividis", reversescale: Boolean(choice.reversed) }),
       hovertext: rows.map((_, i) => columns.map((__, j) => escaped(short(told(i, j), 160)))),
       text: printed.map((line, i) => line.map((text, j) => (labels && rings[i] === j ? `○ ${text}` : text))), texttemplate: fits ? "%{text}" : "", textfont: { size: 10.5 },
@@ -169,7 +171,7 @@ function upright({ title, range, whole, log, scale = 1, least = 0 }, lines) {
   const values = lines.flatMap(({ series }) => series.y).filter((value) => value !== null).map((value) => value * scale);
   const [low, high] = [Math.min(...values), Math.max(...values)];
   if (log && low > 0) return { ...axis, type: "log", exponentformat: "power", minexponent: 3, ...decades(low, high) };
-  if (low === 0 && high === 0) Object.assign(axis, { range: [-0.05, 1] });
+  if (low === 0 && high === 0) Object.assign(axis, { range: range ?? [-NOTHING * scale, NOTHING * scale] });
   else if (range) Object.assign(axis, { range });
   else if (high - low < least * scale) {
     const end = Math.min(least * scale / 2, scale === 100 && high <= 100 ? 100.5 - (low + high) / 2 : Infinity);
@@ -282,7 +284,7 @@ function seriesName(run, { name = "", detail }, figure) {
   return [figure.overlaid ? calledBy(run) : "", own, detail ?? ""].filter(Boolean).map((text) => short(text)).join(", ");
 }
 
-// Ticks of an axis of names: at most about so many, the last one among them.
+// Ticks of an axis of names: about `most` of them, the last one included.
 function ticks(names, most, room) {
   const every = Math.max(1, Math.ceil(names.length / Math.max(2, Math.floor(most))));
   const kept = names.map((_, i) => i).filter((i) => (names.length - 1 - i) % every === 0);

@@ -1,0 +1,94 @@
+"""The commands that make something of a model and its results: truncate, train, exits, report."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import layerscope
+from layerscope.cli import output
+from layerscope.cli.making import Options, command
+from layerscope.cli.output import Figures, Json
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.options import checked
+
+
+@command(layerscope.truncate, """
+The first four layers of a sentence encoder, with its pooling, for `SentenceTransformer("small")`:
+  layerscope truncate minilm --layer 4 --out small
+
+Three depths of the model of a run, with what each costs and scores:
+  layerscope truncate runs/demo --layers 2,4,6 --out depths
+
+One ONNX file with a tokenizer:
+  layerscope truncate ./my-classifier --layer 6 --format onnx --out served
+""", argument="MODEL_OR_RUN")  # fmt: skip
+def truncate(options: Options, *, json: Json = False) -> None:
+    """Print what each depth costs and scores."""
+    if "layer" not in options and "layers" not in options:
+        raise LayerscopeError(
+            "truncate needs a layer: give --layer K, or several with --layers, such as --layers 3,6,9"
+        )
+    from layerscope.core.saved import jsonable
+    from layerscope.truncation.cutting import cut
+    from layerscope.truncation.figures import document
+
+    made = cut(checked(layerscope.truncate, options))
+    output.finish(json, lambda: jsonable(made), lambda: document(made), f"\nwritten: {options['out']}")
+
+
+@command(layerscope.train, """
+A sentence encoder becomes a classifier whose every layer can be the last:
+  layerscope train minilm --train reviews.csv --eval held.csv --out trained
+
+The same data, the rival: the last layer alone; and separate models of 3 and 6 layers:
+  layerscope train minilm --train reviews.csv --objective standard --baseline-depths 3,6 --out standard
+
+A vision model from random weights, the paper's settings but for fewer epochs:
+  layerscope train vit/config.json --from-config --train photos/ --preset tracing-deit --epochs 50 --out vit
+
+A language model on running text:
+  layerscope train gpt2 --train novel.txt --task causal-lm --max-length 256 --out novelist
+""")  # fmt: skip
+def train(options: Options, *, json: Json = False) -> None:
+    """Print what each depth scores and costs."""
+    from layerscope.training.training import trained
+
+    done = trained(options)
+    if done.lines:  # of several processes, only the first one has some
+        output.finish(json, done.as_dict, done.document, f"written: {done.path}")
+
+
+@command(layerscope.exits, """
+At most one prediction in a hundred may change, with 95 % confidence; labels are not needed:
+  layerscope exits ./my-classifier --data held-out.csv --out early
+
+At least 90 % accuracy, in the batches of your server, with paper figures:
+  layerscope exits ./my-classifier --data held-out.csv --batch-size 8 --min-accuracy 0.9 --figures figures/
+
+Exits of your own choice, by the margin between the two likeliest classes:
+  layerscope exits ./my-vit --data photos/ --exits 4,8 --criterion margin --json
+""")  # fmt: skip
+def exits(options: Options, *, figures: Figures = None, json: Json = False) -> None:
+    """Print the report, and write its page and figures."""
+    found, out = layerscope.exits(**options), options.get("out")
+    output.finish(
+        json, found.as_dict, found.document, *output.written(out),
+        write=lambda: output.page_and_figures(found, out, figures),
+    )  # fmt: skip
+
+
+@command(layerscope.report, """
+A run and the scores of the same model, with paper figures:
+  layerscope report runs/a scores/a --out both.html --figures figures/
+""", argument="RUNS")  # fmt: skip
+def report(options: Options, *, figures: Figures = None, json: Json = False) -> None:
+    """Write the page and the figures."""
+    from layerscope.reports.results import opened
+
+    shown = list(chain(*opened(options.pop("shown"))))
+    page = layerscope.report(shown, **options)
+    drawn = output.draw(shown, figures)
+    if json:
+        output.as_json({"page": str(page), "figures": drawn})
+        return
+    print(f"page: {page}")

@@ -1,0 +1,269 @@
+"""The states that probes of one data set share, kept by one pass, and what a probe reads of them at one layer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.progress import Reporter
+from layerscope.core.words import count
+from layerscope.evaluation.layer_encoder import Serving
+from layerscope.inputs import Corpus, draw, open_corpus
+from layerscope.inputs.corpus import WHOLE
+from layerscope.inputs.tagged import Tagged, first_tokens, read_tagged
+from layerscope.models import LayeredModel
+from layerscope.models.encode import AudioEncoder
+from layerscope.models.forward import Inputs, accepts
+from layerscope.probes import ProbeScore, attention_probe, knn_probe, linear_probe, token_probe
+from layerscope.profiling.passing import open_or_start, report_broken, run_pass
+from layerscope.profiling.plan import Job
+from layerscope.profiling.source import Source
+from layerscope.runs import Run
+from layerscope.runs.folder import locked
+from layerscope.runs.states import Column
+from layerscope.scores.probe_results import Slot
+
+SHIPPED = "as shipped"
+"""Stands for the pooling of a SentenceTransformer that pools as none of ours does."""
+
+
+def labelled(given: Any, samples: int | None, seed: int) -> Corpus:
+    """Return labelled samples of any kind that `profile` reads."""
+    corpus = open_corpus(given)
+    source = given if isinstance(given, (str, Path)) else f"the data of {corpus.name}"
+    if corpus.labels is None:
+        raise LayerscopeError(f"{source} has no labels to probe: give a column label, or a sub-folder for each class")
+    corpus = draw(corpus, samples, seed)
+    sizes = Counter(corpus.labels)
+    if len(sizes) < 2:
+        raise LayerscopeError(f"{source}: every sample has the label {next(iter(sizes))!r}: give two classes or more")
+    if sum(size >= WHOLE for size in sizes.values()) < 2:
+        raise LayerscopeError(f"{source}: fewer than 2 classes have {WHOLE} samples: give more of each")
+    return corpus
+
+
+class Pooled:
+    """One vector a sample, with what the model's makers put after the pooling (Dense, Normalize), and the labels.
+
+    `corpus` is what the model is shown, `kept` what lies on the disk (for `poolings` of the pass), and `last` the slot
+    where the model as shipped takes its vector.
+    """
+
+    items = "samples"
+    pools = True
+    """Whether a score depends on the pooling; where it does not, the same score stands beside each."""
+    read = staticmethod(labelled)
+
+    def __init__(self, data: Any, model: LayeredModel, slots: Sequence[Slot]) -> None:
+        self.corpus, self.loaded = data, model.loaded
+        pools_itself = self.loaded.served is not None and self.loaded.pooling is None
+        self.last = model.stack.depth, model.final, SHIPPED if pools_itself else model.pooling[0]
+        own = () if pools_itself else model.pooling[:1]
+        self.kept = self.poolings = tuple(dict.fromkeys([*(pooling for _, _, pooling in slots), *own]))
+
+    def compute(self, job: Job, path: Path, manifest: dict[str, Any], reporter: Reporter, known: Run | None) -> None:
+        """Run the model over the data, where no run of them is known; what is kept is a run folder without tables."""
+        if known is None:
+            with locked(path):
+                run_pass(job, open_or_start(path, manifest, job, reporter), reporter)
+        self.run = known or Run(path)
+        report_broken(self.run, reporter)
+        self.rows = Source(self.run, job.options).distinct  # as a run of `profile` is probed
+        self.finish = Serving(self.loaded).finish
+
+    def layer(self, slot: Slot) -> tuple[Any, ...]:
+        """Return vectors [N, D] and labels."""
+        layer, site, pooling = slot
+        plan = self.run.folder.plan.iloc[self.rows]
+        labels = plan["label"].to_numpy()
+        if pooling == SHIPPED:
+            texts = [self.corpus.samples[i] for i in plan["sample"]]
+            return self.loaded.served.encode(texts, convert_to_numpy=True, show_progress_bar=False), labels
+        states = self.run.states(pooling, (Column(site, layer),), self.rows)[:][:, 0]
+        return self.finish(states.numpy()), labels
+
+
+class TokenMeasure:
+    """Keeps tokens of one batch: `SITE.LAYER` [1, M, D] in the model's own dtype, `length` and `broken` [B]."""
+
+    def __init__(
+        self, columns: set[Column], chosen: list[list[int]] | None, job: Job, inputs: Inputs, rows: pd.DataFrame
+    ) -> None:
+        self.columns, self.job, self.inputs = columns, job, inputs
+        self.chosen = None if chosen is None else [chosen[sample] for sample in rows["sample"]]
+        self.kept: dict[str, Tensor] = {}
+        self.index: tuple[Tensor, Tensor] | None = None
+        self.broken = torch.full((len(rows),), -1, dtype=torch.int32)
+
+    def visit(self, layer: int, site: str, tokens: Tensor) -> None:
+        """Take the tokens of one layer, where it is asked for."""
+        if Column(site, layer) not in self.columns:
+            return
+        self.index = index = self.index or self._positions(tokens)
+        kept = tokens[index]
+        self.kept[f"{site}.{layer}"] = kept[None]
+        wrong = torch.unique(index[0][~torch.isfinite(kept).all(-1)].cpu())
+        self.broken[wrong[self.broken[wrong] < 0]] = layer
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything kept, on the CPU."""
+        assert self.index is not None
+        length = torch.bincount(self.index[0].cpu(), minlength=len(self.broken))
+        return {"broken": self.broken, "length": length} | {key: states.cpu() for key, states in self.kept.items()}
+
+    def _positions(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        if self.chosen is None:
+            mask = self.job.model.mask(self.inputs, tokens)
+            real = torch.ones(tokens.shape[:2], device=tokens.device) if mask is None else mask
+            sample, position = real.nonzero(as_tuple=True)
+            return sample, position
+        lengths = torch.tensor([len(positions) for positions in self.chosen])
+        flat = [position for positions in self.chosen for position in positions]
+        sample = torch.arange(len(lengths)).repeat_interleave(lengths)
+        return sample.to(tokens.device), torch.tensor(flat, dtype=torch.int64, device=tokens.device)
+
+
+class Tokens:
+    """Every token of a sample, and the labels of the samples; attributes as of `Pooled`."""
+
+    items, pools = "samples", False
+    poolings: tuple[str, ...] = ()
+    positions: list[list[int]] | None = None
+    """Tokens to keep of each sample; None is all."""
+    read: Any = staticmethod(labelled)
+
+    def __init__(self, data: Any, model: LayeredModel, slots: Sequence[Slot]) -> None:
+        if model.rank == 2:
+            raise LayerscopeError(f"the states of {model.loaded.name} have no tokens to probe: give linear-probe")
+        self.corpus, self.last = data, (model.stack.depth, model.final, model.pooling[0])
+        found = {Column(site, layer) for layer, site, _ in [*slots, self.last]}
+        self.kept = tuple(sorted(found, key=lambda column: (column.site, column.layer)))
+
+    def compute(self, job: Job, path: Path, manifest: dict[str, Any], reporter: Reporter, _: Run | None) -> None:
+        """Run the model over the data, or what is missing, and keep tokens of the layers asked for."""
+        measure = partial(TokenMeasure, set(self.kept), self.positions)
+        with locked(path):
+            run_pass(job, open_or_start(path, manifest, job, reporter, self._bytes), reporter, measure)
+        self.run = Run(path)
+        report_broken(self.run, reporter)
+
+    def layer(self, slot: Slot) -> tuple[Any, ...]:
+        """Return the tokens [M, D] of all samples, how many each has, and the labels."""
+        states, lengths, rows = stored_tokens(self.run, Column(slot[1], slot[0]))
+        return states, lengths, rows["label"].to_numpy()
+
+    def _bytes(self, plan: pd.DataFrame, job: Job) -> int:
+        model, lengths = job.model, plan["length"].to_numpy()
+        tokens = _tokens(model, lengths) if self.positions is None else sum(map(len, self.positions))
+        dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
+        return tokens * len(self.kept) * model.stack.width * dtype.itemsize
+
+
+def stored_tokens(run: Run, column: Column) -> tuple[Tensor, npt.NDArray[np.int64], pd.DataFrame]:
+    """Return the tokens [M, D] of one layer, how many each sample has [N], and the samples' rows of the plan.
+
+    Samples that are not finite, and exact copies, are left out.
+    """
+    folder, tokens, lengths, kept = run.folder, [], [], []
+    for shard in folder.shards:
+        with folder.shard(shard) as file:
+            states, length = file.get_tensor(f"{column.site}.{column.layer}")[0], file.get_tensor("length")
+            finite = file.get_tensor("broken").numpy() < 0
+        rows = folder.rows(shard)
+        fine = ~folder.copies[rows.index] & finite
+        tokens.append(states if fine.all() else states[torch.from_numpy(fine).repeat_interleave(length)])
+        lengths.append(length.numpy()[fine])
+        kept.append(rows[fine])
+    return torch.cat(tokens), np.concatenate(lengths), pd.concat(kept)
+
+
+def _tokens(model: LayeredModel, lengths: npt.NDArray[np.int64]) -> int:
+    """Return the number of tokens in samples of these lengths: lengths are tokens of texts, samples of raw sounds."""
+    if model.encoder.modality == "text":
+        return int(lengths.sum())
+    if isinstance(model.encoder, AudioEncoder):
+        frames: Any = getattr(model.module, "_get_feat_extract_output_lengths", None)
+        if frames is not None and getattr(model.module, "main_input_name", "") == "input_values":
+            return int(frames(torch.tensor(lengths)).sum())
+        if model.max_length is not None:
+            window = model.max_length * model.encoder.extractor.sampling_rate
+            return int(np.ceil(model.tokens * np.minimum(lengths / window, 1)).sum())
+    return len(lengths) * model.tokens
+
+
+class Words(Tokens):
+    """The first token of every word, and the labels of the words."""
+
+    items = "words"
+    read = staticmethod(read_tagged)
+
+    def __init__(self, data: Tagged, model: LayeredModel, slots: Sequence[Slot]) -> None:
+        super().__init__(data, model, slots)
+        # a decoder beside an encoder reads the text shifted by one
+        shift = int(model.stack.part == "decoder" and accepts(model.module, "decoder_input_ids"))
+        read = first_tokens(model.encoder, data.sentences, model.loaded.name)
+        self.positions, self.tags = [], []
+        for (window, starts), tags in zip(read, data.labels, strict=True):
+            most, pairs = len(window.ids) - shift, zip(starts, tags, strict=True)
+            kept = [(at + shift, tag) for at, tag in pairs if 0 <= at < most]
+            self.positions.append([at for at, _ in kept])
+            self.tags.append([tag for _, tag in kept])
+        words = sum(map(len, data.sentences))
+        lost = words - sum(map(len, self.positions))
+        if lost == words:
+            raise LayerscopeError(f"no word of {data.name} has a token of {model.loaded.name}: look at the data")
+        notes = (f"{lost:,} of {count(words, 'word')} have no token of their own: they are left out",) if lost else ()
+        names = tuple(map(str, range(len(read))))
+        self.corpus = Corpus(data.name, "text", tuple(window for window, _ in read), names, notes=notes)
+
+    def layer(self, slot: Slot) -> tuple[Any, ...]:
+        """Return states [words, D], the label of each word, and the number of its sentence."""
+        states, lengths, rows = stored_tokens(self.run, Column(slot[1], slot[0]))
+        labels = np.array([tag for sample in rows["sample"] for tag in self.tags[sample]])
+        return states.float(), labels, np.repeat(rows["sample"].to_numpy(), lengths)
+
+
+@dataclass(frozen=True)
+class ProbeKind:
+    """A kind of probe: what it is called beside the name of its data, the states it reads, and its function.
+
+    `probe` takes what `layer` of these states returns, and a seed.
+    """
+
+    name: str
+    title: str
+    states: type[Pooled | Tokens]
+    probe: Callable[..., ProbeScore]
+
+
+@dataclass(frozen=True)
+class ProbeTask:
+    """One probe and its data: labelled samples, or for a token probe tagged sentences."""
+
+    kind: ProbeKind
+    data: Corpus | Tagged
+
+    @property
+    def name(self) -> str:
+        """What the task is called in tables."""
+        return f"{self.data.name} ({self.kind.title})"
+
+
+_KINDS = (
+    ProbeKind("attention-probe", "attention probe", Tokens, attention_probe),
+    ProbeKind("knn-probe", "kNN probe", Pooled, knn_probe),
+    ProbeKind("linear-probe", "linear probe", Pooled, linear_probe),
+    ProbeKind("token-probe", "token probe", Words, token_probe),
+)
+PROBES = {kind.name: kind for kind in _KINDS}

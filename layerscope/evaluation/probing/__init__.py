@@ -1,1 +1,0 @@
-"""Probes as tasks of `evaluate`: how well a layer's states predict labels, of samples and of words."""

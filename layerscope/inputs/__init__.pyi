@@ -1,0 +1,16 @@
+from .corpus import Corpus as Corpus, draw as draw
+from .media import resample as resample
+from .opening import open_corpus as open_corpus
+from .samples import Modality as Modality, Waveform as Waveform, Window as Window
+from .views import (
+    DEFAULT_SHARE as DEFAULT_SHARE,
+    VIEW_KINDS as VIEW_KINDS,
+    augment as augment,
+    check_views as check_views,
+)
+from .windows import (
+    make_extreme as make_extreme,
+    pack as pack,
+    random_tokens as random_tokens,
+    repeat_tokens as repeat_tokens,
+)

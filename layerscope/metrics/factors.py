@@ -1,0 +1,283 @@
+"""What metrics are computed from: tokens, pooled states, views or readings, with the factors that metrics share.
+
+Each has the record of how a run takes a metric of its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, ClassVar, TypeAlias, TypeVar
+
+import torch
+from torch import Tensor
+
+from layerscope.metrics.arrays import Array, Estimate, as_finite64, as_tensor, centred, real_first, real_mask, unit_rows
+from layerscope.metrics.metric import How, Needs
+from layerscope.metrics.pairs import RowBlocks
+from layerscope.metrics.spectrum import row_factor, singular_values
+
+T = TypeVar("T")
+BLOCK = 2048
+"""Stored rows that are read at a time."""
+SINK = 10.0
+"""A token is a sink where its norm is more than this many times its sample's median."""
+
+
+class Tokens:
+    """States `[..., T, D]` of tokens, a `mask` of the real ones (None: all), and the factors that metrics share."""
+
+    def __init__(self, states: Tensor, mask: Tensor | None = None, without_sinks: bool = False) -> None:
+        self.states, self.mask, self.without_sinks = states, mask, without_sinks
+        self._found: dict[Callable[[Tokens], Any], Any] = {}
+
+    @classmethod
+    def of(cls, tokens: Array | Tokens, mask: Array | None) -> Tokens:
+        """Return the tokens of arrays, half precision in float32, or tokens as they are."""
+        if isinstance(tokens, Tokens):
+            return tokens
+        return cls(as_tensor(tokens, "tokens", 2), None if mask is None else torch.as_tensor(mask))
+
+    @cached_property
+    def real(self) -> Tensor:
+        """Which tokens are real `[..., T]`."""
+        return real_mask(self.states, self.mask)
+
+    @cached_property
+    def norms(self) -> Tensor:
+        """The Euclidean norm of every token `[..., T]`, at least in float32."""
+        exact = torch.promote_types(self.states.dtype, torch.float32)
+        found: Tensor = torch.linalg.vector_norm(self.states, dim=-1, dtype=exact)
+        return found
+
+    @cached_property
+    def median(self) -> Tensor:
+        """The median norm of each sample `[...]`, the mean of the middle two of an even number, NaN without tokens."""
+        count = self.real.sum(-1, keepdim=True)
+        ordered = self.norms.masked_fill(~self.real, torch.inf).sort(-1).values
+        middle = [ordered.gather(-1, at.clamp(min=0)) for at in ((count - 1) // 2, count // 2)]
+        found: Tensor = ((middle[0] + middle[1]) / 2).masked_fill(count == 0, torch.nan)
+        return found.squeeze(-1)
+
+    @cached_property
+    def sinks(self) -> Tensor:
+        """Which tokens are sinks `[..., T]`."""
+        return self.real & (self.norms > SINK * self.median[..., None])
+
+    @cached_property
+    def used(self) -> Tensor | None:
+        """Which tokens entropies and means take `[..., T]`, without sinks where these are left out; None: all."""
+        return (self.real & ~self.sinks).long() if self.without_sinks else self.mask
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """The number of used tokens `[...]`."""
+        every = torch.full(self.states.shape[:-2], self.states.shape[-2], device=self.states.device)
+        return every if self.used is None else self.used.sum(-1)
+
+    def once(self, factor: Callable[[Tokens], T]) -> T:
+        """Return what a metric's own factor gives, computed when it is first needed."""
+        if factor not in self._found:
+            self._found[factor] = factor(self)
+        found: T = self._found[factor]
+        return found
+
+    def first(self, prefix: int) -> Tokens:
+        """Return the first `prefix` used tokens of samples that have as many; the other samples are empty."""
+        found = Tokens(self._fronted[..., :prefix, :], None, self.without_sinks)
+        found.used, found.lengths = None, torch.where(self.lengths >= prefix, prefix, 0)
+        return found
+
+    @cached_property
+    def _fronted(self) -> Tensor:
+        return real_first(self.states, self.used)[0]
+
+
+def by_layer(layers: Sequence[Tensor], orders: Sequence[float], chosen: Any) -> dict[str, Tensor]:
+    """Return the values `[L, B]` of a metric without variants."""
+    return {"": torch.stack(list(layers)).float()}
+
+
+@dataclass(frozen=True)
+class FromTokens(How):
+    """A metric of each sample's tokens, computed layer by layer inside the pass and finished once a batch."""
+
+    needs: ClassVar[Needs] = "tokens"
+    compute: Callable[[Tokens], Any]
+    """Returns the value of each sample, or what `finish` makes it of."""
+    finish: Callable[[Sequence[Any], Sequence[float], Any], dict[str, Tensor]] = field(default=by_layer)
+    """Takes what all layers gave, the orders of the Rényi entropy and an index of the samples whose eigenvalues are
+    computed; returns values `[L, B]` by variant."""
+    prefixes: bool = False
+    """Whether it is also taken of each sample's first tokens, where a run asks for it."""
+    rare: bool = False
+    """Left out of the table of a run in which it is zero everywhere."""
+
+
+class Rows:
+    """Rows `[..., N, D]` in float64 and the factors that metrics share, each computed when it is first needed."""
+
+    def __init__(self, Z: Array) -> None:
+        self._rows = as_finite64(Z, "Z")
+        self.count, self.width = self._rows.shape[-2:]
+
+    @classmethod
+    def of(cls, Z: Array | Rows) -> Rows:
+        """Return the rows of an array, or rows as they are."""
+        return Z if isinstance(Z, Rows) else cls(Z)
+
+    def read(self, span: slice) -> Tensor:
+        """Return some of the rows `[n, D]`."""
+        return self._rows[span]
+
+    @cached_property
+    def spectrum(self) -> Tensor:
+        """The singular values, descending."""
+        return singular_values(self._factor(lambda rows: rows))
+
+    @cached_property
+    def centred_spectrum(self) -> Tensor:
+        """The singular values, descending, of the rows around their mean."""
+        return singular_values(self._factor(centred))
+
+    @cached_property
+    def unit_factor(self) -> Tensor:
+        """A matrix with the singular values of the rows at unit norm."""
+        return self._factor(unit_rows)
+
+    def _factor(self, scaled: Callable[[Tensor], Tensor]) -> Tensor:
+        return scaled(self._rows)
+
+
+class StoredRows(Rows):
+    """Rows of one layer on disk `[N, 1, D]`, read in blocks: a D x D factor has the singular values of all N."""
+
+    def __init__(self, states: RowBlocks) -> None:
+        self._states = states
+        self.count, _, self.width = states.shape
+
+    def read(self, span: slice) -> Tensor:
+        """Return some of the rows `[n, D]`."""
+        return torch.as_tensor(self._states[span])[:, 0].double()
+
+    def _factor(self, scaled: Callable[[Tensor], Tensor]) -> Tensor:
+        return row_factor(map(scaled, self._blocks()))
+
+    @cached_property
+    def centred_spectrum(self) -> Tensor:
+        """The singular values, descending, of the rows around their mean."""
+        # Less the first row, equal rows are exactly zero, and so is their mean.
+        first, total = self.read(slice(0, 1))[0], torch.zeros(1)
+        for block in self._blocks():
+            total = total + (block - first).sum(0)
+        mean = total / self.count
+        return singular_values(self._factor(lambda rows: (rows - first) - mean))
+
+    def _blocks(self) -> Iterator[Tensor]:
+        return (self.read(slice(start, start + BLOCK)) for start in range(0, self.count, BLOCK))
+
+
+@dataclass(frozen=True)
+class FromRows(How):
+    """A metric of the pooled states of all samples."""
+
+    needs: ClassVar[Needs] = "pooled"
+    compute: Callable[..., float | Tensor]
+    """Takes `Rows`, and an order of the Rényi entropy where there are `orders`."""
+    orders: bool = False
+    variant: Callable[[Rows], str | None] = lambda rows: None
+    """What the choices made here are called in a run's table."""
+    least: tuple[int, int] = (0, 0)
+    """The fewest samples and features with which it is defined."""
+
+    def lack(self, count: int, width: int) -> str | None:
+        """Return what `count` samples of `width` features lack for a value, or None."""
+        if count >= self.least[0] and width >= self.least[1]:
+            return None
+        return f"it needs {self.least[0]} samples or more of {self.least[1]} features or more"
+
+    def measured(self, rows: Rows, orders: Sequence[float]) -> Iterator[tuple[str | None, float]]:
+        """Yield each variant with its value."""
+        if self.orders:
+            for alpha in orders:
+                yield f"alpha={alpha:g}", float(self.compute(rows, alpha))
+        else:
+            yield self.variant(rows), float(self.compute(rows))
+
+
+class Views:
+    """Two views `[..., N, D]` of each sample in float64, and the products of their unit rows that metrics share."""
+
+    def __init__(self, first: Tensor, second: Tensor, seed: int = 0) -> None:
+        self.first, self.second, self.seed = first, second, seed
+
+    @cached_property
+    def units(self) -> tuple[Tensor, Tensor]:
+        """The rows of both at unit norm."""
+        return unit_rows(self.first), unit_rows(self.second)
+
+    @cached_property
+    def cosines(self) -> Tensor:
+        """The cosine of every first view with every second one `[..., N, N]`."""
+        return self.units[0] @ self.units[1].mT
+
+    @cached_property
+    def grams(self) -> tuple[Tensor, Tensor]:
+        """The Gram of each side's unit rows `[..., N, N]`."""
+        first, second = self.units
+        return first @ first.mT, second @ second.mT
+
+
+@dataclass(frozen=True)
+class FromViews(How):
+    """A metric of each sample and its first augmentation, over blocks of one size: values depend on it."""
+
+    needs: ClassVar[Needs] = "views"
+    compute: Callable[..., Tensor]
+    """Returns the value of `Views`, and of an order of the Rényi entropy where there are `orders`."""
+    orders: bool = False
+    rough: Callable[..., Tensor] | None = None
+    """A cheaper form, good enough for the standard error of a single block."""
+
+    def measured(self, orders: Sequence[float]) -> Iterator[tuple[str, Callable[..., Tensor], Callable[..., Tensor]]]:
+        """Yield the end of each variant's name, what computes it, and what computes it for its error."""
+        rough = self.rough or self.compute
+        for alpha in orders if self.orders else ():
+            yield f",alpha={alpha:g}", partial(self.compute, alpha=alpha), partial(rough, alpha=alpha)
+        if not self.orders:
+            yield "", self.compute, rough
+
+
+@dataclass(frozen=True)
+class FromAllViews(How):
+    """A metric of all samples with all their views `[N, views, D]`."""
+
+    needs: ClassVar[Needs] = "views"
+    compute: Callable[[Tensor], float | Tensor]
+
+
+@dataclass(frozen=True)
+class Readings:
+    """The top predictions `[L+1, n]` of layers 0..L, and what is known of the right ones.
+
+    `target` is `[n]`, where the answers are known; `nll` `[L+1, n]`, nats of a language model's next tokens.
+    """
+
+    prediction: Tensor
+    target: Tensor | None = None
+    nll: Tensor | None = None
+
+
+ByLayer: TypeAlias = Iterator[tuple[int, Estimate]]
+
+
+@dataclass(frozen=True)
+class FromReadings(How):
+    """A metric of what the model's head reads from each layer."""
+
+    needs: ClassVar[Needs] = "lens"
+    compute: Callable[[Readings], ByLayer] | None = None
+    """Yields a layer and its value; None where a training measures it, and no run of `profile` does."""
+    language_model: bool = False
+    """Whether it is defined for the next token alone."""

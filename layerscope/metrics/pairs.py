@@ -1,0 +1,277 @@
+"""What similarities of every two layers share: states are read in blocks of samples, or each layer is prepared once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import wraps
+from inspect import signature
+from itertools import chain
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscope.core.errors import LayerscopeError, choices
+from layerscope.metrics.arrays import Array, as_pair64, check_choice, check_equal, directions
+from layerscope.metrics.metric import How, Needs, records
+
+Prepared: TypeAlias = tuple[Tensor, ...]
+Numbers: TypeAlias = np.ndarray[Any, Any]
+Found: TypeAlias = tuple[Tensor, Tensor, Tensor]
+BLOCK_BYTES = 192 * 2**20
+TILE_BYTES = 256 * 2**20
+HELD_BYTES = 2**30
+"""Prepared layers held at a time: at least one, however large it is."""
+MOST = 4096
+"""A similarity that holds whole layers at a time takes at most this many samples of the plan, evenly spaced."""
+
+
+class RowBlocks(Protocol):
+    """States `[N, L, D]` that may lie on disk: a shape, and `states[i:j]` giving the rows `[j - i, L, D]`."""
+
+    @property
+    def shape(self) -> Any:
+        """The sizes (N, L, D)."""
+
+    def __getitem__(self, rows: slice, /) -> Any:
+        """Rows as an array or tensor."""
+
+
+States: TypeAlias = Array | RowBlocks
+
+
+class Blocks:
+    """Float64 blocks `[L, rows, D]` of states, each layer around its mean over all samples if `center`."""
+
+    def __init__(self, states: States, center: bool, step: int, name: str = "states") -> None:
+        self.count, self.layers, self.width = sizes(states, name)
+        self.spans = [slice(i, min(i + step, self.count)) for i in range(0, self.count, step)]
+        self._states = states
+        self._offset = torch.zeros(self.layers, 1, self.width, dtype=torch.float64)
+        # Around the first sample sums are exact where a layer does not vary.
+        first = self._offset = self.read(slice(0, 1)).clone()
+        total, squares = torch.zeros_like(first), torch.zeros_like(first[..., :1])
+        for rows in self:
+            total = total + rows.sum(1, keepdim=True)
+            squares = squares + torch.linalg.vector_norm(rows, dim=(1, 2), keepdim=True).square()
+        mean = total / self.count
+        offset = first + mean
+        # |x|^2 = |x - f|^2 + 2 f (x - f) + |f|^2, on average
+        typical = squares / self.count + (first * (2.0 * mean + first)).sum(-1, keepdim=True)
+        self.scale = typical.clamp(min=0.0).sqrt()
+        if not bool(torch.isfinite(offset).all()):
+            bad = (~torch.isfinite(offset)).any(-1).flatten().nonzero().flatten().tolist()
+            raise LayerscopeError(f"{name} holds NaN or infinite values at layers {bad}: drop those samples first")
+        self._offset = offset if center else torch.zeros_like(offset)
+
+    def read(self, span: slice, into: Tensor | None = None) -> Tensor:
+        """Return one block, written to the memory of `into` where that is given."""
+        rows = torch.as_tensor(self._states[span]).transpose(0, 1)
+        offset = self._offset.to(rows.device)
+        into = torch.empty(rows.shape, dtype=offset.dtype, device=rows.device) if into is None else into
+        # Turned to float64 and laid out by layer first: one pass that does all takes five times as long.
+        return into[:, : rows.shape[1]].copy_(rows).sub_(offset)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """Yield each block in the same memory: it holds until the next."""
+        memory: Tensor | None = None
+        for span in self.spans:
+            yield (rows := self.read(span, memory))
+            memory = rows if memory is None else memory
+
+    def directions(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a block's unit rows, zero where they have no direction, and `[L, rows]` 1 where they have one."""
+        unit = directions(rows, self.scale.to(rows.device))
+        return unit.nan_to_num(0.0), 1.0 - unit[..., 0].isnan().to(unit.dtype)
+
+
+def opened(states: States, others: States | None, center: bool, widths: str | None = None) -> tuple[Blocks, Blocks]:
+    """Return the blocks of both sides over the same spans of samples; twice the same where there are no others.
+
+    Raises `LayerscopeError` for another number of samples, and for unequal widths where `widths` says what to do.
+    """
+    shapes = [sizes(states, "states")] + ([] if others is None else [sizes(others, "others")])
+    check_equal("samples", shapes[0][0], shapes[-1][0], ("states", "others"))
+    if widths is not None:
+        check_equal("features", shapes[0][2], shapes[-1][2], ("states", "others"), widths)
+    layers, elements = sum(s[1] for s in shapes), sum(s[1] * s[2] for s in shapes)
+    # A block must fit, and a Gram tile of it for every layer.
+    step = max(1, min(BLOCK_BYTES // (8 * elements), math.isqrt(TILE_BYTES // (8 * layers))))
+    left = Blocks(states, center, step)
+    return left, left if others is None else Blocks(others, center, step, "others")
+
+
+def in_pairs(left: Blocks, right: Blocks) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the blocks of both sides in the same memory, each read once."""
+    if right is left:
+        yield from ((rows, rows) for rows in left)
+    else:
+        yield from ((rows, columns.to(rows.device)) for rows, columns in zip(left, right, strict=True))
+
+
+def sizes(states: States, name: str) -> tuple[int, int, int]:
+    """Return N, L and D of states; anything else is an error."""
+    if not hasattr(states, "shape"):
+        raise LayerscopeError(f"{name} is a {type(states).__name__}: give one array [samples, layers, features]")
+    shape = tuple(int(size) for size in states.shape)
+    if len(shape) != 3 or 0 in shape:
+        raise LayerscopeError(f"{name} has shape {shape}: give [samples, layers, features], none of them 0")
+    return shape
+
+
+class Measure(NamedTuple):
+    """A similarity in two steps, so that the work on a layer is done once for all its pairs."""
+
+    name: str
+    least: int
+    """The fewest samples with which it is defined."""
+    prepare: Callable[[Tensor], Prepared]
+    """Returns what comparisons need of finite float64 rows `[..., N, D]`."""
+    between: Callable[[Any, Any], Tensor]
+    """Returns the similarity `[...]` of two prepared layers, or one value a sample `[..., N]`."""
+    symmetric: bool = True
+
+
+def of_pair(measure: Measure, X: Array, Y: Array) -> Tensor:
+    """Return the measure of two arrays `[..., N, D]` and `[..., N, D']` of the same samples."""
+    first, second = as_pair64(X, Y, ("X", "Y"))
+    check_count(measure.name, first.shape[-2], measure.least)
+    return measure.between(measure.prepare(first), measure.prepare(second))
+
+
+def check_count(name: str, count: int, least: int) -> None:
+    """Raise `LayerscopeError` for fewer rows than a measure needs."""
+    if count < least:
+        raise LayerscopeError(f"{name} over {count} rows is not defined: give at least {least} samples")
+
+
+def narrow(rows: Tensor) -> Tensor:
+    """Return rows `[..., N, min(N, D)]` with the inner products of `rows` `[..., N, D]`."""
+    return torch.linalg.qr(rows.mT, mode="r").R.mT if rows.shape[-1] > rows.shape[-2] else rows
+
+
+@dataclass(frozen=True)
+class FromPairs(How):
+    """A similarity of every two layers, and how a run and a comparison take it."""
+
+    needs: ClassVar[Needs] = "pairs"
+    compute: Callable[..., Tensor]
+    """Takes `states`, `others` and options; returns `[L, L']` as `similarity_matrix` does."""
+    variant: str
+    """What the choices made here are called in a run's table."""
+    least: int = 2
+    """The fewest samples with which it is defined."""
+    features: bool = False
+    """Whether it fits a linear map: near 1 for noise unless there are far more samples than features."""
+    all_samples: bool = False
+    one_width: bool = False
+    """Whether it compares vectors, not geometries, so that both layers need the same number of features."""
+    by_sample: Callable[..., Found] | None = None
+    """Where each sample has a value: takes `states` and `others`; returns mean, standard error and number."""
+
+    def rows(self, rows: Numbers) -> Numbers:
+        """Return the rows that it reads."""
+        return rows if self.all_samples or len(rows) <= MOST else rows[np.arange(MOST) * len(rows) // MOST]
+
+    def needed(self, width: int) -> int:
+        """Return the samples that two layers of `width` features need for a value."""
+        # canonical correlations are 1 by construction where the ranks of both layers add up to more than N - 1
+        return max(self.least, 2 * width + 1) if self.features else self.least
+
+    def lack(self, count: int, width: int) -> str | None:
+        """Return what `count` samples of `width` features lack for a value, or None."""
+        needed = self.needed(width)
+        return None if count >= needed else f"at width {width:,} it needs {needed:,} samples (raise `samples`)"
+
+    def measured(self, states: States, others: States | None = None) -> Found:
+        """Return value, standard error (NaN: unknown) and number of samples `[L, L']`, as `similarity_matrix` does."""
+        if self.by_sample is not None:
+            return self.by_sample(states, others=others)
+        values = self.compute(states, others)
+        return values, torch.full_like(values, math.nan), torch.full_like(values, states.shape[0])
+
+
+def by_layer(measure: Callable[..., Measure]) -> Callable[..., Tensor]:
+    """Return `every_two` of a measure, whose options become those of the function."""
+
+    @wraps(measure)
+    def compute(states: States, others: States | None, **options: Any) -> Tensor:
+        return every_two(measure(**options), states, others)
+
+    return compute
+
+
+def every_two(measure: Measure, states: States, others: States | None) -> Tensor:
+    """Return the measure of every two layers `[L, L']`, per-sample measures as their mean over samples that have one.
+
+    Where the prepared layers outgrow `HELD_BYTES`, those beyond are prepared again for each lot that is held.
+    """
+    left, right = opened(states, others, center=False)
+    check_count(measure.name, left.count, measure.least)
+    found = torch.full((left.layers, right.layers), torch.nan, dtype=torch.float64)
+    start = 0
+    while start < left.layers:
+        held: list[Prepared] = []
+        size = 0
+        for prepared in _prepared(measure, left, start):
+            held.append(prepared)
+            size += sum(part.nbytes for part in prepared)
+            if size + size // len(held) > HELD_BYTES:
+                break
+        stop = start + len(held)
+        if right is left:
+            columns = enumerate(chain(held, _prepared(measure, right, stop)), start)
+        else:
+            columns = enumerate(_prepared(measure, right, 0))
+        for b, second in columns:
+            for a, first in enumerate(held, start):
+                if right is left and b < a:
+                    continue
+                found[a, b] = measure.between(first, second).nanmean()
+                if right is left and a != b:
+                    found[b, a] = found[a, b] if measure.symmetric else measure.between(second, first).nanmean()
+        start = stop
+    return found
+
+
+def _prepared(measure: Measure, side: Blocks, start: int) -> Iterator[Prepared]:
+    """Yield the layers from `start` on, read as many at a time as fit in a block."""
+    together = max(1, BLOCK_BYTES // (8 * side.count * side.width))
+    for low in range(start, side.layers, together):
+        layers = slice(low, min(low + together, side.layers))
+        rows = torch.empty(layers.stop - low, side.count, side.width, dtype=torch.float64)
+        for span in side.spans:
+            rows[:, span] = side.read(span)[layers].cpu()
+        yield from map(measure.prepare, rows)
+
+
+def similarity_matrix(states: States, metric: str = "cka", *, others: States | None = None, **options: Any) -> Tensor:
+    """Return the similarity of every two layers, `[L, L']` in float64.
+
+    `states` is `[N, L, D]`, an array, a tensor, or an object with a shape and slices of rows; `others` is `[N, L', D']`
+    of the same samples, as of another model, or None for all pairs of `states`. `metric` is the name of a similarity,
+    `options` are those of its function, and [a, b] is its value for `states[:, a]` and layer b, for per-sample ones
+    (`cosine_similarity`, `angular_distance`, `pnka`) the mean over the samples that have one; NaN where a layer is
+    constant.
+
+    Linear "cka", "cosine_similarity" and "angular_distance" read blocks of samples and take less than 1.5 GiB whatever
+    N. The others prepare each layer as a whole (N x D numbers, for rbf "cka" N x N, for "rsa" half of that) and hold 1
+    GiB of prepared layers, or one if that is more.
+
+    Source: that of the function.
+
+    >>> states = np.random.default_rng(0).normal(size=(20, 4, 3))  # samples, layers, width
+    >>> similarity_matrix(states).diagonal().round(decimals=3)
+    tensor([1., 1., 1., 1.], dtype=torch.float64)
+    """
+    known = {record.name: record.how for record in records("layerscope.metrics") if isinstance(record.how, FromPairs)}
+    check_choice(metric, "metric", tuple(known))
+    how = known[metric]
+    takes = [name for name in signature(how.compute).parameters if name not in ("states", "others")]
+    for name in options:
+        if name not in takes:
+            raise LayerscopeError(f"{metric} has no option {name!r}{choices(name, takes or ['none'], 'it takes')}")
+    return how.compute(states, others, **options)

@@ -1,1 +1,0 @@
-"""Similarities of every two layers at once, read in blocks."""

@@ -1,0 +1,228 @@
+"""From the run folder to the table: every metric by layer, without the model."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, product
+from operator import itemgetter
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from layerscope.core.processes import Team
+from layerscope.core.progress import Reporter
+from layerscope.metrics import factors
+from layerscope.metrics.arrays import mean
+from layerscope.metrics.cosine_similarity import cosine_to
+from layerscope.metrics.pairs import FromPairs
+from layerscope.probes.scores import FromLabels, FromScore, usable_classes
+from layerscope.profiling.plan import Options
+from layerscope.profiling.source import FOLDS, Numbers, Row, Source, can_be_probed
+from layerscope.runs import COLUMNS, Run
+from layerscope.runs.registry import Needs, is_scalar, measured, parse_key
+from layerscope.runs.states import Column
+
+PART = 2048
+"""A frame of per-sample values holds this many samples: text columns take many times what the numbers do."""
+BLOCK = 1000
+"""InfoNCE and DiME compare this many samples with each other, or 256 where there are fewer."""
+SMALL_BLOCK = 256
+GROUPS = 5
+"""Parts of a single block that are left out in turn to find its error."""
+
+
+def write_tables(run: Run, options: Options, reporter: Reporter, team: Team) -> None:
+    """Compute every metric asked for that is not yet in the run folder, and keep each kind as soon as it is known."""
+    source = Source(run, options, team)
+    todo: list[Needs] = team.meet([kind for kind in STEPS if options.wants(kind) and not run.folder.has_table(kind)])[0]
+    with reporter.bar("metrics", len(todo)) as advance:
+        for kind in todo:
+            source.block = 0
+            own = [(source.block, row) for row in STEPS[kind](source) if source.is_ours]
+            # sorted: in the order in which one process makes them
+            rows = [row for _, row in sorted(chain(*team.meet(own)), key=itemgetter(0))]
+            if team.leads:
+                frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+                run.folder.write_table(kind, frame.assign(part=run.info["model"]["part"]))
+            advance(1)
+
+
+def token_rows(source: Source) -> Iterator[Row]:
+    """Yield mean and standard error of every per-sample value by layer; undefined ones are left out and counted."""
+
+    def order(key: str) -> tuple[str, int, str]:
+        """Return what sorts keys: whole samples, which a metric means by itself, before prefixes."""
+        name, variant, site = parse_key(key)
+        whole, _, prefix = (variant or "").partition(",prefix=")
+        return name, int(prefix or 0), f"{whole}.{site}"
+
+    rare = {metric.name for metric, how in measured(factors.FromTokens) if how.rare}
+    with source.folder.shard(next(source.original_shards())[0]) as file:
+        keys = sorted(filter(is_scalar, file.keys()), key=order)
+    for key in source.share(keys):
+        name, variant, site = parse_key(key)
+        parts = []
+        for shard, fine in source.original_shards():
+            with source.folder.shard(shard) as file:
+                parts.append(file.get_tensor(key)[:, fine])
+        layers = torch.cat(parts, 1)
+        if name in rare and not bool(layers.any()):
+            continue
+        for layer, values in zip(source.run.layers_at(site), layers, strict=True):
+            yield source.row(name, Column(site, layer), *mean(values.double()), variant=variant)
+
+
+def pooled_rows(source: Source) -> Iterator[Row]:
+    """Yield every metric of the pooled states by layer; those that are not defined for so few samples are left out."""
+    for pooling, column, states in source.layers():
+        rows = factors.StoredRows(states)
+        for metric, how in source.wanted(factors.FromRows):
+            if how.lack(rows.count, rows.width) is None:
+                for variant, value in how.measured(rows, source.options.alpha):
+                    yield source.row(metric.name, column, value, variant=variant, pooling=pooling)
+
+
+def view_rows(source: Source) -> Iterator[Row]:
+    """Yield InfoNCE and DiME over seeded blocks of one size (the last partial one is left out and counted), LiDAR.
+
+    The error is that over blocks, of a single block that of the jackknife over groups of its samples.
+    """
+    plan = pd.DataFrame({"row": np.arange(len(source.view)), "sample": source.sample, "view": source.view})
+    plan = plan[source.fine & np.isin(source.sample, source.sample[source.view > 0])]
+    groups = plan.pivot(index="sample", columns="view", values="row").dropna().to_numpy(dtype=np.int64)
+    n, total = len(groups), len(np.unique(source.sample[source.view > 0]))
+    if n < 2:
+        return
+    size = BLOCK if n >= BLOCK else min(n, SMALL_BLOCK)
+    order = np.random.default_rng([source.options.seed, 2]).permutation(n)
+    blocks = [order[i : i + size] for i in range(0, n - size + 1, size)]
+    for pooling, column, _ in source.layers():
+        states = source.run.states(pooling, (column,), groups.T.reshape(-1))[:]
+        views = states[:, 0].view(groups.shape[1], n, -1).transpose(0, 1)
+        known: Row = {"total": total, "pooling": pooling}
+        for name, more, value, error in _in_blocks(source, views, blocks):
+            yield source.row(name, column, value, error, size * len(blocks), variant=f"N={size}{more}", **known)
+        for metric, how in source.wanted(factors.FromAllViews):
+            value = float(how.compute(views))
+            yield source.row(metric.name, column, value, n=n, variant=f"q={views.shape[1]}", **known)
+
+
+def _in_blocks(source: Source, views: Tensor, blocks: list[Numbers]) -> Iterator[tuple[str, str, float, float]]:
+    """Yield metric, end of its variant, mean and error over blocks of views `[N, views, D]`."""
+
+    def pairs(blocks: Iterable[Numbers]) -> Iterator[factors.Views]:
+        """Yield the samples and first views of each block, one at a time: what their metrics share takes memory."""
+        for block in blocks:
+            yield factors.Views(views[block, 0].double(), views[block, 1].double(), source.options.seed)
+
+    asked = [
+        (metric.name, variant, compute, rough)
+        for metric, how in source.wanted(factors.FromViews)
+        for variant, compute, rough in how.measured(source.options.alpha)
+    ]
+    values = [[float(compute(pair)) for *_, compute, _ in asked] for pair in pairs(blocks)]
+    once = len(blocks) == 1
+    parts = [[float(rough(pair)) for *_, rough in asked] for pair in pairs(_jackknifed(blocks[0]) if once else [])]
+    for i, (name, variant, _, _) in enumerate(asked):
+        value, error, _ = mean(torch.tensor([found[i] for found in values]))
+        yield name, variant, value, _jackknife([found[i] for found in parts]) if once else error
+
+
+def _jackknifed(block: Numbers) -> list[Numbers]:
+    """Return the block without each group of its samples in turn; nothing where it is too small."""
+    group = np.arange(len(block)) % GROUPS  # blocks are shuffled
+    return [block[group != left_out] for left_out in range(GROUPS)] if len(block) >= 2 * GROUPS else []
+
+
+def _jackknife(values: list[float]) -> float:
+    """Return the error of one block, from its values without each group (Efron and Tibshirani 1993, section 11.5)."""
+    return float(np.sqrt((GROUPS - 1) * np.array(values).var())) if values else math.nan
+
+
+def pair_rows(source: Source) -> Iterator[Row]:
+    """Yield the similarities of all pairs, NaN where samples are too few, and keep each sample's cosine to the last."""
+    poolings, columns = [*source.run.info["pair_pooling"], *source.poolings], source.run.columns
+    for pooling, (metric, how) in source.share(product(poolings, source.wanted(FromPairs))):
+        if metric.name == "cosine_similarity" and pooling == poolings[0]:
+            cosines = cosine_to(source.run.states(pooling, columns, source.rows))
+            source.folder.write_table("samples.cosine_to_last", _by_sample(source, cosines, pooling))
+        rows = how.rows(source.rows)
+        states = source.run.states(pooling, columns, rows)
+        if how.lack(len(rows), states.shape[2]) is None:
+            values, errors, counts = how.measured(states)
+        else:
+            values = errors = torch.full((len(columns), len(columns)), math.nan, dtype=torch.float64)
+            counts = torch.full_like(values, len(rows))
+        for (i, a), (j, b) in product(enumerate(columns), enumerate(columns)):
+            other: Row = {"layer_b": b.layer, "site_b": b.site, "variant": how.variant, "pooling": pooling}
+            yield source.row(metric.name, a, float(values[i, j]), float(errors[i, j]), int(counts[i, j]), **other)
+
+
+def _by_sample(source: Source, values: Tensor, pooling: str) -> Iterator[pd.DataFrame]:
+    """Yield each sample's cosine to the last layer, a part of the samples at a time."""
+    sample, columns = source.sample[source.rows], source.run.columns
+    known = {"metric": "cosine_to_last", "variant": "centered", "pooling": pooling}
+    for start in range(0, len(values), PART):
+        some = sample[start : start + PART]
+        layer, site = (np.tile(each, len(some)) for each in zip(*((c.layer, c.site) for c in columns), strict=True))
+        value = values[start : start + PART].reshape(-1).numpy()
+        samples = np.repeat(some, len(columns))
+        yield pd.DataFrame({"sample": samples, **known, "layer": layer, "site": site, "value": value})
+
+
+def lens_rows(source: Source) -> Iterator[Row]:
+    """Yield accuracy and perplexity by layer where the answers are known, and where predictions stop changing."""
+    parts: dict[str, list[Tensor]] = {}
+    for shard, fine in source.original_shards() if source.is_ours else ():  # one block
+        with source.folder.shard(shard) as file:
+            # safetensors gives a list of keys, and is no mapping itself
+            keys = [key for key in file.keys() if key.startswith("lens.")]  # noqa: SIM118
+            kept = torch.from_numpy(fine)
+            if "lens.row" in keys:
+                kept = kept[file.get_tensor("lens.row").long()]
+            if keys:
+                parts.setdefault("drawn", []).append(torch.tensor([len(kept)]))
+            for key in keys:
+                parts.setdefault(key.removeprefix("lens."), []).append(file.get_tensor(key)[..., kept])
+    found = {key: torch.cat(shards, -1) for key, shards in parts.items()}
+    if "prediction" not in found or not found["prediction"].shape[1]:
+        return
+    nll = found.get("nll") if source.run.info["model"]["language_model"] else None
+    readings = factors.Readings(found["prediction"], found.get("target"), nll)
+    for metric, how in source.wanted(factors.FromReadings):
+        for layer, estimate in how.compute(readings) if how.compute else ():
+            column = Column(source.run.final, layer)
+            yield source.row(metric.name, column, *estimate, total=int(found["drawn"].sum()))
+
+
+def label_rows(source: Source) -> Iterator[Row]:
+    """Yield probe accuracies by layer, at the site that a truncated model would yield, and keep each sample's."""
+    plan, rows = source.folder.plan, source.probed
+    if "label" not in plan or not can_be_probed(labels := plan["label"].to_numpy()[rows]):
+        return
+    total = len(rows) + source.total - len(source.distinct)
+    judged = source.sample[rows][usable_classes(labels, len(rows), FOLDS)[0]]
+    parts: list[tuple[int, pd.DataFrame]] = []
+    for pooling, layer in source.share(product(source.poolings, range(source.run.depth + 1))):
+        column = Column(source.run.final, layer)
+        states = source.run.states(pooling, (column,), rows)[:][:, 0]
+        for metric, how in source.wanted(FromLabels):
+            name, score = metric.name, how.probe(states, labels, folds=FOLDS, seed=source.options.seed)
+            known = {"metric": name, "pooling": pooling, "layer": layer, "site": column.site}
+            right = np.asarray(score.right, dtype=np.float64)
+            parts.append((source.block, pd.DataFrame({"sample": judged, **known, "value": right})))
+            yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
+            for more, beside in source.wanted(FromScore):
+                if name in more.beside:
+                    value = beside.compute(score)
+                    yield source.row(more.name, column, value, n=score.n, total=total, pooling=pooling)
+    found = sorted(chain(*source.team.meet(parts)), key=itemgetter(0))
+    if source.team.leads and found:
+        source.folder.write_table("samples.probes", (part.assign(variant=None) for _, part in found))
+
+
+STEPS: dict[Needs, Callable[[Source], Iterator[Row]]] = {
+    "tokens": token_rows, "pooled": pooled_rows, "views": view_rows, "pairs": pair_rows, "lens": lens_rows,
+    "labels": label_rows,
+}  # fmt: skip

@@ -1,0 +1,46 @@
+"""The figures of results, ready for a paper: PNG and PDF, in one style."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.reports.results import opened
+from layerscope.runs.details import run_names
+
+
+def draw(shown: Any, folder: str | Path, names: Sequence[str] | None = None) -> list[Path]:
+    """Draw the figures of what `report` takes into a folder and return the paths of the files.
+
+    Every figure is there as `NAME.png` and `NAME.pdf`, 6.3 inches wide, and laid out anew for a column of 3.15 inches
+    as `NAME-column.png` and `NAME-column.pdf`: `curves`; where pairs of layers were compared, a map for each similarity
+    by its name, as `cka`, and `cosine_to_last`; `sublayers` of one run that has them; `saturation` where a model has a
+    head. Beside them each metric alone, as wide as a column: `curve-METRIC.png` and `curve-METRIC.pdf`.
+
+    Several runs lie over each other by depth in percent, each in its own colour, dash and marker; they are called
+    `names`, or what they differ by; maps, boxes and saturation have a panel for each run. An evaluation, with runs or
+    without, adds `scores` (the average by depth), `scores_by_task`, and `correlations` where a run is of the same
+    model; exits add `exits_accuracy_against_speed` (truncated models beside it), `exits_where_samples_leave` and
+    `exits_predicted_and_measured_speed`; comparisons add `compared_METRIC` for each similarity of layers across runs,
+    `differences`, and for a series of checkpoints `checkpoints`; a reading of the lens a grid for each sample.
+
+    Raises `LayerscopeError` where matplotlib is missing, the folder cannot be written, or there is nothing to draw.
+    """
+    try:
+        from layerscope.show.figures.draw import draw as drawn, figures
+    except ImportError:
+        raise LayerscopeError('figures need matplotlib: pip install "layerscope[figures]"') from None
+    runs, evaluations, others = opened(shown)
+    called = run_names(runs) if names is None else list(names)
+    if len(called) != len(runs):
+        raise LayerscopeError(f"{len(runs)} runs have {len(called)} names: give as many names as runs")
+    documents = [*(entry.document() for entry in others), *(entry.document(runs=runs) for entry in evaluations)]
+    members = [member for document in documents for member in document.members or (document,)]
+    given = [(name, run.document()) for name, run in zip(called, runs, strict=True)]
+    given += [(" on ".join(member.title), member) for member in members]
+    if not any(figures(given)):
+        held = "this result holds" if len(given) == 1 else "these results hold"
+        raise LayerscopeError(f"{held} no metric by layer: there is nothing to draw")
+    return drawn(given, folder)

@@ -1,2 +1,0 @@
-from .pages import opened as opened
-from .reporter import report as report

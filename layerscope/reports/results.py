@@ -1,0 +1,109 @@
+"""Results of any kind, opened from their folders and put on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from layerscope.comparison import comparison
+from layerscope.comparison.matching import OPTIONS
+from layerscope.core.errors import LayerscopeError
+from layerscope.early_exit import exit_report
+from layerscope.logit_lens import reading
+from layerscope.runs.details import run_names
+from layerscope.runs.run import Run
+from layerscope.scores.evaluation import Evaluation
+from layerscope.scores.opening import merged, open_run_or_scores
+from layerscope.scores.pairing import averages, is_of
+from layerscope.selection import selection
+from layerscope.show.document import Document, overlaid
+from layerscope.show.notebook import Shown
+from layerscope.show.page.content import Named
+from layerscope.show.plain import plain
+from layerscope.show.written import write_page
+
+DECISIVE = {
+    ("data", "fingerprint"): "their data",
+    ("data", "samples"): "the number of samples",
+    ("options", "pooling"): "pooling",
+    **{("options", name): title for name, title in OPTIONS.items()},
+}
+"""Facts that move a metric without the model."""
+KEPT = (
+    (comparison.STORE, comparison.open_comparison),
+    (exit_report.STORE, exit_report.open_exit_report),
+    (reading.STORE, reading.open_reading),
+    (selection.STORE, selection.open_selection),
+)
+
+
+def write_report(shown: Any, out: str | Path | None) -> Path:
+    """Do what `report` is asked for."""
+    runs, scores, others = opened(shown)
+    folders = [*(run.path for run in runs), *(getattr(entry, "folder", None) or Path() for entry in others)]
+    own = folders[0] if len(folders) == 1 and not scores else Path()
+    return write_page(own / "report.html" if out is None else out, lambda: _rendered(runs, scores, others))
+
+
+def _rendered(runs: list[Run], evaluations: list[Evaluation], others: list[Shown]) -> str:
+    from layerscope.show.page.page import render
+
+    given = [Named(entry.document()) for entry in others]
+    title, notes, over = "", [unlike(runs)] if unlike(runs) else [], {}
+    for evaluation in evaluations:
+        scores = evaluation.document(runs=runs)
+        given += _looks(scores, evaluation, runs) if runs else [Named(scores)]
+        title, over = " on ".join(map(plain, scores.title)), averages(evaluation, runs)
+        notes += scores.warnings if runs and scores.members else ()
+    for number, (run, name) in enumerate(zip(runs, run_names(runs), strict=True)):
+        document = overlaid(run.document(), over[number]) if number in over else run.document()
+        given.append(Named(document, name if len(runs) > 1 else "", number if evaluations else None))
+    if runs:
+        title = f"{len(runs)} runs compared" if len(runs) > 1 else " on ".join(map(plain, given[-1].document.title))
+    # trainings of several depths are rivals at the same cost: there a layer is a layer
+    percent = False if runs and all(run.steps for run in runs) else None
+    return render(given, title, notes, percent=percent)
+
+
+def unlike(runs: Sequence[Run]) -> str:
+    """Return one sentence on what keeps the values of runs from being compared, empty where nothing does."""
+    known = [{(group, name): run.info[group].get(name) or None for group, name in DECISIVE} for run in runs]
+    names = [title for key, title in DECISIVE.items() if len({repr(facts[key]) for facts in known}) > 1]
+    if not names:
+        return ""
+    listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    return f"These runs differ in {listed}: compare their shapes, not one value with another."
+
+
+def _looks(scores: Document, evaluation: Evaluation, runs: Sequence[Run]) -> Iterator[Named]:
+    """Yield each series of scores, in the colour of a run of its model where there is one."""
+    free = list(range(len(runs)))
+    for document, grid in zip(scores.members or (scores,), evaluation.grids(), strict=True):
+        look = next((i for i in free if is_of(runs[i], grid)), None)
+        free = [i for i in free if i != look]
+        yield Named(document, look=look)
+
+
+def opened(shown: Any) -> tuple[list[Run], list[Evaluation], list[Shown]]:
+    """Return results, or those that paths hold: the runs, all evaluations as one, and the others."""
+    given = [shown] if isinstance(shown, (Shown, str, Path)) else list(shown)
+    if not given:
+        raise LayerscopeError("no result is named: give the folder of one, or of several")
+    found = [entry if isinstance(entry, Shown) else _opened(entry) for entry in given]
+    runs = [entry for entry in found if isinstance(entry, Run)]
+    paths = [run.path.resolve() for run in runs]
+    for run, path in zip(runs, paths, strict=True):
+        if paths.count(path) > 1:
+            raise LayerscopeError(f"run {str(run.path)!r} is given twice: name each run once")
+    scores = [entry for entry in found if isinstance(entry, Evaluation)]
+    others = [entry for entry in found if not isinstance(entry, (Run, Evaluation))]
+    return runs, [merged(scores)] if scores else [], others
+
+
+def _opened(given: str | Path) -> Shown:
+    path = Path(given)
+    for store, open_kept in KEPT:
+        if store.is_in(path):
+            return open_kept(path)
+    return open_run_or_scores(path)

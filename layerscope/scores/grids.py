@@ -1,0 +1,241 @@
+"""Scores of one model by layer and task, and what they come to: first, mean, best, last layer, per-task oracle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import Number
+from layerscope.scores.naming import SHIPPED, VARIANT, series_name
+from layerscope.show.numbers import INTERVAL
+
+MIN_SHARE = 25 / 32
+"""A layer with scores on a smaller share of the tasks is left out of every average: 25 of 32 in Layer by Layer."""
+SHARE = Number(above=0, most=1)
+SUMMARY = (
+    *VARIANT, "first", "mean_over_layers", "best", "best_layer", "last", "oracle", "baseline", "first_layer",
+    "last_layer", "layers", "tasks", "missing", "left_out",
+)  # fmt: skip
+Scores = TypeVar("Scores", pd.Series, pd.DataFrame)
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score with what is known of its error: NaN for what is not."""
+
+    value: float
+    stderr: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+
+    @property
+    def error(self) -> float:
+        """One standard error, of a score with a 95 % interval alone the one that fits it; NaN where none is known."""
+        return self.stderr if math.isfinite(self.stderr) else (self.high - self.low) / (2 * INTERVAL)
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Scores of one model, revision, site and pooling, and all of the evaluation, `among` which they have a name.
+
+    `rows` are those of the long frame, with those of the model as shipped; `scores` is layer × task, every layer and
+    task there is; `complete` the layers with enough tasks × the tasks present at each of these; `left_out` the other
+    layers. `depth` is the number of the model's last layer, as far as that is known; `needed` is the number of tasks
+    that a layer must have.
+    """
+
+    about: dict[str, Any]
+    among: pd.DataFrame = field(repr=False)
+    rows: pd.DataFrame = field(repr=False)
+    scores: pd.DataFrame
+    complete: pd.DataFrame
+    left_out: tuple[int, ...]
+    depth: int
+    needed: int
+
+    @cached_property
+    def name(self) -> str:
+        """What tells it from the others: see `series_name`."""
+        return series_name(self.about, self.among)
+
+    @property
+    def layers(self) -> list[int]:
+        """Every layer there is a row of."""
+        return [int(layer) for layer in self.scores.index]
+
+    @property
+    def tasks(self) -> list[str]:
+        """Every task, those with gaps too."""
+        return [str(task) for task in self.scores.columns]
+
+    @cached_property
+    def baseline(self) -> pd.Series:
+        """Scores of the model as shipped by task."""
+        return self.rows[self.rows["kind"] == "baseline"].set_index("task")["score"]
+
+    @property
+    def shipped(self) -> float:
+        """Mean score of the model as shipped over the tasks of the averages, NaN where one is missing."""
+        return float(self.baseline.reindex(self.complete.columns).mean(skipna=False))
+
+    @cached_property
+    def average(self) -> pd.Series:
+        """Mean score by layer over the tasks that all layers have; layers that are left out are not in it."""
+        return pd.Series(dtype=np.float64) if self.complete.empty else self.complete.mean(axis=1)
+
+    @property
+    def best(self) -> int | None:
+        """The layer of the highest average: see `best_layer`."""
+        return best_layer(self.average)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the model's last layer has no average, or the averages are over too few tasks."""
+        return self.depth not in self.complete.index or self.complete.shape[1] < self.needed
+
+    @property
+    def missing(self) -> int:
+        """Number of (layer, task) pairs without a score."""
+        return int(self.scores.isna().to_numpy().sum())
+
+    @property
+    def oracle(self) -> float:
+        """Mean over tasks of the score of each one's best layer, NaN where only layer 0 is complete."""
+        return float(candidates(self.complete).max().mean())
+
+    @cached_property
+    def _known(self) -> dict[tuple[int | None, str], Score]:
+        columns = ("score", "stderr", "low", "high")
+        return {
+            (None if row["kind"] == "baseline" else int(row["layer"]), str(row["task"])): Score(*map(row.get, columns))
+            for row in self.rows.to_dict(orient="records")
+        }
+
+    def at(self, layer: int | None, task: str) -> Score:
+        """Return the score of a layer (None: of the model as shipped) on a task."""
+        return self._known.get((layer, task), Score(math.nan))
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether the standard error of any score is known."""
+        return any(math.isfinite(score.error) for score in self._known.values())
+
+    def error(self, layer: int) -> float:
+        """Return the standard error of a layer's average, its tasks drawn apart; NaN where one of theirs is unknown."""
+        errors = [self.at(layer, str(task)).error for task in self.complete]
+        return math.hypot(*errors) / len(errors)
+
+    def best_on(self, task: str) -> int | None:
+        """Return the layer of the highest score on a task: see `best_layer`."""
+        return best_layer(self.scores[task])
+
+    @cached_property
+    def gains(self) -> npt.NDArray[np.float64]:
+        """Scores `[tasks, layers]` less that of the model as shipped, else of the deepest layer with a score."""
+        deepest = self.scores.ffill().iloc[-1]
+        reference = self.baseline.reindex(self.scores.columns).fillna(deepest)
+        return np.asarray((self.scores - reference).T, dtype=np.float64)
+
+    @cached_property
+    def compared_with(self) -> str:
+        """Name what `gains` are differences to."""
+        shipped = self.baseline.reindex(self.scores.columns).notna()
+        is_last = self.depth in self.scores.index and bool(self.scores.loc[self.depth].notna().all())
+        deepest = "the last layer" if is_last else "the deepest layer with a score"
+        named = f"the model {SHIPPED}"
+        return named if shipped.all() else f"{named}, else {deepest}" if shipped.any() else deepest
+
+
+def candidates(scores: Scores) -> Scores:
+    """Return the layers that may be chosen: all but layer 0, what the first block reads."""
+    return scores[scores.index > 0]
+
+
+def best_layer(scores: pd.Series) -> int | None:
+    """Return the candidate of the highest score by layer, the shallowest of several; None where none has a score."""
+    known = candidates(scores).dropna()
+    return int(known.idxmax()) if len(known) else None
+
+
+def groups(frame: pd.DataFrame, keys: list[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    """Yield what the rows of each group share, None where it is empty, and the rows, in order of appearance."""
+    for _, rows in frame.groupby(keys, sort=False, dropna=False):
+        first = rows.iloc[0]
+        yield {key: None if pd.isna(first[key]) else first[key] for key in keys}, rows
+
+
+def where(frame: pd.DataFrame, about: Mapping[str, Any]) -> pd.Series:
+    """Return which rows have these values in their columns; None is what is empty."""
+    same = pd.Series(True, index=frame.index)
+    for column, value in about.items():
+        same &= frame[column].isna() if value is None else frame[column] == value
+    return same
+
+
+def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return scores with the tasks as columns, in order of appearance."""
+    tasks = list(rows["task"].unique())
+    found = rows.pivot(index=keys if len(keys) > 1 else keys[0], columns="task", values="score")
+    return found[tasks].sort_index()
+
+
+def grids(scores: pd.DataFrame, min_share: float, depths: Mapping[str, int] | None = None) -> list[Grid]:
+    """Return a grid for every model, revision, site and pooling of the long frame of an evaluation.
+
+    `min_share` is of the most tasks that any of them has, so that averages over one task and over many do not stand
+    beside each other. `depths` are last layers by model; one that is not there has the last layer it has a score of.
+    """
+    SHARE.take("min_share", min_share)
+    found = list(groups(scores[scores["kind"] == "layer"], list(VARIANT)))
+    most = max((rows.loc[rows["score"].notna(), "task"].nunique() for _, rows in found), default=0)
+    baselines = scores[scores["kind"] == "baseline"]
+    made = []
+    for about, rows in found:
+        shipped = baselines[where(baselines, {key: about[key] for key in ("model", "revision")})]
+        by_layer = wide(rows.astype({"layer": "int64"}), ["layer"])
+        needed = math.ceil(min_share * max(most, rows["task"].nunique()) - 1e-9)
+        enough = by_layer.notna().sum(axis=1) >= needed
+        # a task whose only gap is at the embeddings, which may have no score, outweighs them
+        blocks = by_layer[enough & (by_layer.index != 0)].dropna(axis=1)
+        enough &= (by_layer.index != 0) | by_layer[blocks.columns].notna().all(axis=1)
+        left_out = tuple(int(layer) for layer in by_layer.index[~enough])
+        depth = max((depths or {}).get(about["model"], 0), int(by_layer.index.max()))
+        known, complete = pd.concat([rows, shipped]), by_layer[enough].dropna(axis=1)
+        made.append(Grid(about, scores, known, by_layer, complete, left_out, depth, needed))
+    return made
+
+
+def summary(found: list[Grid]) -> pd.DataFrame:
+    """Return a row per grid with the columns of `SUMMARY`; raises `LayerscopeError` where no row could hold a score."""
+    if all(grid.complete.empty for grid in found):
+        most = max(int(grid.scores.notna().sum(axis=1).max()) for grid in found)
+        why = "no task has a score at every layer: raise `min_share`, so that layers with gaps are left out"
+        if all(len(grid.left_out) == len(grid.scores) for grid in found):
+            of = max(grid.scores.shape[1] for grid in found)
+            why = f"no layer has scores on enough tasks (at most {most} of {of}): lower `min_share`"
+        raise LayerscopeError(why)
+    frame = pd.DataFrame([summary_row(grid) for grid in found], columns=list(SUMMARY))
+    whole = [name for name in SUMMARY if name.endswith("_layer")]
+    return frame.astype(dict.fromkeys(whole, "Int64"))
+
+
+def summary_row(grid: Grid) -> dict[str, Any]:
+    """Return what the scores of one model come to, without its numbers where no layer is complete."""
+    average, best = grid.average, grid.best
+    row = {**grid.about, "missing": grid.missing, "left_out": list(grid.left_out), "layers": len(grid.complete)}
+    row["tasks"] = grid.complete.shape[1]
+    if average.empty:
+        return row
+    return row | {
+        "first": average.iloc[0], "mean_over_layers": average.mean(), "last": float(average.get(grid.depth, math.nan)),
+        "oracle": grid.oracle, "best": math.nan if best is None else average[best], "best_layer": best,
+        "baseline": grid.shipped, "first_layer": average.index[0], "last_layer": grid.depth,
+    }  # fmt: skip

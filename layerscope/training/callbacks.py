@@ -1,0 +1,190 @@
+"""What stands beside a training: a guard that stops it before it spoils itself, and the history of its evaluations."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from transformers import TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.files import aside, read_json
+from layerscope.models.capture import evaluating
+from layerscope.profiling.identity import about_model, versions
+from layerscope.runs import COLUMNS, RunFolder
+from layerscope.runs.folder import PLANNED
+from layerscope.training.layer_scores import SITE, Row
+
+RECORD = "objective.json"
+"""The file in every checkpoint that says what its exits were trained for."""
+MEND = "lower the learning rate or mend the data"
+KIND = "training"
+"""Of the run, and what its table is called."""
+SAME = (("model", "class"), ("model", "depth"), ("options", "objective"), ("options", "schedule"))
+"""What two trainings must share for their steps to stand in one history."""
+CHOSEN = ("learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs",
+          "max_steps", "warmup_steps", "weight_decay", "lr_scheduler_type", "optim", "seed")  # fmt: skip
+"""The Trainer's arguments that a history keeps."""
+
+
+class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
+    """Stops a step whose loss is NaN or infinite before the weights take it, and checks what is saved and resumed.
+
+    The losses of a step are watched on their device and read there once, between backward and optimiser. By default
+    the Trainer has by then read the loss of each batch itself (`logging_nan_inf_filter`), so this read waits for
+    nothing more. Several processes tell each other, and stop together.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        """Watch the training of a model with exits."""
+        self.trainer = trainer
+        objective = dataclasses.asdict(trainer.objective)
+        record = {"objective": objective.pop("name"), "layers": trainer.exit_loss.exits.layers, **objective}
+        self.record = json.loads(json.dumps(record))
+        self.saved: str | None = None
+        self.seen: list[tuple[Tensor, dict[str, Any]]] = []  # the loss of each batch of a step, and the batch
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        """Raise `LayerscopeError` where a loss of this step is not finite."""
+        seen, self.seen = self.seen, []
+        bad = torch.stack([~torch.isfinite(loss) for loss, _ in seen])
+        if not _largest(bad.any().float()):
+            return
+        which = int(bad.int().argmax())
+        inputs = {key: value for key, value in seen[which][1].items() if key != "labels"}
+        own, exits = torch.full((), math.inf, device=bad.device), self.trainer.exit_loss.exits
+        with evaluating(others["model"]), torch.no_grad():  # one forward
+            for number, read in reversed([*zip(exits.layers, exits(lambda: others["model"](**inputs)), strict=True)]):
+                if not bool(torch.isfinite(read if exits.head is None else exits.head(read)).all()):
+                    own.fill_(number)
+        layer = -_largest(-own)
+        where = "every exit is finite"
+        if layer < math.inf:
+            where = f"layer {layer:.0f} is the first whose exit is not finite"
+        raise LayerscopeError(f"the loss of step {state.global_step + 1} is NaN or infinite, {where}: {self._mend()}")
+
+    def before_save(self, folder: Path) -> None:
+        """Check that every weight is finite, then put the record into the new checkpoint, in one process."""
+        step = self.trainer.state.global_step
+        for name, weight in self.trainer.model.named_parameters():
+            if weight.requires_grad and not bool(torch.isfinite(weight).all()):
+                raise LayerscopeError(f"after step {step} {name} holds NaN or infinity: {self._mend()}")
+        if self.trainer.args.should_save:
+            path, text = folder / f"checkpoint-{step}" / RECORD, json.dumps(self.record, indent=1)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            aside(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Remember the newest checkpoint."""
+        self.saved = str(Path(args.output_dir) / f"checkpoint-{state.global_step}")
+
+    def check_resumed(self, checkpoint: str | bool | None) -> None:
+        """Raise `LayerscopeError` where a checkpoint that is to be resumed was trained for something else."""
+        out = self.trainer.args.output_dir
+        folder = get_last_checkpoint(out) if checkpoint is True and Path(out).is_dir() else checkpoint
+        if not folder or folder is True:
+            return
+        path = Path(folder) / RECORD
+        if not path.is_file():
+            raise LayerscopeError(
+                f"{str(folder)!r} does not hold its objective, so it cannot be resumed with "
+                f"{self.record['objective']!r}: give it as the model of a new training"
+            )
+        found = read_json(path)
+        others = [key for key, value in self.record.items() if found.get(key) != value]
+        if others:
+            old, new = (", ".join(f"{key} {one.get(key)!r}" for key in others) for one in (found, self.record))
+            raise LayerscopeError(
+                f"{str(folder)!r} was trained with {old}, this training has {new}: give the same, or give it as the "
+                "model of a new training"
+            )
+        self.saved = str(folder)
+
+    def _mend(self) -> str:
+        if self.saved is None:
+            return f"no checkpoint was written; {MEND}, and train again"
+        return (
+            f"nothing was written after the last good checkpoint, {self.saved!r}; {MEND}, and resume from it, or give "
+            "it as the model of a new training"
+        )
+
+
+def _largest(value: Tensor) -> float:
+    """Return the largest of a number over all processes."""
+    if dist.is_available() and dist.is_initialized():
+        dist.all_reduce(value, dist.ReduceOp.MAX)
+    return float(value)
+
+
+class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
+    """A run folder of the rows of each evaluation; `write` starts it.
+
+    A run that is there continues where it has the same model class, depth, objective and schedule: rows after the step
+    that a training starts at are dropped, and a training that starts anew keeps only its step 0. With several
+    evaluation sets each has a run of its own, in a folder of its name in this one.
+    """
+
+    def __init__(self, path: str | Path, trainer: Any) -> None:
+        """Take a folder; raises `LayerscopeError` where another run lies in it."""
+        model, objective, language_model = trainer.layered, trainer.objective, trainer.scoring["language_model"]
+        self.path = Path(path)
+        self.manifest: dict[str, Any] = {
+            **versions(), "kind": KIND, "command": "", "pooling": [], "pair_pooling": [],
+            "model": about_model(model, model.loaded.name) | {"sites": [SITE], "language_model": language_model},
+            "options": {
+                "objective": objective.name, "schedule": objective.schedule, "weights": str(objective.weights),
+                "metrics": [], **{name: getattr(trainer.args, name, None) for name in CHOSEN},
+            },
+            "notes": [*model.notes, *filter(None, [trainer.left_out])],
+        }  # fmt: skip
+        for folder in self._folders():
+            there, name = folder.manifest, repr(str(folder.path))
+            if there.get("kind") != KIND:
+                raise LayerscopeError(f"{name} holds a run that is not a training: give another folder")
+            for group, key in SAME:
+                old, new = there[group].get(key), self.manifest[group].get(key)
+                if old != new:
+                    raise LayerscopeError(
+                        f"{name} holds the history of another training ({key}: {old} there, {new} here): give another "
+                        "folder, or delete it"
+                    )
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Drop what was measured after the step that a training starts at, in the process that writes."""
+        for folder in self._folders() if state.is_world_process_zero else ():
+            rows = _rows(folder)
+            if len(rows) and rows["step"].max() > state.global_step:
+                folder.write_table(KIND, rows[rows["step"] <= state.global_step])
+
+    def write(self, step: int, rows: list[Row], data: dict[str, Any], name: str = "") -> None:
+        """Add the rows of an evaluation, on the set `name` where there are several; the same step's are replaced."""
+        path = self.path / name
+        if RunFolder.exists(path):
+            folder = RunFolder(path)
+        else:
+            plan = pd.DataFrame(columns=sorted(PLANNED))
+            folder = RunFolder.create(path, self.manifest | {"data": data}, plan)
+            folder.log("started")
+        new = pd.DataFrame(rows, columns=list(COLUMNS)).assign(step=step, part=self.manifest["model"]["part"])
+        old = _rows(folder)
+        whole = pd.concat([old[old["step"] != step], new.astype(COLUMNS)], ignore_index=True)
+        folder.write_table(KIND, whole.sort_values("step", kind="stable", ignore_index=True))
+
+    def _folders(self) -> list[RunFolder]:
+        """Return the runs that are there."""
+        files = (*self.path.glob("run.json"), *self.path.glob("*/run.json"))
+        return [RunFolder(file.parent) for file in sorted(files)]
+
+
+def _rows(folder: RunFolder) -> pd.DataFrame:
+    if not folder.has_table(KIND):
+        return pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS)
+    return folder.read_table(KIND).astype(COLUMNS)

@@ -1,0 +1,237 @@
+"""Commands and scripts in forks of one warm process: 10 ms instead of 3 s each, killed and limited as one likes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+EARLY = ("--max-disagreement", 0.2, "--batch-size", 8)
+TRAINED = ("--max-steps", 6, "--batch-size", 8, "--eval-every", 3)
+"""Options of `exits` and `train` that sixty texts are enough for."""
+SLOW = 90
+"""Seconds after which a command over a handful of samples hangs."""
+ROOMY = 6 * 2**30
+"""Bytes a command may take beyond those of the warm process."""
+WARM = (
+    "pyarrow.parquet scipy.stats sklearn.linear_model sklearn.neighbors sklearn.cluster PIL.Image safetensors.torch "
+    "jinja2 plotly.offline soundfile accelerate mteb peft transformers.trainer sentence_transformers "
+    "transformers.models.bert.modeling_bert transformers.models.gpt2.modeling_gpt2 "
+    "transformers.models.llama.modeling_llama transformers.models.vit.modeling_vit "
+    "transformers.models.wav2vec2.modeling_wav2vec2 matplotlib.pyplot matplotlib.backends.backend_pdf rich._emoji_codes"
+)
+"""What commands need beside layerscope's own modules."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its status (negative: the signal), and what it printed."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def line(self) -> str:
+        """The line that says what was wrong."""
+        return next((line for line in self.err.splitlines() if line.startswith("layerscope: ")), "")
+
+    def complaint(self) -> str | None:
+        """What is wrong with this end, if anything: it must be 0, or 2 with one line and no traceback."""
+        said = [line for line in self.err.splitlines() if line.startswith("layerscope: ")]
+        if "Traceback" in self.err + self.out:
+            return "a traceback"
+        if self.status == 0:
+            return "an error line with status 0" if said else None
+        if self.status != 2:
+            return f"status {self.status}"
+        if len(said) != 1:
+            return f"{len(said)} error lines"
+        return None if self.err.splitlines()[-1] == said[0] else "the error line is not the last"
+
+
+class Running:
+    """A command under way in a process (and session) of its own."""
+
+    def __init__(self, forks: Forks, pid: int, folder: Path) -> None:
+        self.forks, self.pid, self.folder = forks, pid, folder
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, before anyone has waited for it."""
+        return psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
+
+    def until(self, reached: Callable[[], bool], each: float = 0.001) -> None:
+        """Look again and again whether it has come so far; it may not have ended before."""
+        look = time.monotonic()
+        while not reached():
+            if time.monotonic() > look:
+                assert not self.ended or reached(), self.wait()
+                look = time.monotonic() + 0.1
+            time.sleep(each)
+
+    def kill(self, sign: int = signal.SIGKILL, *, group: bool = False) -> None:
+        with suppress(ProcessLookupError):
+            (os.killpg if group else os.kill)(self.pid, sign)
+
+    def wait(self, seconds: float = SLOW) -> Ended:
+        """Wait for its end; a command that hangs is killed, and its status is that of SIGALRM."""
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            self.kill(group=True)
+
+        timer = threading.Timer(seconds, stop)
+        timer.start()
+        status = self.forks.ask({"wait": self.pid})
+        timer.cancel()
+        out, err = ((self.folder / name).read_text("utf-8", "replace") for name in ("out", "err"))
+        return Ended(-signal.SIGALRM if late.is_set() else status, out, err)
+
+
+class Forks:
+    """The warm process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.count = folder, 0
+        settings = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        settings["PYTHONPATH"] = str(Path(__file__).parents[1])  # the tree these tests stand in
+        self.process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=os.environ | settings, cwd=folder,
+        )  # fmt: skip
+
+    def ask(self, request: dict[str, Any]) -> int:
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def start(self, *words: object, cwd: Path | None = None, **limits: Any) -> Running:
+        """Start a command; limits: `memory`, `file` (bytes), `late` (seconds lost at each look at the clock), `env`.
+
+        `worth`: the seconds of judging from which on `evaluate` starts processes of its own. `script`: Python code that
+        runs instead of the command line, with the words as its arguments.
+        """
+        self.count += 1
+        folder = self.folder / f"command-{self.count}"
+        folder.mkdir()
+        limits = {"memory": ROOMY} | limits
+        request = {"words": [str(w) for w in words], "cwd": str(cwd or self.folder), "folder": str(folder), **limits}
+        return Running(self, self.ask(request), folder)
+
+    def run(self, *words: object, cwd: Path | None = None, seconds: float = SLOW, **limits: Any) -> Ended:
+        return self.start(*words, cwd=cwd, **limits).wait(seconds)
+
+    def together(self, *words: object, **limits: Any) -> list[Running]:
+        """Start two processes as a launcher would, each of which knows its rank."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+        return [self.start(*words, env=shared | {"RANK": rank, "LOCAL_RANK": rank}, **limits) for rank in "01"]
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def _child(request: dict[str, Any]) -> None:
+    import resource
+
+    os.setsid()
+    folder = Path(request["folder"])
+    for name, to in (("out", 1), ("err", 2)):
+        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT), to)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.chdir(request["cwd"])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    room = pages * resource.getpagesize() + request["memory"]
+    resource.setrlimit(resource.RLIMIT_AS, (room, room))
+    if "file" in request:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request["file"],) * 2)
+    os.environ.update(request.get("env", {}))
+    if "late" in request:
+        _turn_back(request["late"])
+    if "worth" in request:
+        from layerscope.evaluation import judging
+
+        judging.WORTH = request["worth"]
+    sys.argv = ["layerscope", *request["words"]]
+    status = 1
+    try:
+        _run(request.get("script"))
+        status = 0
+    except SystemExit as end:
+        status = end.code or 0
+    finally:
+        if status == 1 and sys.exc_info()[0] not in (None, SystemExit):
+            sys.excepthook(*sys.exc_info())
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _run(script: str | None) -> None:
+    if script is not None:
+        exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})
+        return
+    from layerscope.cli import main
+
+    main()
+
+
+def _turn_back(seconds: float) -> None:
+    """Let the clock run backwards: every look at it shows an earlier time."""
+    steps = iter(range(10**9))
+    real = time.time
+    time.time = lambda: real() - seconds * next(steps)
+
+
+def _serve() -> None:
+    """Import what commands need, then fork one for each line on standard input."""
+    import importlib
+    import pkgutil
+
+    import layerscope
+
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    own = [m.name for m in pkgutil.walk_packages(layerscope.__path__, "layerscope.") if "__" not in m.name]
+    for name in [*WARM.split(), *own]:
+        importlib.import_module(name)
+    import torch
+
+    torch.set_num_threads(1)
+    from layerscope.early_exit import timing
+    from layerscope.truncation import figures
+
+    timing.FEWEST = timing.MOST = 1
+    timing.RACE = 0.2
+    figures.FEWEST = figures.MOST = 1  # how fast these models are is not looked at
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "wait" in request:
+            answer = os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])
+        else:
+            answer = os.fork()
+            if answer == 0:
+                _child(request)
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,67 @@
+"""Selections and readings of the lens: saved, opened again as they were, and on one page with other results."""
+
+import pandas as pd
+import pytest
+from frames import scored
+
+import layerscope
+from layerscope import LayerscopeError
+from layerscope.logit_lens.reading import GRID, SATURATION, Reading, open_reading
+from layerscope.scores import Choice, Evaluation, Rule
+from layerscope.selection.selection import Refused, open_selection
+
+TEXTS = ["NA", "", "12", "\r\n", 'a"b', "null"]
+
+
+@pytest.fixture
+def selection(tmp_path) -> layerscope.Selection:
+    evaluation = Evaluation(scored({"x": [0.9, 0.5, 0.70, 0.6], "y": [0.2, 0.3, 0.52, 0.4]}, "<b>m</b>"))
+    return layerscope.select(evaluation, cost=False, out=tmp_path / "choice", progress=False)
+
+
+def reading() -> Reading:
+    """Return a reading whose tokens are texts that a CSV could take for numbers, or for nothing."""
+    at = {"sample": "1", "position": range(len(TEXTS)), "token": TEXTS, "generated": False, "prediction": TEXTS[::-1]}
+    at |= {"id": range(len(TEXTS)), "probability": 0.25}
+    rows = [pd.DataFrame({**at, "layer": layer, "rank": 1}) for layer in range(3)]
+    saturation = pd.DataFrame({**at, "counted": True, "layer": 1, "truth": None})
+    grid = pd.concat(rows, ignore_index=True)
+    return Reading(
+        "tiny", "model", None, "next", 2, 1, ("1",), ("text",), (), grid[list(GRID)], saturation[list(SATURATION)]
+    )
+
+
+def test_a_selection_is_opened_as_it_was(selection, tmp_path):
+    found = open_selection(tmp_path / "choice")
+    assert found.as_dict() == selection.as_dict() and found.document() == selection.document()
+    assert found.folder == tmp_path / "choice"
+    choice = Choice("n", "r", "minimum", 1, 0.6, 0.5, 0.7, 0.55)
+    rule = Rule("r", "lidar", "minimum", -0.5, (choice,), source="by us")
+    followed = layerscope.Selection(**vars(selection) | {"evidence": rule, "refused": (Refused(rule, "no"),)})
+    opened = open_selection(followed.save(tmp_path / "other"))
+    assert (opened.evidence, opened.refused) == (rule, followed.refused)
+
+
+def test_a_reading_is_opened_with_its_tokens_as_they_were(tmp_path):
+    written = reading()
+    found = open_reading(written.save(tmp_path / "lens"))
+    assert found.grid["token"].tolist() == TEXTS * 3
+    assert found.saturation["prediction"].tolist() == TEXTS[::-1]
+    assert found.as_dict() == written.as_dict() and found.document() == written.document()
+
+
+def test_one_page_has_them_beside_other_results(selection, tmp_path):
+    reading().save(tmp_path / "lens")
+    page = layerscope.report(tmp_path / "choice")
+    assert page == tmp_path / "choice" / "report.html"
+    text = page.read_text(encoding="utf-8")
+    assert "Layers to choose from" in text and "layerscope truncate" in text and "<b>m</b>" not in text
+    assert '"value":"best"' in text and '"value":"last"' in text, "marks are words, and a page shows them too"
+    both = layerscope.report([tmp_path / "lens", selection], tmp_path / "both.html").read_text(encoding="utf-8")
+    assert "What each layer would predict" in both and "Layers to choose from" in both
+
+
+def test_what_is_damaged_is_refused(selection, tmp_path):
+    (tmp_path / "choice" / "selection.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(LayerscopeError, match="is damaged, or no selection: run layerscope select again"):
+        layerscope.report(tmp_path / "choice")
