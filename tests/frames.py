@@ -29,7 +29,7 @@ def measured(rows: dict[str, list[float | None]], model: str = "m", **more: obje
 
 
 def shipped(model: str = "m", **scores: float) -> pd.DataFrame:
-    """Return the scores of a model as its makers serve it, by task."""
+    """Return the scores of a model as shipped, by task."""
     return pd.DataFrame([{"model": model, "revision": "r", "task": t, "score": v} for t, v in scores.items()])
 
 

@@ -20,6 +20,7 @@ from typed import Printed, cli
 import layerscope
 from layerscope.cli.app import COMMANDS as GROUPS, app, machine
 from layerscope.core.option_kinds import Several, Whole
+from layerscope.core.words import spelled
 
 __all__ = ["cli", "one_thread"]
 
@@ -59,6 +60,12 @@ def test_help_does_not_wait_for_torch() -> None:
     done = subprocess.run([sys.executable, "-c", script, *COMMANDS], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
     assert done.stdout.count("typed:") == len(COMMANDS) + 3 and done.stdout.count("layerscope") > len(COMMANDS)
+
+
+def test_a_command_that_has_ended_leaves_python_its_own_spelling(cli) -> None:
+    line = "try `batch_size=8`"
+    assert cli("profile", "nope", "--data", "digits").status == 2
+    assert spelled(line) == line
 
 
 def test_help_teaches_by_example(cli) -> None:

@@ -13,7 +13,8 @@ from layerscope.cli import output
 from layerscope.cli.app import app, explained, machine
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.words import spelled
+from layerscope.core.progress import heed_interrupts
+from layerscope.core.words import spelled, use_flags
 
 INTERRUPTED = 130
 GO_ON = ("demo", "evaluate", "profile", "train")
@@ -22,6 +23,7 @@ QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1",
 """What keeps the libraries' own chatter off the screen."""
 
 
+@heed_interrupts()
 def main() -> NoReturn:
     """Run the command line; a wrong input is one line and exit status 2, never a traceback."""
     debug = bool(os.environ.get("LAYERSCOPE_DEBUG"))
@@ -47,6 +49,8 @@ def main() -> NoReturn:
             _fail(line, 2)
         line = (str(error).strip().splitlines() or [""])[0]
         _fail(f"unexpected {type(error).__name__}: {line} (LAYERSCOPE_DEBUG=1 shows where)", 1)
+    finally:
+        use_flags([])
     if len(sys.argv) == 1:
         _fail("no command is given: layerscope demo is the one to start with", 2)
     sys.exit(0)

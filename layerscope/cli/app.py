@@ -43,7 +43,7 @@ COMMANDS = {
         "truncate": "Write a model that ends at a layer: a standard checkpoint, checked against the full model.",
         "train": "Train a model so that every layer can be its last; the result is a standard checkpoint.",
         "exits": "Let easy samples leave early, with a guarantee, and see what that gains on your machine.",
-        "report": "Write one HTML page about runs, scores, exits and comparisons; it opens offline.",
+        "report": "Write one HTML page about results of any kind; it opens offline.",
     },
     "Papers": {
         "reproduce": "Run the claims of the two papers, and say which held: figures, tables and theorems by name.",

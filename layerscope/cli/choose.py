@@ -30,13 +30,13 @@ ModelKind = Annotated[str | None, into("Kind of the models whose rules are saved
 
 
 @command(layerscope.evaluate, """
-Every layer of a model on tasks of mteb, each text embedded once; the same command resumes after a kill:
+Every layer of a model on mteb tasks, each text embedded once; the same command resumes a killed job:
   layerscope evaluate minilm --tasks STSBenchmark,Banking77Classification --out scores/minilm
 
 On your own files (text,label · text_a,text_b,score · text_a,text_b,label · query,document,score):
   layerscope evaluate ./my-model --task-file classification:tickets.csv --task-file sts:pairs.jsonl
 
-Probes, with 95 % intervals, of whatever profile reads with labels, and of words (tokens and labels, lists a row):
+Probes, with 95 % intervals, on any labelled data that profile reads, and on words (tokens and labels as two lists):
   layerscope evaluate ./my-vit --task-file linear-probe:photos/ --task-file attention-probe:photos/
   layerscope evaluate minilm --task-file token-probe:pos.jsonl
 """, argument="MODEL_OR_RUN")  # fmt: skip
@@ -70,7 +70,7 @@ def _own(text: str) -> str:
 First, best and last layer of every model in a table of scores (model, revision, layer, task, main_score):
   layerscope scores mteb_scores.csv.gz
 
-How metrics by layer go with them, and what choosing a layer by a metric gains on a model held out:
+How metrics by layer correlate with the scores, and what choosing a layer by a metric gains on a held-out model:
   layerscope scores mteb_scores.csv.gz --metrics metrics.csv.gz
 """, argument="SCORES")  # fmt: skip
 def scores(

@@ -17,7 +17,7 @@ from layerscope.core.options import checked
 from layerscope.core.shared_options import OUTPUT
 
 Page = Annotated[str | None, into("HTML file for the grid; it opens offline.")]
-Table = Annotated[str | None, into("CSV file for all numbers, one in each row.")]
+Table = Annotated[str | None, into("CSV file for all numbers, one per row.")]
 
 
 def run_demo(
@@ -33,7 +33,7 @@ def run_demo(
 
     Args:
         out: run folder.
-        samples: number of docstrings, or all; a layer can be chosen from 50 on.
+        samples: number of docstrings, or all; choosing a layer takes at least 50.
         command: the command line that asks for this run, kept in the run folder.
 
     """
@@ -87,7 +87,7 @@ A language model on running text, with perplexity and saturation by layer:
 Your classifier's layers on your labels, 5,000 rows, CLS vectors:
   layerscope profile ./my-model --data tickets.csv --text-column body --label-column team --samples 5000 --pooling cls
 
-Images and sounds, a folder each, sub-folder = label:
+Folders of images and of sounds, each sub-folder a label:
   layerscope profile google/vit-base-patch16-224 --data photos/
   layerscope profile openai/whisper-tiny --part encoder --data calls/
 """)  # fmt: skip
@@ -100,7 +100,7 @@ def profile(options: Options, *, figures: Figures = None, json: Json = False) ->
 
 
 @command(layerscope.inspect, """
-The encoder of a model of two stacks:
+The encoder of an encoder-decoder model:
   layerscope inspect google-t5/t5-small --part encoder
 """)  # fmt: skip
 def inspect(options: Options, *, json: Json = False) -> None:

@@ -40,7 +40,7 @@ def truncate(options: Options, *, json: Json = False) -> None:
 A sentence encoder becomes a classifier whose every layer can be the last:
   layerscope train minilm --train reviews.csv --eval held.csv --out trained
 
-The same data, the rival: the last layer alone; and separate models of 3 and 6 layers:
+The same data with the loss of the last layer alone, and separate models of 3 and 6 layers:
   layerscope train minilm --train reviews.csv --objective standard --baseline-depths 3,6 --out standard
 
 A vision model from random weights, the paper's settings but for fewer epochs:

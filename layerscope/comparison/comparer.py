@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from layerscope.core.option_kinds import IN_CODE, Names, Repeated
+from layerscope.core.option_kinds import IN_CODE, Folder, Names, Repeated
 from layerscope.core.options import checked
 from layerscope.core.shared_options import OUTPUT
 
@@ -20,7 +20,7 @@ def compare(
     metrics: Annotated[str | Iterable[str] | None, Names()] = None,
     pooling: str | None = None,
     site: str | None = None,
-    out: Annotated[str | Path | None, OUTPUT] = None,
+    out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
 ) -> Comparison:
     """Compare runs: which layers are alike, where metrics differ, and what training changes.
@@ -38,7 +38,7 @@ def compare(
         metrics: metrics to compare, separated by commas; by default all that every run has.
         pooling: pooling to compare; by default the first that all runs have.
         site: where layers are read, raw or normed; by default raw, and the last layer after its norm as well.
-        out: folder for the numbers and a page.
+        out: folder for the numbers; the command line writes a page there too.
         progress: show progress on standard error.
 
     Raises:

@@ -49,7 +49,7 @@ def document(comparison: Comparison) -> Document:
     for pair in detailed:
         title = pair.name if parts else ""
         parts += [Sentences(title, findings.sentences(pair)), _map(pair), _differences(pair)]
-    more = f"The page that report() writes has maps and differences of all {len(pairs)} pairs."
+    more = f"The page has maps and differences of all {len(pairs)} pairs."
     shown_by_page = [
         Document(
             " ".join(course_in_words), title=(name,), sections=(course(comparison),), kind="series",

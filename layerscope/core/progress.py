@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -11,6 +12,29 @@ from layerscope.core.words import spelled
 
 Advance = Callable[..., None]
 """Called with the number of steps done, and with a note to show beside the bar from now on."""
+
+
+_interrupted = False
+
+
+@contextmanager
+def heed_interrupts() -> Iterator[None]:
+    """Let Ctrl-C stop a job even where a library's C code swallows its exception: the next step of a bar raises it."""
+    global _interrupted
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # else it is ignored, or another's
+        signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        _interrupted = False
+
+
+def _interrupt(*_: object) -> None:
+    global _interrupted
+    _interrupted = True
+    raise KeyboardInterrupt
 
 
 class Reporter:
@@ -56,6 +80,8 @@ class Screen(Reporter):
         )
 
         def advance(steps: int, note: str = "") -> None:
+            if _interrupted:
+                raise KeyboardInterrupt
             progress.advance(task, steps)
             own = next(shown for shown in progress.tasks if shown.id == task)
             speed = own.finished_speed or own.speed

@@ -12,7 +12,9 @@ OUTPUT = "Output"
 DTYPES = ("auto", "float32", "float16", "bfloat16", "float64")
 
 Part = Annotated[
-    str | None, Line("Stack of blocks, of several: encoder, decoder, text, vision, or a module path."), MODEL
+    str | None,
+    Line("Stack of blocks, where the model has several: encoder, decoder, text, vision, or a module path."),
+    MODEL,
 ]
 Device = Annotated[
     str, Line("Device to run on: auto, cpu, cuda:0, or map to spread the model over all.", "auto"), MODEL

@@ -67,7 +67,7 @@ class Goal:
 
     @property
     def delta(self) -> float:
-        """δ, the chance that the guarantee may fail by."""
+        """δ, the probability with which the guarantee may fail."""
         return 1 - self.confidence
 
     def __str__(self) -> str:

@@ -29,7 +29,7 @@ def findings(report: ExitReport) -> list[str]:
     if report.alone is not None and report.batch_size > 1:  # in batches the last row to leave keeps the others waiting
         known = math.isfinite(report.measured)
         batches = f", in batches of {report.batch_size} {times(report.measured)}" if known else ""
-        found.append(f"One sample at a time exits are {times(report.alone)} as fast as the plain model{batches}.")
+        found.append(f"One sample at a time, exits are {times(report.alone)} as fast as the plain model{batches}.")
     accuracy = ""
     if report.accuracy is not None and report.plain_accuracy is not None:
         accuracy = f"Accuracy {percent(report.accuracy)}, the plain model's {percent(report.plain_accuracy)}; "

@@ -58,7 +58,8 @@ def exits(
         exits: layers to leave at, such as 3,6 or 3-6; by default those whose measured costs pay.
         min_speedup: smallest speed-up worth having; near 0, the exit model is written whatever it gains.
         processor: tokenizer or processor, where the model has none.
-        out: folder for the report and its page, with the exit model in `model` where exits pay.
+        out: folder for the report, with the exit model in `model` where exits pay; the command line writes a page there
+            too.
         progress: show progress on standard error.
         **shared: how the model is loaded and the samples are read: `LoadingAndReading`.
 

@@ -40,7 +40,7 @@ def evaluate(
 
     Args:
         model_or_run: hub name, local folder, PEFT adapter folder, minilm, or the folder of a run, whose model,
-            revision, part, blocks, norm and pooling apply unless they are named here; in Python also what `profile`
+            revision, part, blocks, norm and pooling apply unless they are given here; in Python also what `profile`
             takes.
         tasks: names of mteb tasks, separated by commas; layer-by-layer is the 32 of the paper, in English. In Python a
             list of names, mteb task objects, and `KIND:PATH` of your own files; of data in memory `{KIND: data}`, a

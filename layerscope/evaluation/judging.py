@@ -228,15 +228,15 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """Start processes that never hear Ctrl-C: it is held back for now, which they inherit; this one hears it after."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
+    """Start processes that do not hear Ctrl-C, from their first line on: this one hears it and ends them."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, before)
 
 
 def _start(parent: int) -> None:

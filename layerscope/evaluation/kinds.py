@@ -80,14 +80,17 @@ def _scores(rows: pd.DataFrame, source: str) -> pd.DataFrame:
     scores = pd.to_numeric(rows["score"], errors="coerce").astype("float64")
     refuse(~np.isfinite(scores), rows["score"], source, "give a number, or leave the row out")
     if len(scores) < FEWEST_PAIRS or scores.nunique() < 2:
-        raise LayerscopeError(f"{source} has {len(scores)} pairs and {scores.nunique()} scores: give more to rank")
+        raise LayerscopeError(
+            f"{source} has {len(scores)} pairs and {scores.nunique()} different scores: a correlation needs "
+            f"{FEWEST_PAIRS} pairs and 2 different scores"
+        )
     return rows.assign(score=scores)
 
 
 def _graded(rows: pd.DataFrame, source: str) -> pd.DataFrame:
     """Return rows with their relevance as a whole number: 0 is a document that is searched and does not answer."""
     if rows["document"].nunique() < 2:
-        raise LayerscopeError(f"{source} holds one document for all queries: give more to search in")
+        raise LayerscopeError(f"{source} holds a single document for all queries: retrieval needs at least two")
     scores = pd.to_numeric(rows["score"], errors="coerce").astype("float64")
     wrong = ~np.isfinite(scores) | (scores < 0) | (scores % 1 != 0)
     refuse(wrong, rows["score"], source, "a relevance is a whole number of at least 0")

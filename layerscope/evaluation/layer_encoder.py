@@ -36,7 +36,7 @@ class Serving:
         modules = list(served)
         at = next((i for i, child in enumerate(modules) if type(child).__name__ == "Pooling"), None)
         if at is None:
-            raise LayerscopeError(f"{loaded.name} has no pooling: a layer of it gives no vector of a text")
+            raise LayerscopeError(f"{loaded.name} has no pooling: its layers give no vector for a text")
         if at != 1:
             raise LayerscopeError(f"{loaded.name} has a {type(modules[1]).__name__} between transformer and pooling")
         self.pools_prompts = bool(getattr(modules[at], "include_prompt", True))

@@ -147,7 +147,9 @@ def token_ids(model: LayeredModel, texts: Sequence[str], what: str, new: int = 0
         if room < new:
             mend = f", or try `max_new_tokens={room}`" if room > 0 else ""
             most = model.max_length - new
-            raise LayerscopeError(f"{what} {i} has {len(row)} tokens, and the model has room for {most}: cut it{mend}")
+            raise LayerscopeError(
+                f"{what} {i} has {len(row)} tokens, and the model has room for {most}: shorten it{mend}"
+            )
     return rows
 
 

@@ -18,10 +18,10 @@ from layerscope.core.options import checked
 from layerscope.core.progress import reporting
 from layerscope.core.shared_options import Loading
 from layerscope.generation.decoder import open_language_model, token_ids
-from layerscope.inputs.pairs import Ids
 from layerscope.metrics import perplexity
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
+from layerscope.models.encode import TextEncoder
 from layerscope.profiling.plan import batches_of
 from layerscope.truncation.cutting import checked_layers
 
@@ -113,8 +113,8 @@ def score(
 @torch.inference_mode()
 def _scored(model: LayeredModel, batch: dict[int, list[int]], layers: Sequence[int]) -> dict[int, Found]:
     """Return the losses and the hits of each text, [K, T − 1], by its index."""
-    assert model.lens is not None
-    inputs = model.encoder.batch([Ids(tuple(row)) for row in batch.values()]).to(model.device)
+    assert model.lens is not None and isinstance(model.encoder, TextEncoder)
+    inputs = model.encoder.batch_ids(batch.values()).to(model.device)
     assert inputs.mask is not None
     ids, predicts = inputs.named["input_ids"], inputs.mask[:, 1:].bool()
     states: list[Tensor] = []

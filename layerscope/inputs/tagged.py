@@ -57,7 +57,7 @@ def read_tagged(data: Any, samples: int | None, seed: int) -> Tagged:
     if len(sentences) < 2:
         raise LayerscopeError(f"{path}: every token has the label {next(iter(sentences))!r}: give two or more")
     if sum(count >= WHOLE for count in sentences.values()) < 2:
-        raise LayerscopeError(f"{path}: fewer than 2 labels stand in {WHOLE} sentences: give more sentences")
+        raise LayerscopeError(f"{path}: fewer than 2 labels occur in {WHOLE} sentences: give more sentences")
     return found
 
 

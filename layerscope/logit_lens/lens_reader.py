@@ -39,7 +39,7 @@ def lens(
         tokens: number of tokens that a language model adds to each text before it is read.
         top: predictions kept at each layer.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
-        out: folder for the tables.
+        out: folder for the tables; the command line writes a page there too.
         progress: show progress on standard error.
         **shared: how the model is loaded and the samples are read: `LoadingAndReading`; a prompt is cut only at the
             model's own positions.

@@ -51,7 +51,7 @@ ALPHA_REQ = Metric(
     FromRows(alpha_req, variant=_ranks, least=(FIT[0] + 2, FIT[0] + 1)),
     title="α-ReQ",
     reading="exponent; low: variance in many directions",
-    formula="λᵢ ∝ i^−α, λ the eigenvalues of the covariance",
+    formula="−α the slope of log λᵢ on log i, i = 10 … 100, weights 1 / i, λ the eigenvalues of the covariance",
     meaning="Exponent α of the power law i^−α that the eigenvalues of the pooled states' covariance follow, fitted "
     "from rank 10 to 100, or to as many as there are.",
     direction="Low: the spectrum falls slowly. Values near 1 were proposed as a sign of good states: a hypothesis.",

@@ -47,7 +47,7 @@ ANGULAR_DISTANCE = Metric(
         by_sample=angle_pairs,
     ),  # fmt: skip
     reading="share of a half turn; 0: the same directions",
-    formula="mean of arccos(cosine) / π",
+    formula="mean of arccos((a − ā) · (b − b̄) / (‖a − ā‖ ‖b − b̄‖)) / π",
     meaning="Angle between the vectors that two layers give one sample, each layer centred by its own mean over the "
     "samples, as a share of a half turn, averaged over samples; from 0 to 1, right angles at 1/2.",
     direction="0: the two layers hold the same directions. Neighbouring layers that stay near 0 change little.",

@@ -98,7 +98,7 @@ CCA = Metric(
     FromPairs(by_layer(_measure), "mean", least=3, features=True),
     title="CCA",
     reading="1: a linear map turns one layer into the other",
-    formula="mean of the canonical correlations ρᵢ",
+    formula="Σ ρᵢ / r, ρᵢ the canonical correlations, r the smaller of the two ranks",
     meaning="Mean canonical correlation of two layers; from 0 to 1. Noise has some too, the more the fewer samples "
     "there are: with up to twice as many samples as features it is left out.",
     direction="1: each layer is a linear map of the other. Small directions count as much as large ones.",

@@ -270,7 +270,7 @@ CKA = Metric(
     FromPairs(_matrix, "linear,debiased", least=4, all_samples=True),
     title="CKA",
     reading="1: two layers hold the same geometry",
-    formula="HSIC₁(K, L) / √(HSIC₁(K, K) HSIC₁(L, L)), K = X Xᵀ, L = Y Yᵀ",
+    formula="HSIC₁(K, L) / √(HSIC₁(K, K) HSIC₁(L, L)), K = X Xᵀ, L = Y Yᵀ, HSIC₁ the unbiased estimator",
     meaning="Centred kernel alignment of two layers, linear kernel, debiased: how alike the samples lie to each "
     "other, whatever the rotation and scale; at most 1, near 0 (or slightly below) for unrelated layers.",
     direction="1: the two layers hold the same geometry of samples.",
@@ -281,7 +281,8 @@ CKA_RBF = Metric(
     name="cka_rbf",
     title="RBF CKA",
     reading="1: two layers hold the same neighbourhoods",
-    formula="HSIC₁(K, L) / √(HSIC₁(K, K) HSIC₁(L, L)), Kᵢⱼ = exp(−‖xᵢ − xⱼ‖² / 2 h²)",
+    formula="HSIC₁(K, L) / √(HSIC₁(K, K) HSIC₁(L, L)), Kᵢⱼ = exp(−‖xᵢ − xⱼ‖² / (2 σ²)), σ² the median "
+    "of ‖xᵢ − xⱼ‖² over i < j, L the same of Y, HSIC₁ the unbiased estimator",
     meaning="Centred kernel alignment with a Gaussian kernel as wide as the median distance, debiased: how alike near "
     "samples lie to each other; at most 1, near 0 (or slightly below) for unrelated layers.",
     direction="1: the two layers hold the same geometry of samples. Far samples count less than in linear CKA.",

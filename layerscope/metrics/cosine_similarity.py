@@ -99,7 +99,7 @@ COSINE_SIMILARITY = Metric(
     FromPairs(mean_cosines, "centered", least=0, all_samples=True, one_width=True, by_sample=cosine_pairs),
     title="cosine",
     reading="1: two layers hold the same directions",
-    formula="mean of (a − ā) · (b − b̄) / ‖a − ā‖ ‖b − b̄‖",
+    formula="mean of (a − ā) · (b − b̄) / (‖a − ā‖ ‖b − b̄‖)",
     meaning="Cosine between the vectors that two layers give one sample, each layer centred by its own mean over the "
     "samples, averaged over samples; from −1 to 1.",
     direction="1: the two layers hold the same directions. It says how far a layer is from another, not how good it "

@@ -66,7 +66,7 @@ CURVATURE = Metric(
     FromTokens(lambda tokens: tokens.once(_angles_and_zeros)[0]),
     unit="radians",
     reading="radians; low: tokens follow a smooth path",
-    formula="mean of arccos(vₜ · vₜ₊₁ / ‖vₜ‖ ‖vₜ₊₁‖), vₜ = zₜ₊₁ − zₜ",
+    formula="mean of arccos(vₜ · vₜ₊₁ / (‖vₜ‖ ‖vₜ₊₁‖)), vₜ = zₜ₊₁ − zₜ, without angles at vₜ = 0",
     meaning="Mean angle between the steps from one token to the next and the steps after them; from 0 (a straight "
     "line) to π. A sample needs three tokens.",
     direction="Low: tokens follow a smooth path. Random steps in a wide space give about π/2, and steps to "

@@ -74,7 +74,8 @@ DIME = Metric(
     title="DiME",
     unit="nats",
     reading="nats; high: true pairs share more than random ones",
-    formula="mean over P of S(K_a ∘ P K_b Pᵀ) − S(K_a ∘ K_b), S the entropy of a Gram",
+    formula="mean over P of S_α(K_a ∘ P K_b Pᵀ) − S_α(K_a ∘ K_b), K = Z Zᵀ, Z a view of all samples at unit length, P "
+    "ten random permutations, S_α the entropy of the eigenvalues scaled to sum 1",
     meaning="Difference of matrix-based entropies: joint entropy of samples with randomly permuted views minus that "
     "with their own views.",
     direction="Above 0: true pairs share more than random ones. Its relation to task scores changes sign with the "

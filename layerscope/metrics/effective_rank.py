@@ -26,7 +26,7 @@ EFFECTIVE_RANK = Metric(
     FromRows(effective_rank),
     unit="dimensions",
     reading="dimensions in use",
-    formula="exp(−Σ pᵢ log pᵢ), pᵢ = σᵢ / Σ σⱼ, σ the singular values",
+    formula="exp(−Σ pᵢ log pᵢ), pᵢ = σᵢ / Σ σⱼ, σ the singular values of the pooled states, not centred",
     meaning="Exponential of the entropy of the singular values, normalised to sum 1; from 1 to min(samples, width).",
     direction="High: more dimensions are in use. It is no sign of quality by itself: noise has full rank.",
 )

@@ -61,7 +61,8 @@ INFONCE = Metric(
     title="InfoNCE",
     unit="nats",
     reading="nats; low: views of a sample find each other",
-    formula="−mean of log(exp(sᵢᵢ / τ) / Σⱼ exp(sᵢⱼ / τ)), s the cosines of the views of N samples",
+    formula="−mean of ½ log(exp(sᵢᵢ / τ) / Σⱼ exp(sᵢⱼ / τ)) + ½ log(exp(sᵢᵢ / τ) / Σⱼ exp(sⱼᵢ / τ)), τ = 0.1, sᵢⱼ the "
+    "cosine of a view of sample i and the other view of sample j",
     meaning="Cross-entropy of finding a sample's augmented view among those of all samples of its block by cosine "
     "similarity, temperature 0.1, both ways averaged; 0 and up. Blocks of another size give other values.",
     direction="Low: augmentations leave a sample where it is. Its relation to task scores changes sign with the "

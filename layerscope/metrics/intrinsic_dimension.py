@@ -97,7 +97,8 @@ INTRINSIC_DIMENSION = Metric(
     FromRows(_dimension, variant=lambda rows: f"discard={DISCARD:g}"),
     unit="dimensions",
     reading="dimensions of the surface the samples lie on",
-    formula="slope of −log(1 − F(μ)) on log μ, μ = r₂ / r₁, the distances to the two nearest neighbours",
+    formula="Σ xᵢ yᵢ / Σ xᵢ², xᵢ = log μᵢ, yᵢ = −log(1 − i / N), μ = r₂ / r₁ in ascending order, the largest tenth "
+    "left out, r₁ and r₂ the distances to the two nearest neighbours",
     meaning="TwoNN: from how much farther than its nearest neighbour a sample's second neighbour lies, over all "
     "samples, the tenth with the largest ratios left out; above 0.",
     direction="High: locally, samples vary in more directions. It may be far below the effective rank, which counts "

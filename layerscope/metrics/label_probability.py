@@ -36,6 +36,6 @@ LABEL_PROBABILITY = Metric(
     unit="%",
     reading="mean probability of the label, read through the model's head",
     meaning="Softmax probability that the head gives the right answer when it reads a layer, averaged over samples or "
-    "tokens; from 0 to 1.",
+    "tokens; from 0 to 100 %.",
     direction="High: the layer is sure of what is right.",
 )

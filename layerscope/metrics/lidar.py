@@ -62,7 +62,8 @@ LIDAR = Metric(
     title="LiDAR",
     unit="directions",
     reading="directions that tell samples apart",
-    formula="exp(−Σ pᵢ log pᵢ), p the eigenvalues of S_w^−½ S_b S_w^−½ scaled to sum 1",
+    formula="exp(−Σ pᵢ log pᵢ), p the eigenvalues of W^−½ S_b W^−½ scaled to sum 1, W = S_w + 10⁻⁴ I, S_b and S_w the "
+    "covariances between and within samples",
     meaning="Effective rank of linear discriminant analysis with every sample as a class and its views as members: "
     "the scatter between samples, whitened by the scatter within; from 1 to min(width, samples − 1).",
     direction="High: more directions tell samples apart than augmentations disturb. A hypothesis for quality.",

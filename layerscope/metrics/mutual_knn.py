@@ -89,7 +89,7 @@ MUTUAL_KNN = Metric(
     FromPairs(by_layer(_measure), "cosine,k=10", least=11),
     title="mutual kNN",
     reading="share of common nearest neighbours",
-    formula="mean of |Nₖ(xᵢ) ∩ Nₖ(yᵢ)| / k",
+    formula="mean of |Nₖ(xᵢ) ∩ Nₖ(yᵢ)| / k, Nₖ the k = 10 nearest by cosine",
     meaning="Share of a sample's 10 nearest neighbours by cosine that two layers have in common, averaged over "
     "samples; from 0 to 1, 10 / (N − 1) by chance.",
     direction="1: retrieval finds the same samples in both layers.",

@@ -66,7 +66,7 @@ def neural_collapse(
         rows = as_finite64(classifier, "classifier").to(between.device)
         if rows.shape[-2:] != between.shape[-2:]:
             shapes = f"shape {tuple(rows.shape)} and class means {tuple(between.shape[-2:])}"
-            raise LayerscopeError(f"classifier has {shapes}: give a row a class")
+            raise LayerscopeError(f"classifier has {shapes}: give one row for each class")
         unit, other = (each / vector_norm(each, dim=(-2, -1), keepdim=True) for each in (rows, between))
         apart = vector_norm(unit - other, dim=(-2, -1))
     return NeuralCollapse(

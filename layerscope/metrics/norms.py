@@ -80,7 +80,7 @@ SINK_SHARE = Metric(
     unit="%",
     reading="share of tokens of more than 10 times their sample's median norm",
     meaning="Share of a sample's tokens whose norm is more than 10 times the sample's median norm at that layer; from "
-    "0 to 1. Averaged over samples.",
+    "0 to 100 %. Averaged over samples.",
     direction="Above 0: a few tokens carry most of the norm. They rule means over tokens and entropies of raw states; "
     "the option exclude_sinks leaves them out.",
 )

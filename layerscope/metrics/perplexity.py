@@ -32,7 +32,7 @@ PERPLEXITY = Metric(
     perplexity,
     FromReadings(_perplexities, language_model=True),
     reading="low: the next token is expected",
-    formula="exp(−mean of log p(next token))",
+    formula="exp(−mean of log p(next token)), p the softmax of the head's logits",
     meaning="Exponential of the mean negative log likelihood of the next token, read from a layer through the model's "
     "norm and head; from 1.",
     direction="Low: the next token is expected. Blind guessing gives the size of the vocabulary.",

@@ -49,7 +49,7 @@ PNKA = Metric(
     FromPairs(by_layer(_measure), "centered"),
     title="PNKA",
     reading="1: each sample lies alike among the others",
-    formula="mean of the cosine of Kᵢ and Lᵢ, the rows of K = X Xᵀ and L = Y Yᵀ",
+    formula="mean of Kᵢ · Lᵢ / (‖Kᵢ‖ ‖Lᵢ‖), the rows of K = X Xᵀ and L = Y Yᵀ, X and Y centred",
     meaning="Cosine between the rows of the two centred Gram matrices that belong to one sample, averaged over "
     "samples; from −1 to 1.",
     direction="1: every sample is as near to the others in one layer as in the other.",

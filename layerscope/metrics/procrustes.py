@@ -50,7 +50,7 @@ PROCRUSTES = Metric(
     FromPairs(by_layer(_measure), "similarity"),
     title="Procrustes",
     reading="1: a rotation turns one layer into the other",
-    formula="‖Xᵀ Y‖_* / ‖X‖_F ‖Y‖_F",
+    formula="‖Xᵀ Y‖_* / (‖X‖_F ‖Y‖_F), X and Y centred",
     meaning="Nuclear norm of the product of two layers, both centred and of unit size: how well the best rotation "
     "lays one over the other; from 0 to 1.",
     direction="1: the two layers are the same but for a rotation and a scale.",

@@ -151,7 +151,8 @@ PROMPT_ENTROPY = Metric(
     FromTokens(_grams, _entropies, prefixes=True),
     unit="nats",
     reading="nats; low: a sample's tokens are compressed",
-    formula="−Σ λᵢ log λᵢ, λ the eigenvalues of Z Zᵀ / tr(Z Zᵀ), Z a sample's tokens at unit length",
+    formula="S_α = log(Σ λᵢ^α) / (1 − α), S₁ = −Σ λᵢ log λᵢ, λ the eigenvalues of Z Zᵀ / tr(Z Zᵀ), Z a sample's tokens "
+    "at unit length",
     meaning="Entropy of the normalised eigenvalues of the Gram matrix of one sample's tokens, each token scaled to "
     "unit length; from 0 (all tokens point one way) to log min(tokens, width). Averaged over samples.",
     direction="Low: the tokens of a sample are compressed. Often a valley in the middle layers, and in two published "

@@ -45,7 +45,8 @@ PWCCA = Metric(
     FromPairs(by_layer(_measure), "weights_from=first", least=3, features=True),
     title="PWCCA",
     reading="1: a linear map turns one layer into the other",
-    formula="Σ αᵢ ρᵢ / Σ αᵢ, αᵢ = Σⱼ |⟨hᵢ, xⱼ⟩|, ρᵢ the canonical correlations, hᵢ the variates",
+    formula="Σ αᵢ ρᵢ / Σ αᵢ, αᵢ = Σⱼ |⟨hᵢ, xⱼ⟩|, ρᵢ the canonical correlations, hᵢ the first layer's "
+    "variates, xⱼ its centred columns",
     meaning="Mean of the canonical correlations of two layers, weighted by how much of the first layer each accounts "
     "for; from 0 to 1, and left out with up to twice as many samples as features.",
     direction="1: what matters in the first layer is a linear map of the second. It is not symmetric.",

@@ -35,7 +35,7 @@ RANKME = Metric(
     title="RankMe",
     unit="dimensions",
     reading="dimensions in use",
-    formula="exp(−Σ pᵢ log pᵢ), pᵢ = σᵢ / Σ σⱼ + 10⁻⁷, σ the singular values",
+    formula="exp(−Σ pᵢ log pᵢ), pᵢ = σᵢ / Σ σⱼ + 10⁻⁷, σ the singular values of the pooled states, not centred",
     meaning="Effective rank with 1e-7 added to each share of the singular values, as it was published; from 1 to "
     "min(samples, width).",
     direction="High: more dimensions are in use. Proposed for choosing among self-supervised models of one kind; a "

@@ -41,7 +41,7 @@ SATURATION_LAYER = Metric(
     FromReadings(_at_the_last),
     title="saturation",
     reading="layer from which the prediction stays",
-    formula="least ℓ with argmax pₘ = argmax p_L for all m ≥ ℓ",
+    formula="mean of the least ℓ ≥ 1 with argmax pₘ = argmax p_L for all m ≥ ℓ",
     meaning="Smallest layer from which the head's top prediction never changes again; from 1 to the last layer. "
     "Averaged over predictions.",
     direction="Low: predictions settle early, and the layers after change them no more.",

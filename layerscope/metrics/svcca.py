@@ -58,7 +58,8 @@ SVCCA = Metric(
     FromPairs(by_layer(_measure), "variance=0.99", least=3, features=True),
     title="SVCCA",
     reading="1: a linear map turns main directions into each other",
-    formula="mean of the canonical correlations ρᵢ of the leading principal components",
+    formula="Σ ρᵢ / r, ρᵢ the canonical correlations of the leading principal components (99 % of the variance), r the "
+    "smaller number of them",
     meaning="Mean canonical correlation of the principal components that explain 99 % of the variance of each layer; "
     "from 0 to 1, and left out with up to twice as many samples as features.",
     direction="1: the main directions of each layer are a linear map of those of the other.",

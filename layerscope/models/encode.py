@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import resample
+from layerscope.inputs.pairs import Ids
 from layerscope.models.checks import clear_inputs
 from layerscope.models.forward import Inputs, accepts
 
@@ -76,6 +77,10 @@ class TextEncoder(Encoder):
             whole += map(len, self.ids(chunk, whole=True))
         self.cut = sum(length > self.max_length for length in whole)
         return [min(length, self.max_length) for length in whole]
+
+    def batch_ids(self, rows: Iterable[Sequence[int]]) -> Inputs:
+        """Return rows of token ids as one batch."""
+        return self.batch([Ids(tuple(row)) for row in rows])
 
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return ids [B, T] and their mask; a decoder of an encoder-decoder reads the text shifted by one."""

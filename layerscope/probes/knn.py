@@ -1,4 +1,4 @@
-"""The nearest-neighbour probe."""
+"""The nearest-neighbour probe (kNN)."""
 
 import numpy as np
 import numpy.typing as npt

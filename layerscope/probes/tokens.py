@@ -1,4 +1,4 @@
-"""The probe of words."""
+"""The token probe: labels of words, read from the states of their tokens."""
 
 import numpy as np
 import numpy.typing as npt

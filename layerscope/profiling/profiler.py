@@ -64,7 +64,7 @@ def profile(
         labels: a class for each sample of data in memory; a table has them in a column.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
         samples: number of samples, drawn with the seed, or all.
-        chunk: pack running text into windows of this many tokens; 256 for language models.
+        chunk: pack running text into windows of this many tokens; by default 256 for language models.
         repeat_tokens: probability with which each token is replaced by one token of its own sample.
         random_tokens: probability with which each token is replaced by one drawn from the vocabulary.
         prompt: text put before every text.

@@ -83,7 +83,9 @@ def every_number(run: Run, known: Sequence[Curve]) -> Iterator[show.Section]:
     ]
     if any(c.final is not None for c in shown):
         rows.append(show.Row((show.Cell("final", value=run.depth + 0.5), *(_plain_cell(c, None) for c in shown))))
-    lead = "A row for each layer; a heading sorts. Marked cells are the layers that stand out in a metric."
+    lead = (
+        "One row for each layer; click a heading to sort by it. Marked cells are the layers that stand out in a metric."
+    )
     columns = [show.Column("layer")]
     for curve in shown:
         unit = [curve.unit, *curves.which(curve, (c for c in shown if c.metric == curve.metric))]

@@ -1,4 +1,4 @@
-"""A finished run, read."""
+"""A finished run, opened from its folder."""
 
 from __future__ import annotations
 

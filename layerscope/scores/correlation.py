@@ -1,4 +1,4 @@
-"""How metrics by layer go with scores by layer."""
+"""How metrics by layer correlate with scores by layer."""
 
 from __future__ import annotations
 

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from layerscope.runs.run import Run
     from layerscope.scores.evaluation import Evaluation
 
-EVERY = (
-    "One row for each model, layer, site, pooling and task; a row without a layer is the model as its makers serve it."
-)
+EVERY = "One row for each model, layer, site, pooling and task; a row without a layer is the model as shipped."
 
 
 def document(

@@ -132,7 +132,7 @@ class Evaluation(Shown):
         return grids(self.scores, min_share, {name: origin.depth for name, origin in self.origins.items()})
 
     def correlate(self, metrics: Metrics, **options: Any) -> pd.DataFrame:
-        """Return how metrics by layer go with scores by layer: see `layerscope.scores.correlate`."""
+        """Return how metrics by layer correlate with scores by layer: see `layerscope.scores.correlate`."""
         from layerscope.scores.correlation import correlate
 
         return correlate(metrics, self, **options)

@@ -1,4 +1,4 @@
-"""How metrics by layer go with scores, and what rules without labels gain, as tables."""
+"""How metrics by layer correlate with scores, and what rules without labels gain, as tables."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def correlation_tables(correlations: pd.DataFrame, scores: pd.DataFrame) -> Iter
         for corpus, part in rows.groupby("corpus", sort=False, dropna=False):
             yield _by_series(f"{name} by model{f' · on {corpus}' if corpus else ''}", part)
     if few:
-        text = f"Metrics and scores by layer: {FEWEST_LAYERS} layers are needed to correlate; too few has"
+        text = f"Metrics and scores by layer: a correlation needs {FEWEST_LAYERS} layers; too few in"
         yield Sentences("", (f"{text} {', '.join(few)}.",))
 
 

@@ -1,4 +1,4 @@
-"""How a run's metrics go with the scores of its model."""
+"""How a run's metrics correlate with the scores of its model."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ def read_scores(
 
     Args:
         results: CSV of scores, folder of per-layer mteb results, or folder of an evaluation.
-        min_share: leave out layers with scores on a smaller share of the tasks than this; all tasks are those of the
-            model with most.
+        min_share: smallest share of the tasks (of the model that has the most) on which a layer needs scores; layers
+            with fewer are left out.
         metrics: CSV of metrics by layer, or the folder of a run: adds correlations with the scores, and rules.
         variant: variant (normalization) of the metrics that have several; by default raw, else a metric's first.
         first_layer: first layer that counts for correlations and rules; 0 includes the embeddings.

@@ -115,7 +115,7 @@ def halves_for(run: Run, data: Any, seed: int) -> Halves:
     about = run.info["data"]
     source = about.get("source")
     if not source or not (source in BUILT_IN or source.startswith("hf:") or Path(source).expanduser().exists()):
-        raise LayerscopeError(f"the run's data ({source or about['name']}) are not there: name them with `data`")
+        raise LayerscopeError(f"the run's data ({source or about['name']}) cannot be found: name them with `data`")
     columns = {name: about.get(name) for name in ("text_column", "label_column")}
     return halves_of(open_corpus(source, **columns), seed=seed)
 

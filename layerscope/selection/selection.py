@@ -73,7 +73,7 @@ class OfTask:
 class Selection(Shown):
     """A choice of a layer of one model.
 
-    `layer` is the last one that is kept, of `depth`; `as_shipped` says that it is the model as its makers serve it.
+    `layer` is the last one that is kept, of `depth`; `as_shipped` says that the choice is the model as shipped.
     `rule` names what chose it, `why` explains it in a sentence. `gain` is its score less that of the baseline, in the
     scores' own units, with the standard error `gain_error`; None without scores. Both are of `apart`, units that
     had no part in choosing, where there are enough of them. `basis` says how much was judged, `lacking` what is

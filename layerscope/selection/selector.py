@@ -47,8 +47,8 @@ def select(
     within one standard error of the best, the error that of the difference paired over tasks or samples. Its gain is
     that on folds, or on tasks where there are three, that had no part in choosing. Fewer than 50 judged samples, or
     less than half of all, choose nothing. Without scores it is the rule of the best gain on models held out whose
-    record may be trusted and whose metric the run has, measured alike; where there is
-    none, the model as shipped. Layer 0 is no candidate.
+    record may be trusted and whose metric the run has, measured alike; where there is none, the model as shipped. Layer
+    0 is no candidate.
 
     Args:
         given: folder of a run or an evaluation, or CSV of scores; in Python also a run or an evaluation itself.
@@ -61,19 +61,19 @@ def select(
         max_ms: most milliseconds per sample that a layer may take, as measured on this machine.
         max_mb: most megabytes that the weights may take.
         first_layer: first layer to consider; 0 includes the embeddings.
-        evidence: file that scores --save-rules wrote; or, repeated, scores and then metrics to fit rules on, each a
-            CSV or the folder of a run; by default the rules of the package.
+        evidence: file of rules that scores saved; or several, scores first and then metrics, to fit rules on, each a
+            CSV or the folder of a run; by default the rules that come with the package.
         data: texts for half-text; by default those of the run.
         seed: random seed.
         model: model to choose a layer from, where an evaluation has several.
-        revision: revision of that model.
+        revision: revision of the model, where an evaluation has several.
         site: where layers are read, raw or normed; by default normed where it was scored.
         pooling: pooling to judge layers by, where there are several.
         tasks: tasks that count, separated by commas, with weights or without: STS12=2,trec; by default all alike.
         cost: measure the size and speed of every depth.
         cost_model: model to measure, where an evaluation's model is not found by its name.
         device: device to measure on: auto, cpu or cuda:0.
-        out: folder for the choice and a page.
+        out: folder for the choice; the command line writes a page there too.
         progress: show progress on standard error.
 
     Returns:

@@ -148,7 +148,9 @@ def logits_of(rows: Tensor, head: Callable[[Tensor], Tensor], truth: Tensor) -> 
     """Return the logits `[N, K]` of one exit, in float32 at least; raises for labels that are none of its classes."""
     logits = head(rows)
     if logits.ndim != 2 or len(logits) != len(truth):
-        raise LayerscopeError(f"the head turns {tuple(rows.shape)} into {tuple(logits.shape)}: it must give a row each")
+        raise LayerscopeError(
+            f"the head turns {tuple(rows.shape)} into {tuple(logits.shape)}: it must give one row for each"
+        )
     check_classes(truth, logits.shape[-1])
     return wide(logits)
 

@@ -57,7 +57,8 @@ class Settings:
         task: task to learn; auto is what the data and the model suggest.
         objective: loss over the exits: standard (the last layer alone), aligned (one head for all exits), cosine or cka
             (the last layer, and every layer's similarity to it), or classifiers (a head for each exit).
-        schedule: always, or alternate (odd steps train the last layer alone), the default for images.
+        schedule: when all exits are trained: always, or alternate (odd steps train the last layer alone), which is the
+            default for images.
         weights: weights of the exits: linear, uniform, or one number per exit with commas.
         layers: layers that are exits, such as 3,6 or 3-6; by default every layer.
         beta: weight of the cosine or CKA regulariser.
@@ -156,7 +157,7 @@ def train(
         label_column: column of the labels; by default it is guessed.
         from_config: start from random weights of the model's config.
         processor: tokenizer or processor, where the model has none.
-        part: stack of blocks, of several: encoder, decoder, text, vision, or a module path.
+        part: stack of blocks to train, where the model has several: encoder, decoder, text, vision, or a module path.
         preset: published settings; options override them.
         as_printed: use the paper's values exactly as printed.
         baseline_depths: train separate models of these depths too, for comparison, such as 3,6.

@@ -101,7 +101,7 @@ def resolved(asked: Asked) -> tuple[Asked, str | None]:
 def _by_evaluation(evaluation: Evaluation, asked: Asked) -> tuple[Asked, str | None]:
     models = sorted(evaluation.origins)
     if len(models) != 1:
-        known = f"{len(models)} models ({', '.join(models)})" if models else "no model that is here"
+        known = f"{len(models)} models ({', '.join(models)})" if models else "no model that is on this machine"
         raise LayerscopeError(f"evaluation {evaluation.source!r} names {known}: give the model itself")
     source = evaluation.origins[models[0]].source
     if source is None:

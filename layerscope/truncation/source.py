@@ -13,9 +13,8 @@ import pandas as pd
 import torch
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.inputs.hub import go_offline_without_hub
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
-from layerscope.models.checks import EMBEDDED, embedded
+from layerscope.models.checks import EMBEDDED, embedded, hub_files
 from layerscope.models.encode import modalities_of
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.weights import HEADS, ExitHeads, exit_heads, is_offloaded, is_quantised
@@ -202,15 +201,8 @@ def whereabouts(given: str, revision: str | None) -> tuple[str | None, Path | No
     folder = Path(given).expanduser()
     if not given or folder.exists():
         return None, folder if given and folder.is_dir() else None
-    from huggingface_hub import snapshot_download
-
-    go_offline_without_hub()
-    patterns = ["config.json", CARD, HEADS, *TERMS]
-    for here in (False, True):
-        with suppress(Exception):  # no hub, no such files: the weights that are here need neither
-            found = snapshot_download(given, revision=revision, allow_patterns=patterns, local_files_only=here)
-            return given, Path(found)
-    return None, None
+    found = hub_files(given, revision, ("config.json", CARD, HEADS, *TERMS))
+    return (None, None) if found is None else (given, found)
 
 
 def copy_terms(beside: Path | None, folder: Path) -> None:

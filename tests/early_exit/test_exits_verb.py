@@ -88,7 +88,7 @@ def test_from_data_to_a_model_that_leaves_early_and_what_does_not_pay_takes_its_
     assert (report.calibration["n"], report.calibration["fingerprint"]) == (320, model.calibration.fingerprint)
     chosen = report.chosen
     assert (chosen["predicted"], chosen["measured"]) == (report.predicted, report.measured)
-    assert report.alone > 0 and "One sample at a time exits are" in " ".join(findings(report))
+    assert report.alone > 0 and "One sample at a time, exits are" in " ".join(findings(report))
     assert report.depths["measured"].notna().all() and report.depths["measured"].iloc[-1] == 1
     cut = layerscope.truncate(folder, 2, tmp_path / "cut", progress=False)
     weights = sum(p.numel() for p in hf.AutoModelForSequenceClassification.from_pretrained(cut).parameters())

@@ -103,7 +103,9 @@ def test_stopped_no_worker_is_left_and_what_is_done_is_whole(forks: Forks, folde
     task = ("--task-file", f"clustering:{folder / 'groups.csv'}")
     running = forks.start("evaluate", folder / "tiny-bert", *task, "--out", folder / "out", "--jobs", 2, worth=0)
     started = _workers(running.pid, until=lambda found: len(found) == 2)
-    running.kill(stop, group=stop == signal.SIGINT)
+    while not running.ended:  # Ctrl-C that comes while processes are started is pressed again
+        running.kill(stop, group=stop == signal.SIGINT)
+        time.sleep(1)
     ended = running.wait()
     _, left = psutil.wait_procs(started, timeout=90)
     assert len(started) == 2 and not left

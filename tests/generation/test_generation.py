@@ -344,11 +344,11 @@ REFUSED = [
     ({"prompts": ["w3", ""]}, r"prompt 1 \(''\) has no token, and the tokenizer has none that begins a text"),
     (
         {"prompts": ["w3", words([5] * 70)]},
-        r"prompt 1 has 70 tokens, and the model has room for [0-9]+: cut it$",
+        r"prompt 1 has 70 tokens, and the model has room for [0-9]+: shorten it$",
     ),
     (
         {"prompts": ["w3", words([5] * 60)]},
-        r"prompt 1 has 60 tokens, and the model has room for [0-9]+: cut it, or try `max_new_tokens=4`",
+        r"prompt 1 has 60 tokens, and the model has room for [0-9]+: shorten it, or try `max_new_tokens=4`",
     ),
     ({"layer": 4}, r"layer 4 does not exist: this model has layers 0\.\.3"),
     ({"layer": 0}, "layer 0 is what the first block reads"),
@@ -392,7 +392,7 @@ def test_texts_that_cannot_be_scored() -> None:
     for texts, line in (
         ([], "texts are a list of texts"),
         (["w3 w4", "w3"], "text 1 has one token, and nothing to predict: leave it out"),
-        ([words([5] * 65)], "text 0 has 65 tokens, and the model has room for 64: cut it"),
+        ([words([5] * 65)], "text 0 has 65 tokens, and the model has room for 64: shorten it"),
     ):
         with pytest.raises(LayerscopeError, match=line):
             score(zoo.gpt2(), texts, processor=TOKENIZER, progress=False)

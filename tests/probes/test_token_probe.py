@@ -126,7 +126,7 @@ def test_first_tokens_of_tokenizers_that_take_the_blank_along(kind: str):
         ([{"token": ["a"], "tags": ["X"]}], "{} has no column 'tokens', did you mean token? it reads tokens and "
          "labels, two lists of one length a row"),
         ([{"tokens": ["a"], "tags": ["X"]}] * 9, "{}: every token has the label 'X': give two or more"),
-        ([{"tokens": ["a", "b"], "tags": ["X", "Y"]}] * 4, "{}: fewer than 2 labels stand in 5 sentences: give more "
+        ([{"tokens": ["a", "b"], "tags": ["X", "Y"]}] * 4, "{}: fewer than 2 labels occur in 5 sentences: give more "
          "sentences"),
     ],
 )  # fmt: skip

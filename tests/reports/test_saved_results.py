@@ -61,6 +61,13 @@ def test_one_page_has_them_beside_other_results(selection, tmp_path):
     assert "What each layer would predict" in both and "Layers to choose from" in both
 
 
+def test_a_page_of_scores_alone_is_in_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    saved = Evaluation(scored({"x": [0.9, 0.5, 0.70, 0.6]})).save("scores")
+    assert layerscope.report(saved).as_posix() == "report.html"
+    assert not (tmp_path / saved / "report.html").exists()
+
+
 def test_what_is_damaged_is_refused(selection, tmp_path):
     (tmp_path / "choice" / "selection.json").write_text("{}", encoding="utf-8")
     with pytest.raises(LayerscopeError, match="is damaged, or no selection: run layerscope select again"):

@@ -46,7 +46,7 @@ def test_a_run_is_correlated_with_scores_of_its_model(run, cli, tmp_path: Path):
     printed = cli(*words, "--first-layer", 0)
     assert printed.status == 0 and "prompt_entropy (alpha=1" in printed.out
     three = cli(*words)
-    assert three.status == 0 and "4 layers are needed to correlate; too few has tiny-bert (3)." in " ".join(
+    assert three.status == 0 and "a correlation needs 4 layers; too few in tiny-bert (3)." in " ".join(
         three.out.split()
     )
     assert "prompt_entropy" not in three.out

@@ -123,11 +123,12 @@ def test_maps_of_poolings_below_titles_of_several_lines(written, pairs, name):
 
 @pytest.mark.parametrize(("name", "other"), zip(HOSTILE[::2], HOSTILE[1::2], strict=True))
 def test_hostile_names_of_model_and_data_are_texts_and_do_not_warn(written, by_layer, name, other, tmp_path):
-    run = written(by_layer("perplexity", [9.0, 3.0], site="normed"), depth=1, model=name, data=other)
+    values = by_layer("perplexity", [9.0, 3.0], site="normed")
+    run, second = (written(values, depth=1, model=name, data=other) for _ in range(2))
     assert_clear([run])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert draw([run, run], tmp_path / "f", names=[name, other])[0].stat().st_size > 5000
+        assert draw([run, second], tmp_path / "f", names=[name, other])[0].stat().st_size > 5000
 
 
 def test_a_name_that_is_too_long_keeps_its_ends_and_one_that_fits_is_as_it_is(labelled):
