@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import pandas as pd
 
 from layerscope.core.files import aside, write_json
 from layerscope.core.saved import jsonable
+from layerscope.papers.assets import Assets
+from layerscope.papers.intervals import Interval
 from layerscope.papers.recipe import Evidence, Printed, Recipe, Scale
-from layerscope.papers.verdicts import Verdict, Word, overall
+from layerscope.papers.verdicts import Verdict, Word, decide, overall
 from layerscope.show.document import EMPTY, Cell, Column, Document, Facts, Section, Sentences, Table, row
 from layerscope.show.notebook import Shown
 from layerscope.show.written import write_page
@@ -137,7 +140,7 @@ class Board(Shown):
         known = [found.word for found in self.reproductions]
         counts = [f"{known.count(word)} {_said(word, known.count(word))}" for word in WORDS if word in known]
         lacking = Sentences("Not at this scale", tuple(f"{name}: lacks {what}" for name, what in self.lacking))
-        overview = Section("board", "Verdicts", LEAD, (_claims(self.reproductions),))
+        overview = Section("board", "Verdicts", LEAD, (_claims(self.reproductions, in_words=True),))
         return Document(
             answer=f"Of {len(known)} recipes {', '.join(counts)}.",
             title=(f"The papers' claims, scale {self.scale}",),
@@ -163,6 +166,16 @@ class Board(Shown):
         return write_page("report.html" if path is None else path, text)
 
 
+def judged(recipe: Recipe, assets: Assets, scale: Scale) -> Reproduction:
+    """Return a recipe's verdicts on what its assets hold."""
+    from layerscope.profiling.identity import versions
+
+    evidence = recipe.judge(assets)
+    verdicts = tuple(decide(claim, evidence.intervals[claim.name]) for claim in recipe.claims)
+    command = shlex.join(["layerscope", "reproduce", recipe.name, "--scale", scale])
+    return Reproduction(recipe, scale, verdicts, evidence, (command,), versions())
+
+
 LEAD = (
     "A claim held where the whole interval of its statistic lies beyond the threshold, which was fixed before; it is "
     "not decided where the interval straddles it."
@@ -173,24 +186,27 @@ def _said(word: Word, count: int = 1) -> str:
     return word if word != "not decided" else "is not decided" if count == 1 else "are not decided"
 
 
-def _claims(found: list[Reproduction] | tuple[Reproduction, ...]) -> Table:
+def _claims(found: Iterable[Reproduction], in_words: bool = False) -> Table:
+    """Return a row for each claim: short enough for a terminal, or with its sentence."""
+    last = (Column("over", "left"), Column("in words", "left", wraps=True)) if in_words else (Column("n"),)
     heads = (
-        Column("recipe", "left"), Column("verdict", "left"), Column("claim", "left", wraps=True), Column("found"),
-        Column("95 % interval", "left"), Column("needs", "left"),
+        Column("claim", "left"), Column("verdict", "left"), Column("found"), Column("95 % interval", "left"),
+        Column("needs", "left"), *last,
     )  # fmt: skip
-    rows = [
-        row(
-            entry.recipe.name,
+    rows = []
+    for entry, verdict in ((entry, verdict) for entry in found for verdict in entry.verdicts):
+        claim, interval = verdict.claim, verdict.interval
+        cells = (
+            _text(f"{entry.recipe.name} {claim.name}"),
             _text(verdict.word),
-            _text(verdict.claim.sentence),
-            Cell(_digits(verdict.interval.value), value=verdict.interval.value),
-            _text(_interval(verdict)),
-            _text(f"{'>' if verdict.claim.direction == 'above' else '<'} {verdict.claim.threshold:g}"),
-            marked=verdict.word == "did not hold",
+            Cell(_digits(interval.value), value=interval.value),
+            _text(_interval(interval)),
+            _text(f"{'>' if claim.direction == 'above' else '<'} {claim.threshold:g}"),
         )
-        for entry in found
-        for verdict in entry.verdicts
-    ]
+        counts = (
+            (_text(_over(verdict)), _text(claim.sentence)) if in_words else (Cell(str(interval.n), value=interval.n),)
+        )
+        rows.append(row(*cells, *counts, marked=verdict.word == "did not hold"))
     return Table("Claims", heads, tuple(rows), name="claims")
 
 
@@ -199,13 +215,14 @@ def _text(text: str) -> Cell:
     return Cell(text, value=text)
 
 
-def _interval(verdict: Verdict) -> str:
-    interval = verdict.interval
+def _interval(interval: Interval) -> str:
     if interval.low == interval.high:
-        return "computed"
-    if not math.isfinite(interval.low):
-        return f"{interval.n} {verdict.claim.over}: too few"
-    return f"{_digits(interval.low)} … {_digits(interval.high)}, {interval.n} {verdict.claim.over}"
+        return ""
+    return f"{_digits(interval.low)} … {_digits(interval.high)}" if math.isfinite(interval.low) else "too few"
+
+
+def _over(verdict: Verdict) -> str:
+    return verdict.claim.over if verdict.interval.n == 1 else f"{verdict.interval.n} {verdict.claim.over}"
 
 
 def _digits(value: float) -> str:
@@ -256,7 +273,7 @@ def _where(entry: dict[str, Any]) -> str:
 
 
 def _remarks(found: Reproduction) -> Iterator[Sentences]:
-    measured = [f"{v.claim.name}: {v.claim.statistic}." for v in found.verdicts]
+    measured = (f"{v.claim.name}: {v.claim.sentence[:-1]} ({v.claim.statistic}; {_over(v)})." for v in found.verdicts)
     yield Sentences("What is measured", tuple(measured))
     wants = [f"{v.claim.name}: {v.wants}." for v in found.verdicts if v.wants]
     if wants:
@@ -268,7 +285,7 @@ def _remarks(found: Reproduction) -> Iterator[Sentences]:
 
 def _section(found: Reproduction) -> Section:
     name = found.recipe.name.lower()
-    claims, numbers = _claims([found]), _numbers(found.numbers())
+    claims, numbers = _claims([found], in_words=True), _numbers(found.numbers())
     tables = [Table(t.title, t.columns, t.rows, name=f"{name}-{t.name}") for t in (claims, numbers) if t.rows]
     legend = tuple(text for part in _remarks(found) for text in part.texts)
     title = f"{found.recipe.name} · {found.summary}"

@@ -53,6 +53,13 @@ def chosen(names: tuple[str, ...], scale: Scale) -> list[Recipe]:
     return found
 
 
+def lacking(scale: Scale) -> tuple[tuple[str, str], ...]:
+    """Return the recipes that do not run at a scale, with what that lacks."""
+    return tuple(
+        (name, recipe.lacks.get(scale, "its data")) for name, recipe in recipes().items() if scale not in recipe.scales
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Listing(Shown):
     """The recipes there are, and the scales they run at."""

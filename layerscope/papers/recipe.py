@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from layerscope.papers.intervals import Interval
-
 if TYPE_CHECKING:
     from layerscope.papers.assets import Asset, Assets
+    from layerscope.papers.intervals import Interval
     from layerscope.show.plots import Bars, Boxes, Chart, HeatMap
 
     Picture = Chart | HeatMap | Boxes | Bars

@@ -1,20 +1,18 @@
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import IN_CODE, Folder, OneOf, Repeated
 from layerscope.core.options import checked
 from layerscope.core.progress import reporting
 from layerscope.core.shared_options import DATA, OUTPUT
-from layerscope.papers.assets import Assets, check_disk
-from layerscope.papers.board import Board, Reproduction
-from layerscope.papers.catalogue import chosen, recipes
-from layerscope.papers.recipe import SCALES, Recipe
-from layerscope.papers.verdicts import decide
+from layerscope.papers.recipe import SCALES
+
+if TYPE_CHECKING:
+    from layerscope.papers.board import Board
 
 ROOM_MB = 200.0
 """Disk that an asset takes at most at the small scale."""
@@ -51,6 +49,11 @@ def reproduce(
 
     """
     asked = checked(reproduce, locals())
+
+    from layerscope.papers.assets import Assets, check_disk
+    from layerscope.papers.board import Board, judged
+    from layerscope.papers.catalogue import chosen, lacking
+
     named = (asked.names,) if isinstance(asked.names, str) else tuple(asked.names or ())
     found = chosen(named, asked.scale)
     folder = Path(asked.out).expanduser()
@@ -67,25 +70,9 @@ def reproduce(
     results = []
     for recipe, assets in plans:
         assets.make(recipe.needs(assets.settings), reporter, recipe.name)
-        results.append(_judged(recipe, assets, asked.scale))
+        results.append(judged(recipe, assets, asked.scale))
         results[-1].save(folder / f"{recipe.name}-{asked.scale}")
         reporter.say(f"{recipe.name}: {results[-1].summary}")
-    lacking = () if named else _lacking(asked.scale)
-    board = Board(asked.scale, tuple(results), lacking, folder)
+    board = Board(asked.scale, tuple(results), () if named else lacking(asked.scale), folder)
     board.report(folder / f"{asked.scale}.html")
     return board
-
-
-def _judged(recipe: Recipe, assets: Assets, scale: Any) -> Reproduction:
-    from layerscope.profiling.identity import versions
-
-    evidence = recipe.judge(assets)
-    verdicts = tuple(decide(claim, evidence.intervals[claim.name]) for claim in recipe.claims)
-    command = shlex.join(["layerscope", "reproduce", recipe.name, "--scale", scale])
-    return Reproduction(recipe, scale, verdicts, evidence, (command,), versions())
-
-
-def _lacking(scale: Any) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (name, recipe.lacks.get(scale, "its data")) for name, recipe in recipes().items() if scale not in recipe.scales
-    )
