@@ -194,10 +194,10 @@ def _claims(found: Iterable[Reproduction], in_words: bool = False) -> Table:
         Column("needs", "left"), *last,
     )  # fmt: skip
     rows = []
-    for entry, verdict in ((entry, verdict) for entry in found for verdict in entry.verdicts):
+    for recipe, verdict in ((one.recipe, verdict) for one in found for verdict in one.verdicts):
         claim, interval = verdict.claim, verdict.interval
         cells = (
-            _text(f"{entry.recipe.name} {claim.name}"),
+            _text(f"{recipe.name} {claim.name}"),
             _text(verdict.word),
             Cell(_digits(interval.value), value=interval.value),
             _text(_interval(interval)),
