@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError, near
-from layerscope.core.words import folder_name
+from layerscope.core.errors import LayerscopeError, folder_name, near
 from layerscope.inputs.columns import Columns, choose_columns, choose_label, class_labels, text_corpus
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.media import Files

@@ -6,8 +6,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError, unreadable
-from layerscope.core.words import count, listed
+from layerscope.core.errors import LayerscopeError, count, listed, unreadable
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 JSON_LINES = (".jsonl", ".ndjson", ".json")

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError, choices, near
-from layerscope.core.words import count
+from layerscope.core.errors import LayerscopeError, choices, count, near
 from layerscope.models.chains import LISTS, candidates, differ_in_width
 from layerscope.models.forward import Inputs, forward, is_out_of_memory
 from layerscope.models.trace import Call, is_norm, same, trace
