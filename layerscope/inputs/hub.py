@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError, folder_name, near
+from layerscope.core.errors import LayerscopeError, first_line, folder_name, near
 from layerscope.inputs.columns import Columns, choose_columns, choose_label, class_labels, text_corpus
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.media import Files
@@ -45,13 +45,9 @@ def saved_corpus(path: Path, columns: Columns, split: str = "") -> Corpus:
         raise
     except Exception as error:  # pyarrow, json and datasets each raise their own
         raise LayerscopeError(
-            f"{path} is not a data set written by save_to_disk ({_first_line(error)}): save it again"
+            f"{path} is not a data set written by save_to_disk ({first_line(error, 200)}): save it again"
         ) from error
     return dataset_corpus(data, path.resolve().name, columns, str(path), split)
-
-
-def _first_line(error: Exception | None) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 def _datasets() -> Any:
@@ -143,7 +139,7 @@ def _loaded(parts: Sequence[str]) -> Any:
             unknown = type(error).__name__ in ("DatasetNotFoundError", "FileNotFoundError")
             last = last if last is not None and unknown else error
     if reachable:
-        fault = f"cannot be loaded ({_first_line(last)}): check its name, configuration and access"
+        fault = f"cannot be loaded ({first_line(last, 200)}): check its name, configuration and access"
     else:
         fault = "is not cached and the hub cannot be reached: save it elsewhere with save_to_disk and give its folder"
     raise LayerscopeError(f"hf:{shown} {fault}") from last
