@@ -130,19 +130,19 @@ def _loaded(parts: Sequence[str]) -> Any:
     if len(parts) == 2:
         tries.append((parts[0], parts[1]))
     reachable, shown = _hub_answers(), "/".join(parts)
-    last: Exception | None = None
+    failed: list[Exception] = []
     for name, config in tries:
         try:
             with _hub_offline(not reachable):
                 return datasets.load_dataset(name, config)
         except Exception as error:  # each builder, reader and connection raises its own
             unknown = type(error).__name__ in ("DatasetNotFoundError", "FileNotFoundError")
-            last = last if last is not None and unknown else error
+            failed = failed if failed and unknown else [error]
     if reachable:
-        fault = f"cannot be loaded ({first_line(last, 200)}): check its name, configuration and access"
+        fault = f"cannot be loaded ({first_line(failed[0], 200)}): check its name, configuration and access"
     else:
         fault = "is not cached and the hub cannot be reached: save it elsewhere with save_to_disk and give its folder"
-    raise LayerscopeError(f"hf:{shown} {fault}") from last
+    raise LayerscopeError(f"hf:{shown} {fault}") from failed[0]
 
 
 @cache
