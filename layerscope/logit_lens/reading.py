@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from layerscope.core.errors import count
 from layerscope.core.saved import Store, jsonable
-from layerscope.core.words import count
 from layerscope.show.document import Cell, Column, Document, Head, Prediction, Section, Sentences, Table, TokenGrid, row
 from layerscope.show.notebook import Shown
 from layerscope.show.numbers import chance
