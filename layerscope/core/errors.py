@@ -40,6 +40,11 @@ def choices(name: str, known: Iterable[str], lead: str = "choose") -> str:
     return f"{hint} ({every})" if hint else f": {every}"
 
 
+def first_line(error: BaseException, limit: int = 120) -> str:
+    """Return the first line of what a library raised, or where it says nothing the error's name."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:limit].rstrip()
+
+
 def unreadable(path: Path, error: OSError) -> LayerscopeError:
     """Return the line on a file that is there and cannot be read."""
     return LayerscopeError(f"{str(path)!r} cannot be read ({error.strerror}): check its permissions")

@@ -44,7 +44,7 @@ class Asked(SimpleNamespace):
 
     def of(self, kind: Callable[..., T], **others: Any) -> T:
         """Return a dataclass made of the options that its fields name; fields that no option names keep defaults."""
-        known = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # a dataclass
+        known = inspect.signature(kind).parameters
         return kind(**{name: value for name, value in vars(self).items() if name in known} | others)
 
 
