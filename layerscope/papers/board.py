@@ -139,7 +139,11 @@ class Board(Shown):
             return self.reproductions[0].document()
         known = [found.word for found in self.reproductions]
         counts = [f"{known.count(word)} {_said(word, known.count(word))}" for word in WORDS if word in known]
-        lacking = Sentences("Not at this scale", tuple(f"{name}: lacks {what}" for name, what in self.lacking))
+        wanting: dict[str, list[str]] = {}
+        for name, what in self.lacking:
+            wanting.setdefault(what, []).append(name)
+        lines = (f"Not run, for want of {what}: {', '.join(names)}." for what, names in wanting.items())
+        lacking = Sentences("Left out at this scale", tuple(lines))
         overview = Section("board", "Verdicts", LEAD, (_claims(self.reproductions, in_words=True),))
         return Document(
             answer=f"Of {len(known)} recipes {', '.join(counts)}.",
@@ -198,7 +202,7 @@ def _claims(found: Iterable[Reproduction], in_words: bool = False) -> Table:
         claim, interval = verdict.claim, verdict.interval
         cells = (
             _text(f"{recipe.name} {claim.name}"),
-            _text(verdict.word),
+            Cell(verdict.word, value=verdict.word, marked=verdict.word == "did not hold"),
             Cell(_digits(interval.value), value=interval.value),
             _text(_interval(interval)),
             _text(f"{'>' if claim.direction == 'above' else '<'} {claim.threshold:g}"),
@@ -206,7 +210,7 @@ def _claims(found: Iterable[Reproduction], in_words: bool = False) -> Table:
         counts = (
             (_text(_over(verdict)), _text(claim.sentence)) if in_words else (Cell(str(interval.n), value=interval.n),)
         )
-        rows.append(row(*cells, *counts, marked=verdict.word == "did not hold"))
+        rows.append(row(*cells, *counts))
     return Table("Claims", heads, tuple(rows), name="claims")
 
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import IN_CODE, Folder, OneOf, Repeated
-from layerscope.core.options import checked
+from layerscope.core.options import DATA, OUTPUT, checked
 from layerscope.core.progress import reporting
-from layerscope.core.shared_options import DATA, OUTPUT
 from layerscope.papers.recipe import SCALES
 
 if TYPE_CHECKING:

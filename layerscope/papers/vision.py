@@ -54,7 +54,7 @@ SMALL = Vision("digits", 12, 64, 4, 8, 2, 30, 64, 1e-3, 0.05, augment=False)
 PAPER = Vision("cifar10", 12, 384, 6, 32, 4, 200, 256, 5e-4, 0.05, augment=True, seeds=3, device="cuda")
 """DeiT-S on CIFAR-10. The printed learning rate, 0.1, is one at which AdamW does not learn; this is DeiT's own."""
 SCALES: dict[Any, Vision] = {"small": SMALL, "paper": PAPER}
-LACKS: dict[Any, str] = {"published": "released values: the authors released none"}
+LACKS: dict[Any, str] = {"published": "values that the authors released"}
 
 
 def images(setup: Vision, data: Path | None) -> tuple[Corpus, Corpus]:
