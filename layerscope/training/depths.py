@@ -184,7 +184,8 @@ def compare(
         tables.append(table[table["layer"] == depth])
     costs, measured = {}, ""
     try:
-        found = costs_by_depth(open_source(str(folder.path), None, Override(part), LoadOptions()), tables[0]["layer"])
+        source = open_source(str(folder.path), None, Override(part), LoadOptions())
+        found = costs_by_depth(source, tables[0]["layer"].tolist())
         costs, measured = found.layers, found.measured
     except LayerscopeError as error:
         reporter.say(f"no times by depth: {error}")

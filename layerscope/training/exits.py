@@ -77,7 +77,7 @@ class Exits:
         return found
 
     def reading(self, own: Call, bare: Call) -> tuple[Any, Callable[[int], Tensor]]:
-        """Return what the model gives in `own`, and what the exit at an index gives in `bare`, the same without labels."""
+        """Return what the model gives in `own`, and what the exit at an index gives in `bare`, without labels."""
         if self.head is not None and self._at_once:
             with self._headless(len(self.layers)) as given, recorded(self.module, self.stack.ends, self.layers):
                 output = own()
