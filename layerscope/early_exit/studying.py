@@ -17,10 +17,9 @@ import layerscope.early_exit.calibration as exact
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import folder_aside
 from layerscope.core.option_kinds import Whole
-from layerscope.core.options import Asked, checked
+from layerscope.core.options import Asked, Loading, Reading, checked
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.saved import jsonable
-from layerscope.core.shared_options import Loading, Reading
 from layerscope.core.stopwatch import machine
 from layerscope.early_exit.calibration import Calibration, Goal
 from layerscope.early_exit.cost_model import Exits, Rows, Simulation, Times, choose_exits

@@ -10,9 +10,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.shared_options import Reading
-from layerscope.core.words import count
+from layerscope.core.errors import LayerscopeError, choices, count
+from layerscope.core.options import Reading
 from layerscope.early_exit.cost_model import Rows
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.inputs import Corpus, open_corpus

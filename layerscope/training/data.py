@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.words import count, listed
+from layerscope.core.errors import LayerscopeError, count, listed
 from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick

@@ -13,11 +13,10 @@ from typing import Any
 import pandas as pd
 import torch
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.files import aside
 from layerscope.core.progress import Reporter
 from layerscope.core.saved import jsonable
-from layerscope.core.words import count
 from layerscope.models import LayeredModel, LoadOptions, Override
 from layerscope.runs import history, open_run
 from layerscope.show.document import Document, Table, columns, row

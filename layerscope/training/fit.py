@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from transformers import TrainerCallback
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.option_kinds import OneOf
 from layerscope.core.options import Asked
 from layerscope.core.processes import launched
 from layerscope.core.progress import Advance, Reporter
-from layerscope.core.words import count
 from layerscope.inputs.corpus import TRAINED_ON, Digests
 from layerscope.models import LoadOptions
 from layerscope.models.load import without_bars

@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.words import listed
+from layerscope.core.errors import LayerscopeError, listed
 from layerscope.inputs.hub import go_offline_without_hub
 from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_errors, embedded, near_folder
 from layerscope.models.load import eager, load_processor, without_bars

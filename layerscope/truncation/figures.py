@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from layerscope.core.errors import count
 from layerscope.core.stopwatch import Stopwatch, machine
-from layerscope.core.words import count
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
 from layerscope.models.forward import Inputs, forward
