@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layerscope.core.words import count
+from layerscope.core.errors import count
 from layerscope.scores.grids import MIN_SHARE, Grid, Score, summary_row
 from layerscope.scores.naming import FEW, SHIPPED, SITE, VARIANT, Unit, named_layers
 from layerscope.show.document import EMPTY, MARK, Cell, Column, Row, Table, columns, row
