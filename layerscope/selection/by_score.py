@@ -27,8 +27,6 @@ from layerscope.scores.naming import VARIANT
 Floats = npt.NDArray[np.float64]
 SURE = 2.0
 """Standard errors that a loss must stay below its bound to be called certain."""
-FEW_TASKS = 5
-"""Below this number of tasks the answer warns that other tasks may choose otherwise."""
 SHIPPED = "the model as shipped"
 LAST = "the last layer"
 """What stands in for a model as shipped that was not scored."""
@@ -240,7 +238,7 @@ def judged(evaluation: Evaluation, asked: Asked) -> tuple[Grid, Scored, list[str
     columns = (*layers, None if is_shipped else grid.depth)
     errors = np.array([[grid.at(layer, task).stderr for layer in columns] for task in tasks])
     weights = np.array([(asked.tasks or {}).get(task, 1.0) for task in tasks])
-    few = ", too few to say much of others" if 1 < len(tasks) < FEW_TASKS else ""
+    few = ", which decide little" if len(tasks) == 2 else ""
     alone = tuple(Scored(layers, values[[i]], errors[i], "task", task) for i, task in enumerate(tasks))
     scored = Scored(
         layers, values, np.sqrt(np.square(weights / weights.sum()) @ np.square(errors)), "task",

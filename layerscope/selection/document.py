@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from layerscope.core.words import count
+from layerscope.core.errors import count
 from layerscope.scores.naming import Unit
 from layerscope.scores.rules import Rule
 from layerscope.show.document import EMPTY, Cell, Code, Column, Document, Facts, Row, Section, Table, columns, row
