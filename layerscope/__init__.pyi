@@ -13,6 +13,7 @@ from .evaluation import evaluate as evaluate
 from .generation import Generation as Generation, generate as generate, open_generation as open_generation
 from .logit_lens import Reading as Reading, lens as lens
 from .models.inspector import inspect as inspect
+from .papers import reproduce as reproduce
 from .profiling import profile as profile
 from .reports.page import report as report
 from .runs import Run as Run, open_run as open_run

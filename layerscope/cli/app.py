@@ -46,6 +46,9 @@ COMMANDS = {
         "generate": "Continue texts at any depth of a language model, and measure how good the depths are.",
         "report": "Write one HTML page about results of any kind; it opens offline.",
     },
+    "Papers": {
+        "reproduce": "Run the claims of the two papers, and say which held: figures, tables and theorems by name.",
+    },
 }
 """Each command's summary, the first sentence of its verb's docstring, by the module that has it."""
 
