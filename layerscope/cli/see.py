@@ -13,8 +13,7 @@ from layerscope.cli.making import Options, command, command_line
 from layerscope.cli.output import Figures, Json, into
 from layerscope.core import processes
 from layerscope.core.option_kinds import IN_CODE, Folder, Whole
-from layerscope.core.options import checked
-from layerscope.core.shared_options import OUTPUT
+from layerscope.core.options import OUTPUT, checked
 
 Page = Annotated[str | None, into("HTML file for the grid; it opens offline.")]
 Table = Annotated[str | None, into("CSV file for all numbers, one per row.")]
