@@ -68,7 +68,7 @@ def check_folder(folder: Path, allow_pickle: bool) -> None:
     refuse_dangling(folder)
     fault = _folder_fault(folder) or _weights_fault(folder, allow_pickle)
     if fault:
-        raise LayerscopeError(f"model folder {str(folder)!r} {fault}")
+        raise LayerscopeError(f"model {'' if folder.is_file() else 'folder '}{str(folder)!r} {fault}")
 
 
 def _folder_fault(folder: Path) -> str:

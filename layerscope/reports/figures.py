@@ -43,6 +43,6 @@ def draw(shown: Any, folder: str | Path, names: Sequence[str] | None = None) -> 
     alone = len(members) == 1 and not runs
     given += [("" if alone else " on ".join(member.title), member) for member in members]
     if not any(figures(given)):
-        held = "this result holds" if len(given) == 1 else "these results hold"
-        raise LayerscopeError(f"{held} no metric by layer: there is nothing to draw")
+        kinds = " and ".join(dict.fromkeys(document.kind for _, document in given))
+        raise LayerscopeError(f"the given {kinds} have no plot, so there is nothing to draw: `report` shows them")
     return drawn(given, folder)

@@ -9,6 +9,7 @@ from typing import Any
 from layerscope.comparison import comparison
 from layerscope.comparison.matching import OPTIONS
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.files import existing
 from layerscope.early_exit import exit_report
 from layerscope.generation import generation
 from layerscope.logit_lens import reading
@@ -104,7 +105,7 @@ def opened(shown: Any) -> tuple[list[Run], list[Evaluation], list[Shown]]:
 
 
 def _opened(given: str | Path) -> Shown:
-    path = Path(given)
+    path = existing(given, "result")
     for store, open_kept in KEPT:
         if store.is_in(path):
             return open_kept(path)

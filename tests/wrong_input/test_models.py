@@ -243,8 +243,7 @@ NAMES: dict[str, str] = {
     "a b": "'a b' is neither a local folder nor a model on the hub: check the name (or its access token)",
     "https://huggingface.co/org/model/tree/main": "model 'https://huggingface.co/org/model/tree/main' is a URL: "
     "give its name on the hub (org/model), or a folder",
-    "bert/config.json": "model folder 'bert/config.json' is a file: give the folder that holds config.json "
-    "and the weights",
+    "bert/config.json": "model 'bert/config.json' is a file: give the folder that holds config.json and the weights",
 }
 
 
