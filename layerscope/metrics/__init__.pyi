@@ -56,6 +56,8 @@ from .pnka import pnka as pnka
 from .procrustes import procrustes as procrustes
 from .progression import (
     line_distance as line_distance,
+    monotone_share as monotone_share,
+    monotone_triples as monotone_triples,
     norm_ratio as norm_ratio,
     straightness as straightness,
 )

@@ -168,6 +168,24 @@ DEBIASING = Choice("cka", "debiased", {"debiased": True, "biased": False})
 
 
 @dataclass(frozen=True)
+class FromPath(How):
+    """A metric of the way that one sample's vector takes from layer to layer."""
+
+    needs: ClassVar[Needs] = "path"
+    compute: Callable[[Tensor], Tensor]
+    """Takes states `[n, L+1, D]`; returns values `[n, layers]`, NaN where there is none."""
+    first: int = 0
+    """The layer of the first value; a metric that is no curve has one, at the last layer."""
+    choice: Choice | None = None
+
+    def measured(self, states: States, asked: Any) -> Iterator[tuple[str | None, Tensor]]:
+        """Yield each variant with the values `[N, layers]` of every sample."""
+        for name in getattr(asked, self.choice.option) if self.choice else (None,):
+            blocks, _ = opened(states, None, center=name == "centered")
+            yield name, torch.cat([self.compute(rows.transpose(0, 1)) for rows in blocks])
+
+
+@dataclass(frozen=True)
 class FromPairs(How):
     """A similarity of every two layers, and how a run and a comparison take it."""
 

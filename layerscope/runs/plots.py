@@ -27,8 +27,9 @@ SECTIONS: dict[str, tuple[tuple[Needs, ...], str, str]] = {
         ("labels",), "What your labels say", "Accuracy of probes trained on each layer's vectors, cross-validated."
     ),
     "quality": (
-        ("tokens", "pooled", "views"), "Quality of each layer", "Entropy, geometry and invariance, without labels. "
-        "Which end of a scale serves a task differs by model and data.",
+        ("tokens", "pooled", "views", "path"), "Quality of each layer",
+        "Entropy, geometry and invariance, without labels. Which end of a scale serves a task differs by model and "
+        "data.",
     ),
     "similarity": (
         ("pairs",), "Similarity of layers", "How close each layer is to the last, and every two layers to each other."
@@ -45,6 +46,7 @@ KINDS: dict[Needs, str] = {
     "tokens": "Tokens within each sample",
     "pooled": "Vectors of all samples",
     "views": "Views of the same sample",
+    "path": "The way from layer to layer",
 }
 """Titles of the parts of a group that is too wide for one table, or too long for one heading."""
 INSIDE = (
