@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
@@ -164,6 +165,8 @@ ALWAYS = Kind("aligned", (("schedule", "always"),))
 UNIFORM = Kind("aligned", (("schedule", "alternate"), ("weights", "uniform")))
 CLASSIFIERS = Kind("classifiers", (("schedule", "alternate"),))
 DISTILLED = Kind("classifiers", (("schedule", "alternate"), ("distillation", 1.0)))
+BOTH = {"standard": STANDARD, "aligned": ALIGNED}
+"""The two trainings that most claims compare."""
 COSINE, CKA = Kind("cosine", (("schedule", "alternate"),)), Kind("cka", (("schedule", "alternate"),))
 
 
@@ -196,6 +199,10 @@ class Bench:
     def runs(self, kind: Kind) -> list[Run]:
         """Return the run of each seed."""
         return [open_run(self.assets.get(Profiled(model, self.metrics))) for model in kind.seeds(self.setup)]
+
+    def states(self, kind: Kind) -> list[npt.NDArray[np.float32]]:
+        """Return what the head would read of each test image at layers 0 … L, `[N, L+1, D]`, for each seed."""
+        return [np.stack([run.pooled(layer) for layer in range(run.depth + 1)], axis=1) for run in self.runs(kind)]
 
     def curves(self, kind: Kind, metric: str) -> list[pd.Series]:
         """Return what a metric of the history is by layer at the end of training, for each seed.
