@@ -115,6 +115,11 @@ class Profiled(Asset):
     model: Trained
     metrics: str
 
+    @property
+    def rests_on(self) -> tuple[Asset, ...]:
+        """The model."""
+        return (self.model,)
+
     def __str__(self) -> str:
         return f"run of {self.model}"
 
@@ -134,6 +139,11 @@ class Exiting(Asset):
     """A report of exits of a trained model, calibrated and measured on the test images."""
 
     model: Trained
+
+    @property
+    def rests_on(self) -> tuple[Asset, ...]:
+        """The model."""
+        return (self.model,)
 
     def __str__(self) -> str:
         return f"exits of {self.model}"
