@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pandas as pd
 
 from layerscope.core.errors import count
 from layerscope.core.saved import Store, jsonable
-from layerscope.show.document import Cell, Column, Document, Facts, Part, Section, Sentences, Table, row
+from layerscope.show.document import Cell, Column, Document, Facts, Frame, Section, Sentences, Table, row
 from layerscope.show.notebook import Shown
 from layerscope.show.numbers import error, number, percent
 from layerscope.show.plain import plain
@@ -24,12 +25,13 @@ TEXTS = {
 }  # fmt: skip
 MEASURED = {"layer": "int64", "measure": "object", "value": "float64", "stderr": "float64", "n": "int64"}
 LISTS = ("prompt_ids", "ids", "log_probs")
+PER_TEXT = ("coherence", "diversity")
 FACTS = ("model", "data", "depth", "layers", "sampling", "prefix", "encoder", "notes")
 STORE = Store(
     "set of generated texts", "generation.json", "run layerscope generate again", {"texts": TEXTS, "measures": MEASURED}
 )
-SHOWN, MORE = 3, 16
-"""Texts whose continuations are shown in a terminal, and on a page."""
+SHOWN = 3
+"""Texts whose continuations are shown beside each other."""
 ABOUT = {
     "accuracy": Meaning(
         "Share of the given texts' next tokens that the layer puts first, over all tokens.",
@@ -105,12 +107,12 @@ class Generation(Shown):
         data = [] if self.data is None else [plain(self.data)]
         facts = Facts(tuple(_settings(self)), "How the texts were made")
         measured = Section("measures", "How good each depth is", "", (*charts, *table))
-        written = Section("texts", "What each depth writes", "", tuple(_texts(self, MORE)))
+        written = Section("texts", "What each depth writes", "", (*_texts(self), _frame(self)))
         return Document(
             self.summary,
             title=(plain(self.model), *data),
             facts=(f"{self.depth} layers", _drawn(self)),
-            parts=(*table, *_texts(self, SHOWN)),
+            parts=(*table, *_texts(self)),
             notes=self.notes,
             sections=(measured, written) if table else (written,),
             details=(facts, Sentences("Noted on the way:", self.notes)),
@@ -228,17 +230,25 @@ def _chart(found: Generation, name: str) -> Chart:
     )  # fmt: skip
 
 
-def _texts(found: Generation, most: int) -> Iterator[Part]:
+def _texts(found: Generation) -> Iterator[Table]:
     """Yield a table for each of the first samples: what every depth writes after its prompt."""
-    for sample in found.texts["sample"].unique()[:most]:
-        own = found.texts[found.texts["sample"] == sample]
-        measured = [name for name in ("coherence", "diversity") if own[name].notna().any()]
+    per_text = [name for name in PER_TEXT if not found.measures.empty]
+    columns = (Column("layer"), Column("continuation", "left", wraps=True), *map(Column, per_text))
+    for sample, own in islice(found.texts.groupby("sample", sort=False), SHOWN):
         rows = tuple(
             row(
-                Cell(str(one["layer"]), value=one["layer"]), plain(one["text"]),
-                *(Cell(_shown(name, one[name]), value=one[name]) for name in measured),
+                Cell(str(one["layer"]), value=one["layer"]),
+                Cell(plain(one["text"]), value=one["text"]),
+                *(Cell(_shown(name, one[name]), value=one[name]) for name in per_text),
             )
             for one in own.to_dict(orient="records")
-        )  # fmt: skip
-        columns = (Column("layer"), Column("continuation", "left", wraps=True), *map(Column, measured))
-        yield Table(plain(own["prompt"].iloc[0]) or "an empty prompt", columns, rows, name=f"generated-{sample}")
+        )
+        yield Table(plain(own["prompt"].iloc[0]), columns, rows, name=f"generated-{sample}")
+
+
+def _frame(found: Generation) -> Frame:
+    """Return every text, to be filtered and sorted."""
+    names = ["layer", "sample", "prompt", "text", *(PER_TEXT if not found.measures.empty else ())]
+    frame = found.texts[names].assign(**{name: found.texts[name].map(plain) for name in ("prompt", "text")})
+    lead = "One row for each layer and text; choose a layer, or click a heading to sort by it."
+    return Frame("Every text", lead, "generated-texts", frame, ("layer", "sample"))
