@@ -14,7 +14,7 @@ def dataset_entropy(
     `pooled` is `[..., N, D]`, one vector a sample, pooled from tokens as the model made them: tokens centred in their
     own sentence before pooling would cancel in the mean. The value `[...]` is in nats, 0 ... log min(N, D).
 
-    Source: Skean et al. 2025, Layer by Layer, section 3.
+    Source: Skean et al. 2025, Layer by Layer, section 3 and equation 1, of raw rows.
 
     >>> round(dataset_entropy(np.eye(4)), 4)  # ln 4: four samples, four directions
     1.3863
@@ -24,11 +24,11 @@ def dataset_entropy(
 
 DATASET_ENTROPY = Metric(
     dataset_entropy,
-    FromRows(lambda rows, alpha: entropy_of_rows(rows.unit_factor, alpha), orders=True),
+    FromRows(entropy_of_rows, orders=True),
     unit="nats",
     reading="nats; high: samples spread out",
     formula="S_α = log(Σ λᵢ^α) / (1 − α), S₁ = −Σ λᵢ log λᵢ, λ the eigenvalues of Z Zᵀ / tr(Z Zᵀ), Z the pooled states "
-    "at unit length",
+    "at unit length; raw: as they are; centred: less their mean, then at unit length",
     meaning="The same entropy over the pooled states of all samples instead of the tokens of one; from 0 to log "
     "min(samples, width).",
     direction="High: samples spread over many directions. Which end serves a task differs by model and data.",
