@@ -83,7 +83,8 @@ def steady_norm(states: Array, within: float = 0.1) -> Tensor:
     if not within >= 0:
         raise LayerscopeError(f"within={within} is below 0: give a share such as 0.1")
     norms = vector_norm(_layers(states), dim=-1)
-    return (norms.diff(dim=-1).abs() <= within * norms[..., :-1]).double()
+    steady: Tensor = norms.diff(dim=-1).abs() <= within * norms[..., :-1]
+    return steady.double()
 
 
 def monotone_triples(states: Array) -> Tensor:
