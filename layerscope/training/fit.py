@@ -147,7 +147,7 @@ def fit(job: Job, folder: TrainingFolder, reporter: Reporter) -> None:
     if checkpoint is not None:
         reporter.say(f"resuming from {checkpoint}")
     evaluated = len(job.eval)
-    every, first = evaluations_of(chosen, steps, evaluated)
+    every, first = evaluations_of(chosen, steps, evaluated * (1 + (chosen.depth_on == "train")))
     reporter.say(f"every layer is evaluated on {count(evaluated, 'sample')} after every {count(every, 'step')}")
     with without_bars(), ExitStack() as stack:
         progress = _Progress(reporter, job.name, job.train, stack)
@@ -224,6 +224,7 @@ def _trainer(
         layers=chosen.layers,
         part=job.asked.part,
         history=folder.history,
+        depth_data=job.train.drawn(len(job.eval), chosen.seed) if chosen.depth_on == "train" else None,
         args=args,
         train_dataset=job.train,
         eval_dataset=job.eval,
