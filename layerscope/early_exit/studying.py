@@ -121,7 +121,11 @@ def _written(report: ExitReport, model: ExitModel, calibration: Calibration | No
     report.save(out)  # without the model until that is whole: a run that is killed here can be repeated
     if (out / MODEL).is_dir():
         shutil.rmtree(out / MODEL)
-    if report.pays:
+    if report.pays and not hasattr(model.model, "save_pretrained"):
+        note = f"{type(model.model).__name__} is a plain torch module, so no exit model is written: wrap it yourself"
+        report = replace(report, notes=(*report.notes, note))
+        report.save(out)
+    elif report.pays:
         model.leave(report.exits, report.threshold, report.criterion)
         with folder_aside(out / MODEL) as aside:
             (model if calibration is None else model.use(calibration)).save_pretrained(aside)

@@ -40,7 +40,7 @@ def read(data: Any, task: str, text_column: str | None = None, label_column: str
         labels: Any = found.labels
         return Corpus(found.name, "text", found.sentences, tuple(map(str, range(len(labels)))), labels)
     corpus = open_corpus(data, text_column=text_column, label_column=label_column)
-    wanted = corpus.modality if task == "auto" else READS.get(task, "text")
+    wanted = corpus.modality if task == "auto" or corpus.modality == "tensor" else READS.get(task, "text")
     if corpus.modality != wanted:
         raise LayerscopeError(f"{corpus.name} holds {corpus.modality} samples, and the task {task} reads {wanted}")
     return paired(corpus, data, text_column) if task in ("auto", "classification") else corpus
@@ -254,7 +254,8 @@ class ByLength(Sampler[int]):
 
 def batched(examples: Sequence[Example], encoder: Any, label: Label) -> dict[str, Tensor]:
     """Return a batch as a model's encoder makes it, with the `labels` [B] or [B, T] that a function gives it."""
-    batch = dict(encoder.batch([example.sample for example in examples]).named)
+    inputs = encoder.batch([example.sample for example in examples])
+    batch = dict(inputs.named) or {"inputs": inputs.positional}
     return batch | {"labels": label(batch, examples, encoder)}
 
 

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, Trainer
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
+from layerscope.models.forward import Inputs
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.mean_head import standard_class
 from layerscope.models.stack import SeveralParts
@@ -232,4 +233,5 @@ def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
 def probe(model: LayeredModel) -> Any:
     """Return a small batch of made-up samples, on the model's device."""
     _, samples = made_up_samples(model.loaded)
-    return model.encoder.batch(list(samples)[:2]).to(model.device)
+    batch = model.encoder.batch(list(samples)[:2]).to(model.device)
+    return batch if batch.positional is None else Inputs({"inputs": batch.positional})

@@ -150,7 +150,7 @@ def train(
 
     Args:
         model: hub name, local folder, or minilm; for random weights a folder with config.json, or a JSON file; in
-            Python also a transformers model.
+            Python also a transformers model, or a plain module of classes that reads rows, as an MLP.
         train: training data: CSV, TSV, JSONL, Parquet or text file; folder or archive of images or sounds; hf:NAME;
             digits; or a table of words and tags.
         eval: evaluation data, in the same forms; by default a tenth of the training data, drawn with the seed.
