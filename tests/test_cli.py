@@ -95,6 +95,10 @@ def test_defaults_come_from_a_file(cli, bert: Path, data: Path, tmp_path: Path, 
     (tmp_path / "layerscope.toml").write_text("[profile]\nsample = 5\n")
     line = f"{tmp_path}/layerscope.toml has 'sample', which is no option of layerscope profile"
     assert cli("profile", bert).line == f"{line}: layerscope profile --help lists them"
+    (tmp_path / "layerscope.toml").write_text("[profil]\nsamples = 5\n")
+    assert cli("profile", bert).line.startswith(
+        "layerscope.toml has 'profil', which is no command, did you mean profile?"
+    )
     (tmp_path / "layerscope.toml").write_text("[profile\n")
     printed = cli("profile", bert)
     assert printed.status == 2 and printed.line.startswith("layerscope.toml cannot be used (TOMLDecodeError: ")

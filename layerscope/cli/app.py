@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from cyclopts import (
     App,
@@ -21,7 +22,7 @@ from cyclopts import (
 from cyclopts.config import Toml
 
 import layerscope
-from layerscope.core.errors import near
+from layerscope.core.errors import LayerscopeError, choices, near
 
 SETTINGS = "layerscope.toml"
 OF_TORCH = re.compile(r"PytorchStreamWriter|inline_container\.cc:\d+\] \. unexpected pos")
@@ -43,10 +44,25 @@ COMMANDS = {
         "truncate": "Write a model that ends at a layer: a standard checkpoint, checked against the full model.",
         "train": "Train a model so that every layer can be its last; the result is a standard checkpoint.",
         "exits": "Let easy samples leave early, with a guarantee, and see what that gains on your machine.",
+        "generate": "Continue texts at any depth of a language model, and measure how good the depths are.",
         "report": "Write one HTML page about results of any kind; it opens offline.",
+    },
+    "Papers": {
+        "reproduce": "Run the claims of the two papers, and say which held: figures, tables and theorems by name.",
     },
 }
 """Each command's summary, the first sentence of its verb's docstring, by the module that has it."""
+NAMES = [name for summaries in COMMANDS.values() for name in summaries]
+
+
+class _Defaults(Toml):
+    """The file of defaults, in which every table is that of a command."""
+
+    def __call__(self, *given: Any) -> None:
+        """Give a command the options of its table; a table of no command is refused."""
+        if unknown := next((name for name in self.config if name not in NAMES), None):
+            raise LayerscopeError(f"{SETTINGS} has {unknown!r}, which is no command{choices(unknown, NAMES)}")
+        super().__call__(*given)
 
 
 app = App(
@@ -56,7 +72,7 @@ app = App(
     f"Defaults of your own: a table for each command in {SETTINGS}, such as [profile] with samples = 5000.",
     help_format="plaintext",
     version=f"layerscope {layerscope.__version__}",
-    config=Toml(SETTINGS),
+    config=_Defaults(SETTINGS),
     group_commands=Group("Options", sort_key=len(COMMANDS)),
     result_action="return_value",
     suppress_keyboard_interrupt=False,
@@ -79,8 +95,7 @@ def explained(error: CycloptsError) -> str:
             name = word.strip("-[]")
             return f"{error.token.source} has {name!r}, which is no option of {command}: {command} --help lists them"
     if isinstance(error, (UnknownOptionError, UnknownCommandError)):
-        commands = [name for names in COMMANDS.values() for name in names]
-        what, known = (f"option {word}", options) if word.startswith("-") else (f"command {word!r}", commands)
+        what, known = (f"option {word}", options) if word.startswith("-") else (f"command {word!r}", NAMES)
         hint = near(word, known)
         lists = f"{command} --help lists them"
         return f"{what} does not exist{f'{hint} ({lists})' if hint else f': {lists}'}"

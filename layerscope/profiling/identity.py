@@ -53,12 +53,23 @@ def weights_fingerprint(module: nn.Module, dtype: torch.dtype | None = None) -> 
     return digest.hexdigest()
 
 
+def _dtype(model: LayeredModel) -> str:
+    return str(next((p.dtype for p in model.module.parameters()), torch.float32)).removeprefix("torch.")
+
+
 def states_fingerprint(model: LayeredModel) -> str:
     """Return a hash of all that a sample's states depend on, but for the sample itself."""
-    dtype, encoder, ids = next((p.dtype for p in model.module.parameters()), torch.float32), model.encoder, None
+    encoder, ids = model.encoder, None
     if isinstance(encoder, TextEncoder) and encoder.tokenizer is not None:
         ids = replace(encoder, prompt="").ids([PROBE], whole=True)  # a prompt is part of the text
-    about = weights_fingerprint(model.module), str(dtype), model.device.type, model.max_length, model.stack, ids
+    about = (
+        weights_fingerprint(model.module),
+        f"torch.{_dtype(model)}",
+        model.device.type,
+        model.max_length,
+        model.stack,
+        ids,
+    )
     return hashlib.sha256(repr(about).encode()).hexdigest()
 
 
@@ -72,18 +83,19 @@ def tokens_fingerprint(model: LayeredModel, corpus: Corpus) -> str | None:
     """Return a hash of the first samples' token ids, so that another tokenizer or prompt is another run."""
     if not isinstance(model.encoder, TextEncoder):
         return None
-    samples = [corpus.samples[i] for i in range(min(TOKENISED, len(corpus)))]
-    return hashlib.sha256(repr(model.encoder.ids(samples)).encode()).hexdigest()
+    return hashlib.sha256(repr(model.encoder.ids(_first(corpus, TOKENISED))).encode()).hexdigest()
 
 
 def examples(corpus: Corpus) -> list[str]:
     """Return the beginnings of the first samples, where they are texts: a reader sees what the model was shown."""
-    if corpus.modality != "text":
-        return []
-    first = (corpus.samples[i] for i in range(min(EXAMPLES, len(corpus))))
+    first = _first(corpus, EXAMPLES) if corpus.modality == "text" else []
     texts = [sample.text if isinstance(sample, Window) else str(sample) for sample in first]
     cut = [text if len(text) <= EXAMPLE_LENGTH else f"{text[: EXAMPLE_LENGTH - 1]}…" for text in texts]
     return [text.encode("utf-8", "replace").decode() for text in cut]  # half a surrogate pair cannot be written
+
+
+def _first(corpus: Corpus, most: int) -> list[Any]:
+    return [corpus.samples[i] for i in range(min(most, len(corpus)))]
 
 
 def describe(
@@ -115,7 +127,6 @@ def describe(
 
 def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
     """Return what a manifest keeps of a model that came from `source`."""
-    dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
     return {
         "name": model.loaded.name,
         "source": source,
@@ -124,7 +135,7 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
         "class": type(model.module).__name__,
         "parameters": sum(p.numel() for p in model.module.parameters()),
         "device": model.device.type,
-        "dtype": str(dtype).removeprefix("torch."),
+        "dtype": _dtype(model),
         **{name: getattr(model.stack, name) for name in ("part", "depth", "width", "norm", "found_by")},
         "blocks": list(model.stack.blocks),
         "sites": list(model.sites),
@@ -191,10 +202,8 @@ def check_unchanged(run: Run, model: LayeredModel, *, as_stored: bool = False) -
     Weights are compared where they are in the run's dtype; `as_stored`, in float32 too, which holds them exactly.
     """
     there = run.info["model"]
-    dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
-    same_dtype = there.get("dtype") == str(dtype).removeprefix("torch.")
     exact = torch.float32 if as_stored and there.get("dtype") == "float32" else None
-    known = same_dtype or exact is not None
+    known = there.get("dtype") == _dtype(model) or exact is not None
     if run.depth != model.stack.depth or (known and there.get("weights") != weights_fingerprint(model.module, exact)):
         raise LayerscopeError(
             f"the model of run {str(run.path)!r} ({there['source']}) has changed since: profile it again, "

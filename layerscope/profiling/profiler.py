@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 METRIC = "Metrics"
 VIEWS = "Views"
 PASS = "The pass"
+PLAIN = (bool, int, float)
 LONGEST = 20
 """A longer sequence is written as its length."""
 
@@ -114,21 +115,16 @@ def _spoken(given: Mapping[str, Any]) -> str:
     for name, value in every(profile, given).items():
         default = declared(profile)[name].default
         is_default = value is default or (isinstance(value, (str, int, float)) and value == default)
-        if name in ("progress", "command") or is_default:
-            continue
-        parts.append(_literal(value) if name in ("model", "data") else f"{name}={_literal(value)}")
+        if name not in ("progress", "command") and not is_default:
+            parts.append(_literal(value) if name in ("model", "data") else f"{name}={_literal(value)}")
     return f"layerscope.profile({', '.join(parts)})"
 
 
 def _literal(value: Any) -> str:
     """Return a value as Python code; what is no literal (a model, a frame) is its kind in angle brackets."""
-    if isinstance(value, Path):
-        return repr(str(value))
-    short = (
-        isinstance(value, (list, tuple)) and len(value) <= LONGEST and all(isinstance(v, (int, float)) for v in value)
-    )
-    if short or value is None or isinstance(value, (str, bool, int, float)):
-        return repr(value)
+    listed = isinstance(value, (list, tuple)) and len(value) <= LONGEST and all(isinstance(v, PLAIN) for v in value)
+    if listed or isinstance(value, (*PLAIN, str, Path, type(None))):
+        return repr(str(value) if isinstance(value, Path) else value)
     try:
         return f"<{type(value).__name__} of {len(value):,}>"
     except TypeError:  # some models have a length in name only

@@ -176,8 +176,7 @@ def lens_rows(source: Source) -> Iterator[Row]:
     parts: dict[str, list[Tensor]] = {}
     for shard, fine in source.original_shards() if source.is_ours else ():  # one block
         with source.folder.shard(shard) as file:
-            # safetensors gives a list of keys, and is no mapping itself
-            keys = [key for key in file.keys() if key.startswith("lens.")]  # noqa: SIM118
+            keys = [*filter(lambda key: key.startswith("lens."), file.keys())]
             kept = torch.from_numpy(fine)
             if "lens.row" in keys:
                 kept = kept[file.get_tensor("lens.row").long()]

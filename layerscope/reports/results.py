@@ -9,7 +9,9 @@ from typing import Any
 from layerscope.comparison import comparison
 from layerscope.comparison.matching import OPTIONS
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.files import existing
 from layerscope.early_exit import exit_report
+from layerscope.generation import generation
 from layerscope.logit_lens import reading
 from layerscope.runs.details import run_names
 from layerscope.runs.run import Run
@@ -33,6 +35,7 @@ DECISIVE = {
 KEPT = (
     (comparison.STORE, comparison.open_comparison),
     (exit_report.STORE, exit_report.open_exit_report),
+    (generation.STORE, generation.open_generation),
     (reading.STORE, reading.open_reading),
     (selection.STORE, selection.open_selection),
 )
@@ -102,7 +105,7 @@ def opened(shown: Any) -> tuple[list[Run], list[Evaluation], list[Shown]]:
 
 
 def _opened(given: str | Path) -> Shown:
-    path = Path(given)
+    path = existing(given, "result")
     for store, open_kept in KEPT:
         if store.is_in(path):
             return open_kept(path)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.runs.registry import COUNTS, KNOWN, about, rank, scale, unit_apart
+from layerscope.runs.registry import COUNTS, KNOWN, Metric, about, rank, scale, unit_apart
 from layerscope.show.numbers import INTERVAL, NIL, error, number
 from layerscope.show.plain import plain, pooling_name
 from layerscope.show.plots import Box
@@ -244,9 +244,9 @@ def _holds_from(values: dict[int, float], level: float) -> int | None:
     return above[-1] if above else None
 
 
-def value_text(curve: Curve, value: float, stderr: float = math.nan, digits: int = 3) -> str:
-    """Return value, standard error and unit of a point of a curve, as a sentence says it."""
-    if curve.unit == "%" and math.isfinite(value):
+def value_text(of: Curve | Metric, value: float, stderr: float = math.nan, digits: int = 3) -> str:
+    """Return value, standard error and unit of a point of a curve or metric, as a sentence says it."""
+    if of.unit == "%" and math.isfinite(value):
         shown = f"{100 * value:.1f}" + (f" ±{100 * stderr:.1f}" if stderr >= NIL else "")
         return f"{shown} %"
-    return " ".join(part for part in (number(value, digits), error(stderr), curve.unit) if part)
+    return " ".join(part for part in (number(value, digits), error(stderr), of.unit) if part)

@@ -212,7 +212,7 @@ class RunFolder:
         return self.path / "shards" / f"{shard:05d}.safetensors"
 
     def _checksum(self, shard: int) -> Path:
-        return self.path / "shards" / f"{shard:05d}.json"
+        return self._shard(shard).with_suffix(".json")
 
     def _table(self, name: str) -> Path:
         return self.path / "tables" / f"{name}.parquet"

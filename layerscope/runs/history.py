@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.runs import plots
-from layerscope.runs.curves import curves
+from layerscope.runs.curves import curves, value_text
 from layerscope.runs.details import details, unfinished
 from layerscope.runs.document import cell, every_number, size
 from layerscope.runs.findings import findings
-from layerscope.runs.registry import about, capital, scale
-from layerscope.show.document import Cell, Column, Document, Facts, Row, Section, Sentences, Table
-from layerscope.show.numbers import error, number
+from layerscope.runs.registry import Metric, about, capital, scale
+from layerscope.show.document import Cell, Column, Document, Facts, Row, Section, Sentences, Table, row
+from layerscope.show.numbers import number
 from layerscope.show.plots import Axis, Chart, HeatMap, Series
 
 if TYPE_CHECKING:
@@ -77,10 +77,8 @@ def _courses(run: Run) -> Iterator[Chart]:
         rows = rows.sort_values("step")
         if not len(rows):
             continue
-        texts = [
-            f"step {step:,}: {' '.join(filter(None, (number(value), error(stderr))))}"
-            for step, value, stderr in zip(rows["step"], rows["value"], rows["stderr"], strict=True)
-        ]
+        points = zip(rows["step"], rows["value"], rows["stderr"], strict=True)
+        texts = [f"step {step:,}: {value_text(about(name), value, stderr)}" for step, value, stderr in points]
         steps, errors, note = rows["step"].astype(float), tuple(rows["stderr"]), f"N: {int(rows['n'].max()):,}"
         whole = name == "effective_depth"
         yield Chart(
@@ -164,16 +162,20 @@ def clock(run: Run) -> Iterator[Section]:
     table = depths(run)
     if table is None or not len(table):
         return
-    charts = [chart for _, rows in table.groupby("metric", sort=False) for chart in _charts(rows, run)]
+    metrics = {name: about("layer_accuracy" if name == "accuracy" else name) for name in table["metric"].unique()}
+    parts = table.groupby("metric", sort=False)
+    charts = [chart for name, rows in parts for chart in _charts(rows, metrics[name], run)]
     lead = "Every model at each of its depths, and the time a sample takes to get there: up and to the left is better."
-    lead += " (Perplexity: down.)" if "perplexity" in set(table["metric"]) else ""
-    rows = []
-    for row in table.to_dict(orient="records"):
-        name = str(row["name"]) if table["metric"].nunique() == 1 else f"{row['name']}, {row['metric']}"
-        cells = [Cell(name), *(Cell(f"{row[key]:.0f}", value=row[key]) for key in ("layer", "depth"))]
-        cells.append(Cell(_point(row), value=row["value"] * scale(_name(row["metric"]))))
-        cells += [Cell(number(row[key]), value=row[key]) for key in ("ms_per_sample", "megabytes")]
-        rows.append(Row(tuple(cells)))
+    lead += " (Perplexity: down.)" if "perplexity" in metrics else ""
+    rows = [
+        row(
+            f"{point.name}, {point.metric}" if len(metrics) > 1 else point.name,
+            *(Cell(f"{value:.0f}", value=value) for value in (point.layer, point.depth)),
+            Cell(_value(metrics[point.metric], point), value=point.value * scale(metrics[point.metric].name)),
+            *(Cell(number(value), value=value) for value in (point.ms_per_sample, point.megabytes)),
+        )
+        for point in table.itertuples(index=False)
+    ]
     columns = [Column("model"), Column("layer"), Column("of", unit="layers"), Column("value")]
     columns += [Column("time", unit="ms a sample"), Column("size", unit="MB")]
     legend = "A row for each model and layer it ends at."
@@ -181,49 +183,40 @@ def clock(run: Run) -> Iterator[Section]:
     yield Section("clock", "Depth and the clock", lead, (*charts, whole))
 
 
-def _charts(table: pd.DataFrame, run: Run) -> Iterator[Chart]:
+def _charts(table: pd.DataFrame, metric: Metric, run: Run) -> Iterator[Chart]:
     """Yield one metric by layer and by time, a line for each model."""
-    known = about(_name(table["metric"].iloc[0]))
-    title = known.title.removeprefix("layer ")
+    title = metric.title.removeprefix("layer ")
     for column, words, across in (
         ("layer", "by layer", Axis("layer", whole=True, depth=int(table["depth"].max()))),
         ("ms_per_sample", "by time", Axis("ms a sample", (0.0, 1.05 * float(table["ms_per_sample"].max())))),
     ):
         lines = []
-        for i, (name, part) in enumerate(table[table[column].notna()].groupby("name", sort=False)):
+        for i, (name, part) in enumerate(table.dropna(subset=[column]).groupby("name", sort=False)):
             rows = part.sort_values(column)
-            points = rows.to_dict(orient="records")
-            texts = [
-                f"layer {row['layer']:.0f} of {row['depth']:.0f}"
-                + (f", {number(row['ms_per_sample'])} ms" if column != "layer" else "")
-                + f": {_point(row)}"
-                for row in points
-            ]
+            points = [*rows.itertuples(index=False)]
+            times = [f", {number(point.ms_per_sample)} ms" if column != "layer" else "" for point in points]
+            texts = (
+                f"layer {point.layer:.0f} of {point.depth:.0f}{time}: {_value(metric, point)}"
+                for point, time in zip(points, times, strict=True)
+            )
             line = Series(
                 str(name), tuple(rows[column]), tuple(rows["value"]), tuple(texts), errors=tuple(rows["stderr"]),
-                tone=i, mark="line" if len(points) > 1 else "points", depth=int(points[0]["depth"]),
+                tone=i, mark="line" if len(points) > 1 else "points", depth=int(points[0].depth),
             )  # fmt: skip
             lines.append(line)
         if lines:
             yield Chart(
                 title=f"{capital(title)} {words}",
                 summary="; ".join(f"{line.name}: {line.texts[-1]}" for line in lines),
-                about=plots.meaning(known.name, run.at()),
-                unit=known.unit,
+                about=plots.meaning(metric.name, run.at()),
+                unit=metric.unit,
                 name=f"depth-{title.replace(' ', '-')}-{words.replace(' ', '-')}",
                 sheet="depth",
                 x=across,
-                y=Axis("", log=known.log, scale=scale(known.name)),
+                y=Axis("", log=metric.log, scale=scale(metric.name)),
                 series=tuple(lines),
             )
 
 
-def _point(row: dict[Hashable, Any]) -> str:
-    value, stderr, factor = row["value"], row["stderr"], scale(_name(row["metric"]))
-    if factor == 1.0:
-        return " ".join(filter(None, (number(value), error(stderr))))
-    return f"{factor * value:.1f}" + (f" ±{factor * stderr:.1f}" if stderr == stderr else "") + " %"
-
-
-def _name(metric: object) -> str:
-    return "layer_accuracy" if metric == "accuracy" else str(metric)
+def _value(metric: Metric, point: Any) -> str:
+    return value_text(metric, point.value, point.stderr)

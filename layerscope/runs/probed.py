@@ -99,8 +99,7 @@ class Probe:
             text += f"{self.text(layer)}, and {share}."
             answer = capital(text[:-1])
         else:
-            text, within = self._ranked()
-            answer = self._answer(within, last)
+            text, answer, within = self._ranked(last)
             text += "." if above is None else f"; {share}."
         if at_start[0] > self.points[layer][0] and (start_above or above is not False):
             text += f" Layer 0, what the first block reads, has {value_text(curve, *at_start)} and is no candidate."
@@ -124,44 +123,35 @@ class Probe:
         }  # fmt: skip
         return Finding("best_layer", f"{capital(curve.title)}{where}: {text}", numbers, answer)
 
-    def _answer(self, within: bool | None, name: str) -> str:
-        """Return in one line which layer to take, where one reads the labels above chance."""
-        end, tops, labels = self.end, self.tops, f"your {count(self.curve.n, 'label')}"
+    def _ranked(self, shipped: str) -> tuple[str, str, bool | None]:
+        """Return which layers read the labels best, which to take, and whether the difference is within its error."""
+        end, points, tops, labels = self.end, self.points, self.tops, f"your {count(self.curve.n, 'label')}"
         best = self.text(tops[0])
-        if self.alike:
-            return f"Every layer from 1 on reads {labels} alike, at {best}"
-        if end in tops:
-            return f"Keep the whole model: its last layer reads {labels} best, at {best}"
+        keep = f"Keep the whole model: its last layer reads {labels} best, at {best}"
         lead = f"Layer {tops[0]} of {end} reads {labels} best, at {best}"
-        if end not in self.points:
-            return f"{lead}; the last layer has no value"
-        last = f"{name} at {self.text(end)}"
-        if within is False:
-            return f"Use layer {tops[0]} of {end}: it reads {labels} at {best}, {last}"
-        return f"{lead}, but {last}: {'within the error of the difference' if within else VERDICTS[None]}"
-
-    def _ranked(self) -> tuple[str, bool | None]:
-        """Return which layers read the labels best and against which, and whether that is within the error."""
-        end, points, tops = self.end, self.points, self.tops
-        best = self.text(tops[0])
         if self.alike:
             all_of_them = "every layer" if self.curve.at(0)[0] == points[tops[0]][0] else "every layer from 1 on"
-            return f"{all_of_them} reads the labels alike, {best}", True
+            answer = f"Every layer from 1 on reads {labels} alike, at {best}"
+            return f"{all_of_them} reads the labels alike, {best}", answer, True
         text = f"{'the last layer' if tops == [end] else _named(tops)} reads the labels best, {best}"
         if len(tops) > 1:
             text = f"{_named(tops)} tie for the best at {best}"
             if end in tops:
-                return text, True
+                return text, keep, True
         if end not in points:
-            return f"{text}; the last layer has no value", None
+            return f"{text}; the last layer has no value", f"{lead}; the last layer has no value", None
+        if points.keys() == {end}:
+            return text, keep, None
         rivals = [layer for layer in points if layer != end] if tops == [end] else [end]
-        if not rivals:
-            return text, None
         rival = max(rivals, key=lambda layer: points[layer][0])
         within, against = is_within(points[tops[0]], points[rival]), self.text(rival)
-        before = f"; the best before it is layer {rival} with {against}"
-        text += before if tops == [end] else f" against {against} at the last layer"
-        return f"{text}; {VERDICTS[within]}", within
+        if tops == [end]:
+            return f"{text}; the best before it is layer {rival} with {against}; {VERDICTS[within]}", keep, within
+        answer = f"{lead}, but {shipped} at {against}: "
+        answer += "within the error of the difference" if within else VERDICTS[None]
+        if within is False:
+            answer = f"Use layer {tops[0]} of {end}: it reads {labels} at {best}, {shipped} at {against}"
+        return f"{text} against {against} at the last layer; {VERDICTS[within]}", answer, within
 
 
 def _named(layers: list[int]) -> str:

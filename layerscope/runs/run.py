@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from layerscope.runs.registry import is_scalar, parse_key
 from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, sublayers_in
 from layerscope.show.document import Document
 from layerscope.show.notebook import Shown
-from layerscope.show.written import write_document
+from layerscope.show.written import write_page
 
 
 class Run(Shown):
@@ -40,7 +39,7 @@ class Run(Shown):
         self.path = Path(path)
         self.folder = RunFolder(self.path)
         self.info: dict[str, Any] = self.folder.manifest
-        self._read: tuple[list[tuple[str, int]], pd.DataFrame] | None = None
+        self._read: tuple[list[tuple[str, int]], pd.DataFrame, tuple[int, ...]] | None = None
 
     def __repr__(self) -> str:
         model, data = self.info["model"], self.info["data"]
@@ -94,27 +93,30 @@ class Run(Shown):
     @property
     def steps(self) -> tuple[int, ...]:
         """Steps of a training that were measured, in order; none of a run of `profile`."""
-        return _steps(self.table())
+        return self._long()[1]
 
     def table(self) -> pd.DataFrame:
         """Return the long frame of every metric: see `COLUMNS` for its columns; times are no part of it."""
+        return self._long()[0].copy()
+
+    def _long(self) -> tuple[pd.DataFrame, tuple[int, ...]]:
+        """Return the long frame, read once for as long as no table is rewritten, and its steps."""
         names = [name for name in self.folder.tables() if not name.startswith("samples.")]
         if not names:
             raise LayerscopeError(f"run {str(self.path)!r} has no table yet: run the same command to go on")
         written = [self.folder.table_written(name) for name in names]
         if self._read is None or self._read[0] != written:
-            frames = [typed(self.folder.read_table(name), COLUMNS) for name in names]
-            self._read = written, pd.concat(frames, ignore_index=True)
-        return self._read[1].copy()
+            frame = pd.concat([typed(self.folder.read_table(name), COLUMNS) for name in names], ignore_index=True)
+            self._read = written, frame, tuple(sorted(map(int, frame["step"].dropna().unique())))
+        return self._read[1:]
 
     def at(self, step: int | None = None) -> pd.DataFrame:
         """Return the long frame at one step of a training, by default the last; of a run without steps, all of it."""
-        table = self.table()
-        steps = _steps(table)
+        table, steps = self._long()
         if step is not None and step not in steps:
             known = ", ".join(map(str, steps)) or "no steps"
             raise LayerscopeError(f"step {step} is not in this run: it has {known}")
-        return table[table["step"] == (steps[-1] if step is None else step)] if steps else table
+        return table[table["step"] == (steps[-1] if step is None else step)] if steps else table.copy()
 
     def metric(
         self,
@@ -145,10 +147,11 @@ class Run(Shown):
                 rows = _chosen(rows, "site", site)
                 rows = rows[rows["site_b"] == site]
             first = self.columns[0].site
-            square = rows.assign(
-                a=_labels(rows["layer"], rows["site"], first), b=_labels(rows["layer_b"], rows["site_b"], first)
-            ).pivot(index="a", columns="b", values="value")
-            order = _labels([c.layer for c in self.columns], [c.site for c in self.columns], first)
+            for other in ("", "_b"):
+                layers = rows[f"layer{other}"].astype(object).where(rows[f"site{other}"] == first, "final")
+                rows = rows.assign(**{f"layer{other}": layers})
+            square = rows.pivot(index="layer", columns="layer_b", values="value").rename_axis(index="a", columns="b")
+            order = [column.layer if column.site == first else "final" for column in self.columns]
             return square.loc[[x for x in order if x in square.index], [x for x in order if x in square.columns]]
         rows = _chosen(rows, "site", site, "raw")
         return pd.Series(rows["value"].to_numpy(), index=pd.Index(rows["layer"].astype(int), name="layer"), name=name)
@@ -175,10 +178,8 @@ class Run(Shown):
         if pooling not in known:
             raise LayerscopeError(f"pooling {pooling!r} is not in this run: it has {', '.join(known)}")
         plan = self.folder.plan
-        rows = np.flatnonzero(plan["view"].to_numpy() == 0)
-        order = rows[np.argsort(plan["sample"].to_numpy()[rows])]
-        states = gather(self.folder, pooling, [Column(site, layer)], order)
-        return states[:, 0].numpy()
+        order = plan.loc[plan["view"] == 0, "sample"].sort_values().index
+        return gather(self.folder, pooling, [Column(site, layer)], order)[:, 0].numpy()
 
     def document(self) -> Document:
         """Return what stands out and every metric by layer; of the history of a training its last step."""
@@ -204,7 +205,13 @@ class Run(Shown):
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the run as one HTML page that opens offline, by default `report.html` in its folder."""
-        return write_document(self.path / "report.html" if path is None else path, self.document)
+
+        def text() -> str:
+            from layerscope.show.page.page import render
+
+            return render([self.document()])
+
+        return write_page(self.path / "report.html" if path is None else path, text)
 
     def states(self, pooling: str, columns: tuple[Column, ...], rows: npt.NDArray[Any]) -> StoredStates:
         """Return rows of the plan as a lazy array [N, layers, D], of the projected site [N, layers, P]."""
@@ -222,21 +229,18 @@ class Run(Shown):
 
         Columns: sample, name, label (where known), length, metric, variant, layer, site, value.
         """
-        plan = self.folder.plan
-        keys = [c for c in ("sample", "name", "label", "length") if c in plan]
+        alone = self.folder.plan[self.folder.plan["view"] == 0]
+        keys = [c for c in ("sample", "name", "label", "length") if c in alone]
         frames = []
-        for shard in self.folder.shards:
-            rows = self.folder.rows(shard)
-            if (rows["view"] > 0).any():
-                continue
-            with self.folder.shard(shard) as file:
+        for number, rows in alone[keys].groupby(alone["shard"]):
+            with self.folder.shard(int(str(number))) as file:
                 found = {key: file.get_tensor(key) for key in filter(is_scalar, file.keys())}
             for key, values in found.items():
                 metric, variant, site = parse_key(key)
-                frame = rows[keys].loc[rows.index.repeat(len(values))].reset_index(drop=True)
+                frame = rows.loc[rows.index.repeat(len(values))].reset_index(drop=True)
                 layers, flat = np.tile(self.layers_at(site), len(rows)), values.T.reshape(-1).numpy()
                 frames.append(frame.assign(metric=metric, variant=variant, layer=layers, site=site, value=flat))
-        alone = plan[plan["view"] == 0][keys]
+        alone = alone[keys]
         tables = [self.folder.read_table(name) for name in self.folder.tables() if name.startswith("samples.")]
         frames += [alone.merge(table, on="sample") for table in tables]
         return pd.concat(frames, ignore_index=True) if frames else alone
@@ -270,10 +274,6 @@ def _runs_in(folder: Path) -> list[Path]:
         return []
 
 
-def _steps(table: pd.DataFrame) -> tuple[int, ...]:
-    return tuple(sorted(int(step) for step in table["step"].dropna().unique()))
-
-
 def _chosen(rows: pd.DataFrame, column: str, wanted: str | None, default: str | None = None) -> pd.DataFrame:
     """Return the rows of one variant, pooling or site: the one wanted, else the default or the first there is."""
     values = list(rows[column].dropna().unique())
@@ -285,8 +285,3 @@ def _chosen(rows: pd.DataFrame, column: str, wanted: str | None, default: str | 
         metric, known = rows["metric"].iloc[0], ", ".join(map(str, values)) or "none"
         raise LayerscopeError(f"{column} {wanted!r} is not there for {metric}: it has {known}")
     return rows[rows[column] == wanted]
-
-
-def _labels(layers: Iterable[int], sites: Iterable[str], first: str) -> list[int | str]:
-    """Return layers by their number at the run's first site, else as "final"."""
-    return [int(layer) if site == first else "final" for site, layer in zip(sites, layers, strict=True)]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
-from layerscope.show.document import Document
 
 PAGE_MARK = '<meta name="generator" content="layerscope'
 """What a page of ours says of itself."""
@@ -22,14 +21,12 @@ def ending(path: Path, what: str, option: str, suffixes: tuple[str, ...], mark: 
     """
     try:
         target = path.expanduser()
-        folder = target.is_dir()
-        foreign = False
+        folder, foreign = target.is_dir(), False
         if target.is_file():
             with target.open("rb") as file:
                 foreign = mark.encode() not in file.read(HEAD)
     except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody
-        reason = getattr(error, "strerror", None) or error
-        raise LayerscopeError(_refused(what, path, reason, option)) from error
+        raise _refused(what, path, getattr(error, "strerror", None) or error, option) from error
     if target.suffix.lower() not in suffixes:
         raise LayerscopeError(f"{option} {str(target)!r} is not a valid name for a {what}: let it end in {suffixes[0]}")
     if folder:
@@ -45,7 +42,7 @@ def write(path: Path, text: str, what: str, option: str) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise LayerscopeError(_refused(what, path, f"{str(path.parent)!r} is not a folder", option)) from error
+        raise _refused(what, path, f"{str(path.parent)!r} is not a folder", option) from error
     aside(path, lambda part: part.write_text(text, encoding="utf-8", errors="replace"))
     return path
 
@@ -61,16 +58,5 @@ def write_page(out: str | Path, text: Callable[[], str]) -> Path:
     return write(target, rendered, "page", "`out`")
 
 
-def write_document(out: str | Path, document: Callable[[], Document]) -> Path:
-    """Write the page of a document."""
-
-    def text() -> str:
-        from layerscope.show.page.page import render
-
-        return render([document()])
-
-    return write_page(out, text)
-
-
-def _refused(what: str, path: Path, reason: object, option: str) -> str:
-    return f"{what} {str(path)!r} cannot be written ({reason}): choose another file with {option}"
+def _refused(what: str, path: Path, reason: object, option: str) -> LayerscopeError:
+    return LayerscopeError(f"{what} {str(path)!r} cannot be written ({reason}): choose another file with {option}")

@@ -82,11 +82,11 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "config binary": (write("config.json", bytes(range(256))), f"'{{}}/config.json' is not JSON: {AGAIN}"),
     "config {}": (
         write("config.json", b"{}"),
-        "'{}' names no model_type in its config: is it a transformers model's?",
+        "'{}' names no model_type in its config: is this a transformers model?",
     ),
     "config []": (
         write("config.json", b"[1]"),
-        "'{}' names no model_type in its config: is it a transformers model's?",
+        "'{}' names no model_type in its config: is this a transformers model?",
     ),
     "unknown type": (
         config(model_type="nonesuch", architectures=None),
@@ -243,8 +243,7 @@ NAMES: dict[str, str] = {
     "a b": "'a b' is neither a local folder nor a model on the hub: check the name (or its access token)",
     "https://huggingface.co/org/model/tree/main": "model 'https://huggingface.co/org/model/tree/main' is a URL: "
     "give its name on the hub (org/model), or a folder",
-    "bert/config.json": "model folder 'bert/config.json' is a file: give the folder that holds config.json "
-    "and the weights",
+    "bert/config.json": "model 'bert/config.json' is a file: give the folder that holds config.json and the weights",
 }
 
 

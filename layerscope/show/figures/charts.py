@@ -136,12 +136,12 @@ def _series(axis: Any, owned: Owned, series: Series, x: Values, how: dict[str, A
             low = (np.maximum(y - band, y / 2) if chart.y.log else y - band)[kept]
             axis.fill_between(x[kept], low, (y + band)[kept], color=how["color"], alpha=BAND, linewidth=0)
     for i in series.after:
-        axis.plot(x[i], y[i], **style.diamond(how["color"]))
+        axis.plot(x[i], y[i], **style.DIAMOND, mec=how["color"])
     below = {"textcoords": "offset points", "ha": "center", "annotation_clip": True, "fontsize": 6.5}
     for label, i in zip(series.labels, range(len(x)), strict=False):
         axis.annotate(plain(label), (x[i], y[i]), (0, -8.5), **below)
     for i in series.marked:
-        axis.plot(x[i], y[i], **style.ring())
+        axis.plot(x[i], y[i], **style.RING)
     return y
 
 
@@ -186,7 +186,7 @@ def _handles(owned: Sequence[Owned], names: Sequence[str]) -> list[Any]:
         handles.append(Patch(color=shade, alpha=BAND, linewidth=0, label="± one standard error"))
     if any(series.marked for _, series in drawn):
         what = "layer that stands out" if first.marked == "stands out" else first.marked
-        handles.append(Line2D([], [], label=what, **style.ring()))
+        handles.append(Line2D([], [], label=what, **style.RING))
     if any(series.after for _, series in drawn):
-        handles.append(Line2D([], [], label="after the final norm", **style.diamond(shade)))
+        handles.append(Line2D([], [], label="after the final norm", **style.DIAMOND, mec=shade))
     return handles

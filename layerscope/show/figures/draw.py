@@ -24,12 +24,7 @@ KINDS: dict[type[Plot], Callable[..., Any]] = {HeatMap: draw_maps, Boxes: draw_b
 def draw(given: Sequence[tuple[str, Document]], folder: str | Path) -> list[Path]:
     """Draw the plots of documents, each with its name, into a folder and return the paths of the files.
 
-    Plots of one `sheet` are panels of one figure, those of several results lie over each other there; every other plot
-    has a figure of its own with a panel for each result. Each is there as `NAME.png` and `NAME.pdf`, 6.3 inches wide,
-    and for a column of 3.15 inches as `NAME-column.png` and `NAME-column.pdf`; each panel of a sheet whose results lie
-    over each other is there by itself, as wide as a column.
-
-    Raises `LayerscopeError` where the folder cannot be written.
+    Plots of one `sheet` are panels of one figure; every other plot has a figure, with a panel for each result.
     """
     target = Path(folder)
     try:
@@ -60,11 +55,10 @@ def figures(given: Sequence[tuple[str, Document]]) -> Iterator[tuple[str, Drawer
             yield _file(key), partial(KINDS[type(own[0].plot)], own, title)
     for number, (name, document) in enumerate(given):
         for section in document.sections:
-            grids = [part for part in section.parts if isinstance(part, TokenGrid)]
-            if grids:
+            for grid in [part for part in section.parts if isinstance(part, TokenGrid)][:1]:
                 file = section.name if len(given) == 1 else f"{section.name}-{number + 1}"
                 what = f"{name or document.title[0]}: {section.title[0].lower()}{section.title[1:]}"
-                yield _file(file), partial(draw_grid, grids[0], what)
+                yield _file(file), partial(draw_grid, grid, what)
 
 
 def singles(given: Sequence[tuple[str, Document]]) -> Iterator[tuple[str, Drawer]]:

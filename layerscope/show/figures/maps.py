@@ -27,6 +27,7 @@ SMALLEST = 5.0
 ROW = 0.13
 """Inches of a row that has a name."""
 LIGHT = 0.35
+PARTS = ("q1", "med", "q3", "whislo", "whishi")
 PALE, STRONG, EDGE = "#ffffff", "#6ca3d7", "#9a5b00"
 TOKEN, LINE = 0.52, 0.15
 """Inches that a token takes across and down."""
@@ -123,7 +124,7 @@ def _map(axis: Any, part: HeatMap, norm: Any, colors: Any, cell: float) -> Any:
     found = [(i + 0.5, j + 0.5) for i, j in enumerate(part.rings) if j is not None]
     wide = {"markersize": 3 * size if printed else 4}
     for mark in ({"mec": "white", "mew": 1.8}, {}) if found else ():  # white below, to be seen on the darkest cells
-        axis.plot([x for _, x in found], [y for y, _ in found], **style.ring() | wide | mark)
+        axis.plot([x for _, x in found], [y for y, _ in found], **style.RING | wide | mark)
     return image
 
 
@@ -169,10 +170,7 @@ def draw_boxes(owned: Sequence[Owned], title: str, width: float) -> Any:
         part: Boxes = one.plot
         color = style.look(0 if one.alone else one.number)["color"]
         axis.bxp(
-            [
-                dict(zip(("q1", "med", "q3", "whislo", "whishi"), (*box.quartiles, *box.whiskers), strict=True))
-                for box in part.boxes
-            ],
+            [dict(zip(PARTS, (*box.quartiles, *box.whiskers), strict=True)) for box in part.boxes],
             positions=[int(box.name) for box in part.boxes], widths=0.6, showfliers=False, patch_artist=True,
             manage_ticks=False, boxprops={"facecolor": (color, LIGHT), **shade}, medianprops=thick, whiskerprops=thin,
             capprops=thin,
@@ -184,14 +182,8 @@ def draw_boxes(owned: Sequence[Owned], title: str, width: float) -> Any:
         axis.set_xlabel(first.x)
     face = style.COLORS[0] if owned[0].alone else "#777777"
     median, middle, whiskers = first.legend
-    style.explain(
-        figure,
-        [
-            Line2D([], [], **thick, label=median),
-            Patch(facecolor=face, alpha=LIGHT, **shade, label=middle),
-            Line2D([], [], **thin, label=whiskers),
-        ],
-    )
+    box = Patch(facecolor=face, alpha=LIGHT, **shade, label=middle)
+    style.explain(figure, [Line2D([], [], **thick, label=median), box, Line2D([], [], **thin, label=whiskers)])
     return style.finish(figure)
 
 
@@ -221,12 +213,10 @@ def draw_bars(owned: Sequence[Owned], title: str, width: float) -> Any:
         axis.set_yticks(range(len(rows)), [style.fitted(figure, row, 0.3, 7) if there else "" for row in rows])
         axis.tick_params(axis="y", length=0)
         axis.grid(visible=False, axis="y")
-    handles: list[Any] = []
-    if len(results) > 1:
-        handles = [Patch(color=style.look(i)["color"], label=name) for i, (_, name) in enumerate(results)]
+    handles: list[Any] = [Patch(color=style.look(i)["color"], label=name) for i, (_, name) in enumerate(results)]
     note = owned[0].plot.note
-    handles += [Line2D([], [], color=style.DARK, linewidth=0.8, label=note)] if note else []
-    style.explain(figure, handles)
+    notes = [Line2D([], [], color=style.DARK, linewidth=0.8, label=note)] if note else []
+    style.explain(figure, [*(handles if len(results) > 1 else ()), *notes])
     return style.finish(figure)
 
 

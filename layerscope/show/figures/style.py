@@ -45,6 +45,12 @@ LEFT = 0.012
 ROUNDS = 20
 """The most rounds in which a layout is settled."""
 Values = npt.NDArray[np.float64]
+RING: dict[str, Any] = {
+    "marker": "o", "markersize": 6.5, "mfc": "none", "mec": DARK, "mew": 0.8, "linestyle": "none", "clip_on": False,
+}  # fmt: skip
+"""How a point that stands out is marked."""
+DIAMOND: dict[str, Any] = {"marker": "D", "markersize": 4, "mfc": "white", "linestyle": "none"}
+"""How a point that follows the line is marked."""
 STEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 50, 100, 200, 500, 1000)
 MARKED = 16
 """Lines of more points than this carry about this many markers."""
@@ -209,19 +215,6 @@ def marked(values: Values, number: int) -> list[int]:
     there = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
     single = there[1:-1] & ~there[:-2] & ~there[2:]
     return sorted({*range((2 * number) % step, len(values), step), *np.flatnonzero(single).tolist()})
-
-
-def ring() -> dict[str, Any]:
-    """Return how a point that stands out is marked."""
-    return {
-        "marker": "o", "markersize": 6.5, "mfc": "none", "mec": DARK, "mew": 0.8, "linestyle": "none",
-        "clip_on": False,
-    }  # fmt: skip
-
-
-def diamond(color: str) -> dict[str, Any]:
-    """Return how a point that follows the line is marked."""
-    return {"marker": "D", "markersize": 4, "mfc": "white", "mec": color, "linestyle": "none"}
 
 
 def save(figure: Any, folder: Path, name: str) -> list[Path]:

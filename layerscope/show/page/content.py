@@ -34,21 +34,12 @@ SHORT = 5
 
 @dataclass(frozen=True)
 class Named:
-    """A document, its name among the others (by default what it is of), and the colour that it shares with another."""
+    """A document, its name among the others (by default what it is of), its number and that of its colour."""
 
     document: Document
     name: str = ""
     look: int | None = None
-
-
-@dataclass(frozen=True)
-class Member:
-    """A document on the page: what it is called among the others, and the colour of it by its number."""
-
-    number: int
-    name: str
-    document: Document
-    look: int
+    number: int = 0
 
     @property
     def findings(self) -> list[str]:
@@ -69,7 +60,7 @@ def in_order(lists: Iterable[Sequence[T]]) -> list[T]:
     return found
 
 
-def figures(shown: Sequence[tuple[Member, Sequence[Plot]]]) -> Iterator[Json]:
+def figures(shown: Sequence[tuple[Named, Sequence[Plot]]]) -> Iterator[Json]:
     """Yield a figure for each title, of the plots that results have under it: what the template and the script need."""
     keys = in_order([list(dict.fromkeys((plot.title, plot.variant) for plot in plots)) for _, plots in shown])
     for key in keys:
@@ -115,7 +106,7 @@ def _rows(found: Sequence[Json]) -> list[Sequence[Json]]:
     return [row for row in rows if row]
 
 
-def _choice(member: Member, plot: Plot) -> Json:
+def _choice(member: Named, plot: Plot) -> Json:
     """Return a plot as the script draws it, without what is empty."""
     drawn = {name: entry for name, entry in _slim(plot).items() if name not in AROUND}
     return {"run": member.number, **drawn, "choice": plot.choice, "unit": plot.unit}
@@ -129,7 +120,7 @@ def _slim(value: Any) -> Any:
     return [_slim(entry) for entry in value] if nested else value
 
 
-def _places(owned: Sequence[tuple[Member, Plot]]) -> list[int]:
+def _places(owned: Sequence[tuple[Named, Plot]]) -> list[int]:
     """Return which plots are shown at first: of several results one each, by what all have, where there is that."""
     by_member: dict[int, dict[str, int]] = {}
     for i, (member, plot) in enumerate(owned):
@@ -140,7 +131,7 @@ def _places(owned: Sequence[tuple[Member, Plot]]) -> list[int]:
     return [found[shared[0]] if shared else min(found.values()) for found in by_member.values()][:SIDE_BY_SIDE]
 
 
-def tables(shown: Sequence[tuple[Member, Sequence[Table | Frame]]]) -> Iterator[Json]:
+def tables(shown: Sequence[tuple[Named, Sequence[Table | Frame]]]) -> Iterator[Json]:
     """Yield a table for each name, of the rows that results have under it, as the script needs it."""
     for name in in_order([[table.name for table in given] for _, given in shown]):
         owned = [(member, table) for member, given in shown for table in given if table.name == name]
@@ -152,7 +143,7 @@ def tables(shown: Sequence[tuple[Member, Sequence[Table | Frame]]]) -> Iterator[
             yield _table(filled)
 
 
-def _table(owned: Sequence[tuple[Member, Table]]) -> Json:
+def _table(owned: Sequence[tuple[Named, Table]]) -> Json:
     """Return a table whose cells stand under `columns`; `head` names its first column."""
     first = owned[0][1]
     titles = in_order(  # without columns of spark lines alone, which a page has as plots
@@ -163,6 +154,7 @@ def _table(owned: Sequence[tuple[Member, Table]]) -> Json:
         ]
         for _, table in owned
     )
+    looks = {(column.title, column.unit): column for _, table in reversed(owned) for column in table.columns}
     rows = [
         {
             "run": member.number,
@@ -178,7 +170,10 @@ def _table(owned: Sequence[tuple[Member, Table]]) -> Json:
         "title": first.title,
         "lead": " ".join(dict.fromkeys(text for _, table in owned for text in table.legend)),
         "head": first.columns[0].title,
-        "columns": [{"title": title, "detail": unit} for title, unit in titles],
+        "columns": [
+            {"title": key[0], "detail": key[1], "number": looks[key].align != "left", "wraps": looks[key].wraps}
+            for key in titles
+        ],
         "rows": rows,
         "long": False,
     }
@@ -202,7 +197,7 @@ def _cells(table: Table, row: Row, titles: list[tuple[str, str]]) -> list[Json |
     return [known.get(title) for title in titles]
 
 
-def _long(owned: Sequence[tuple[Member, Frame]]) -> Json:
+def _long(owned: Sequence[tuple[Named, Frame]]) -> Json:
     """Return long frames of several results by columns, the result's name first; `owners` says whose each row is."""
     frame = pd.concat([table.frame.assign(run=member.name) for member, table in owned], ignore_index=True)
     first = owned[0][1]

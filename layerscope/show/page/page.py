@@ -15,9 +15,9 @@ from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from layerscope.core.saved import jsonable
-from layerscope.show.document import Document, Facts, Frame, Prediction, Table, TokenGrid
+from layerscope.show.document import Document, Facts, Frame, Table, TokenGrid
 from layerscope.show.numbers import chance
-from layerscope.show.page.content import DRAWN, Json, Member, Named, figures, groups, in_order, tables
+from layerscope.show.page.content import DRAWN, Json, Named, figures, groups, in_order, tables
 from layerscope.show.plain import plain
 from layerscope.show.plots import Plot
 
@@ -34,13 +34,13 @@ def render(
     better.
     """
     named = [entry if isinstance(entry, Named) else Named(entry) for entry in given]
-    shown = members([member for entry in named for member in _members(entry)])
-    kinds: dict[str, list[Member]] = {}
+    shown = _numbered([member for entry in named for member in _members(entry)])
+    kinds: dict[str, list[Named]] = {}
     for m in shown:
         kinds.setdefault(m.document.kind, []).append(m)
     depths = {m.document.depth for m in shown if m.document.depth}
     several = len(depths) > 1 or len(kinds.get("runs", ())) > 1
-    parts, single = sections(shown), named[0].document
+    parts, single = _sections(shown), named[0].document
     kind = single.kind if len({entry.document.kind for entry in named}) == 1 else "results"
     title = title or (_name(named[0]) if len(named) == 1 else f"{len(named)} {kind} compared")
     scripts = [_own("theme.js"), get_plotlyjs(), "\n".join(map(_own, SCRIPTS))]
@@ -62,7 +62,7 @@ def render(
         kinds=kinds,
         facts=single.facts if len(named) == 1 else (),
         notes=[*notes, *(text for entry in named if entry.document.members for text in entry.document.warnings)],
-        differences={kind: differences(own) for kind, own in kinds.items()},
+        differences={kind: _differences(own) for kind, own in kinds.items()},
         sections=parts,
         by_layer=any("depth" in choice.get("x", choice) for choice in choices),
         overlays=over[0][1] if over else "",
@@ -86,18 +86,18 @@ def _name(entry: Named) -> str:
     return plain(entry.name or " on ".join(entry.document.title))
 
 
-def members(named: Sequence[Named]) -> list[Member]:
-    """Return documents with a name each, numbered where two have the same, and a colour."""
+def _numbered(named: Sequence[Named]) -> list[Named]:
+    """Return documents with a number, a colour and a name each, the names numbered where two are the same."""
     names = [_name(entry) for entry in named]
     free = (i for i in range(2 * len(named)) if i not in {entry.look for entry in named})
     found = []
     for i, (name, entry) in enumerate(zip(names, named, strict=True)):
         called = f"{name} ({names[: i + 1].count(name)})" if names.count(name) > 1 else name
-        found.append(Member(i, called, entry.document, next(free) if entry.look is None else entry.look))
+        found.append(Named(entry.document, called, next(free) if entry.look is None else entry.look, i))
     return found
 
 
-def sections(shown: Sequence[Member]) -> list[Json]:
+def _sections(shown: Sequence[Named]) -> list[Json]:
     """Return the sections of all documents, those of one name as one; one without anything in it is left out."""
     found = []
     for name in in_order([[section.name for section in m.document.sections] for m in shown]):
@@ -119,21 +119,12 @@ def sections(shown: Sequence[Member]) -> list[Json]:
     return found
 
 
-def differences(shown: Sequence[Member]) -> list[tuple[str, list[str]]] | None:
+def _differences(shown: Sequence[Named]) -> list[tuple[str, list[str]]] | None:
     """Return the facts in which results of a kind differ, each with its value in every one; None without facts."""
-    known = [
-        {
-            f"{facts.title.lower()}.{name}": fact
-            for facts in m.document.details
-            if isinstance(facts, Facts) and facts.title
-            for name, fact in facts.entries
-        }
-        for m in shown
-    ]
-    if not any(known):
-        return None
+    groups = [[part for part in m.document.details if isinstance(part, Facts) and part.title] for m in shown]
+    known = [{f"{part.title.lower()}.{name}": fact for part in own for name, fact in part.entries} for own in groups]
     rows = {name: [facts.get(name, "–") for facts in known] for name in in_order([list(facts) for facts in known])}
-    return [(name, values) for name, values in rows.items() if len(set(values)) > 1]
+    return [(name, values) for name, values in rows.items() if len(set(values)) > 1] if any(known) else None
 
 
 def _environment() -> Environment:
@@ -149,7 +140,6 @@ def _environment() -> Environment:
         "plain_lines": lambda text: "\n".join(map(plain, text.split("\n"))),
         "sentence": _sentence,
         "chance": chance,
-        "listed": _listed,
         "script_json": _script_json,
     }
     return found
@@ -158,10 +148,6 @@ def _environment() -> Environment:
 def _sentence(text: str) -> Markup:
     """Return a sentence, what stands in backticks in it set as code."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(plain(text)))))
-
-
-def _listed(cell: Prediction) -> str:
-    return " · ".join(f"{text} {chance(probability)}" for text, probability in cell.tops)
 
 
 def _own(name: str) -> str:

@@ -1,6 +1,5 @@
 """The page in a real browser: what is drawn, what can be switched, and what its downloads hold."""
 
-import csv
 import shutil
 
 import numpy as np
@@ -31,8 +30,7 @@ def card(title):
 
 
 def rows_of(path):
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1300, "light"), (1300, "dark"), (360, "light")])
@@ -52,8 +50,8 @@ def test_every_plot_is_drawn(browser, request, page):
     with browser.open(request.getfixturevalue(page)) as opened:
         drawn = opened.ask(f"{PLOTS}.map(p => [p.className, p.querySelectorAll('.main-svg').length, p.data.length])")
         assert len(drawn) == opened.ask("page.figures.reduce((n, f) => n + f.places.length, 0)")
-        flat = "upright({}, [{ series: { y: [0, 0] } }]).range"  # no difference lies in the middle of a small range
-        assert opened.ask(flat) == [-0.05, 0.05]
+        # no difference lies in the middle of a small range
+        assert opened.ask("upright({}, [{ series: { y: [0, 0] } }]).range") == [-0.05, 0.05]
         for name, sheets, traces in drawn:
             assert sheets and traces, name
         marks = {
@@ -131,14 +129,15 @@ def test_a_plot_of_one_run_can_show_another(browser, several, labelled, language
 
 
 def test_tables_sort_by_any_heading(browser, one, language):
-    entropy = language.metric("prompt_entropy", site="raw")
     with browser.open(one) as opened:
-        layers = lambda: [row[0] for row in opened.ask(SHOWN, "#layers")]  # noqa: E731
+
+        def layers():
+            return [row[0] for row in opened.ask(SHOWN, "#layers")]
+
         order = ["0", "1", "2", "3", "final"]
         assert layers() == order
-        heading = "#layers th:has-text('prompt entropy') button"
-        opened.tab.click(heading)
-        values = {str(layer): value for layer, value in entropy.items()}
+        opened.tab.click(heading := "#layers th:has-text('prompt entropy') button")
+        values = {str(layer): value for layer, value in language.metric("prompt_entropy", site="raw").items()}
         values["final"] = language.metric("prompt_entropy", site="normed").iloc[-1]
         falling = sorted(order, key=values.__getitem__, reverse=True)
         assert layers() == falling

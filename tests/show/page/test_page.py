@@ -133,7 +133,7 @@ def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
     there = labelled.path
     assert refused([], tmp_path / "a.html") == "no result is named: give the folder of one, or of several"
     missing = tmp_path / "none"
-    assert refused(missing).startswith(f"run or evaluation {str(missing)!r} does not exist")
+    assert refused(missing).startswith(f"result {str(missing)!r} does not exist")
     assert refused([there, str(there)]) == f"run {str(there)!r} is given twice: name each run once"
     named = tmp_path / "data.csv"
     named.write_text("text\nkept\n")
@@ -164,7 +164,7 @@ def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
     shutil.copytree(there, shelf / "one")
     said = f"{str(shelf)!r} is not a run but holds some: give {shelf / 'one'}"
     assert refused(shelf, tmp_path / "a.html") == said
-    said = f"run or evaluation {str(shelf / 'onee')!r} does not exist, did you mean one?"
+    said = f"result {str(shelf / 'onee')!r} does not exist, did you mean one?"
     assert refused(shelf / "onee", tmp_path / "a.html") == said
     empty = tmp_path / "empty"
     shutil.copytree(there, empty)
