@@ -41,6 +41,7 @@ from .label_probability import label_probability as label_probability
 from .layer_accuracy import layer_accuracy as layer_accuracy
 from .lidar import lidar as lidar
 from .matrix_entropy import matrix_entropy as matrix_entropy
+from .modality_gap import modality_gap as modality_gap
 from .mutual_knn import mutual_knn as mutual_knn
 from .nesum import nesum as nesum
 from .neural_collapse import (
@@ -57,6 +58,8 @@ from .pnka import pnka as pnka
 from .procrustes import procrustes as procrustes
 from .progression import (
     line_distance as line_distance,
+    monotone_share as monotone_share,
+    monotone_triples as monotone_triples,
     norm_ratio as norm_ratio,
     straightness as straightness,
 )

@@ -6,7 +6,7 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64, centred, directions, typical_norm
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs import FromPairs, States, in_pairs, opened
+from layerscope.metrics.pairs import CENTERING, FromPairs, States, in_pairs, opened
 
 WIDTHS = "cosine needs equal widths, cka compares any two"
 
@@ -96,12 +96,12 @@ def mean_cosines(states: States, others: States | None, center: bool = True) -> 
 
 COSINE_SIMILARITY = Metric(
     cosine_similarity,
-    FromPairs(mean_cosines, "centered", least=0, all_samples=True, one_width=True, by_sample=cosine_pairs),
+    FromPairs(mean_cosines, "{}", CENTERING, least=0, all_samples=True, one_width=True, by_sample=cosine_pairs),
     title="cosine",
     reading="1: two layers hold the same directions",
-    formula="mean of (a − ā) · (b − b̄) / (‖a − ā‖ ‖b − b̄‖)",
+    formula="centered: mean of (a − ā) · (b − b̄) / (‖a − ā‖ ‖b − b̄‖); uncentered: mean of a · b / (‖a‖ ‖b‖)",
     meaning="Cosine between the vectors that two layers give one sample, each layer centred by its own mean over the "
-    "samples, averaged over samples; from −1 to 1.",
+    "samples unless it is called uncentred, averaged over samples; from −1 to 1.",
     direction="1: the two layers hold the same directions. It says how far a layer is from another, not how good it "
     "is.",
 )

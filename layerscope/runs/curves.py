@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.runs.registry import COUNTS, KNOWN, Metric, about, rank, scale, unit_apart
+from layerscope.runs.registry import CHOICES, COUNTS, KNOWN, Metric, about, named, rank, scale, unit_apart
 from layerscope.show.numbers import INTERVAL, NIL, error, number
 from layerscope.show.plain import plain, pooling_name
 from layerscope.show.plots import Box
@@ -165,24 +165,26 @@ def steps_text(panel: list[Curve]) -> str | None:
 
 
 def which(curve: Curve, beside: Iterable[Curve]) -> list[str]:
-    """Return the variant and the pooling of a curve, where those beside it have others."""
+    """Return the variant and the pooling of a curve, where those beside it have others or it is not the default."""
     beside, names = list(beside), []
-    if len({c.variant for c in beside}) > 1 and curve.variant:
+    unusual = not CHOICES.keys().isdisjoint((curve.variant or "").split(","))
+    if (len({c.variant for c in beside}) > 1 or unusual) and curve.variant:
         names.append(curve.variant)
     if len({c.pooling for c in beside}) > 1:
         names.append(pooling_name(curve.pooling))
     return names
 
 
-def boxes(run: Run) -> list[Box]:
-    """Return each sample's cosine to the last layer as a box for each layer but that one itself; empty without them."""
+def boxes(run: Run) -> dict[tuple[str, str], list[Box]]:
+    """Return each sample's cosine to the last layer as a box for each layer but that one, by variant and pooling."""
     if not run.folder.has_table(BOXED):
-        return []
+        return {}
     table = run.folder.read_table(BOXED)
     names = run.folder.plan.drop_duplicates("sample").set_index("sample")["name"]
     last = (table["layer"] == run.depth) & (table["site"] == run.final)
-    found = []
-    for layer, rows in table[~last & table["value"].notna()].groupby("layer", sort=True):
+    found: dict[tuple[str, str], list[Box]] = {}
+    groups = table[~last & table["value"].notna()].groupby(["variant", "pooling", "layer"])
+    for (variant, pooling, layer), rows in groups:
         values, samples = rows["value"].to_numpy(), rows["sample"].to_numpy()
         percentiles = np.percentile(values, (WHISKERS[0], 25, 50, 75, WHISKERS[1]))
         low, first, median, third, high = map(float, percentiles)
@@ -191,14 +193,14 @@ def boxes(run: Run) -> list[Box]:
         called = zip(names.loc[samples[furthest]], values[furthest], strict=True)
         outliers = tuple((plain(str(name)), float(value)) for name, value in called)
         box = Box(str(int(layer)), (first, median, third), (low, high), float(values.mean()), len(values), outliers)
-        found.append(box)
+        found.setdefault((variant, pooling), []).append(box)
     return found
 
 
 def _curve(rows: pd.DataFrame, run: Run) -> Curve:
     rows = rows.sort_values("layer")
     first = rows.iloc[0]
-    metric = str(first["metric"])
+    metric, variant = str(first["metric"]), first["variant"] if isinstance(first["variant"], str) else None
     raw, after = rows[rows["site"] == "raw"], rows[rows["site"] == run.final]
     body = next(part for part in (raw, after, rows[rows["site"] == first["site"]]) if len(part))
     end = after.iloc[-1] if len(raw) and len(after) and run.final != "raw" else None
@@ -206,8 +208,8 @@ def _curve(rows: pd.DataFrame, run: Run) -> Curve:
     values, site = body["value"].to_numpy(dtype=np.float64), str(body["site"].iloc[0])
     return Curve(
         metric=metric,
-        title=about(metric).title,
-        variant=first["variant"] if isinstance(first["variant"], str) else None,
+        title=named(metric, variant),
+        variant=variant,
         pooling=first["pooling"] if isinstance(first["pooling"], str) else None,
         site=site,
         group=GROUPS.get(about(metric).needs, "quality"),

@@ -13,7 +13,7 @@ import pandas as pd
 
 from layerscope.runs import curves as run_curves
 from layerscope.runs.curves import SIMILAR, Curve, site_name, value_text
-from layerscope.runs.registry import METRICS, Needs, about, capital, meaning_of, titled
+from layerscope.runs.registry import METRICS, Needs, about, capital, file_name, meaning_of, named, titled
 from layerscope.show.document import Section
 from layerscope.show.numbers import NIL, number
 from layerscope.show.plain import pooling_name
@@ -27,8 +27,9 @@ SECTIONS: dict[str, tuple[tuple[Needs, ...], str, str]] = {
         ("labels",), "What your labels say", "Accuracy of probes trained on each layer's vectors, cross-validated."
     ),
     "quality": (
-        ("tokens", "pooled", "views"), "Quality of each layer", "Entropy, geometry and invariance, without labels. "
-        "Which end of a scale serves a task differs by model and data.",
+        ("tokens", "pooled", "views", "path"), "Quality of each layer",
+        "Entropy, geometry and invariance, without labels. Which end of a scale serves a task differs by model and "
+        "data.",
     ),
     "similarity": (
         ("pairs",), "Similarity of layers", "How close each layer is to the last, and every two layers to each other."
@@ -45,6 +46,7 @@ KINDS: dict[Needs, str] = {
     "tokens": "Tokens within each sample",
     "pooled": "Vectors of all samples",
     "views": "Views of the same sample",
+    "path": "The way from layer to layer",
 }
 """Titles of the parts of a group that is too wide for one table, or too long for one heading."""
 INSIDE = (
@@ -85,7 +87,7 @@ def by_layer(known: Sequence[Curve], run: Run) -> Iterator[Chart]:
         beside = [(capital(name), f"{m.meaning} {m.direction} {m.source}") for name, m in others.items()]
         several = sum(other == metric for other, _ in found) > 1
         yield Chart(
-            title=capital(titled(metric)) + bound,
+            title=capital(titled(metric, variant)) + bound,
             variant=(variant or "").replace(",", ", "),
             summary="; ".join(_summary(curve) for curve in curves),
             about=replace(meant, more=(*meant.more, *beside)),
@@ -178,17 +180,17 @@ def _pairs(run: Run, known: Sequence[Curve]) -> Iterator[Plot]:
     own, table = {m.name for m in METRICS.values() if m.needs == "pairs"}, run.at()
     # a history knows of each layer and the last one only
     for curve in known if run.has_states else ():
-        square = run.metric(curve.metric, pooling=curve.pooling)
+        square = run.metric(curve.metric, pooling=curve.pooling, variant=curve.variant)
         if curve.metric not in own or not square.notna().any(axis=None):
             continue
         names, record = tuple(map(str, square.index)), about(curve.metric)
         yield HeatMap(
-            title=f"{capital(record.title)} of every two layers",
+            title=f"{capital(curve.title)} of every two layers",
             summary=f"A heat map: {record.meaning}",
             about=meaning(curve.metric, table),
             variant=(curve.variant or "").replace(",", ", "),
             choice=pooling_name(curve.pooling),
-            name=curve.metric,
+            name=file_name(curve.metric, curve.variant),
             rows=names,
             columns=names,
             values=tuple(tuple(map(float, line)) for line in square.to_numpy()),
@@ -200,17 +202,18 @@ def _pairs(run: Run, known: Sequence[Curve]) -> Iterator[Plot]:
             upward=True,
             depth=run.depth,
         )
-    if drawn := run_curves.boxes(run):
-        low, high = run_curves.WHISKERS
+    low, high = run_curves.WHISKERS
+    for (variant, pooling), drawn in run_curves.boxes(run).items():
+        cosine = named("cosine_similarity", variant)
         yield Boxes(
-            title="Each sample's cosine to the last layer",
+            title=f"Each sample's {cosine} to the last layer",
             summary="Boxes by layer: quartiles of each sample's cosine to the last layer, whiskers from "
             f"{low} to {high} %, dots for the samples furthest beyond them.",
             about=meaning("cosine_similarity", table),
-            choice=pooling_name(str(run.folder.read_table(run_curves.BOXED)["pooling"].iloc[0])),
-            name="cosine_to_last",
+            choice=pooling_name(pooling),
+            name=file_name("cosine_to_last", variant),
             x="layer",
-            y="cosine",
+            y=cosine,
             boxes=tuple(drawn),
             each="sample",
             legend=("median of the samples", "quarter to three quarters", f"{low} % to {high} %"),
