@@ -86,6 +86,8 @@ Accuracy, perplexity, coherence and diversity by layer, over the beginnings of 3
 """)  # fmt: skip
 def generate(options: Options, *, figures: Figures = None, json: Json = False) -> None:
     """Print the texts and how good they are, and write their page and figures."""
+    if figures is not None and not options.get("measure"):
+        raise LayerscopeError("--figures draws what --measure measures: give both")
     found, out = layerscope.generate(**options), options.get("out")
     output.finish(
         json, found.as_dict, found.document, *output.written(out),

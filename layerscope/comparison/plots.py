@@ -85,7 +85,7 @@ def square_map(pair: Pair, metric: str, variant: str) -> HeatMap:
     similar = pair.comparison.frame[pair.comparison.frame["kind"] == "similarity"]
     finite = similar.loc[(similar["metric"] == metric) & (similar["variant"] == variant), "value"].dropna()
     return HeatMap(
-        title=f"{name} of layers across runs",
+        title=f"{capital(name)} of layers across runs",
         summary=findings.headline(pair),
         about=meaning_of(metric),
         note=RINGS if len(finite) else f"the states of {pair.b.name} do not vary",

@@ -18,7 +18,8 @@ from typing import Any
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter
-from layerscope.evaluation.judging import UndefinedError, UnjudgedError, Workers, judge, line_of, most_texts, one_thread
+from layerscope.core.workers import one_thread
+from layerscope.evaluation.judging import UndefinedError, UnjudgedError, Workers, judge, line_of, most_texts
 from layerscope.evaluation.layer_encoder import LayerEncoder
 from layerscope.evaluation.probe_states import SHIPPED, ProbeTask
 from layerscope.evaluation.texts import MEND, TextStates

@@ -28,7 +28,8 @@ def cka(
     itself ("median_sq_all"), or the squared median distance ("median_distance"), each side having its own; a number is
     sigma itself, and a median of 0 gives NaN. Raises `LayerscopeError` for N < 4.
 
-    Source: Kornblith et al. 2019 (biased); Nguyen et al. 2021, equation 3, for HSIC_1 of Song et al. 2012.
+    Source: Kornblith et al. 2019 (biased; Tracing Representation Progression, equation 3); Nguyen et al. 2021,
+    equation 3, for HSIC_1 of Song et al. 2012.
 
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(cka(states, -2 * states), 3)  # rotations, reflections and scale do not count

@@ -40,9 +40,14 @@ def straightness(states: Array) -> Tensor:
     >>> straightness(np.array([[0.0, 0.0], [3.0, 0.0], [3.0, 4.0]]))  # 5 of 7
     tensor(0.7143, dtype=torch.float64)
     """
+    return _straightness(states)[..., -1]
+
+
+def _straightness(states: Array) -> Tensor:
+    """Return the same of the way to each layer from 1 on, `[..., L]`."""
     found = _layers(states)
     steps = vector_norm(found.diff(dim=-2), dim=-1)
-    value: Tensor = vector_norm(found[..., -1, :] - found[..., 0, :], dim=-1) / steps.sum(-1)
+    value: Tensor = vector_norm(found[..., 1:, :] - found[..., :1, :], dim=-1) / steps.cumsum(-1)
     return value
 
 
@@ -143,13 +148,13 @@ MONOTONE_SHARE = Metric(
 )
 STRAIGHTNESS = Metric(
     straightness,
-    FromPath(lambda states: straightness(states)[:, None]),
-    reading="1: states move along a straight line",
-    formula="‖h_L − h₀‖ / Σ ‖h_{ℓ+1} − h_ℓ‖",
-    meaning="Distance from the first to the last layer's state over the length of the way between them, by sample; "
-    "from 0 to 1.",
-    direction="1: the states move along a straight line, as assumption 1 has it.",
-    curve=False,
+    FromPath(_straightness, 1),
+    reading="1: straight on from layer 0 to this one",
+    formula="‖h_ℓ − h₀‖ / Σ ‖h_{k+1} − h_k‖, k = 0 … ℓ − 1",
+    meaning="Distance from layer 0's state to this layer's over the length of the way between them, by sample; from 0 "
+    "to 1, and 1 at layer 1.",
+    direction="1: the states move along a straight line, as assumption 1 has it of all layers.",
+    low=True,
 )
 LINE_DISTANCE = Metric(
     line_distance,

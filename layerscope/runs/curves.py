@@ -186,15 +186,18 @@ def boxes(run: Run) -> dict[tuple[str, str], list[Box]]:
     groups = table[~last & table["value"].notna()].groupby(["variant", "pooling", "layer"])
     for (variant, pooling, layer), rows in groups:
         values, samples = rows["value"].to_numpy(), rows["sample"].to_numpy()
-        percentiles = np.percentile(values, (WHISKERS[0], 25, 50, 75, WHISKERS[1]))
-        low, first, median, third, high = map(float, percentiles)
-        beyond = np.flatnonzero((values < low) | (values > high))
-        furthest = beyond[np.argsort(-np.abs(values[beyond] - median), kind="stable")][:OUTLIERS]
-        called = zip(names.loc[samples[furthest]], values[furthest], strict=True)
-        outliers = tuple((plain(str(name)), float(value)) for name, value in called)
-        box = Box(str(int(layer)), (first, median, third), (low, high), float(values.mean()), len(values), outliers)
-        found.setdefault((variant, pooling), []).append(box)
+        found.setdefault((variant, pooling), []).append(box(str(int(layer)), values, names.loc[samples]))
     return found
+
+
+def box(name: str, values: Values, samples: Iterable[object]) -> Box:
+    """Return a box of values, with the names of the samples that are furthest from it."""
+    names = np.asarray(list(samples), dtype=object)
+    low, first, median, third, high = map(float, np.percentile(values, (WHISKERS[0], 25, 50, 75, WHISKERS[1])))
+    beyond = np.flatnonzero((values < low) | (values > high))
+    furthest = beyond[np.argsort(-np.abs(values[beyond] - median), kind="stable")][:OUTLIERS]
+    outliers = tuple((plain(str(who)), float(values[i])) for who, i in zip(names[furthest], furthest, strict=True))
+    return Box(name, (first, median, third), (low, high), float(values.mean()), len(values), outliers)
 
 
 def _curve(rows: pd.DataFrame, run: Run) -> Curve:

@@ -55,7 +55,7 @@ def test_what_is_shown_says_which_cosine_and_which_tower(towers):
     document = found.document()
     maps = [part for section in document.sections for part in section.parts if isinstance(part, HeatMap)]
     titles = {part.title for part in maps}
-    assert {"cosine of layers across runs", "uncentred cosine of layers across runs"} <= titles
+    assert {"Cosine of layers across runs", "Uncentred cosine of layers across runs"} <= titles
     for run in (first, second):
         assert {f"Cosine within {run}", f"Uncentred cosine within {run}", f"Modality gap within {run}"} <= titles
     assert len({part.name for part in maps}) == len(maps), "each has a file of its own"

@@ -134,6 +134,15 @@ def test_the_command_on_the_real_model(cli: Any, shared: Path, tmp_path: Path) -
             assert row["log_probs"] == pytest.approx(wanted.tolist(), abs=1e-4)
 
 
+def test_texts_alone_have_a_page_and_no_figures(cli: Any, shared: Path, tmp_path: Path) -> None:  # noqa: F811  the fixture
+    model, out = shared / "models" / "stories260K", tmp_path / "texts"
+    done = cli("generate", model, "--prompt", "Once", "--prompt", "Tom", "--max-new-tokens", 5, "--out", out)
+    assert done.status == 0 and "2 texts continued at layer 5 of 5" in done.out, done.err
+    assert "Every text" in (out / "report.html").read_text(encoding="utf-8")
+    refused = cli("generate", model, "--prompt", "Once", "--figures", tmp_path / "figures")
+    assert (refused.status, refused.line) == (2, "--figures draws what --measure measures: give both")
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"prompt": "w3", "data": ["w3 w4"]}, "generate needs texts to continue: give a prompt or data, one of the two"),
     ({"data": np.zeros((3, 4))}, "tensor holds tensor samples: a language model continues texts"),

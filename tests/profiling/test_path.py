@@ -52,8 +52,9 @@ def test_the_way_is_that_of_every_sample(walked):
     run, states = walked
     steps = np.linalg.norm(np.diff(states, axis=1), axis=-1)
     whole = states[:, -1] - states[:, 0]
-    straight = np.linalg.norm(whole, axis=1) / steps.sum(1)
-    assert run.metric("straightness").to_dict() == {DEPTH: pytest.approx(straight.mean())}
+    straight = np.linalg.norm(states[:, 1:] - states[:, :1], axis=-1) / steps.cumsum(1)
+    assert run.metric("straightness").to_dict() == pytest.approx(dict(enumerate(straight.mean(0), start=1)))
+    np.testing.assert_allclose(metrics.straightness(states), straight[:, -1])
     assert run.metric("norm_ratio").tolist() == pytest.approx(
         (np.linalg.norm(states[:, :-1], axis=-1) / steps).mean(0).tolist()
     )

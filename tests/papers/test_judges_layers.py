@@ -1,0 +1,138 @@
+"""Each judge of Layer by Layer on values in which its claim is true by construction, and in which it is false."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from papers.worlds import World, verdicts
+
+from layerscope.papers import released
+from layerscope.scores import Evaluation
+
+
+def scores(middle):
+    """Return scores of four models on 8 tasks, the middle layers better than the last by some points."""
+    draws = np.random.default_rng(0)
+    rows = [
+        {"model": model, "revision": "main", "layer": layer, "task": f"task {task}",
+         "score": 0.4 + middle / 100 * (2 <= layer <= 4 if middle > 0 else layer < 6) + draws.normal(0, 1e-3)}
+        for model in ("Pythia-14m", "Pythia-70m", "Pythia-160m", "Pythia-410m")
+        for layer in range(7)
+        for task in range(8)
+    ]  # fmt: skip
+    return Evaluation(pd.DataFrame(rows))
+
+
+@pytest.mark.parametrize(("gain", "word"), [(5.0, "held"), (-5.0, "did not hold")])
+def test_middle_layers_against_the_last(monkeypatch, gain, word):
+    monkeypatch.setattr(released, "scores", lambda assets: scores(gain))
+    assert set(verdicts("L-fig1", World(None)).values()) == {word}
+
+
+def metrics(values, depth=12):
+    """Return metrics by layer: `values(model, metric, layers, dataset)` for each."""
+    models = dict.fromkeys((*released.PARAMETERS, "bert-base", "bert-large", "bert-huge"), depth)
+    kinds = [("prompt_entropy", "maxEntropy"), ("curvature", "raw"), ("infonce", "raw"), ("dime", "raw"),
+             ("lidar", "maxEntropy"), ("dataset_entropy", "raw")]  # fmt: skip
+    rows = [
+        {"model": model, "revision": "main", "dataset": dataset, "metric": metric, "variant": variant,
+         "site": None, "pooling": None, "layer": layer, "value": value}
+        for model, depth in models.items()
+        for number, dataset in enumerate(("wikitext", "mteb/a", "mteb/b", "mteb/c"))
+        for metric, variant in kinds
+        for layer, value in enumerate(values(model, metric, np.arange(depth + 1), number))
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def valley(deep):
+    def values(model, metric, layers, number):
+        depth = 0.1 if model.startswith("bert") else deep
+        return 0.8 + 0.001 * number - depth * np.sin(np.pi * layers / layers[-1])
+
+    return values
+
+
+def test_a_valley_of_entropy(monkeypatch):
+    monkeypatch.setattr(released, "metrics", lambda assets: metrics(valley(0.5)))
+    found = verdicts("L-fig2", World(None))
+    assert {word for name, word in found.items() if name != "bidirectional"} == {"held"}
+    monkeypatch.setattr(released, "metrics", lambda assets: metrics(valley(-0.5)))
+    found = verdicts("L-fig2", World(None))
+    assert {word for name, word in found.items() if name != "bidirectional"} == {"did not hold"}
+
+
+def test_larger_models(monkeypatch):
+    def by_size(sign):
+        def values(model, metric, layers, number):
+            size = np.log10(released.PARAMETERS.get(model, 1e8))
+            return np.full(len(layers), sign * size) + 1e-3 * np.sin(size * 50)
+
+        return values
+
+    monkeypatch.setattr(released, "metrics", lambda assets: metrics(by_size(-1)))
+    assert set(verdicts("L-fig12", World(None)).values()) == {"held"}
+    monkeypatch.setattr(released, "metrics", lambda assets: metrics(by_size(1)))
+    assert set(verdicts("L-fig12", World(None)).values()) == {"did not hold"}
+
+
+def test_which_metrics_go_with_scores(monkeypatch):
+    strong = ("curvature", "dime", "infonce")
+
+    def going(with_scores):
+        def values(model, metric, layers, number):
+            noise = np.random.default_rng(len(metric) + 100 * number).normal(size=len(layers))
+            return np.where((layers >= 2) & (layers <= 4), 1.0, 0.0) + (0.01 if metric in with_scores else 100) * noise
+
+        return values
+
+    monkeypatch.setattr(released, "scores", lambda assets: scores(5.0))
+    monkeypatch.setattr(released, "metrics", lambda assets: metrics(going(strong)))
+    assert verdicts("L-fig3", World(None)) == {"lead": "held"}
+    others = ("prompt_entropy", "dataset_entropy", "lidar")
+    monkeypatch.setattr(released, "metrics", lambda assets: metrics(going(others)))
+    assert verdicts("L-fig3", World(None)) == {"lead": "did not hold"}
+
+
+def test_a_layer_without_labels(monkeypatch):
+    def values(model, metric, layers, number):
+        return np.where((layers >= 2) & (layers <= 4), 1.0, 0.0) + 0.01 * (layers == 3)
+
+    monkeypatch.setattr(released, "metrics", lambda assets: metrics(values, 6))
+    monkeypatch.setattr(released, "scores", lambda assets: scores(5.0))
+    assert verdicts("L-appE", World(None)) == {"dime": "held"}
+
+    def misleading(model, metric, layers, number):
+        good = np.where((layers >= 2) & (layers <= 4), 1.0, 0.0) + 0.01 * (layers == 3)
+        return -good if model == "Pythia-410m" else good
+
+    rows = scores(5.0).scores
+    high_last = rows["model"].eq("Pythia-410m") & rows["layer"].eq(6)
+    rows.loc[high_last, "score"] += 0.03
+    monkeypatch.setattr(released, "scores", lambda assets: Evaluation(rows))
+    monkeypatch.setattr(released, "metrics", lambda assets: metrics(misleading, 6))
+    assert verdicts("L-appE", World(None)) == {"dime": "did not hold"}
+
+
+def test_what_training_changes(monkeypatch):
+    def by_step(middle, early):
+        rows = []
+        for metric, variant in (("prompt_entropy", "maxEntropy"), ("lidar", "maxEntropy"), ("dime", "maxEntropy"),
+                                ("infonce", "raw")):  # fmt: skip
+            for i, step in enumerate((1, 16, 256, 4000, 16000, 64000, 128000)):
+                for layer in range(13):
+                    third = (layer - 1) // 4
+                    late = i > 4
+                    speed = (3.0 if middle else 0.3) if third == 1 else 1.0
+                    speed *= (0.1 if early else 3.0) if late and third == 0 else 1.0
+                    value = rows[-13]["value"] + speed if i else 0.0
+                    rows.append(
+                        {"model": "Pythia-410m", "revision": f"step{step}", "dataset": "wikitext", "metric": metric,
+                         "variant": variant, "site": None, "pooling": None, "layer": layer,
+                         "value": value + 1e-3 * len(metric) * layer}
+                    )  # fmt: skip
+        return pd.DataFrame(rows)
+
+    monkeypatch.setattr(released, "metrics", lambda assets: by_step(True, True))
+    assert set(verdicts("L-fig4", World(None)).values()) == {"held"}
+    monkeypatch.setattr(released, "metrics", lambda assets: by_step(False, False))
+    assert set(verdicts("L-fig4", World(None)).values()) == {"did not hold"}
