@@ -112,7 +112,7 @@ def digit_canvases(
     >>> from layerscope.training import digit_canvases
     >>> pixels, labels = digit_canvases(2)
     >>> pixels.shape, [len(label["boxes"]) for label in labels]
-    (torch.Size([2, 3, 48, 48]), [3, 2])
+    (torch.Size([2, 3, 48, 48]), [2, 1])
     """
     from sklearn.datasets import load_digits
 

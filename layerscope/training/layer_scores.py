@@ -148,7 +148,8 @@ class LayerScores:
         skipped = self.total - int(self.sums[MEANS.index("saturation_layer"), 0, -1])
         for layer, column in enumerate(cosine_to(rows).mT, start=1):
             known = column[torch.isfinite(column)]
-            mean = float(known.mean()), float(known.std() / max(1, len(known)) ** 0.5), len(known)
+            error = float(known.std()) / len(known) ** 0.5 if len(known) > 1 else math.nan
+            mean = float(known.mean()), error, len(known)
             about = {"layer_b": self.depth, "site_b": SITE, "n_skipped": skipped}
             yield self._row("cosine_similarity", layer, *mean) | about
 
