@@ -61,6 +61,7 @@ from .progression import (
     monotone_share as monotone_share,
     monotone_triples as monotone_triples,
     norm_ratio as norm_ratio,
+    steady_norm as steady_norm,
     straightness as straightness,
 )
 from .prompt_entropy import prompt_entropy as prompt_entropy

@@ -70,6 +70,23 @@ def line_distance(states: Array) -> Tensor:
     return value
 
 
+def steady_norm(states: Array, within: float = 0.1) -> Tensor:
+    """Return whether each layer's norm is that of the layer before it up to a share `within`, `[..., L]`, 0 or 1.
+
+    `states` is `[..., L+1, D]`.
+
+    Source: Tracing Representation Progression, the proof of theorem 2.2, which assumes it.
+
+    >>> steady_norm(np.array([[1.0, 0.0], [0.0, 1.05], [2.0, 0.0]]))
+    tensor([1., 0.], dtype=torch.float64)
+    """
+    if not within >= 0:
+        raise LayerscopeError(f"within={within} is below 0: give a share such as 0.1")
+    norms = vector_norm(_layers(states), dim=-1)
+    steady: Tensor = norms.diff(dim=-1).abs() <= within * norms[..., :-1]
+    return steady.double()
+
+
 def monotone_triples(states: Array) -> Tensor:
     """Return the share of layers ℓ₁ < ℓ₂ < ℓ₃ with cos(h_ℓ₁, h_ℓ₃) ≤ cos(h_ℓ₂, h_ℓ₃) for ℓ₃ = 2 … L, `[..., L-1]`.
 
@@ -173,4 +190,14 @@ NORM_RATIO = Metric(
     meaning="Norm of a layer's state over that of its change to the next layer, by sample; from 0. In a pre-norm block "
     "that is the skip connection over the long branch, in a post-norm block it is not.",
     direction="High: the next block changes little.",
+)
+STEADY_NORM = Metric(
+    steady_norm,
+    FromPath(steady_norm, 1),
+    unit="%",
+    reading="share of samples whose norm is within 10 % of the layer before",
+    formula="|‖h_ℓ‖ − ‖h_{ℓ−1}‖| ≤ 0.1 ‖h_{ℓ−1}‖",
+    meaning="Share of samples whose state's norm differs from that at the layer before by 10 % at most; from 0 to "
+    "100 %.",
+    direction="100 %: the norm hardly changes here, as the proof of theorem 2.2 assumes.",
 )

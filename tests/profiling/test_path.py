@@ -9,7 +9,7 @@ import tiny
 
 from layerscope import LayerscopeError, metrics, profile
 
-METRICS = "monotone_triples,straightness,line_distance,norm_ratio"
+METRICS = "monotone_triples,straightness,line_distance,norm_ratio,steady_norm"
 DEPTH = 4
 
 
@@ -58,6 +58,9 @@ def test_the_way_is_that_of_every_sample(walked):
     assert run.metric("norm_ratio").tolist() == pytest.approx(
         (np.linalg.norm(states[:, :-1], axis=-1) / steps).mean(0).tolist()
     )
+    norms = np.linalg.norm(states, axis=-1)
+    steady = np.abs(norms[:, 1:] / norms[:, :-1] - 1) <= 0.1
+    assert 0 < steady.mean() < 1 and run.metric("steady_norm").tolist() == pytest.approx(steady.mean(0).tolist())
     unit = whole / np.linalg.norm(whole, axis=1, keepdims=True)
     away = states[:, 1:-1] - states[:, :1]
     apart = away - (away * unit[:, None]).sum(-1, keepdims=True) * unit[:, None]
