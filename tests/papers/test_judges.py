@@ -1,5 +1,6 @@
 """Each judge on data in which its claim is true by construction, and on data in which it is false."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +10,7 @@ from papers.worlds import DEPTH, World, rising, verdicts
 
 from layerscope.papers import catalogue, vision
 from layerscope.papers.recipe import SCALES
-from layerscope.papers.tracing import fig7, fig13
+from layerscope.papers.tracing import fig7, fig13, tab1
 
 GOOD = {
     "layer_accuracy": rising(0.9, 0.97), "saturated": rising(0.5, 1.0), "cosine_similarity": rising(0.7, 1.0),
@@ -204,6 +205,13 @@ def test_one_checkpoint_for_all_devices():
 
 def test_the_printed_table(monkeypatch):
     assert verdicts("T-tab1", World(None)) == {"totals": "held", "savings": "held", "columns": "did not hold"}
+    consistent = [
+        replace(line, printed_base=line.base, multi=line.base + line.heads + 1, saved=50.0) for line in tab1.LINES
+    ]
+    monkeypatch.setattr(tab1, "LINES", consistent)
+    assert set(verdicts("T-tab1", World(None)).values()) == {"did not hold"}
+    monkeypatch.setattr(tab1, "LINES", [replace(line, multi=line.base + line.heads) for line in consistent])
+    assert verdicts("T-tab1", World(None)) == {"totals": "held", "savings": "did not hold", "columns": "held"}
 
 
 @pytest.mark.parametrize("name", list(catalogue.recipes()))

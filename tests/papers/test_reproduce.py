@@ -48,6 +48,7 @@ def test_the_released_values_decide_offline(tmp_path: Path) -> None:
     ("words", "line"),
     [
         (["T-fig99"], "recipe 'T-fig99' does not exist, did you mean T-fig"),
+        (["t-fig18"], "T-fig18 is not run: it needs DETR on COCO"),
         (["T-fig5", "--scale", "published"], "T-fig5 does not run at scale 'published', which lacks values"),
         (["T-fig5", "--scale", "huge"], "'huge' does not exist"),
         (["T-tab1", "--all"], "name recipes or give --all, not both"),
@@ -66,8 +67,10 @@ def test_wrong_input(cli, tmp_path: Path, monkeypatch, words, line) -> None:
 def test_the_list(cli) -> None:
     printed = cli("reproduce", "--list", "--json")
     listed = json.loads(printed.out)
-    assert set(listed) == set(catalogue.recipes())
-    assert listed["L-fig1"]["scales"] == ["published"] and "small" in listed["L-fig1"]["lacks"]
+    assert set(listed["recipes"]) == set(catalogue.recipes())
+    assert not set(listed["recipes"]) & set(listed["not_run"])
+    assert listed["recipes"]["L-fig1"]["scales"] == ["published"] and "small" in listed["recipes"]["L-fig1"]["lacks"]
+    assert "T-fig18" in listed["not_run"]
 
 
 def test_a_claim_about_training_from_nothing_and_again(tmp_path: Path, monkeypatch) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import numpy as np
 import numpy.typing as npt
 
@@ -22,20 +20,11 @@ def judge(assets: Assets) -> Evidence:
     found, curves = {"derivative": exact(derivative_error())}, {}
     for name, kind in BOTH.items():
         states = bench.states(kind)
-        found[f"triples, {name}"] = mean([100 * monotone_triples(each) for each in states])
+        found[f"triples, {name}"] = mean([100 * float(metrics.monotone_share(each[:, 1:]).mean()) for each in states])
         away = [metrics.line_distance(each).mean(0) for each in states]
         found[f"line, {name}"] = mean([float(each.mean()) for each in away])
         curves[name] = drawing.by_layer(np.mean([each.numpy() for each in away], axis=0), first=1)
     return Evidence(found, plots=[drawing.chart("Distance from the straight line", "share of its length", curves)])
-
-
-def monotone_triples(states: npt.NDArray[np.float32]) -> float:
-    """Return the share of (sample, a < b < c) with cos(h_a, h_c) ≤ cos(h_b, h_c), of states `[N, L+1, D]`."""
-    wide = states.astype(np.float64)
-    units = wide / np.linalg.norm(wide, axis=-1, keepdims=True)
-    cosines = np.einsum("nad,ncd->nac", units, units)
-    triples = combinations(range(1, states.shape[1]), 3)
-    return float(np.mean([np.mean(cosines[:, a, c] <= cosines[:, b, c]) for a, b, c in triples]))
 
 
 def derivative_error() -> float:
