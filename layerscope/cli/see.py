@@ -146,10 +146,7 @@ Checkpoints of one training, by their steps:
 """, argument="RUNS")  # fmt: skip
 def compare(options: Options, *, csv: Table = None, figures: Figures = None, json: Json = False) -> None:
     """Print the comparison, and write its table, page and figures."""
-    file, out = output.table_file(csv, layerscope.Comparison.HEADER), options.get("out")
+    file = output.table_file(csv, layerscope.Comparison.HEADER)
     found = layerscope.compare(**options)
     output.write_table(file, lambda: found.table().to_csv(index=False))
-    output.finish(
-        json, found.as_dict, found.document, *output.written(out),
-        write=lambda: output.page_and_figures(found, out, figures),
-    )  # fmt: skip
+    output.result(found, json, options.get("out"), figures)

@@ -70,11 +70,7 @@ Exits of your own choice, by the margin between the two likeliest classes:
 """)  # fmt: skip
 def exits(options: Options, *, figures: Figures = None, json: Json = False) -> None:
     """Print the report, and write its page and figures."""
-    found, out = layerscope.exits(**options), options.get("out")
-    output.finish(
-        json, found.as_dict, found.document, *output.written(out),
-        write=lambda: output.page_and_figures(found, out, figures),
-    )  # fmt: skip
+    output.result(layerscope.exits(**options), json, options.get("out"), figures)
 
 
 @command(layerscope.generate, """
@@ -86,11 +82,7 @@ Accuracy, perplexity, coherence and diversity by layer, over the beginnings of 3
 """)  # fmt: skip
 def generate(options: Options, *, figures: Figures = None, json: Json = False) -> None:
     """Print the texts and how good they are, and write their page and figures."""
-    found, out = layerscope.generate(**options), options.get("out")
-    output.finish(
-        json, found.as_dict, found.document, *output.written(out),
-        write=lambda: output.page_and_figures(found, out, figures),
-    )  # fmt: skip
+    output.result(layerscope.generate(**options), json, options.get("out"), figures)
 
 
 @command(layerscope.report, """
