@@ -12,6 +12,7 @@ from .early_exit import ExitReport as ExitReport, exits as exits, open_exit_repo
 from .evaluation import evaluate as evaluate
 from .logit_lens import Reading as Reading, lens as lens
 from .models.inspector import inspect as inspect
+from .papers import reproduce as reproduce
 from .profiling import profile as profile
 from .reports.page import report as report
 from .runs import Run as Run, open_run as open_run

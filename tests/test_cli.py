@@ -19,8 +19,8 @@ from typed import Printed, cli
 
 import layerscope
 from layerscope.cli.app import COMMANDS as GROUPS, app, machine
+from layerscope.core.errors import spelled
 from layerscope.core.option_kinds import Several, Whole
-from layerscope.core.words import spelled
 
 __all__ = ["cli", "one_thread"]
 

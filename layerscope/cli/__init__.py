@@ -12,9 +12,8 @@ from cyclopts import CycloptsError
 from layerscope.cli import output
 from layerscope.cli.app import app, explained, machine
 from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, spelled, use_flags
 from layerscope.core.progress import heed_interrupts
-from layerscope.core.words import spelled, use_flags
 
 INTERRUPTED = 130
 GO_ON = ("demo", "evaluate", "profile", "train")

@@ -46,6 +46,9 @@ COMMANDS = {
         "exits": "Let easy samples leave early, with a guarantee, and see what that gains on your machine.",
         "report": "Write one HTML page about results of any kind; it opens offline.",
     },
+    "Papers": {
+        "reproduce": "Run the claims of the two papers, and say which held: figures, tables and theorems by name.",
+    },
 }
 """Each command's summary, the first sentence of its verb's docstring, by the module that has it."""
 NAMES = [name for summaries in COMMANDS.values() for name in summaries]

@@ -14,11 +14,9 @@ from typing import Annotated, Any
 from cyclopts import App, Group, Parameter
 
 from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, use_flags
 from layerscope.core.option_kinds import Folder, InCode, OneOf, Repeated
-from layerscope.core.options import Option, declared
-from layerscope.core.shared_options import OUTPUT
-from layerscope.core.words import use_flags
+from layerscope.core.options import OUTPUT, Option, declared
 
 SHARED = ("profile", "train")
 """The commands whose work several processes share."""

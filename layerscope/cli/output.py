@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.shared_options import OUTPUT
+from layerscope.core.options import OUTPUT
 from layerscope.show.document import Document
 from layerscope.show.plain import plain
 

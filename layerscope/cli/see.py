@@ -15,8 +15,7 @@ from layerscope.cli.making import Options, command, command_line
 from layerscope.cli.output import Figures, Json, into
 from layerscope.core import processes
 from layerscope.core.option_kinds import IN_CODE, Folder, Whole
-from layerscope.core.options import checked
-from layerscope.core.shared_options import MODEL, OUTPUT
+from layerscope.core.options import MODEL, OUTPUT, checked
 from layerscope.profiling import profile_checkpoints
 
 Revisions = Annotated[

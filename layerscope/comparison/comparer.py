@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from layerscope.core.option_kinds import IN_CODE, Folder, Names, Repeated
-from layerscope.core.options import checked
-from layerscope.core.shared_options import OUTPUT
+from layerscope.core.options import OUTPUT, checked
 
 if TYPE_CHECKING:
     from layerscope.comparison.comparison import Comparison

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from layerscope.comparison.document import document as as_document
-from layerscope.comparison.findings import layer_labels
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.saved import Store, jsonable, typed
 from layerscope.show.notebook import Shown
@@ -83,6 +82,16 @@ class Comparison(Shown):
         return self.frame[self.frame["kind"] == kind].reset_index(drop=True)
 
     @cached_property
+    def named(self) -> pd.DataFrame:
+        """The long frame with names of the layers, `a` and `b`: their number, "final" after the norm."""
+        runs, frame = pd.DataFrame(map(vars, self.runs)).set_index("name"), self.frame.copy()
+        for name, end in (("a", ""), ("b", "_b")):
+            own, layer = runs.reindex(frame[f"run{end}"]).set_index(frame.index), frame[f"layer{end}"]
+            normed = (frame[f"site{end}"] == own["final"]) & (own["final"] != "raw")
+            frame[name] = layer.astype(object).mask(normed & (layer == own["depth"]).fillna(False), "final")
+        return frame
+
+    @cached_property
     def similarities(self) -> tuple[str, ...]:
         """Names of the similarities that were computed."""
         return tuple(self.frame.loc[self.frame["kind"] == "similarity", "metric"].unique())
@@ -102,11 +111,9 @@ class Comparison(Shown):
             raise LayerscopeError(
                 f"similarity {metric!r} is not in this comparison{choices(metric, self.similarities, 'it has')}"
             )
-        rows = self.frame[(self.frame["kind"] == "similarity") & (self.frame["metric"] == metric)]
+        rows = self.named[(self.frame["kind"] == "similarity") & (self.frame["metric"] == metric)]
         rows = rows[rows["run_b"] == second.name]
-        keyed = rows.assign(a=layer_labels(rows, first), b=layer_labels(rows, second, "_b"))
-        square = keyed.pivot(index="a", columns="b", values="value")
-        square = square.loc[list(dict.fromkeys(keyed["a"])), list(dict.fromkeys(keyed["b"]))]
+        square = rows.pivot(index="a", columns="b", values="value").loc[rows["a"].unique(), rows["b"].unique()]
         return square.T if turned else square
 
     def member(self, run: int | str) -> Member:

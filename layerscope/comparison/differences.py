@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
 
 from layerscope.comparison.matching import Side
 from layerscope.core.errors import LayerscopeError, choices
@@ -101,18 +105,19 @@ def _last(side: Side, entry: Measured) -> Column:
 
 def difference_rows(sides: Sequence[Side], known: Sequence[dict[Key, Measured]], keys: Sequence[Key]) -> Iterator[Row]:
     """Yield B − A of each metric at each pair of layers, for every run B and the first, with its standard error."""
-    a, first = sides[0], PerSample(sides[0])
+    a, first = sides[0], per_sample(sides[0])
     for b, measured in zip(sides[1:], known[1:], strict=True):
-        other = PerSample(b)
+        other = per_sample(b)
         ends = Column(a.run.final, a.depth), Column(b.run.final, b.depth)
         for key in keys:
             of_a, of_b = known[0][key], measured[key]
+            name = KEPT.get(key[0], key[0]), key[1]
+            own, its = first.get((*name, of_a.pooling), {}), other.get((*name, of_b.pooling), {})
             for at_a, at_b in partners(a, b, of_a, of_b):
                 itself = about(key[0]).needs == "pairs" and (at_a, at_b) == ends
                 if at_a not in of_a.rows or at_b not in of_b.rows or itself:
                     continue
-                values = first.of(key, of_a, at_a), other.of(key, of_b, at_b)
-                found = _difference(of_a.rows[at_a], of_b.rows[at_b], *values, a.total)
+                found = _difference(of_a.rows[at_a], of_b.rows[at_b], own.get(at_a), its.get(at_b), a.total)
                 yield {
                     "kind": "difference", "run": a.name, "run_b": b.name, "metric": key[0], "variant": key[1],
                     "layer": at_a.layer, "site": at_a.site, "layer_b": at_b.layer, "site_b": at_b.site,
@@ -189,47 +194,28 @@ def _measured(side: Side, kept: str | None) -> dict[Key, Measured]:
     return found
 
 
-class PerSample:
-    """The per-sample values of one run, in the order of its common samples; read once."""
-
-    def __init__(self, side: Side) -> None:
-        self._values: dict[tuple[str, str | None, str | None], dict[Column, Values]] = {}
-        self._read_shards(side)
-        self._read_tables(side)
-
-    def of(self, key: Key, entry: Measured, column: Column) -> Values | None:
-        """Return a metric's values [N] at a layer, NaN where one is not defined; None where they are not kept."""
-        metric, variant = key
-        return self._values.get((KEPT.get(metric, metric), variant, entry.pooling), {}).get(column)
-
-    def _read_shards(self, side: Side) -> None:
-        folder, wholes = side.run.folder, dict[str, Values]()
-        index = np.full(len(folder.plan), -1)
-        index[side.rows] = np.arange(len(side.rows))
-        for shard in folder.shards:
-            into = index[folder.rows(shard).index.to_numpy()]
-            if not (into >= 0).any():
-                continue
+def per_sample(side: Side) -> dict[tuple[str, str | None, str | None], dict[Column, Values]]:
+    """Return the values [N] kept of each sample, in the order of the common ones, by metric, variant and pooling."""
+    found: dict[tuple[str, str | None, str | None], dict[Column, Values]] = defaultdict(dict)
+    folder, parts, rows = side.run.folder, defaultdict[str, list[Tensor]](list), list[Values]()
+    for shard in folder.shards:
+        if (index := folder.rows(shard).index.to_numpy()).size and np.isin(index, side.rows).any():
+            rows.append(index)
             with folder.shard(shard) as file:
                 for key in filter(is_scalar, file.keys()):
-                    values = file.get_tensor(key).numpy()
-                    if key not in wholes:
-                        wholes[key] = np.full((len(values), len(side.rows)), np.nan, dtype=np.float32)
-                    wholes[key][:, into[into >= 0]] = values[:, into >= 0]
-        for key, whole in wholes.items():
-            metric, variant, site = parse_key(key)
-            columns = [Column(site, layer) for layer in side.run.layers_at(site)]
-            self._values.setdefault((metric, variant, None), {}).update(zip(columns, whole, strict=True))
-
-    def _read_tables(self, side: Side) -> None:
-        """Read what is kept by sample beside the shards."""
-        folder = side.run.folder
-        order = folder.plan["sample"].to_numpy()[side.rows]
-        for name in filter(lambda name: name.startswith("samples."), folder.tables()):
-            groups = folder.read_table(name).groupby(["metric", "variant", "pooling", "site", "layer"], dropna=False)
-            for (metric, variant, pooling, site, layer), rows in groups:
-                values = rows.set_index("sample")["value"].reindex(order).to_numpy(dtype=np.float64)
-                self._values.setdefault((metric, _text(variant), pooling), {})[Column(site, int(layer))] = values
+                    parts[key].append(file.get_tensor(key))
+    chosen = pd.Index(np.concatenate(rows)).get_indexer(side.rows)
+    for key, tensors in parts.items():
+        metric, variant, site = parse_key(key)
+        columns = [Column(site, layer) for layer in side.run.layers_at(site)]
+        found[metric, variant, None] |= zip(columns, torch.cat(tensors, 1).numpy()[:, chosen], strict=True)
+    order = folder.plan["sample"].to_numpy()[side.rows]
+    for name in filter(lambda name: name.startswith("samples."), folder.tables()):
+        groups = folder.read_table(name).groupby(["metric", "variant", "pooling", "site", "layer"], dropna=False)
+        for (metric, variant, pooling, site, layer), table in groups:
+            values = table.set_index("sample")["value"].reindex(order).to_numpy(dtype=np.float64)
+            found[metric, _text(variant), pooling][Column(site, int(layer))] = values
+    return found
 
 
 def _text(value: object) -> str | None:

@@ -11,21 +11,8 @@ import numpy as np
 from layerscope.comparison import findings
 from layerscope.comparison.findings import SURE, Pair, by_metric, headline, layer_name, shown
 from layerscope.comparison.plots import course, sections, square_map
-from layerscope.runs.registry import about
-from layerscope.show.document import (
-    EMPTY,
-    Align,
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Part,
-    Row,
-    Sentences,
-    Table,
-    columns,
-    row,
-)
+from layerscope.runs.registry import about, scale
+from layerscope.show.document import EMPTY, Align, Cell, Column, Document, Facts, Part, Sentences, Table, columns, row
 from layerscope.show.numbers import error, number
 from layerscope.show.plots import HeatMap
 
@@ -80,17 +67,20 @@ def _pair(pair: Pair) -> Document:
         parts=(Sentences("", findings.sentences(pair)),),
         sections=tuple(sections(pair)),
         details=(_facts(pair),),
-        warnings=pair.comparison.notes if pair.number == 1 else (),
+        warnings=pair.comparison.notes if pair.b is pair.comparison.runs[1] else (),
         kind="pairs",
         depth=min(pair.a.depth, pair.b.depth),
     )
 
 
 def _facts(pair: Pair) -> Facts:
-    c, runs = pair.comparison, []
-    for member in (pair.a, pair.b):
-        revision = f", revision {member.revision}" if member.revision else ""
-        runs.append(("run", f"{member.name}: {_size(member)}{revision}; {member.path}"))
+    c, runs = (
+        pair.comparison,
+        [
+            ("run", f"{run.name}: {_size(run)}{f', revision {run.revision}' if run.revision else ''}; {run.path}")
+            for run in (pair.a, pair.b)
+        ],
+    )
     return Facts((("data", c.data), ("samples", f"{c.n:,}"), ("left out", f"{c.left_out:,}"), *runs))
 
 
@@ -107,16 +97,12 @@ def _map(pair: Pair) -> HeatMap:
 
 def _differences(pair: Pair) -> Table:
     titles, found = [], []
-    for metric, variant, rows in by_metric(findings.differences(pair)):
-        sure = findings.candidates(rows[rows["value"].abs() > SURE * rows["stderr"]])
-        most = sure["value"].abs().idxmax() if len(sure) else None
-        cells = {}
+    for metric, variant, rows in by_metric(pair.differences):
+        most, cells = findings.largest(rows), {}
         for index, own in rows.iterrows():
-            a, b = pair.labels(own)
-            value, stderr = (findings.scale_of(metric) * float(own[name]) for name in ("value", "stderr"))
-            cells[str(a) if a == b else f"{a} | {b}"] = Cell(
-                findings.signed(value), error(stderr), value, index == most
-            )
+            value, stderr = (scale(metric) * float(own[name]) for name in ("value", "stderr"))
+            layers = " | ".join(map(str, dict.fromkeys((own["a"], own["b"]))))
+            cells[layers] = Cell(findings.signed(value), error(stderr), value, index == most)
         titles.append(f"{about(metric).title} {variant}" if variant else about(metric).title)
         found.append(cells)
     legend = (
@@ -153,12 +139,11 @@ def _checkpoints(comparison: Comparison) -> Iterator[Table]:
     known, names = list(findings.maps(comparison)), findings.checkpoints(comparison)
     _, title, first = known[0]
     rows = (
-        Row((Cell(str(layer)), *(Cell(shown(value), value=value) for value in line)))
+        row(str(layer), *(Cell(shown(value), value=value) for value in line))
         for layer, line in zip(first.index, first.to_numpy(), strict=True)
     )
     yield Table(title, columns(("layer", *names)), tuple(rows))
-    courses = [(title, findings.scale_of(metric) * values) for metric, title, values in known]
-    courses = [own for own, (metric, _, _) in zip(courses, known, strict=True) if about(metric).needs != "pairs"]
+    courses = [(title, scale(metric) * map_) for metric, title, map_ in known if about(metric).needs != "pairs"]
     if courses:
         cells = [
             {

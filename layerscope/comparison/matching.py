@@ -155,16 +155,8 @@ def _refuse_other_samples(first: Run, other: Run) -> None:
 def _fine(run: Run) -> dict[int, int]:
     """Return the row of the plan of every sample that is finite at every layer, by its number, in plan order."""
     plan = run.folder.plan
-    found: dict[int, int] = {}
-    samples, views = plan["sample"].to_numpy(), plan["view"].to_numpy()
-    for shard in run.folder.shards:
-        rows = run.folder.rows(shard).index.to_numpy()
-        if (views[rows] > 0).all():
-            continue
-        with run.folder.shard(shard) as file:
-            whole = file.get_tensor("broken").numpy() < 0
-        found |= {int(samples[row]): int(row) for row in rows[whole] if views[row] == 0}
-    return found
+    whole = plan.loc[(plan["view"] == 0) & run.folder.finite(), "sample"]
+    return dict(zip(whole.tolist(), whole.index.tolist(), strict=True))
 
 
 def _columns(run: Run, site: str | None) -> tuple[Column, ...]:

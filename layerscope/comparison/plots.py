@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from layerscope.comparison import findings
-from layerscope.comparison.findings import SURE, Pair, best, layer_name, shown
-from layerscope.runs.registry import about, capital, meaning_of, titled, unit_apart
-from layerscope.show.document import EMPTY, Cell, Column, Row, Section, Table
+from layerscope.comparison.findings import Layer, Pair, layer_name, shown
+from layerscope.runs.registry import about, capital, meaning_of, scale, titled, unit_apart
+from layerscope.show.document import EMPTY, Cell, Column, Section, Table, row
 from layerscope.show.numbers import number
 from layerscope.show.plots import Axis, Chart, HeatMap, Meaning, Series
 
@@ -39,8 +40,8 @@ def sections(pair: Pair) -> Iterator[Section]:
     yield Section("compared", "Layers across runs", BESIDE, (*squares, _matches(pair)))
     drawn = (
         _difference(pair, metric, capital(titled(metric, variant)), points)
-        for metric, variant, rows in findings.by_metric(findings.differences(pair))
-        if (points := rows[rows["value"].notna()].to_dict(orient="records"))
+        for metric, variant, rows in findings.by_metric(pair.differences)
+        if len(points := rows[rows["value"].notna()])
     )
     yield Section("differences", "Differences by depth", APART, tuple(drawn))
 
@@ -53,11 +54,10 @@ def _apart(name: str, other: str) -> str:
 
 def square_map(pair: Pair, metric: str) -> HeatMap:
     """Return the similarity of every layer of A with every one of B; the most similar of B is ringed."""
-    square, name = pair.square(metric), about(metric).title
-    closest = best(square, metric)
-    words = ("" if found is None else f"{square.columns[found[0]]} ({shown(found[1])})" for found in closest)
-    known = [other.square(metric).to_numpy() for other in findings.pairs(pair.comparison)]
-    finite = np.concatenate([values[np.isfinite(values)] for values in known])
+    square, name, matches = pair.square(metric), about(metric).title, pair.matches(metric)
+    words = ("" if found.most is None else f"{found.most} ({shown(found.most_value)})" for found in matches)
+    similar = pair.comparison.frame[pair.comparison.frame["kind"] == "similarity"]
+    finite = similar.loc[similar["metric"] == metric, "value"].dropna()
     return HeatMap(
         title=f"{name} of layers across runs",
         summary=findings.headline(pair),
@@ -74,7 +74,7 @@ def square_map(pair: Pair, metric: str) -> HeatMap:
         aside=("most like", tuple(words)),
         down=f"layer of {_apart(pair.a.name, pair.b.name)}",
         across=f"layer of {_apart(pair.b.name, pair.a.name)}",
-        rings=tuple(None if found is None else found[0] for found in closest),
+        rings=tuple(None if found.most is None else square.columns.get_loc(found.most) for found in matches),
         texts=tuple(
             tuple(
                 f"{layer_name(a)} of {pair.a.name}, {layer_name(b)} of {pair.b.name}: {number(float(value), 4)}"
@@ -88,50 +88,45 @@ def square_map(pair: Pair, metric: str) -> HeatMap:
     )
 
 
-def _difference(pair: Pair, metric: str, title: str, points: list[dict[str, Any]]) -> Chart:
-    short = "layer" if pair.a.depth <= pair.b.depth else "layer_b"
-    depth, layers = min(pair.a.depth, pair.b.depth), [float(row[short]) for row in points]
-    values, errors = ([float(row[name]) for row in points] for name in ("value", "stderr"))
+def _difference(pair: Pair, metric: str, title: str, points: pd.DataFrame) -> Chart:
+    points, depth = points.reset_index(drop=True), min(pair.a.depth, pair.b.depth)
+    layers = points["layer" if pair.a.depth <= pair.b.depth else "layer_b"].astype(float).tolist()
     last = len(points) - 1
     after = (last,) if last and layers[last] == layers[last - 1] else ()
-    inside = [
-        i for i, row in enumerate(points)
-        if i not in after and row["layer"] and row["layer_b"] and abs(values[i]) > SURE * errors[i]
-    ]  # fmt: skip
+    most = findings.largest(points.drop([*after]))
     what = [] if len(pair.comparison.runs) > 2 else [f"{pair.b.name} less {pair.a.name}"]
-    paired = ["paired by sample"] if all(row["paired"] for row in points) else []
-    counted = f"N: {max(int(row['n']) for row in points):,}"
+    paired = ["paired by sample"] if points["paired"].all() else []
+    texts = tuple(_point(pair, point) for _, point in points.iterrows())
     line = Series(
         "",
         tuple(layers),
-        tuple(values),
-        tuple(_point(pair, row) for row in points),
-        errors=tuple(errors) if np.isfinite(errors).any() else (),
-        marked=(max(inside, key=lambda i: abs(values[i])),) if inside else (),
+        tuple(points["value"]),
+        texts,
+        errors=tuple(points["stderr"]) if points["stderr"].notna().any() else (),
+        marked=() if most is None else (most,),
         after=after,
-        note=" · ".join([*what, *paired, counted]),
+        note=" · ".join([*what, *paired, f"N: {points['n'].max():,}"]),
     )
     zero = Series("", (0.0, float(depth)), (0.0, 0.0), mark="guide", tone="muted")
     return Chart(
         title=f"{title}: difference",
-        summary=f"{_point(pair, points[-1])} at the last layer",
+        summary=f"{texts[-1]} at the last layer",
         about=DIFFERENCE,
         unit=unit_apart(metric),
         name=f"difference-{metric}",
         sheet="differences",
         x=Axis("layer", whole=True, depth=depth),
-        y=Axis("", scale=findings.scale_of(metric)),
+        y=Axis("", scale=scale(metric)),
         series=(zero, line),
         overlaid=True,
         marked="the largest difference",
     )
 
 
-def _point(pair: Pair, row: dict[str, Any]) -> str:
-    a, b = pair.labels(row)
-    if a == b:
-        return f"{layer_name(a)}: {findings.difference_text(row)}"
-    return f"{layer_name(b)} of {pair.b.name} less {layer_name(a)} of {pair.a.name}: {findings.difference_text(row)}"
+def _point(pair: Pair, point: Any) -> str:
+    a, b = layer_name(point["a"]), layer_name(point["b"])
+    layers = a if a == b else f"{b} of {pair.b.name} less {a} of {pair.a.name}"
+    return f"{layers}: {findings.difference_text(point)}"
 
 
 def course(comparison: Comparison) -> Section:
@@ -139,7 +134,7 @@ def course(comparison: Comparison) -> Section:
     drawn = []
     steps = dict(zip([member.name for member in comparison.runs], findings.checkpoints(comparison), strict=True))
     for metric, title, values in findings.maps(comparison):
-        known, scaled = about(metric), findings.scale_of(metric) * values.to_numpy()
+        known, scaled = about(metric), scale(metric) * values.to_numpy()
         finite = scaled[np.isfinite(scaled)]
         drawn.append(HeatMap(
             title=title if "checkpoint" in title else f"{title} by checkpoint",
@@ -167,21 +162,18 @@ def course(comparison: Comparison) -> Section:
 
 def _matches(pair: Pair) -> Table:
     """Return for each layer of A the one of B that is most like it, and the one at the same depth."""
-    squares = {metric: pair.square(metric) for metric in pair.comparison.similarities}
-    heads, rows = [Column("layer")], []
-    for metric in squares:
+
+    def named(layer: Layer, depth: int) -> Cell:
+        return Cell(str(layer), value=depth + 0.5 if layer == "final" else float(layer))  # final stands behind the last
+
+    heads, lines = [Column("layer")], []
+    for metric in pair.comparison.similarities:
         name = about(metric).title
         heads += [Column("most like", unit=name), Column(name, unit="most like"), Column(name, unit="same depth")]
-    for i, layer in enumerate(next(iter(squares.values())).index):
-        cells = [Cell(str(layer), value=findings.order(layer, pair.a))]
-        for metric, square in squares.items():
-            found, same = best(square, metric)[i], pair.beside(square)[i]
-            value, beside = float(square.iloc[i, same]), square.columns[same]
-            if found is None:
-                cells += [EMPTY, EMPTY]
-            else:
-                most = square.columns[found[0]]
-                cells += [Cell(str(most), value=findings.order(most, pair.b)), Cell(shown(found[1]), value=found[1])]
-            cells.append(EMPTY if np.isnan(value) else Cell(shown(value), f"({layer_name(beside)})", value))
-        rows.append(Row(tuple(cells)))
-    return Table("Layers that match", tuple(heads), tuple(rows), (MATCHES,), name="matches")
+    for matches in zip(*map(pair.matches, pair.comparison.similarities), strict=True):
+        cells = [named(matches[0].layer, pair.a.depth)]
+        for _, most, value, same, beside, _ in matches:
+            cells += [EMPTY, EMPTY] if most is None else [named(most, pair.b.depth), Cell(shown(value), value=value)]
+            cells.append(EMPTY if np.isnan(beside) else Cell(shown(beside), f"({layer_name(same)})", beside))
+        lines.append(row(*cells))
+    return Table("Layers that match", tuple(heads), tuple(lines), (MATCHES,), name="matches")

@@ -1,7 +1,17 @@
+"""The error for wrong input, and the words of its line: near names, lists, counts, and how it names an option.
+
+An option is `` `batch_size=8` `` in Python and --batch-size 8 at a command line. Lines are written as for Python; where
+a command runs, what it prints is spelt for the command line.
+"""
+
 import difflib
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+
+NAMED = re.compile(r"`(\w+)(?:=([^`]*))?`")
+_flags: set[str] = set()
 
 
 class LayerscopeError(ValueError):
@@ -26,8 +36,13 @@ def near(name: str, known: Iterable[str]) -> str:
 def choices(name: str, known: Iterable[str], lead: str = "choose") -> str:
     """Return the end of a line on a name that does not exist: the near one, if any, and all there are."""
     names = list(known)
-    hint, listed = near(name, names), f"{lead} {', '.join(names)}"
-    return f"{hint} ({listed})" if hint else f": {listed}"
+    hint, every = near(name, names), f"{lead} {', '.join(names)}"
+    return f"{hint} ({every})" if hint else f": {every}"
+
+
+def first_line(error: BaseException, limit: int = 120) -> str:
+    """Return the first line of what a library raised, or where it says nothing the error's name."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:limit].rstrip()
 
 
 def unreadable(path: Path, error: OSError) -> LayerscopeError:
@@ -39,3 +54,45 @@ def refuse_dangling(path: Path) -> None:
     """Raise for a link whose target is not there: its name is right, and no other file is meant."""
     if path.is_symlink() and not path.exists():
         raise LayerscopeError(f"{str(path)!r} is a link to {os.readlink(path)!r}, which does not exist: mend the link")
+
+
+def folder_name(text: str) -> str:
+    """Return a text as a name fit for a folder: letters, digits, dots, dashes and underscores."""
+    return re.sub(r"[^\w.-]+", "-", text).strip("-.")[:80] or "data"
+
+
+def listed(names: Sequence[str], limit: int = 5) -> str:
+    """Return the first few names, joined by commas, with dots where there are more."""
+    return ", ".join(names[:limit]) + (", …" if len(names) > limit else "")
+
+
+def count(number: int, noun: str) -> str:
+    """Return `1 row`, `3 rows`, `1,000 rows`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def use_flags(flags: Collection[str]) -> None:
+    """Spell options as these flags from now on; the others stay as they are."""
+    _flags.clear()
+    _flags.update(flags)
+
+
+def spelled(text: str) -> str:
+    """Return a line with the options it names in backticks spelt as whoever reads it gives them.
+
+    >>> from layerscope.core.errors import spelled, use_flags
+    >>> use_flags(["--dtype", "--allow-pickle"])
+    >>> spelled("try `dtype='float32'`, or trust the file with `allow_pickle=True`")
+    'try --dtype float32, or trust the file with --allow-pickle'
+    >>> use_flags([])
+    >>> spelled("try `dtype='float32'`")
+    "try `dtype='float32'`"
+    """
+
+    def as_flag(found: re.Match[str]) -> str:
+        flag, value = f"--{found[1].replace('_', '-')}", found[2]
+        if flag not in _flags:
+            return found[0]
+        return flag if value in (None, "True") else f"{flag} {value.strip(chr(39) + chr(34))}"
+
+    return NAMED.sub(as_flag, text)

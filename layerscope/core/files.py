@@ -132,25 +132,21 @@ def read_parquet(path: Path, columns: set[str], kinds: Mapping[str, str] | None 
         raise unreadable(path, error) from error
     except Exception as error:  # pyarrow raises many kinds
         raise LayerscopeError(f"{str(path)!r} is damaged: start the run again in another folder") from error
-    if not columns <= set(found.columns) or not _fits(found, kinds or {}):
+    held = (_holds(found[name], kind) for name, kind in (kinds or {}).items() if name in found)
+    if not (columns <= set(found.columns) and all(held)):
         raise foreign(path)
     return found
 
 
-def _fits(frame: pd.DataFrame, kinds: Mapping[str, str]) -> bool:
-    """Return whether columns hold numbers, or where the dtype is object texts; most say so by their dtype."""
-    texts = {name for name, dtype in frame.dtypes.items() if isinstance(dtype, pd.StringDtype)}
-    unsure = {
-        name: kind
-        for name, kind in kinds.items()
-        if name in frame and (name not in texts if kind == "object" else frame[name].dtype != kind)
-    }
+def _holds(column: pd.Series, kind: str) -> bool:
+    """Return whether a column holds numbers, or where `kind` is object texts."""
+    if kind == "object":
+        return pd.api.types.infer_dtype(column, skipna=True) in ("string", "empty")
     try:
-        frame[list(unsure)].astype(unsure)
+        column.astype(kind)
     except (TypeError, ValueError, AttributeError):
         return False
-    mixed = [frame[name] for name, kind in unsure.items() if kind == "object"]
-    return all(pd.api.types.infer_dtype(column, skipna=True) in ("string", "empty") for column in mixed)
+    return True
 
 
 def _give_back() -> None:

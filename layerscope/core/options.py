@@ -13,12 +13,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import SimpleNamespace
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.option_kinds import Kind, Line
+from layerscope.core.option_kinds import Kind, Line, OneOf, Whole
 
 T = TypeVar("T")
+MODEL = "Model and weights"
+DATA = "Data"
+OUTPUT = "Output"
+DTYPES = ("auto", "float32", "float16", "bfloat16", "float64")
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Asked(SimpleNamespace):
 
     def of(self, kind: Callable[..., T], **others: Any) -> T:
         """Return a dataclass made of the options that its fields name; fields that no option names keep defaults."""
-        known = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # a dataclass
+        known = inspect.signature(kind).parameters
         return kind(**{name: value for name, value in vars(self).items() if name in known} | others)
 
 
@@ -122,3 +126,47 @@ def _lines(where: Any) -> dict[str, str]:
         else:
             name = ""
     return lines
+
+
+Part = Annotated[
+    str | None,
+    Line("Stack of blocks, where the model has several: encoder, decoder, text, vision, or a module path."),
+    MODEL,
+]
+Device = Annotated[
+    str, Line("Device to run on: auto, cpu, cuda:0, or map to spread the model over all.", "auto"), MODEL
+]
+
+
+class Loading(TypedDict, total=False):
+    """How a model is loaded, and where its layers are."""
+
+    revision: Annotated[str | None, Line("Branch, tag or commit of a hub model."), MODEL]
+    part: Part
+    blocks: Annotated[
+        str | None, Line("Path of the module that holds the blocks; by default it is searched for."), MODEL
+    ]
+    norm: Annotated[str | None, Line("Path of the final norm, or none; by default it is searched for."), MODEL]
+    dtype: Annotated[
+        str,
+        OneOf(DTYPES),
+        Line("Number type of the weights; auto is float32 on a CPU, else the checkpoint's own.", "auto"),
+        MODEL,
+    ]
+    device: Device
+    trust_remote_code: Annotated[bool, Line("Let the checkpoint's own code run.", False), MODEL]
+    allow_pickle: Annotated[bool, Line("Load pickled weights, which can run code.", False), MODEL]
+
+
+class Reading(TypedDict, total=False):
+    """How a table of samples is read."""
+
+    text_column: Annotated[str | None, Line("Column of the texts; by default it is guessed."), DATA]
+    label_column: Annotated[str | None, Line("Column of the labels; by default it is guessed."), DATA]
+    max_length: Annotated[
+        int | None, Whole(1), Line("Tokens per text at most; by default the model's own limit, up to 512."), DATA
+    ]
+
+
+class LoadingAndReading(Loading, Reading, total=False):
+    """How a model is loaded and its samples are read."""

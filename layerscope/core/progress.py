@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from layerscope.core.words import spelled
+from layerscope.core.errors import spelled
 
 Advance = Callable[..., None]
 """Called with the number of steps done, and with a note to show beside the bar from now on."""

@@ -108,9 +108,8 @@ class Store:
             raise LayerscopeError(f"{str(path)!r} {why}: {self.again}")
         if self.suffix != "csv":
             return read_parquet(found, set())
-        texts = {
-            key: str for key, dtype in self.frames[name].items() if dtype == "object"
-        }  # "NA" and "12" are texts there
+        # "NA" and "12" are texts in a column of texts
+        texts = {key: str for key, dtype in self.frames[name].items() if dtype == "object"}
         return pd.read_csv(found, float_precision="round_trip", dtype=texts, keep_default_na=False, na_values=[""])
 
 

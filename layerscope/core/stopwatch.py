@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from layerscope.core.words import count
+from layerscope.core.errors import count
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,8 @@ DESIGN = 0.2
 class Goal:
     """What is to hold with `confidence` (1 − δ): one of two bounds on the risk.
 
-    `max_disagreement` (α) bounds the share of samples whose prediction differs from the full model's, 0.01 where
-    nothing is given; `min_accuracy` bounds the share that is predicted right, whose risk is 1 − accuracy. Each is above
-    0 and below 1, by 1e-9 at least; raises `LayerscopeError` for other values, and for both.
+    `max_disagreement` (α) bounds the share of predictions that differ from the full model's, 0.01 where nothing is
+    given; `min_accuracy` the share that is right, whose risk is 1 − accuracy. Each is within 1e-9 … 1 − 1e-9.
     """
 
     max_disagreement: float | None = None
@@ -84,8 +83,7 @@ def least_samples(goal: Goal) -> int:
 
 def check_enough(n: int, goal: Goal) -> None:
     """Raise `LayerscopeError` where `n` samples cannot certify any threshold that exits, with how many can."""
-    least = least_samples(goal)
-    if n < least:
+    if n < (least := least_samples(goal)):
         raise LayerscopeError(f"{goal} needs {least:,} samples at least, and there are {n:,}: give more")
 
 
@@ -100,11 +98,7 @@ def upper_bound(errors: int, n: int, confidence: float) -> float:
 
 
 def split(n: int, goal: Goal, seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows that choose exits and criterion, a fifth of `n`, and the others, which are tested.
-
-    Both ascending, disjoint, and fixed by the seed. Raises `LayerscopeError` where fewer would be tested than the goal
-    needs.
-    """
+    """Return the rows that choose exits and criterion, a seeded fifth of `n`, and the others, which are tested."""
     least, tested = least_samples(goal), n - math.ceil(n * DESIGN)
     if tested < least:
         needed = math.ceil(least / (1 - DESIGN)) - 1
@@ -158,26 +152,26 @@ class Calibration:
 
     def __str__(self) -> str:
         """Return the guarantee in one line of plain words."""
-        sure = f"with {percent(self.goal.confidence)} confidence"
+        goal, n, sure = self.goal, self.n, f"with {percent(self.goal.confidence)} confidence"
         none = "; no sample left early" if self.mean_layer == self.depth else ""
-        if self.goal.min_accuracy is not None:
-            right = f"{percent(self.goal.min_accuracy)} of predictions on new samples like these are right, {sure}"
-            return f"at least {right} ({self.n - self.errors:,} of {self.n:,} were{none})"
-        most = f"at most {percent(self.goal.risk)}"
-        if not self.tested:
+        if goal.min_accuracy is None and not self.tested:
             return "no sample leaves early: no exit is checked"
-        if self.threshold == NEVER:
-            return f"no sample leaves early: no threshold was certified for {most} disagreement {sure} (n = {self.n:,})"
-        differ = f"{most} of predictions on new samples like these differ from the full model's, {sure}"
-        return f"{differ} ({self.errors:,} of {self.n:,} did{none})"
+        if goal.min_accuracy is None and self.threshold == NEVER:
+            most = f"at most {percent(goal.risk)} disagreement {sure}"
+            return f"no sample leaves early: no threshold was certified for {most} (n = {n:,})"
+        text = f"at most {percent(goal.risk)} of predictions on new samples like these differ from the full model's"
+        count = f"{self.errors:,} of {n:,} did"
+        if goal.min_accuracy is not None:
+            text = f"at least {percent(goal.min_accuracy)} of predictions on new samples like these are right"
+            count = f"{n - self.errors:,} of {n:,} were"
+        return f"{text}, {sure} ({count}{none})"
 
 
 def path(criterion: str, classes: int, exits: Sequence[int]) -> tuple[float, ...]:
     """Return the thresholds that are tested, the most careful first; no data decides them.
 
-    Evenly spaced in the log-odds of the score, from a score of 1 down to the least there is: 1/K for "confidence", 0
-    for "margin" and "entropy". For "patience" whole numbers from E − 1, the most exits in a row that can agree with the
-    one before, down to 1. Never leaving comes before all of them and is not among them.
+    Evenly spaced in the log-odds of the score, from 1 down to the least there is: 1/K for "confidence", else 0. For
+    "patience" whole numbers from E − 1, the most exits in a row that can agree with the one before, down to 1.
     """
     OneOf(CRITERIA).take("criterion", criterion)
     if not exits:
@@ -195,8 +189,7 @@ def along(
     """Return for each of T descending thresholds the sum over samples of a value at the layer they leave at, [T].
 
     `values` `[N, E + 1]` holds each sample's value at every exit and, last, at layer L. A sample's layer changes only
-    where the threshold passes the running maximum of its scores, so that each exit adds its change at one of the
-    thresholds: time N·E·log T, and nothing of the size N·T is held.
+    where the threshold passes the running maximum of its scores: time N·E·log T, and nothing of the size N·T is held.
     """
     # from the first threshold that a sample's running maximum reaches, an exit's value replaces the next one's
     highest = np.maximum.accumulate(recorded.scores_at(exits), axis=1)
@@ -222,12 +215,8 @@ def errors_along(
 def calibrate_recorded(recorded: Recorded, exits: Sequence[int], goal: Goal, **weights: str) -> Calibration:
     """Return the greediest threshold of the path that is certified to meet the goal, before the first that is not.
 
-    Fixed-sequence testing: with probability `goal.confidence` over the draw of these samples, the risk of leaving at
-    the threshold is within the goal on new data like them (exchangeable with them), if neither exits nor criterion
-    were chosen on them. A disagreement that cannot be certified for any threshold gives `NEVER`. `weights` are the
-    calibration's `fingerprint` and `dtype`. Raises `LayerscopeError` for exits that are not layers 1 … L − 1, scores
-    that are not finite, too few samples for the goal, labels that are missing, and an accuracy that the full model
-    itself is not certified to have.
+    Fixed-sequence testing; a disagreement that cannot be certified for any threshold gives `NEVER`, an accuracy that
+    the full model is not certified to have raises `LayerscopeError`. `weights` are its `fingerprint` and `dtype`.
     """
     exits, n = check_exits(exits, recorded.depth), len(recorded)
     wanted = recorded.labels if goal.max_disagreement is None else recorded.full
@@ -254,7 +243,7 @@ def calibrate_recorded(recorded: Recorded, exits: Sequence[int], goal: Goal, **w
             f"which certifies {certified:g}: ask for no more, or give more samples"
         )
     threshold = thresholds[first - 1]
-    leaving, labelled = recorded.leaves(exits, threshold), recorded.labels is not None
+    leaving = recorded.leaves(exits, threshold)
     return Calibration(
         recorded.criterion, exits, threshold, recorded.depth, recorded.classes, goal, n,
         errors=int(errors[first - 1]),
@@ -262,8 +251,8 @@ def calibrate_recorded(recorded: Recorded, exits: Sequence[int], goal: Goal, **w
         tested=min(first, len(thresholds) - 1),
         mean_layer=float(leaving.mean()),
         disagreement=float(recorded.disagrees(leaving).mean()),
-        accuracy=recorded.accuracy(leaving) if labelled else None,
-        full_accuracy=recorded.accuracy(np.full(n, recorded.depth)) if labelled else None,
+        accuracy=recorded.accuracy(leaving),
+        full_accuracy=recorded.accuracy(np.full(n, recorded.depth)),
         **weights,
     )  # fmt: skip
 

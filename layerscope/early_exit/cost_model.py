@@ -28,8 +28,8 @@ Plan = Sequence[Rows]
 class Times:
     """Seconds of every stage at some sizes of a batch, from the least that runs: `seconds[stage]` is `[rows, tokens]`.
 
-    "leave" is read at what remains in the batch, "end" at the whole batch, the other stages at what they work on. The
-    model itself, without hooks, takes the share `bare` of the stages of a batch that nothing leaves.
+    "leave" is read at what remains in the batch, "end" at the whole of it, the others at what they work on. The model
+    without hooks takes the share `bare` of the stages of a batch that nothing leaves.
     """
 
     rows: tuple[int, ...]
@@ -38,10 +38,7 @@ class Times:
     bare: float = 1.0
 
     def at(self, stage: str, rows: Rows, tokens: Rows) -> Seconds:
-        """Return the seconds of a stage at all these sizes, `[rows, tokens]`: linear between those that were measured.
-
-        Beyond them it is the time of the nearest; a batch without rows takes none.
-        """
+        """Return the seconds of a stage at all these sizes, `[rows, tokens]`, linear between those measured."""
         by_tokens = [np.interp(tokens, self.tokens, row) for row in self.seconds[stage]]
         table = np.column_stack([np.interp(rows, self.rows, column) for column in zip(*by_tokens, strict=True)])
         return np.where(np.asarray(rows)[:, None] > 0, table, 0.0)
@@ -124,11 +121,10 @@ class Simulation:
 def choose_exits(
     recorded: Recorded, plan: Plan, times: Times, allowed: Callable[[Exits], float], *, trims: bool = True
 ) -> Prediction:
-    """Return the exits that are expected to be fastest, never slower than none.
+    """Return the exits that are expected to be fastest at the threshold they are `allowed`, never slower than none.
 
-    `allowed(exits)` is the threshold these exits may have. Of all exits 1 … L − 1 the one is dropped without which the
-    rest is fastest, until none is left: about L² / 2 predictions. The fastest set on that way, or the fastest single
-    exit, is then bettered by adding, dropping or exchanging one exit as long as that helps.
+    Of all exits the one is dropped without which the rest is fastest, until none is left: about L² / 2 predictions. The
+    best set on that way, or single exit, is then bettered by adding, dropping or exchanging one as long as that helps.
     """
     simulation = Simulation(recorded, plan, times, trims=trims)
 

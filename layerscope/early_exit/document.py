@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from layerscope.show.plots import Axis, Chart, Meaning, Series
 if TYPE_CHECKING:
     from layerscope.early_exit.exit_report import ExitReport
 
+Show = Callable[[Any], Cell]
+"""Makes the cell of one column of a row."""
 CHOSEN = "●"
 LEAD = (
     "Samples that are sure leave before the last layer. Times are measured with whole batches, checks and compaction "
@@ -51,11 +54,7 @@ def document(report: ExitReport) -> Document:
         "threshold": threshold(report.threshold), "batch size": str(report.batch_size), "machine": report.machine,
         "guarantee": report.goal, "exit model": report.path or "",
     }  # fmt: skip
-    charts = [_speed(report)]
-    if len(report.layers):
-        charts.append(_leaving(report))
-    if len(report.curve.dropna(subset=["predicted", "measured"])):
-        charts.append(_forecast(report))
+    charts = [_speed(report), *([_leaving(report)] if len(report.layers) else []), *_forecast(report)]
     return Document(
         answer=report.verdict,
         reasons=(report.goal,),
@@ -67,23 +66,20 @@ def document(report: ExitReport) -> Document:
         details=(
             Sentences("Noted on the way:", report.notes),
             Facts(tuple((name, fact) for name, fact in settings.items() if fact)),
-            Facts(tuple(_flat(report.calibration or {})), "Calibration"),
+            Facts(tuple(_calibration(report.calibration)) if report.calibration else (), "Calibration"),
         ),
         kind="early exits",
     )
 
 
-def _flat(known: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    for key, entry in known.items():
-        name = above + str(key).replace("_", " ")
-        if isinstance(entry, dict):
-            yield from _flat(entry, f"{name}, ")
-        elif isinstance(entry, (list, tuple)):
-            yield name, ", ".join(map(str, entry)) or "–"
-        elif isinstance(entry, float):
-            yield name, number(entry)
-        else:
-            yield name, "–" if entry is None else str(entry)
+def _calibration(known: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what a calibration says, that of its goal too, as facts."""
+    for name, entry in pd.json_normalize(known, sep=", ").to_dict(orient="records")[0].items():
+        text = ", ".join(map(str, entry)) or "–" if isinstance(entry, list) else entry
+        yield (
+            str(name).replace("_", " "),
+            number(text) if isinstance(text, float) else str("–" if text is None else text),
+        )
 
 
 def _series(
@@ -159,8 +155,10 @@ def _leaving(report: ExitReport) -> Chart:
     )  # fmt: skip
 
 
-def _forecast(report: ExitReport) -> Chart:
+def _forecast(report: ExitReport) -> Iterator[Chart]:
     rows = report.curve.dropna(subset=["predicted", "measured"])
+    if rows.empty:
+        return
     values = rows[["predicted", "measured"]].to_numpy()
     low, high = 0.95 * float(values.min()), 1.05 * float(values.max())
     points = _series(
@@ -172,7 +170,7 @@ def _forecast(report: ExitReport) -> Chart:
     guides = tuple(
         Series("", (low, high), (factor * low, factor * high), mark="guide", tone="muted") for factor in (0.9, 1, 1.1)
     )
-    return Chart(
+    yield Chart(
         title="Predicted and measured speed",
         name="exits_predicted_and_measured_speed",
         x=Axis("predicted (×)", (low, high)),
@@ -185,78 +183,76 @@ def _forecast(report: ExitReport) -> Chart:
 
 
 def _table(
-    title: str, name: str, columns: list[Column], rows: pd.DataFrame, cells: Callable[[Any], list[Cell]], legend: str,
+    report: ExitReport, title: str, name: str, rows: pd.DataFrame, columns: dict[Column, Show], legend: str,
     marked: str = "",
 ) -> Table:  # fmt: skip
-    found = rows.to_dict(orient="records")
-    shown = tuple(Row(tuple(cells(row)), marked=bool(row.get(marked))) for row in found)
-    return Table(title, tuple(columns), shown, (legend,), name=name)
+    """Return a row for each of a table, its cells made by the functions beside their columns."""
+    known = {column: show for column, show in columns.items() if report.labelled or column.title != "accuracy"}
+    shown = (
+        Row(tuple(show(row) for show in known.values()), marked=bool(row.get(marked)))
+        for row in rows.to_dict(orient="records")
+    )
+    return Table(title, tuple(known), tuple(shown), (legend,), name=name)
 
 
-def _percent(share: float, digits: int = 1) -> Cell:
-    return Cell(percent(share, digits), value=100 * share)
+def _as(form: Callable[[Any], str], name: str, factor: int = 1) -> Show:
+    return lambda row: Cell(form(row[name]), value=factor * row[name])
 
 
-def _scored(report: ExitReport, *entry: Any) -> list[Any]:
-    """Return what is there of accuracy, where it is known at all."""
-    return list(entry) if report.labelled else []
+def _percent(name: str, digits: int = 1) -> Show:
+    return _as(lambda share: percent(share, digits), name, 100)
 
 
 def _curve(report: ExitReport) -> Table:
-    def cells(row: Any) -> list[Cell]:
-        name, factors = threshold(row["threshold"]), [row[name] for name in ("exit_speedup", "predicted", "measured")]
-        return [
-            Cell(f"{CHOSEN} {name}" if row["chosen"] else name, value=row["threshold"]),
-            Cell(number(row["mean_layer"]), value=row["mean_layer"]),
-            *(Cell(times(factor), value=factor) for factor in factors),
-            *_scored(report, _percent(row["accuracy"])),
-            _percent(row["disagreement"], 2),
-        ]
+    def name(row: Any) -> Cell:
+        return Cell(f"{CHOSEN} " * row["chosen"] + threshold(row["threshold"]), value=row["threshold"])
 
-    columns = [Column("threshold"), Column("mean layer")]
-    columns += [Column(name, unit="speed-up") for name in ("by depth", "predicted", "measured")]
-    columns += [*_scored(report, Column("accuracy", unit="%")), Column("differ", unit="% of predictions")]
+    columns = {
+        Column("threshold"): name,
+        Column("mean layer"): _as(number, "mean_layer"),
+        Column("by depth", unit="speed-up"): _as(times, "exit_speedup"),
+        Column("predicted", unit="speed-up"): _as(times, "predicted"),
+        Column("measured", unit="speed-up"): _as(times, "measured"),
+        Column("accuracy", unit="%"): _percent("accuracy"),
+        Column("differ", unit="% of predictions"): _percent("disagreement", 2),
+    }
     legend = (
         "By depth: the layers that are left out, as a speed-up, Σ L·mᵢ / Σ i·mᵢ for mᵢ samples that leave at layer i. "
         f"Predicted and measured: times the plain model's speed on {report.machine}. Differ: predictions that are not "
         "the plain model's."
     )
-    return _table(f"By threshold ({CHOSEN} chosen)", "exit-curve", columns, report.curve, cells, legend, "chosen")
+    return _table(report, f"By threshold ({CHOSEN} chosen)", "exit-curve", report.curve, columns, legend, "chosen")
 
 
 def _layers(report: ExitReport) -> Table:
-    def cells(row: Any) -> list[Cell]:
-        last = row["layer"] == report.depth
-        exits, counted = "end" if last else "yes" if row["checked"] else "–", row["checked"] or last
-        leaving = Cell(f"{row['leaving']:,}", value=row["leaving"])
-        share = Cell(percent(row["share"]), value=100 * row["share"], share=row["share"])
-        return [
-            Cell(str(row["layer"]), value=row["layer"]),
-            Cell(exits, value=exits),
-            *((leaving, share) if counted else (EMPTY, EMPTY)),
-            _percent(row["cumulative"]),
-            *_scored(report, _percent(row["layer_accuracy"])),
-            _percent(row["layer_agreement"]),
-        ]
+    def exit(row: Any) -> Cell:
+        text = "end" if row["layer"] == report.depth else "yes" if row["checked"] else "–"
+        return Cell(text, value=text)
 
-    columns = [Column("layer"), Column("exit"), Column("leave", unit="samples"), Column("share", "left", unit="%")]
-    columns += [Column("so far", unit="%"), *_scored(report, Column("accuracy", unit="%")), Column("agree", unit="%")]
+    def where_left(show: Show) -> Show:
+        return lambda row: show(row) if row["checked"] or row["layer"] == report.depth else EMPTY
+
+    columns = {
+        Column("layer"): _as(str, "layer"),
+        Column("exit"): exit,
+        Column("leave", unit="samples"): where_left(_as("{:,}".format, "leaving")),
+        Column("share", "left", unit="%"): where_left(lambda row: replace(_percent("share")(row), share=row["share"])),
+        Column("so far", unit="%"): _percent("cumulative"),
+        Column("accuracy", unit="%"): _percent("layer_accuracy"),
+        Column("agree", unit="%"): _percent("layer_agreement"),
+    }
     what = "Accuracy, and agreement" if report.labelled else "Agreement"
     legend = f"{what} with the plain model: of all samples, if all left there."
-    return _table("Where samples leave", "exit-layers", columns, report.layers, cells, legend, "checked")
+    return _table(report, "Where samples leave", "exit-layers", report.layers, columns, legend, "checked")
 
 
 def _depths(report: ExitReport) -> Table:
-    def cells(row: Any) -> list[Cell]:
-        return [
-            Cell(f"{row['layer']} of {report.depth}", value=row["layer"]),
-            *_scored(report, _percent(row["accuracy"])),
-            _percent(row["disagreement"]),
-            Cell(times(row["measured"]), value=row["measured"]),
-            Cell(f"{row['parameters']:,}", value=row["parameters"]),
-        ]
-
-    columns = [Column("layers"), *_scored(report, Column("accuracy", unit="%"))]
-    columns += [Column("differ", unit="% of predictions"), Column("measured", unit="speed-up"), Column("parameters")]
+    columns = {
+        Column("layers"): _as(lambda layer: f"{layer} of {report.depth}", "layer"),
+        Column("accuracy", unit="%"): _percent("accuracy"),
+        Column("differ", unit="% of predictions"): _percent("disagreement"),
+        Column("measured", unit="speed-up"): _as(times, "measured"),
+        Column("parameters"): _as("{:,}".format, "parameters"),
+    }
     legend = "The rival: every sample leaves at the same layer, and the layers above it are gone."
-    return _table("The model truncated instead", "exit-depths", columns, report.depths, cells, legend)
+    return _table(report, "The model truncated instead", "exit-depths", report.depths, columns, legend)

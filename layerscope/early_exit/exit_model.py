@@ -18,8 +18,7 @@ from transformers.utils import ModelOutput
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import OneOf
-from layerscope.core.options import checked
-from layerscope.core.shared_options import Loading
+from layerscope.core.options import Loading, checked
 from layerscope.early_exit.calibration import Calibration, check_exits
 from layerscope.early_exit.leaving import Decide, Outcome, Watch, run
 from layerscope.early_exit.recorded import NEVER, Rule, check_threshold, sureness

@@ -112,11 +112,7 @@ class ExitReport(Shown):
         return found
 
     def save(self, folder: str | Path) -> Path:
-        """Write `exits.json` and a CSV for each table into a folder that `open_exit_report` reads, and return it.
-
-        A report that is there is replaced. Raises `LayerscopeError` where the folder holds something else, or cannot be
-        written.
-        """
+        """Write `exits.json` and a CSV for each table into a folder, new or an earlier report's, and return it."""
         facts, tables = ({name: getattr(self, name) for name in names} for names in (FACTS, TABLES))
         return STORE.save(folder, facts, tables)
 

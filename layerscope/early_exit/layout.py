@@ -87,9 +87,11 @@ class Layout:
 
     def hollow(self, name: str, output: Any) -> Any:
         """Return what a module of the front gave, without the numbers of what is each sample's own."""
-        return changed(
-            output, lambda path, t: t.new_zeros(()).expand(t.shape) if self._own(path) else t, ("front", name)
-        )
+
+        def empty(path: Path, tensor: Tensor) -> Tensor:
+            return tensor.new_zeros(()).expand(tensor.shape) if self._own(path) else tensor
+
+        return changed(output, empty, ("front", name))
 
     def stand_in(self, name: str, hollow: Any, left: Left) -> Any:
         """Return zeros in the shapes of what a module of the front gave, for the rows that are left."""
@@ -128,11 +130,7 @@ def front_of(module: nn.Module, blocks: Sequence[str]) -> tuple[str, ...]:
 
 
 def find_layout(model: LayeredModel, batch: Inputs, one_more: Inputs, shorter: Inputs) -> Layout:
-    """Return the layout of a model, from a batch of two samples, the same with a third, and two of fewer positions.
-
-    One of the two is padded, where samples differ in length. Raises `LayerscopeError` where a block's states do not
-    hold one entry a sample.
-    """
+    """Return the layout of a model, from a batch of two samples, the same with a third, and two of fewer positions."""
     name, axes = model.loaded.name, {}
     with evaluating(model.module):
         two, three, short = (_Seen(model, inputs) for inputs in (batch, one_more, shorter))
@@ -172,7 +170,6 @@ class _Seen:
             forward(module, inputs)
 
     def _add(self, tree: Any, *path: str | int) -> None:
-        """Keep the shape of every tensor."""
         if isinstance(tree, Tensor):
             self.shapes[path] = tree.shape
         elif isinstance(tree, (Mapping, tuple, list)):

@@ -47,10 +47,9 @@ def run(
     decide: Decide,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Run one batch, the `inputs` of `call`, and return what each row says where it leaves.
+    """Run one batch, the `inputs` of `call`, by a model in evaluation mode; return what each row says where it leaves.
 
-    The model is in evaluation mode; its exits are layers 1 … L − 1, ascending. Hooks are removed whatever happens. The
-    rows that are left after the last block are read by the model's own code where no row has left, else by the tail.
+    Rows left after the last block are read by the model's own code where none has left, else by the tail.
     """
     forward = _Forward(model, tail, inputs, frozenset(exits), decide, watch or (lambda *_: None))
     module = model.module

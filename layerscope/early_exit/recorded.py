@@ -42,11 +42,10 @@ def check_threshold(value: Any, criterion: str) -> float:
 
 
 def sureness(logits: Tensor, criterion: str, source: str = "an exit") -> Tensor:
-    """Return how sure logits `[..., K]` are by a criterion of one exit, float64 `[...]` in 0 … 1.
+    """Return how sure logits `[..., K]` of a `source` are by a criterion of one exit, float64 `[...]` in 0 … 1.
 
-    In float64, because a float32 softmax is 1 for everything beyond 1 − 6e-8. "patience" asks several exits (see
-    `unchanged`); what it says of one is its maximal probability. Raises `LayerscopeError` for logits that are NaN,
-    which `source` gave.
+    A float32 softmax would be 1 for everything beyond 1 − 6e-8. "patience", which asks several exits (see `unchanged`),
+    says of one its maximal probability.
     """
     log_p = logits.detach().to("cpu", torch.float64).log_softmax(-1)
     if bool(log_p.isnan().any()):
@@ -145,9 +144,9 @@ class Recorded:
         """Return where the prediction is not the full model's, [N]."""
         return np.not_equal(self.predicted(layers), self.full)
 
-    def accuracy(self, layers: Layers) -> float:
-        """Return the share predicted right where each sample leaves at its layer, NaN without labels."""
-        return math.nan if self.labels is None else float(np.equal(self.predicted(layers), self.labels).mean())
+    def accuracy(self, layers: Layers) -> float | None:
+        """Return the share predicted right where each sample leaves at its layer, None without labels."""
+        return None if self.labels is None else float(np.equal(self.predicted(layers), self.labels).mean())
 
 
 def record(
@@ -156,10 +155,7 @@ def record(
     labels: NDArray[np.int64] | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Recorded:
-    """Return what every layer of a model says of each sample of some batches, by the model's criterion.
-
-    `advance` is called with the rows of each batch. Raises `LayerscopeError` where a layer gives logits that are NaN.
-    """
+    """Return what every layer of a model says of each sample of some batches; `advance` counts the rows of each."""
     parts = []
     for inputs in batches:
         parts.append(_batch(model, inputs.to(model.device)))

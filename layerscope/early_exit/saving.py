@@ -30,10 +30,9 @@ SAMPLED = 1024
 
 
 def fingerprint(model: ExitModel) -> str:
-    """Return a sha256 (hex) of the weights of a model and of the heads of its layers.
+    """Return a sha256 (hex) of the weights of a model and its layers' heads: names, shapes, and some numbers of each.
 
-    Taken of names, shapes, and up to 1,024 numbers of each, spread over it, read in bfloat16: the precision in which a
-    checkpoint is loaded makes no other model of it.
+    They are read in bfloat16: the precision in which a checkpoint is loaded makes no other model of it.
     """
     found = hashlib.sha256()
     own = ((f"exit_heads.{name}", tensor) for name, tensor in numbers_of(model.exit_heads))
@@ -53,20 +52,14 @@ def precision(module: nn.Module) -> str:
 def check_made_for(model: ExitModel, calibration: Calibration) -> None:
     """Raise `LayerscopeError` where a calibration was made for another model, or for it in another precision."""
     name, runs_in = model.layered.loaded.name, precision(model.model)
-    for theirs, own, unit in (
-        (calibration.depth, model.depth, "layers"),
-        (calibration.classes, model.classes, "classes"),
-        (calibration.fingerprint, fingerprint(model), ""),
+    for theirs, own, other in (
+        (calibration.depth, model.depth, "is of a model of {} layers, and {} has {}"),
+        (calibration.classes, model.classes, "is of a model of {} classes, and {} has {}"),
+        (calibration.fingerprint, fingerprint(model), "is of other weights than {1}'s"),
+        (calibration.dtype, runs_in, "was made in {}, and {} runs in {}"),
     ):
         if theirs != own:
-            other = (
-                f"of a model of {theirs} {unit}, and {name} has {own}" if unit else f"of other weights than {name}'s"
-            )
-            raise LayerscopeError(f"this calibration is {other}: calibrate this model")
-    if calibration.dtype != runs_in:
-        raise LayerscopeError(
-            f"this calibration was made in {calibration.dtype}, and {name} runs in {runs_in}: calibrate it as it runs"
-        )
+            raise LayerscopeError(f"this calibration {other.format(theirs, name, own)}: calibrate this model as it is")
 
 
 def save(model: ExitModel, folder: str | Path) -> Path:

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, OneOf, Several, Whole
-from layerscope.core.options import checked
-from layerscope.core.shared_options import DATA, MODEL, OUTPUT, LoadingAndReading
+from layerscope.core.options import DATA, MODEL, OUTPUT, LoadingAndReading, checked
 
 if TYPE_CHECKING:
     from layerscope.early_exit.exit_report import ExitReport

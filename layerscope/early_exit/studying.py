@@ -17,10 +17,9 @@ import layerscope.early_exit.calibration as exact
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import folder_aside
 from layerscope.core.option_kinds import Whole
-from layerscope.core.options import Asked, checked
+from layerscope.core.options import Asked, Loading, Reading, checked
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.saved import jsonable
-from layerscope.core.shared_options import Loading, Reading
 from layerscope.core.stopwatch import machine
 from layerscope.early_exit.calibration import Calibration, Goal
 from layerscope.early_exit.cost_model import Exits, Rows, Simulation, Times, choose_exits
@@ -84,22 +83,16 @@ def _report(
     row = curve[curve["chosen"]].iloc[0]
     predicted, measured = float(row["predicted"]), float(row["measured"])
     pays, verdict = judged(predicted, measured, asked.min_speedup)
-    leaving, labelled = recorded.leaves(chosen, threshold), read.labels is not None
+    leaving = recorded.leaves(chosen, threshold)
     layers, depths = _by_layer(model, recorded, raced, chosen, leaving)
     report = ExitReport(
         model=model.layered.loaded.name, depth=model.depth, classes=model.classes, criterion=model.criterion,
         exits=chosen, threshold=threshold, batch_size=batch_size, samples=len(read), design=len(design),
         data=read.name, machine=machine(model.device), goal=str(calibration), calibration=jsonable(calibration),
         pays=pays, verdict=verdict, predicted=predicted, measured=measured, exit_speedup=float(row["exit_speedup"]),
-        path=None,
-        accuracy=recorded.accuracy(leaving) if labelled else None,
-        plain_accuracy=recorded.accuracy(np.full(len(read), model.depth)) if labelled else None,
-        disagreement=float(recorded.disagrees(leaving).mean()),
-        plain_milliseconds=raced.plain_milliseconds,
-        curve=curve,
-        layers=layers,
-        depths=depths,
-        notes=(*read.notes, *raced.notes),
+        accuracy=recorded.accuracy(leaving), plain_accuracy=recorded.accuracy(np.full(len(read), model.depth)),
+        disagreement=float(recorded.disagrees(leaving).mean()), plain_milliseconds=raced.plain_milliseconds,
+        path=None, curve=curve, layers=layers, depths=depths, notes=(*read.notes, *raced.notes),
         alone=race_alone(model, read, chosen, threshold, reporter) if threshold != NEVER else None,
     )  # fmt: skip
     return report, calibration
@@ -114,12 +107,9 @@ def judged(predicted: float, measured: float, worth: float) -> tuple[bool, str]:
 
 
 def _written(report: ExitReport, model: ExitModel, calibration: Calibration, out: Path) -> ExitReport:
-    """Write the report, and the exit model where exits pay; what an earlier report left there is gone.
-
-    The report comes first, without the model until that is whole: a run that is killed here can be repeated.
-    """
+    """Write the report, and the exit model where exits pay; what an earlier report left there is gone."""
     _folder(out)  # the job was long: what came into the folder since is not ours to delete
-    report.save(out)
+    report.save(out)  # without the model until that is whole: a run that is killed here can be repeated
     if (out / MODEL).is_dir():
         shutil.rmtree(out / MODEL)
     if report.pays:
@@ -174,25 +164,21 @@ def curve_table(
 def _by_layer(
     model: ExitModel, recorded: Recorded, raced: Raced, exits: Sequence[int], leaving: Layers
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return a row for each layer, and one for the model truncated there.
-
-    The first has how many leave, and what all samples would score there; the second what it scores, wins and weighs.
-    """
-    all_at = {layer: np.full(len(recorded), layer) for layer in range(1, recorded.depth + 1)}
-    accuracy = [recorded.accuracy(layers) for layers in all_at.values()]
-    disagreement = np.array([recorded.disagrees(layers).mean() for layers in all_at.values()])
+    """Return how many leave at each layer, and what all would score there; and the model truncated at each."""
+    every, n, predictions = range(1, recorded.depth + 1), len(recorded), recorded.predictions
+    accuracy = math.nan if recorded.labels is None else (predictions == recorded.labels[:, None]).mean(0)
+    disagreement = (predictions != recorded.full[:, None]).mean(0)
     counts, blocks, weights = np.bincount(leaving, minlength=recorded.depth + 1)[1:], model.layered.stack.blocks, []
-    for layer in all_at:
+    for layer in every:
         gone = map(model.model.get_submodule, set(blocks[layer:]) - set(blocks[:layer]))
         weights.append(parameters(model.model) - parameters(nn.ModuleList(gone)))
     layers = {
-        "layer": list(all_at), "checked": [layer in exits for layer in all_at], "leaving": counts,
-        "share": counts / len(recorded), "cumulative": counts.cumsum() / len(recorded), "layer_accuracy": accuracy,
-        "layer_agreement": 1 - disagreement,
+        "layer": every, "checked": np.isin(every, exits), "leaving": counts, "share": counts / n,
+        "cumulative": counts.cumsum() / n, "layer_accuracy": accuracy, "layer_agreement": 1 - disagreement,
     }  # fmt: skip
     depths = {
-        "layer": list(all_at), "accuracy": accuracy, "disagreement": disagreement,
-        "measured": [raced.speedups.get(("layer", layer), math.nan) for layer in all_at], "parameters": weights,
+        "layer": every, "accuracy": accuracy, "disagreement": disagreement,
+        "measured": [raced.speedups.get(("layer", layer), math.nan) for layer in every], "parameters": weights,
     }  # fmt: skip
     return pd.DataFrame(layers), pd.DataFrame(depths)
 
@@ -252,10 +238,9 @@ def calibrate(
 def certify(
     model: ExitModel, recorded: Recorded, times: Times, goal: Goal, design: Rows, tested: Rows, batch_size: int
 ) -> Calibration:
-    """Return the exits that are worth their cost by the `design` samples, with the threshold that the others certify.
+    """Return the exits worth their cost by the `design` samples (without any the model's own), as the others certify.
 
-    Exits may have the greediest threshold with the share of errors that the tested samples may have. Without any to
-    design with the model's own exits are taken.
+    While they are chosen, they have the greediest threshold with the share of errors that the others may have.
     """
     if not len(design):
         return _certified(model, recorded.take(tested), model.exits, goal)

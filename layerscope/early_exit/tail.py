@@ -29,11 +29,10 @@ from layerscope.truncation.depth import states_at
 class Tail:
     """What follows the last block, on the states of rows that are left.
 
-    Where that is one module after another on one tensor (a norm, a pooler, a head), or on its first token alone, these
-    `steps` are called: the path of each, and whether it reads the first token. Else it
-    is the model's own code, the blocks bypassed; with `skips` the modules before the first block do not run for it (a
-    convolution over sound costs as much as blocks), but hand on something of the shape they gave. Layers that have a
-    head of their own, in `heads` under their number, are read by that instead of the one whose path is `head`.
+    Where that is one module after another on one tensor, or on its first token alone, these `steps` are called: the
+    path of each, and whether it reads the first token. Else it is the model's own code, the blocks bypassed; with
+    `skips` the modules before the first block do not run for it (a convolution over sound costs as much as blocks).
+    Layers with a head of their own, in `heads` under their number, are read by that instead of the one at `head`.
     """
 
     lens: Lens
@@ -44,10 +43,7 @@ class Tail:
     head: str = ""
 
     def __call__(self, states: Tensor, inputs: Inputs, left: Left, front: Mapping[str, Any], layer: int) -> Tensor:
-        """Return the float32 logits [b, K] of states [b, T, D] of a layer.
-
-        `inputs` is the whole batch, of which `left` says what is left, `front` the shapes before the first block.
-        """
+        """Return the float32 logits [b, K] of states [b, T, D] of a layer, the rows `left` of the batch `inputs`."""
         module, instead = self.lens.module, {}
         if str(layer) in self.heads:
             instead[module.get_submodule(self.head)] = self.heads[str(layer)].forward
@@ -66,12 +62,10 @@ class Tail:
 
 @torch.inference_mode()
 def find_tail(model: LayeredModel) -> Tail:
-    """Return what reads the rows of a batch at every exit.
+    """Return what reads the rows of a batch at every exit; raises `LayerscopeError` where rows cannot leave batches.
 
-    Of four samples each leaves at another layer, the longest first; each must have the logits it has alone, with the
-    whole of the model's code before and after its blocks. Where that fails with the shortcuts (sequences trimmed, the
-    modules after the blocks called one by one, those before them skipped), it is tried without. Raises
-    `LayerscopeError` for a model without a head of classes, and where rows cannot leave its batches.
+    Of four samples each leaves at another layer, the longest first; each must have the logits it has alone. Where that
+    fails with the shortcuts (sequences trimmed, steps called one by one, the front skipped), it is tried without.
     """
     lens, name, module, stack = _head(model), model.loaded.name, model.module, model.stack
 
@@ -130,10 +124,7 @@ def _with_positions(module: nn.Module, inputs: Inputs) -> Inputs:
 
 
 def find_steps(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[tuple[str, bool], ...]:
-    """Return the modules by which a model comes from its last block's states to its logits; none where it does more.
-
-    Seen in one forward: the first reads those states, each what the one before it gives, and the last gives the logits.
-    """
+    """Return the modules, one reading what the other gives, from the last block's states to the logits; else none."""
     beside = set(front_of(module, stack.blocks))
     calls = trace(module, "", inputs)
     last = max(i for i, call in enumerate(calls) if call.path == stack.blocks[-1])

@@ -39,9 +39,8 @@ Name = tuple[str, float]
 def measure_times(model: ExitModel, read: Validation, lengths: Rows, plan: Plan, reporter: Reporter) -> Times:
     """Return what each stage takes, at sizes from a row and the shortest length to the plan's largest batch.
 
-    The lengths are the shortest, the longest and one between. Rows are made to leave whatever they say, so that every
-    stage is met at every size; `lengths` [N] are their positions. The sizes take turns, so that a busy machine slows
-    all of them alike; at least three rounds are run.
+    Rows, of `lengths` [N], are made to leave whatever they say, so that every stage is met at every size. The sizes
+    take turns, so that a busy machine slows all of them alike.
     """
     most = max(map(len, plan))
     rows = (*(2**k for k in range(most.bit_length()) if 2**k < most), most)
@@ -50,7 +49,6 @@ def measure_times(model: ExitModel, read: Validation, lengths: Rows, plan: Plan,
     tokens = tuple(sorted({int(known[0]), int(middle), int(known[-1])}))
 
     def batch(rows: int, tokens: int) -> Inputs:
-        """Return a batch whose first sample is the longest, with that many tokens, and the others are drawn."""
         longest = int((lengths == tokens).argmax())
         others = np.random.default_rng(0).choice(np.flatnonzero(lengths <= tokens), rows - 1)
         return read.batch(np.array([longest, *others])).to(model.device)
@@ -80,11 +78,9 @@ def measure_times(model: ExitModel, read: Validation, lengths: Rows, plan: Plan,
 def _measured(model: ExitModel, rows: int, largest: bool, batch: Inputs, larger: Inputs) -> dict[str, float]:
     """Return the seconds of each stage, of runs as they come: batches that stay whole, and batches that are cut down.
 
-    A `batch` of these rows runs to the end; of a `larger` one they stay. The largest batch is met whole, time after
-    time, so that its second run counts; a smaller one is what remains after rows have left, with cold caches and memory
-    of a new size. A stage that comes often in a run counts with its mean: on a busy machine the median of a part is
-    less than its part of the whole. What a check, or rows that leave, add to the block that follows is their own cost:
-    an accelerator that was asked for an answer has nothing queued.
+    The second run of the largest batch counts, which is met whole, time after time; a smaller one is what remains of a
+    `larger`, with cold caches. A stage that comes often counts with its mean. What a check, or rows that leave, add to
+    the block that follows is their own cost: an accelerator that was asked for an answer has nothing queued.
     """
     whole = _run(model, batch, (), rows)
     if largest:
@@ -125,10 +121,7 @@ def _run(model: ExitModel, inputs: Inputs, exits: Sequence[int] | None, stay: in
 
 @dataclass(frozen=True)
 class Raced:
-    """How many times faster than the plain model every runner is on the batches of `plan`.
-
-    `plain_milliseconds` are a sample's share of the plain model's time; `notes` say what was left out.
-    """
+    """How many times faster than the plain model every runner is on the batches of `plan`; its ms are a sample's."""
 
     plan: Plan
     speedups: Mapping[Name, float]
@@ -140,11 +133,7 @@ def race_exits(
     model: ExitModel, read: Validation, plan: Plan, exits: Sequence[int], thresholds: Sequence[float],
     reporter: Reporter,
 ) -> Raced:  # fmt: skip
-    """Run batches of a plan by the plain model, with exits at each threshold, and by the model cut at each depth.
-
-    The order turns with every batch, so that a busy machine slows all alike; the median over rounds counts. Depths are
-    left out where no checkpoint can be that deep.
-    """
+    """Run batches of a plan by the plain model, with exits at each threshold, and by the model cut at each depth."""
     runners, notes = _with_exits(model, exits, thresholds), []
     try:
         if model.depth > 1:

@@ -10,9 +10,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.shared_options import Reading
-from layerscope.core.words import count
+from layerscope.core.errors import LayerscopeError, choices, count
+from layerscope.core.options import Reading
 from layerscope.early_exit.cost_model import Rows
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.inputs import Corpus, open_corpus
@@ -69,11 +68,7 @@ def read_validation(
     needs_labels: bool = False,
     **reading: Unpack[Reading],
 ) -> Validation:
-    """Return data as a classifier reads them: `samples` seeded ones at most, none of them empty.
-
-    Raises `LayerscopeError` for what is not there or of another kind, and for labels that are no classes of the model
-    where labels are needed.
-    """
+    """Return data as a classifier reads them: `samples` seeded ones at most, none of them empty."""
     column = reading.get("text_column")
     corpus = paired(open_corpus(data, text_column=column, label_column=reading.get("label_column")), data, column)
     loaded, notes = model.layered.loaded, list(corpus.notes)

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Several, Whole
-from layerscope.core.options import checked
-from layerscope.core.shared_options import OUTPUT, Loading
+from layerscope.core.options import OUTPUT, Loading, checked
 
 if TYPE_CHECKING:
     from layerscope.scores.evaluation import Evaluation

@@ -15,9 +15,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.progress import Reporter
-from layerscope.core.words import count
 from layerscope.evaluation.layer_encoder import Serving
 from layerscope.inputs import Corpus, draw, open_corpus
 from layerscope.inputs.corpus import WHOLE

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import IN_CODE, SEED, Number, Whole
-from layerscope.core.options import checked
+from layerscope.core.options import Loading, checked
 from layerscope.core.progress import reporting
-from layerscope.core.shared_options import Loading
 from layerscope.generation.decoder import Decoder, open_decoder, open_language_model, token_ids
 from layerscope.logit_lens.subjects import following
 from layerscope.models.capture import evaluating

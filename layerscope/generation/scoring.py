@@ -14,9 +14,8 @@ from torch.nn.functional import cross_entropy
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import IN_CODE, Several, Whole
-from layerscope.core.options import checked
+from layerscope.core.options import Loading, checked
 from layerscope.core.progress import reporting
-from layerscope.core.shared_options import Loading
 from layerscope.generation.decoder import open_language_model, token_ids
 from layerscope.metrics import perplexity
 from layerscope.models import LayeredModel

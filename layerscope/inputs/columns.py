@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerscope.core.errors import LayerscopeError, near
-from layerscope.core.words import count, folder_name, listed
+from layerscope.core.errors import LayerscopeError, count, folder_name, listed, near
 from layerscope.inputs.corpus import Corpus, Labels
 from layerscope.inputs.tables import without_surrogates
 

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.words import count
+from layerscope.core.errors import LayerscopeError, count
 from layerscope.inputs.samples import Modality, content, pick
 
 Labels = tuple[str | int, ...]

@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError, near
-from layerscope.core.words import folder_name
+from layerscope.core.errors import LayerscopeError, first_line, folder_name, near
 from layerscope.inputs.columns import Columns, choose_columns, choose_label, class_labels, text_corpus
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.media import Files
@@ -46,13 +45,9 @@ def saved_corpus(path: Path, columns: Columns, split: str = "") -> Corpus:
         raise
     except Exception as error:  # pyarrow, json and datasets each raise their own
         raise LayerscopeError(
-            f"{path} is not a data set written by save_to_disk ({_first_line(error)}): save it again"
+            f"{path} is not a data set written by save_to_disk ({first_line(error, 200)}): save it again"
         ) from error
     return dataset_corpus(data, path.resolve().name, columns, str(path), split)
-
-
-def _first_line(error: Exception | None) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 def _datasets() -> Any:
@@ -135,19 +130,19 @@ def _loaded(parts: Sequence[str]) -> Any:
     if len(parts) == 2:
         tries.append((parts[0], parts[1]))
     reachable, shown = _hub_answers(), "/".join(parts)
-    last: Exception | None = None
+    failed: list[Exception] = []
     for name, config in tries:
         try:
             with _hub_offline(not reachable):
                 return datasets.load_dataset(name, config)
         except Exception as error:  # each builder, reader and connection raises its own
             unknown = type(error).__name__ in ("DatasetNotFoundError", "FileNotFoundError")
-            last = last if last is not None and unknown else error
+            failed = failed if failed and unknown else [error]
     if reachable:
-        fault = f"cannot be loaded ({_first_line(last)}): check its name, configuration and access"
+        fault = f"cannot be loaded ({first_line(failed[0], 200)}): check its name, configuration and access"
     else:
         fault = "is not cached and the hub cannot be reached: save it elsewhere with save_to_disk and give its folder"
-    raise LayerscopeError(f"hf:{shown} {fault}") from last
+    raise LayerscopeError(f"hf:{shown} {fault}") from failed[0]
 
 
 @cache

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.words import count, folder_name, listed
+from layerscope.core.errors import LayerscopeError, count, folder_name, listed
 from layerscope.inputs.columns import class_labels
 from layerscope.inputs.corpus import Corpus, Labels
 from layerscope.inputs.samples import Modality, Waveform

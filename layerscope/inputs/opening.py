@@ -16,8 +16,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError, choices, near, refuse_dangling, unreadable
-from layerscope.core.words import folder_name, listed
+from layerscope.core.errors import LayerscopeError, choices, folder_name, listed, near, refuse_dangling, unreadable
 from layerscope.inputs.arrays import memory_corpus
 from layerscope.inputs.columns import Columns, frame_corpus
 from layerscope.inputs.corpus import Corpus

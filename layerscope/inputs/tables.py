@@ -6,8 +6,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError, unreadable
-from layerscope.core.words import count, listed
+from layerscope.core.errors import LayerscopeError, count, first_line, listed, unreadable
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 JSON_LINES = (".jsonl", ".ndjson", ".json")
@@ -176,5 +175,5 @@ def _parquet(path: Path) -> Any:
     except PermissionError as error:
         raise unreadable(path, error) from error
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0][:120].rstrip(". ")
+        reason = first_line(error).rstrip(". ")
         raise LayerscopeError(f"{path} is not a whole Parquet file ({reason}): write or copy it again") from error

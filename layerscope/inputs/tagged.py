@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError, near
+from layerscope.core.errors import LayerscopeError, folder_name, near
 from layerscope.core.files import existing
-from layerscope.core.words import folder_name
 from layerscope.inputs import Window
 from layerscope.inputs.corpus import WHOLE
 from layerscope.inputs.samples import Modality

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.words import count
+from layerscope.core.errors import LayerscopeError, count
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.samples import Lines, Window
 

@@ -11,10 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.options import Asked
 from layerscope.core.progress import reporting
-from layerscope.core.words import count
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.pairs import paired
 from layerscope.logit_lens.reading import GRID, SATURATION, STORE, Reading

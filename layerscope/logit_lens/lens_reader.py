@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core.option_kinds import IN_CODE, Folder, Whole
-from layerscope.core.options import checked
-from layerscope.core.shared_options import DATA, OUTPUT, LoadingAndReading
+from layerscope.core.options import DATA, OUTPUT, LoadingAndReading, checked
 
 if TYPE_CHECKING:
     from layerscope.logit_lens.reading import Reading

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from layerscope.core.errors import count
 from layerscope.core.saved import Store, jsonable
-from layerscope.core.words import count
 from layerscope.show.document import Cell, Column, Document, Head, Prediction, Section, Sentences, Table, TokenGrid, row
 from layerscope.show.notebook import Shown
 from layerscope.show.numbers import chance
@@ -108,36 +108,21 @@ class Reading(Shown):
     def summary(self) -> str:
         """The answer in one line."""
         layers = self.counted["layer"]
-        early, what = (
-            int((layers < self.depth).sum()),
-            ("new " if self.continuations else "") + NOUNS.get(self.kind, "token"),
-        )
-        verb = "settles" if early == 1 else "settle"
-        mean = f"{layers.mean():.1f}".removesuffix(".0")
-        return (
-            f"{early:,} of {count(len(layers), what)} {verb} before the last layer; "
-            f"on average at layer {mean} of {self.depth}"
-        )
+        early, mean = int((layers < self.depth).sum()), f"{layers.mean():.1f}".removesuffix(".0")
+        read = count(len(layers), ("new " if self.continuations else "") + NOUNS.get(self.kind, "token"))
+        settle = f"{early:,} of {read} {'settles' if early == 1 else 'settle'} before the last layer"
+        return f"{settle}; on average at layer {mean} of {self.depth}"
 
     def document(self) -> Document:
         """Return the reading as it is shown: a grid of predictions for each sample, and where they settle."""
-        n = len(self.samples)
-        part = [] if self.part == "model" else [self.part]
         data = [] if self.data is None else [self.data]
+        facts = [f"{self.depth} layers", *([] if self.part == "model" else [self.part])]
         total = f"{len(self.counted):,} {'new tokens' if self.continuations else 'predictions'}"
-        more = n - SHOWN if self.kind != "class" else 0
-        legend = (f"{more:,} more samples, which are not shown above, are counted as well.",) if more > 0 else ()
-        rows = tuple(
-            row(Cell(str(layer), value=layer), Cell(f"{share:.0%}", value=share), Cell("", share=share))
-            for _, layer, _, share in self.cumulative.itertuples()
-        )
-        columns = (Column("layer"), Column("settled"), Column("", "left"))
-        settled = Table(f"Settled by layer (of {total})", columns, rows, legend, name="settled-by-layer")
-        found = tuple(grids(self))
+        found, settled = tuple(grids(self)), self._settled(total)
         return Document(
             self.summary,
             title=(self.model, *data),
-            facts=(f"{self.depth} layers", *part, *(f"{n:,} samples of {name}" for name in data)),
+            facts=(*facts, *(f"{len(self.samples):,} samples of {name}" for name in data)),
             parts=(*found, settled),
             notes=self.notes,
             sections=(
@@ -148,6 +133,16 @@ class Reading(Shown):
             kind="readings",
             depth=self.depth,
         )
+
+    def _settled(self, total: str) -> Table:
+        more = len(self.samples) - SHOWN if self.kind != "class" else 0
+        legend = (f"{more:,} more samples, which are not shown above, are counted as well.",) if more > 0 else ()
+        rows = tuple(
+            row(Cell(str(layer), value=layer), Cell(f"{share:.0%}", value=share), Cell("", share=share))
+            for _, layer, _, share in self.cumulative.itertuples()
+        )
+        columns = (Column("layer"), Column("settled"), Column("", "left"))
+        return Table(f"Settled by layer (of {total})", columns, rows, legend, name="settled-by-layer")
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it, tables as lists of rows."""
@@ -243,19 +238,17 @@ def _tokens(reading: Reading, i: int, layers: list[Head]) -> TokenGrid:
 
 
 def _samples(reading: Reading, layers: list[Head]) -> TokenGrid:
-    n = min(ROWS, len(reading.samples))
-    shown, per = reading.saturation.iloc[:n], len(layers) * reading.top
+    total, shown, per = len(reading.samples), reading.saturation.iloc[:ROWS], len(layers) * reading.top
     rows = []
-    for i in range(n):
+    for i, text in enumerate(reading.texts[:ROWS]):
         cells = _cells(reading.grid.iloc[i * per : (i + 1) * per], shown.iloc[i : i + 1], plain)
-        rows.append((Head(plain(reading.texts[i][:LONG])), tuple(row[0] for row in cells)))
+        rows.append((Head(plain(text[:LONG])), tuple(row[0] for row in cells)))
     facts = [("settles", tuple(map(str, shown["layer"])))]
     if shown["truth"].notna().any():
         facts.insert(0, ("label", tuple(plain(str(truth)) for truth in shown["truth"])))
-    more = "" if n == len(reading.samples) else f"the first {n} of {len(reading.samples):,} samples"
-    return TokenGrid(
-        more, "", "", "sample", tuple(layers), tuple(rows), facts=tuple(facts), legend=LEGENDS[reading.kind]
-    )
+    title = f"the first {ROWS} of {total:,} samples" if total > ROWS else ""
+    legend = LEGENDS[reading.kind]
+    return TokenGrid(title, "", "", "sample", tuple(layers), tuple(rows), facts=tuple(facts), legend=legend)
 
 
 def _cells(grid: pd.DataFrame, settled: pd.DataFrame, shown: Callable[[str], str]) -> list[tuple[Prediction, ...]]:

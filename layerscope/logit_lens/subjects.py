@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.words import count
+from layerscope.core.errors import LayerscopeError, count
 from layerscope.inputs import Corpus
 from layerscope.inputs.pairs import Ids, Pair, encoded
 from layerscope.logit_lens.reading import Kind
@@ -52,22 +51,19 @@ class Subjects:
         self.encoder = model.encoder if isinstance(model.encoder, TextEncoder) else None
         self.tokenizer = self.encoder and self.encoder.tokenizer
         self.notes: list[str] = []
-        self.samples: Sequence[Any] = corpus.samples
-        self.two_stacks = bool(getattr(getattr(model.module, "config", None), "is_encoder_decoder", False))
         self.classes = class_names(model)
         self.kind: Kind = "class" if model.lens.kind == "pooled" else "tag"
         if self.classes is None:
             inputs = model.encoder.batch([corpus.samples[0]])
             self.kind = "next" if model.causal or "decoder_input_ids" in inputs.named else "itself"
-        self.token = token_names(self.tokenizer)
         if tokens and self.kind != "next":
             raise LayerscopeError(f"`tokens={tokens}` needs a model that predicts the next token: leave it out")
-        self.texts, self.mask = list(corpus.names), getattr(self.tokenizer, "mask_token_id", None)
-        if self.encoder is not None:
-            self.samples = self._read(self.encoder)
-            for i, sample in enumerate(corpus.samples):
-                if isinstance(sample, (str, Pair)):
-                    self.texts[i] = sample if isinstance(sample, str) else " / ".join(sample)
+        self.token, self.mask = token_names(self.tokenizer), getattr(self.tokenizer, "mask_token_id", None)
+        self.samples: Sequence[Any] = corpus.samples if self.encoder is None else self._read(self.encoder)
+        self.texts = [
+            sample if isinstance(sample, str) else " / ".join(sample) if isinstance(sample, Pair) else name
+            for name, sample in zip(corpus.names, corpus.samples, strict=True)
+        ]
         if self.kind == "itself" and any(self.mask in sample.ids for sample in self.samples):
             self.kind = "masked"
 
@@ -103,17 +99,19 @@ class Subjects:
             if self.whole and mask is None and MASK in texts[0]:
                 raise LayerscopeError(f"{self.model.loaded.name} has no mask token: leave {MASK} out of the prompt")
             texts = [text.replace(MASK, mask) if mask and isinstance(text, str) else text for text in texts]
-        room = positions(self.model.module) - (0 if self.two_stacks else max(0, self.new - 1))  # the last is not read
+        window = positions(self.model.module)
+        two_stacks = getattr(getattr(self.model.module, "config", None), "is_encoder_decoder", False)
+        room = window - (0 if two_stacks else max(0, self.new - 1))  # the last token is not read
         most = room if self.whole else min(room, encoder.max_length)
         rows = encoder.ids(texts, whole=True)
         longest = max(map(len, rows))
         if longest > most and (self.whole or most < 1):
-            window = int(positions(self.model.module))
             if self.new > 1 and longest <= window:
-                mend = f"give `tokens={window - longest + 1}` or fewer"
-                after = f"`tokens={self.new}` after {count(longest, 'token')}"
-                raise LayerscopeError(f"{after} is beyond the model's {window:,} positions: {mend}")
-            raise LayerscopeError(f"the text has {longest:,} tokens, and the model {window:,} positions: shorten it")
+                raise LayerscopeError(
+                    f"`tokens={self.new}` after {count(longest, 'token')} is beyond the model's {window:,.0f} "
+                    f"positions: give `tokens={window - longest + 1:.0f}` or fewer"
+                )
+            raise LayerscopeError(f"the text has {longest:,} tokens, and the model {window:,.0f} positions: shorten it")
         cut = sum(len(row) > most for row in rows)
         if cut:
             self.notes.append(f"{cut:,} of {count(len(rows), 'text')} are cut at {count(int(most), 'token')}")

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, centred
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, of_pair
+from layerscope.metrics.pairs import FromPairs, Measure, by_layer, of_pair
 
 
 def cca(X: Array, Y: Array) -> float | Tensor:
@@ -37,23 +37,12 @@ def canonical_correlations(X: Array, Y: Array) -> Tensor:
     tensor([1., 1.], dtype=torch.float64)
     """
 
-    def each(first: Prepared, second: Prepared) -> Tensor:
-        found, rank = _correlations(first, second)
+    def each(first: Principal, second: Principal) -> Tensor:
+        found, rank = first.correlations(second)
         beyond = torch.arange(found.shape[-1], device=found.device) >= rank[..., None]
         return found.masked_fill(beyond, torch.nan)
 
     return of_pair(_measure()._replace(between=each), X, Y)
-
-
-def mean_correlation(first: Prepared, second: Prepared) -> Tensor:
-    """Return the mean correlation `[...]` over the smaller rank of two bases `[..., N, r]` with their ranks `[...]`."""
-    found, rank = _correlations(first, second)
-    return found.sum(-1) / rank
-
-
-def _correlations(first: Prepared, second: Prepared) -> tuple[Tensor, Tensor]:
-    (a, rank_a), (b, rank_b) = first, second
-    return torch.linalg.svdvals(a.mT @ b).clamp(max=1.0), torch.minimum(rank_a, rank_b)
 
 
 class Principal(NamedTuple):
@@ -74,6 +63,16 @@ class Principal(NamedTuple):
         basis = self.basis[..., :most] * there[..., None, :]
         return Principal(basis, self.values[..., :most] * there, self.axes[..., :most, :], rank)
 
+    def correlations(self, other: Principal) -> tuple[Tensor, Tensor]:
+        """Return the canonical correlations `[..., r]` with another, and how many there are `[...]`."""
+        found = torch.linalg.svdvals(self.basis.mT @ other.basis).clamp(max=1.0)
+        return found, self.rank.minimum(other.rank)
+
+    def mean_correlation(self, other: Principal) -> Tensor:
+        """Return their mean `[...]` over the smaller rank."""
+        found, rank = self.correlations(other)
+        return found.sum(-1) / rank
+
 
 def principal(rows: Tensor) -> Principal:
     """Return the singular vectors and values of rows `[..., N, D]` around their mean.
@@ -86,11 +85,7 @@ def principal(rows: Tensor) -> Principal:
 
 
 def _measure() -> Measure:
-    def prepare(rows: Tensor) -> Prepared:
-        found = principal(rows)
-        return found.basis, found.rank
-
-    return Measure("CCA", 3, prepare, mean_correlation)
+    return Measure("CCA", 3, principal, Principal.mean_correlation)
 
 
 CCA = Metric(

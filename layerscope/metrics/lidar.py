@@ -15,9 +15,9 @@ def lidar(views: Array, delta: float = 1e-4, eps: float = 0.0) -> float | Tensor
     """Return the effective rank of what tells samples apart, measured against what tells views apart.
 
     `views` is `[..., N, q, D]`: q views of N samples. With S_b the covariance of the N view means (over N - 1) and S_w
-    that of views around their mean (over N (q - 1)) plus `delta` I, it is exp of the entropy of the D eigenvalues of
-    S_w^-1/2 S_b S_w^-1/2 plus `eps`, scaled to sum 1. The value `[...]` lies in 1 ... min(D, N - 1), up to D for eps >
-    0. Raises `LayerscopeError` for N < 2, q < 2, delta <= 0 or eps < 0.
+    that of views around their mean (over N (q - 1)) plus `delta` I, it is exp(-sum p log p), p the D eigenvalues of
+    S_w^-1/2 S_b S_w^-1/2 scaled to sum 1, plus `eps`, as published. The value `[...]` lies in 1 ... min(D, N - 1) but
+    for what `eps` adds, since p is not scaled again. Raises `LayerscopeError` for N < 2, q < 2, delta <= 0 or eps < 0.
 
     Source: Thilak et al. 2024, LiDAR: Sensing Linear Probing Performance.
 
@@ -34,8 +34,8 @@ def lidar(views: Array, delta: float = 1e-4, eps: float = 0.0) -> float | Tensor
     items = states.reshape(-1, samples, copies, width)
     spread = torch.stack([_discriminant_eigenvalues(item, delta) for item in items]).reshape(*states.shape[:-3], -1)
     rank = min(width, samples - 1)
-    spread = torch.nn.functional.pad(spread[..., -rank:], (width - rank, 0)) + eps
-    return as_result(entropy_of_spectrum(spread).exp())
+    spread = torch.nn.functional.pad(spread[..., -rank:], (width - rank, 0))
+    return as_result(entropy_of_spectrum(spread, eps=eps).exp())
 
 
 def _discriminant_eigenvalues(states: Tensor, delta: float) -> Tensor:

@@ -1,10 +1,10 @@
-import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_result
 from layerscope.metrics.factors import FromRows, Rows
 from layerscope.metrics.metric import Metric
+from layerscope.metrics.spectrum import entropy_of_spectrum
 
 EPS = 1e-7
 """As published."""
@@ -23,10 +23,7 @@ def rankme(Z: Array | Rows, eps: float = EPS) -> float | Tensor:
     """
     if not eps >= 0:
         raise LayerscopeError(f"eps={eps} is below 0: give 0 or more, such as 1e-7")
-    values = Rows.of(Z).spectrum
-    total = values.sum(-1, keepdim=True)
-    p = values / total.masked_fill(total == 0, 1.0) + eps
-    return as_result(torch.special.entr(p).sum(-1).exp())
+    return as_result(entropy_of_spectrum(Rows.of(Z).spectrum, eps=eps).exp())
 
 
 RANKME = Metric(

@@ -22,16 +22,16 @@ def check_alpha(alpha: float) -> None:
         raise LayerscopeError(f"alpha={alpha} is not a Rényi order: give a number above 0, such as 1.0")
 
 
-def entropy_of_spectrum(weights: Tensor, alpha: float = 1.0) -> Tensor:
-    """Return the Rényi entropy of order alpha of non-negative weights `[..., K]`, scaled to sum 1.
+def entropy_of_spectrum(weights: Tensor, alpha: float = 1.0, eps: float = 0.0) -> Tensor:
+    """Return the Rényi entropy of order alpha of non-negative weights `[..., K]`, scaled to sum 1 and then plus `eps`.
 
     Nats, 0 ... log K; NaN where a weight is NaN, 0 where all weights are zero. alpha = 1 is Shannon's entropy, alpha =
-    inf the min-entropy (Giraldo, Rao and Principe 2014).
+    inf the min-entropy (Giraldo, Rao and Principe 2014). With `eps` the weights no longer sum to 1.
     """
     check_alpha(alpha)
     weights = weights.clamp(min=0.0)
     total = weights.sum(-1, keepdim=True)
-    p = weights / total.masked_fill(total == 0, 1.0)
+    p = weights / total.masked_fill(total == 0, 1.0) + eps
     if math.isclose(alpha, 1.0, abs_tol=1e-6):
         shannon: Tensor = torch.special.entr(p).sum(-1)
         return shannon

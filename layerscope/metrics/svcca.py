@@ -1,8 +1,10 @@
+from functools import partial
+
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, as_result
-from layerscope.metrics.cca import Principal, mean_correlation, principal
+from layerscope.metrics.cca import Principal, principal
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.pairs import FromPairs, Measure, by_layer, check_count, of_pair
 
@@ -46,11 +48,7 @@ def _kept(rows: Tensor, variance: float) -> Principal:
 
 
 def _measure(variance: float = 0.99) -> Measure:
-    def prepare(rows: Tensor) -> tuple[Tensor, ...]:
-        found = _kept(rows, variance)
-        return found.basis, found.rank
-
-    return Measure("SVCCA", 3, prepare, mean_correlation)
+    return Measure("SVCCA", 3, partial(_kept, variance=variance), Principal.mean_correlation)
 
 
 SVCCA = Metric(

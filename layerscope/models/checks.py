@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from layerscope.core.errors import LayerscopeError, near, refuse_dangling, unreadable
+from layerscope.core.errors import LayerscopeError, first_line, near, refuse_dangling, unreadable
 from layerscope.inputs.hub import go_offline_without_hub
 
 EMBEDDED = "minilm"
@@ -175,9 +175,8 @@ def clear_inputs(processor: Any) -> Iterator[None]:
     except (LayerscopeError, MemoryError):
         raise
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
         raise LayerscopeError(
-            f"the model's {type(processor).__name__} cannot turn the samples into inputs ({reason}): "
+            f"the model's {type(processor).__name__} cannot turn the samples into inputs ({first_line(error)}): "
             "check the files it was saved in"
         ) from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -24,7 +25,7 @@ PLURAL = {"text": "texts", "image": "images", "audio": "sounds", "tensor": "arra
 READS = {"input_ids": "text", "pixel_values": "image", "input_features": "audio", "input_values": "audio"}
 
 
-class Encoder:
+class Encoder(ABC):
     """What turns samples of one modality into inputs."""
 
     modality = "tensor"
@@ -33,9 +34,9 @@ class Encoder:
         """Return each sample's length in tokens (1 where all samples have one size), 0 where nothing is left."""
         return [1 for _ in samples]
 
+    @abstractmethod
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return the samples as one right-padded batch."""
-        raise NotImplementedError
 
 
 @dataclass

@@ -3,8 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core.option_kinds import IN_CODE
-from layerscope.core.options import checked
-from layerscope.core.shared_options import Loading
+from layerscope.core.options import Loading, checked
 
 if TYPE_CHECKING:
     from layerscope.models.inspection import Inspection

@@ -113,16 +113,16 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor, short: bool = False
 @contextmanager
 def replaced(forwards: Mapping[nn.Module, Callable[..., object]]) -> Iterator[None]:
     """Within, these modules run other functions than their own `forward`."""
-    own = {module: module.__dict__.get("forward") for module in forwards}
-    for module, forward_instead in forwards.items():
-        module.forward = forward_instead  # type: ignore[method-assign]  # of this object, for this call
+    # accelerate's hooks put a forward on a module itself
+    before = {module: {"forward": vars(module)["forward"]} if "forward" in vars(module) else {} for module in forwards}
+    for module, instead in forwards.items():
+        vars(module)["forward"] = instead
     try:
         yield
     finally:
-        for module, forward_of_its_own in own.items():
-            del module.__dict__["forward"]
-            if forward_of_its_own is not None:  # accelerate's hooks put one there
-                module.forward = forward_of_its_own  # type: ignore[method-assign]  # as it was
+        for module, own in before.items():
+            del vars(module)["forward"]
+            vars(module).update(own)
 
 
 def _packed(inputs: Inputs, states: Tensor) -> Inputs:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError, choices, near
-from layerscope.core.words import count
+from layerscope.core.errors import LayerscopeError, choices, count, first_line, near
 from layerscope.models.chains import LISTS, candidates, differ_in_width
 from layerscope.models.forward import Inputs, forward, is_out_of_memory
 from layerscope.models.trace import Call, is_norm, same, trace
@@ -134,9 +134,8 @@ def is_decoder(module: nn.Module, stack: Stack) -> bool:
     """Return whether the stack is the decoder of an encoder-decoder: one that reads ids of its own."""
     if not getattr(getattr(module, "config", None), "is_encoder_decoder", False):
         return False
-    decoder: nn.Module = module.get_decoder()  # type: ignore[operator]  # every such model of transformers has it
-    block = module.get_submodule(stack.blocks[0])
-    return any(child is block for child in decoder.modules())
+    model: Any = module  # every such model of transformers has this method
+    return module.get_submodule(stack.blocks[0]) in set(model.get_decoder().modules())
 
 
 def tokens_read(module: nn.Module, stack: Stack, inputs: Inputs) -> int | None:
@@ -191,8 +190,7 @@ def _entries(module: nn.Module, inputs: Inputs) -> list[tuple[str, nn.Module]]:
                     forward(child, inputs)
                     towers.append((f"{name}.", child))
         if not towers:
-            line = str(error).strip().splitlines() or [type(error).__name__]
-            raise LayerscopeError(f"the model does not run on this data: {line[0][:200]}") from error
+            raise LayerscopeError(f"the model does not run on this data: {first_line(error, 200)}") from error
         return towers
 
 

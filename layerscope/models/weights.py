@@ -84,7 +84,7 @@ class ExitHeads:
     heads: Mapping[int, Mapping[str, Tensor]]
 
     def save(self, folder: str | Path) -> None:
-        """Write them beside a checkpoint; of no head there is no file."""
+        """Write the heads beside a checkpoint; no file where there are none."""
         from safetensors.torch import save_file
 
         weights = [(f"{layer}.{name}", part) for layer, head in self.heads.items() for name, part in head.items()]
@@ -130,6 +130,7 @@ class ExitHeads:
 def exit_heads(folder: str | Path, module: nn.Module) -> ExitHeads | None:
     """Return the heads kept in the folder of a model, None where there are none; refuse such as are unlike its own."""
     from safetensors import SafetensorError, safe_open
+    from safetensors.torch import load_file
 
     path = Path(folder).expanduser() / HEADS
     if not path.is_file():
@@ -138,9 +139,9 @@ def exit_heads(folder: str | Path, module: nn.Module) -> ExitHeads | None:
     try:
         with safe_open(path, framework="pt") as file:
             head = file.metadata()["head"]
-            for name in file.keys():  # noqa: SIM118  the file is no mapping
-                layer, _, own = name.partition(".")
-                heads.setdefault(int(layer), {})[own] = file.get_tensor(name)
+        for name, weight in load_file(path).items():
+            layer, _, own = name.partition(".")
+            heads.setdefault(int(layer), {})[own] = weight
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise LayerscopeError(f"{str(path)!r} cannot be read ({type(error).__name__}): copy it again") from error
     own_head = dict(module.named_modules(remove_duplicate=False)).get(head, nn.Module())

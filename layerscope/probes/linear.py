@@ -91,10 +91,8 @@ def linearly_judged(rows: Numbers, classes: Numbers, fold: Numbers, seed: int) -
     with threadpool_limits(None if rows.size * known >= LARGE else 1):
         losses = _losses(rows[inside], classes[inside], fold[inside], seed)
         chosen = tuple(STRENGTHS[i] for i in np.argmin(losses, axis=0))
-        judges = list(enumerate(chosen))
-        if not inside.all():
-            judges.append((APART, STRENGTHS[int(np.argmin(losses.sum(1)))]))
-        for number, strength in judges:
+        overall = STRENGTHS[int(np.argmin(losses.sum(1)))]
+        for number, strength in [*enumerate(chosen), *([] if inside.all() else [(APART, overall)])]:
             test, train = fold == number, inside & (fold != number)
             probe = _Probe(rows[train], classes[train])
             probe.fit(strength)

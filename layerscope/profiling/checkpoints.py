@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError, choices, folder_name
 from layerscope.core.option_kinds import Folder, Names
-from layerscope.core.words import folder_name
 from layerscope.profiling.profiler import profile
 
 if TYPE_CHECKING:

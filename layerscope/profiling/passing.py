@@ -9,10 +9,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, count, listed
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
-from layerscope.core.words import count, listed
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, is_out_of_memory

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, count, folder_name
 from layerscope.core.options import Asked
 from layerscope.core.progress import reporting
-from layerscope.core.words import count, folder_name
 from layerscope.inputs import Corpus, draw, make_extreme, open_corpus, pack
 from layerscope.inputs.views import check_views
 from layerscope.metrics.factors import FromReadings

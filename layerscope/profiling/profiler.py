@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core import processes
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, OneOf, Several, Whole
-from layerscope.core.options import checked, declared, every
-from layerscope.core.shared_options import DATA, OUTPUT, LoadingAndReading
+from layerscope.core.options import DATA, OUTPUT, LoadingAndReading, checked, declared, every
 
 if TYPE_CHECKING:
     from layerscope.runs import Run

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from layerscope.core.option_kinds import Repeated
-from layerscope.core.options import checked
-from layerscope.core.shared_options import OUTPUT
+from layerscope.core.options import OUTPUT, checked
 
 
 def report(shown: Annotated[Any, Repeated()], out: Annotated[str | Path | None, OUTPUT] = None) -> Path:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from layerscope.core.words import count
+from layerscope.core.errors import count
 from layerscope.runs.curves import SIMILAR, Curve, curves, value_text, which
 from layerscope.runs.probed import VERDICTS, Finding, Numbers, is_within, probed
 from layerscope.show.numbers import apart, error, number

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from layerscope.core.words import count
+from layerscope.core.errors import count
 from layerscope.inputs.corpus import WHOLE, Judged
 from layerscope.runs.curves import Curve, value_text
 from layerscope.runs.registry import capital

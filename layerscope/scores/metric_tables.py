@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from layerscope.core.words import count
+from layerscope.core.errors import count
 from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE
 from layerscope.scores.naming import Unit, series_name, signed
 from layerscope.scores.rules import Rule

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.core.words import count
+from layerscope.core.errors import count
 from layerscope.runs.registry import meaning_of
 from layerscope.scores.grids import Grid
 from layerscope.scores.naming import SHIPPED, Unit, decimal, signed

@@ -9,9 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, folder_name
 from layerscope.core.saved import read_facts, write_facts
-from layerscope.core.words import folder_name
 
 FOLDER = "probes"
 KIND, AGAIN = "file of probe scores", "evaluate that task again"

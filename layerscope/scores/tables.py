@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layerscope.core.words import count
+from layerscope.core.errors import count
 from layerscope.scores.grids import MIN_SHARE, Grid, Score, summary_row
 from layerscope.scores.naming import FEW, SHIPPED, SITE, VARIANT, Unit, named_layers, one_model, series_name, site_name
 from layerscope.show.document import EMPTY, MARK, Cell, Column, Row, Table, columns

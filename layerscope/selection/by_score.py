@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError, choices, count
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter
-from layerscope.core.words import count
 from layerscope.inputs.corpus import Judged
 from layerscope.probes.linear import held_out, linear_probe_hits
 from layerscope.profiling.plan import Options

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, Repeated, Weights, Whole
-from layerscope.core.options import checked
-from layerscope.core.shared_options import OUTPUT
+from layerscope.core.options import OUTPUT, checked
 
 if TYPE_CHECKING:
     from layerscope.selection.selection import Selection

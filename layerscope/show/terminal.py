@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from layerscope.core.words import spelled
+from layerscope.core.errors import spelled
 from layerscope.show import document as doc
 from layerscope.show.numbers import BAR_WIDTH, bar, spark
 from layerscope.show.plain import folded, plain

@@ -38,9 +38,7 @@ CHOSEN = ("learning_rate", "per_device_train_batch_size", "gradient_accumulation
 class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
     """Stops a step whose loss is NaN or infinite before the weights take it, and checks what is saved and resumed.
 
-    The losses of a step are watched on their device and read there once, between backward and optimiser. By default
-    the Trainer has by then read the loss of each batch itself (`logging_nan_inf_filter`), so this read waits for
-    nothing more. Several processes tell each other, and stop together.
+    The losses of a step are read from their device once, between backward and optimiser; all processes stop together.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -60,15 +58,14 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
             return
         which = int(bad.int().argmax())
         inputs = {key: value for key, value in seen[which][1].items() if key != "labels"}
-        own, exits = torch.full((), math.inf, device=bad.device), self.trainer.exit_loss.exits
+        exits = self.trainer.exit_loss.exits
+        head = exits.head or torch.nn.Identity()
         with evaluating(others["model"]), torch.no_grad():  # one forward
-            for number, read in reversed([*zip(exits.layers, exits(lambda: others["model"](**inputs)), strict=True)]):
-                if not bool(torch.isfinite(read if exits.head is None else exits.head(read)).all()):
-                    own.fill_(number)
-        layer = -_largest(-own)
-        where = "every exit is finite"
-        if layer < math.inf:
-            where = f"layer {layer:.0f} is the first whose exit is not finite"
+            reads = zip(exits.layers, exits(lambda: others["model"](**inputs)), strict=True)
+            broken = [float(layer) for layer, read in reads if not bool(torch.isfinite(head(read)).all())]
+        layer = -_largest(-torch.tensor(min(broken, default=math.inf), device=bad.device))
+        finite = math.isinf(layer)
+        where = "every exit is finite" if finite else f"layer {layer:.0f} is the first whose exit is not finite"
         raise LayerscopeError(f"the loss of step {state.global_step + 1} is NaN or infinite, {where}: {self._mend()}")
 
     def before_save(self, folder: Path) -> None:
@@ -125,11 +122,9 @@ def _largest(value: Tensor) -> float:
 
 
 class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
-    """A run folder of the rows of each evaluation; `write` starts it.
+    """A run folder of the rows of each evaluation; of several evaluation sets each has one in a folder of its name.
 
-    A run that is there continues where it has the same model class, depth, objective and schedule: rows after the step
-    that a training starts at are dropped, and a training that starts anew keeps only its step 0. With several
-    evaluation sets each has a run of its own, in a folder of its name in this one.
+    A run that is there continues, without the rows after the step that a training starts at.
     """
 
     def __init__(self, path: str | Path, trainer: Any) -> None:
@@ -166,12 +161,10 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
 
     def write(self, step: int, rows: list[Row], data: dict[str, Any], name: str = "") -> None:
         """Add the rows of an evaluation, on the set `name` where there are several; the same step's are replaced."""
-        path = self.path / name
-        if RunFolder.exists(path):
-            folder = RunFolder(path)
-        else:
-            plan = pd.DataFrame(columns=sorted(PLANNED))
-            folder = RunFolder.create(path, self.manifest | {"data": data}, plan)
+        path, known = self.path / name, RunFolder.exists(self.path / name)
+        plan = pd.DataFrame(columns=sorted(PLANNED))
+        folder = RunFolder(path) if known else RunFolder.create(path, self.manifest | {"data": data}, plan)
+        if not known:
             folder.log("started")
         new = pd.DataFrame(rows, columns=list(COLUMNS)).assign(step=step, part=self.manifest["model"]["part"])
         old = _rows(folder)
@@ -179,7 +172,6 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
         folder.write_table(KIND, whole.sort_values("step", kind="stable", ignore_index=True))
 
     def _folders(self) -> list[RunFolder]:
-        """Return the runs that are there."""
         files = (*self.path.glob("run.json"), *self.path.glob("*/run.json"))
         return [RunFolder(file.parent) for file in sorted(files)]
 

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.words import count, listed
+from layerscope.core.errors import LayerscopeError, count, listed
 from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick
@@ -59,10 +58,9 @@ def choose_task(data: Corpus, both_sides: bool) -> str:
 def prepare(
     train: Corpus, held: Corpus | None, task: str, seed: int
 ) -> tuple[Corpus, Corpus, tuple[str, ...] | None, tuple[str, ...]]:
-    """Return training and evaluation data ready for a task, the names of its classes in order, and notes.
+    """Return training and evaluation data with checked labels, the classes of a task (or None) in order, and notes.
 
-    A seeded tenth is held out where none are given to evaluate on, and labels are checked. Language models have no
-    classes. Samples of token classification are sentences as words, and the label of a sentence is a row of labels.
+    A seeded tenth is held out where none are given to evaluate on. The label of a tagged sentence is a row of labels.
     """
     if task in LANGUAGE:  # which read windows of the whole text: they are made, and held out, when it is encoded
         return train, held or train, None, ()
@@ -187,17 +185,16 @@ Label = Callable[[dict[str, Tensor], Sequence[Example], Any], Tensor]
 
 
 class Examples(Dataset[Example]):
-    """Samples and labels; what is random in an example follows from seed, epoch and index alone.
+    """Samples as an encoder batches them, and labels; what is random in one follows from seed, epoch and index alone.
 
-    So a training that resumes from a checkpoint meets the very same examples. Samples are as an encoder batches them,
-    `name` is that of their data; with `augment` they are images, and augmented.
+    So a training that resumes from a checkpoint meets the very same examples; with `augment` they are images.
     """
 
     def __init__(
         self, name: str, samples: Sequence[Any], labels: Sequence[Any] | None, seed: int = 0, *, augment: bool = False
     ) -> None:
-        self.name = name
-        self.samples, self.labels, self.seed, self.augment, self.epoch = samples, labels, seed, augment, 0
+        self.name, self.epoch = name, 0
+        self.samples, self.labels, self.seed, self.augment = samples, labels, seed, augment
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -228,17 +225,13 @@ def augmented(image: Any, rng: np.random.Generator) -> Any:
 
 def lengths_of(examples: Examples) -> np.ndarray[Any, Any] | None:
     """Return the lengths of examples that are token ids, None where they do not differ."""
-    if not hasattr(examples.samples[0], "ids"):  # images are not opened
-        return None
-    found = np.array([len(sample.ids) for sample in examples.samples])
+    tokens = hasattr(examples.samples[0], "ids")  # images are not opened
+    found = np.array([len(sample.ids) for sample in examples.samples] if tokens else [0])
     return found if found.min() < found.max() else None
 
 
 class ByLength(Sampler[int]):
-    """The order of texts in a training: random, but those of one batch are about equally long.
-
-    It has every index once, and follows from seed and epoch alone.
-    """
+    """The order of texts in a training: random by seed and epoch, but those of one batch are about equally long."""
 
     def __init__(self, examples: Examples, lengths: np.ndarray[Any, Any], batch_size: int) -> None:
         self.examples, self.lengths, self.batch_size = examples, lengths, batch_size

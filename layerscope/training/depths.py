@@ -13,18 +13,17 @@ from typing import Any
 import pandas as pd
 import torch
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.files import aside
 from layerscope.core.progress import Reporter
 from layerscope.core.saved import jsonable
-from layerscope.core.words import count
 from layerscope.models import LayeredModel, LoadOptions, Override
 from layerscope.runs import history, open_run
 from layerscope.show.document import Document, Table, columns, row
 from layerscope.show.notebook import Shown
 from layerscope.training.folder import BASELINES, DEPTHS, TrainingFolder
 from layerscope.truncation.depth import depth_of
-from layerscope.truncation.figures import Costs, costs_by_depth
+from layerscope.truncation.figures import costs_by_depth
 from layerscope.truncation.source import open_source
 
 SCORES = ("perplexity", "layer_accuracy")
@@ -62,10 +61,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Trained(Shown):
-    """What a training left: its folder, its layers and those of its baselines; `measured` says on what device.
-
-    `classes` is the number of classes, None for a language model.
-    """
+    """What a training left: its layers and those of its baselines; a language model has no `classes`."""
 
     path: Path
     history: Path
@@ -185,21 +181,20 @@ def compare(
     for depth, other in sorted(baselines.items()):
         table = _scored(other, f"{name}, {count(depth, 'layer')}")
         tables.append(table[table["layer"] == depth])
-    costs: Costs | None = None
+    costs, measured = {}, ""
     try:
         source = open_source(str(folder.path), None, Override(part), LoadOptions())
-        costs = costs_by_depth(source, tables[0]["layer"].tolist())
+        found = costs_by_depth(source, tables[0]["layer"].tolist())
+        costs, measured = found.layers, found.measured
     except LayerscopeError as error:
         reporter.say(f"no times by depth: {error}")
-    lines = []
-    for found in pd.concat(tables).to_dict("records"):
-        cost = None if costs is None else costs.layers[found["layer"]]
-        timed = (None, None) if cost is None else (cost.milliseconds, cost.megabytes)
-        lines.append(Line(**found, ms_per_sample=timed[0], megabytes=timed[1]))
-    frame = pd.DataFrame(map(asdict, lines))
-    aside(folder.history / DEPTHS, lambda part: part.write_text(frame.to_csv(index=False), encoding="utf-8"))
-    measured = "" if costs is None else costs.measured
-    return Trained(folder.path, folder.history, tuple(lines), measured, None if classes is None else len(classes))
+    frame = pd.concat(tables)
+    for column, name in (("ms_per_sample", "milliseconds"), ("megabytes", "megabytes")):
+        frame[column] = [getattr(costs.get(layer), name, None) for layer in frame["layer"]]
+    lines = tuple(Line(**record) for record in frame.to_dict("records"))
+    table = pd.DataFrame(map(asdict, lines)).to_csv(index=False)
+    aside(folder.history / DEPTHS, lambda part: part.write_text(table, encoding="utf-8"))
+    return Trained(folder.path, folder.history, lines, measured, classes and len(classes))
 
 
 def _scored(folder: TrainingFolder, name: str) -> pd.DataFrame:

@@ -32,11 +32,9 @@ HEADS = "exit_heads"
 class ExitLoss:
     """The loss of a training step, computed by the model's `forward`: of all exits while `on`, else of the last layer.
 
-    The last layer's is computed here too: the same value as the model's own, but divided by the number of items even
-    where the model's own code always takes the mean of a batch. The instance's `forward` is replaced, so that class,
-    weights and their names stay what they are. Heads of the objective "classifiers" are copies of the model's own, in a
-    member `exit_heads`. Where `score` is set, it gets what every layer gives its head, and the labels, while the model
-    is evaluated.
+    The last layer's is computed here too, divided by the number of items even where the model's own code takes the mean
+    of a batch. Heads of the objective "classifiers" are copies of the model's own, in a member `exit_heads`. Where
+    `score` is set, it gets what every layer gives its head, and the labels, while the model is evaluated.
     """
 
     def __init__(self, exits: Exits, objective: Objective, inputs: Inputs) -> None:

@@ -24,13 +24,11 @@ Call = Callable[[], Any]
 
 
 class Exits:
-    """The exits of one model.
+    """The exits of one model, which give what the linear layer `head` makes logits of, or logits where it is None.
 
     The last block hands on the states of every exit, stacked along the batch, so that the model's own code after it
-    (final norm, pooler, transform) reads them all at once. Where that code looks at the batch again, as a classifier on
-    a decoder does for its last token, it runs once for each exit with the blocks bypassed. Where a linear layer gives
-    the logits, it is left out and stands in `head`: its input is what an exit gives. Else `head` is None, and an exit
-    gives logits.
+    reads them all at once. Where that code looks at the batch again, as a classifier on a decoder does for its last
+    token, it runs once for each exit with the blocks bypassed.
     """
 
     def __init__(self, model: LayeredModel, inputs: Inputs, layers: Sequence[int] | None = None) -> None:
@@ -79,11 +77,7 @@ class Exits:
         return found
 
     def reading(self, own: Call, bare: Call) -> tuple[Any, Callable[[int], Tensor]]:
-        """Return what the model itself gives in `own`, and a function of what the exit at an index gives.
-
-        `own` may have labels, `bare` is the same call without. With a linear head one pass gives all exits; else the
-        code after the blocks runs once more for each exit that is read.
-        """
+        """Return what the model gives in `own`, and what the exit at an index gives in `bare`, without labels."""
         if self.head is not None and self._at_once:
             with self._headless(len(self.layers)) as given, recorded(self.module, self.stack.ends, self.layers):
                 output = own()
@@ -127,10 +121,7 @@ class Exits:
 
 @contextmanager
 def recorded(module: nn.Module, blocks: Sequence[str], stacked: Sequence[int] = ()) -> Iterator[list[Tensor]]:
-    """Within, keep the states of the blocks as they come; the last block gives those of the `stacked` layers, if any.
-
-    `blocks` names the module of every block execution; the states of layers are stacked along the batch.
-    """
+    """Within, keep the states of the blocks at these paths; the last one hands on the `stacked` layers, if any."""
     states: list[Tensor] = []
 
     def after(_: nn.Module, __: object, output: Any) -> Any:
@@ -175,10 +166,7 @@ def _check_widths(module: nn.Module, stack: Stack, calls: list[TracedCall]) -> N
 
 
 def _linear(calls: list[TracedCall], own: Tensor) -> str | None:
-    """Return the path of the linear layer whose output is the logits, if there is one.
-
-    A layer that an adapter wraps and adds to is not: what it gives is not yet the logits, though it is at the start.
-    """
+    """Return the path of the linear layer whose output is the logits, if there is one that no adapter adds to."""
     calls = [call for call in calls if same(call.returned.to(own.dtype), own)]
     linear = next((call for call in reversed(calls) if isinstance(call.module, nn.Linear)), None)
     if linear is None:

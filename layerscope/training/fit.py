@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from transformers import TrainerCallback
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.option_kinds import OneOf
 from layerscope.core.options import Asked
 from layerscope.core.processes import launched
 from layerscope.core.progress import Advance, Reporter
-from layerscope.core.words import count
 from layerscope.inputs.corpus import TRAINED_ON, Digests
 from layerscope.models import LoadOptions
 from layerscope.models.load import without_bars
@@ -69,10 +68,7 @@ class _Trainer(AlignedTrainer):
 
 
 class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
-    """A bar with the loss, and a line at each evaluation; the last step is evaluated and saved whatever the interval.
-
-    It also sets the epoch of the examples: a data loader that skips what a checkpoint has seen would give another one.
-    """
+    """A bar with the loss, a line at each evaluation; the last step is evaluated and saved whatever the interval."""
 
     def __init__(self, reporter: Reporter, title: str, examples: Examples, stack: ExitStack) -> None:
         self.reporter, self.title, self.examples, self.stack, self.loss = reporter, title, examples, stack, ""
@@ -84,7 +80,8 @@ class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not t
             self.advance(state.global_step)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.examples.epoch = int((state.epoch or 0) + 1e-6)  # counted from the state, which a checkpoint restores
+        # from the state, which a checkpoint restores: a data loader that skips what it has seen gives another epoch
+        self.examples.epoch = int((state.epoch or 0) + 1e-6)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         if self.advance is not None:
@@ -130,10 +127,7 @@ def is_main() -> bool:
 
 
 def evaluations_of(chosen: Settings, steps: int, evaluated: int) -> tuple[int, bool]:
-    """Return the steps between evaluations, and whether there is one before the first step.
-
-    The interval is the one given, or keeps within `SHARE`; the end is always evaluated.
-    """
+    """Return the steps between evaluations, as given or within `SHARE`, and whether there is one before the first."""
     if chosen.eval_every is not None:
         return chosen.eval_every, True
     trained = steps * chosen.batch_size * chosen.gradient_accumulation * launched()

@@ -41,10 +41,8 @@ class TrainingFolder:
         return self.path / "history"
 
     def last_checkpoint(self) -> Path | None:
-        """Return the last whole checkpoint, None where there is none.
-
-        The Trainer's state is written last, and may be cut short by a kill.
-        """
+        """Return the last whole checkpoint, None where there is none."""
+        # the Trainer's state is written last, and may be cut short by a kill
         for folder in sorted(self.checkpoints.glob("checkpoint-*"), key=step_of, reverse=True):
             with suppress(OSError, ValueError):
                 if isinstance(json.loads((folder / "trainer_state.json").read_text(encoding="utf-8")), dict):
@@ -59,26 +57,24 @@ class TrainingFolder:
 def open_training(out: str | Path, about: Mapping[str, Any], *, main: bool) -> TrainingFolder:
     """Return the folder of a training, new or begun before; `main` is the one process that writes.
 
-    Raises `LayerscopeError` for a folder that cannot be written, that holds something else, or another training: what
-    differs is named.
+    Raises `LayerscopeError` for one that cannot be written, or holds another training: what differs is named.
     """
     path = Path(out).expanduser()
     folder = TrainingFolder(path, about)
-    if not main:
-        return folder
-    begun = not _unbegun(path)
-    if begun:
-        own_folder(path, "training", ABOUT)
-    try:
-        if begun and (path / ABOUT).is_file():
-            _refuse_another(path, read_json(path / ABOUT), about)
-        else:
-            path.mkdir(parents=True, exist_ok=True)
-            folder.write(finished=False)
-        if not os.access(path, os.W_OK):
-            raise PermissionError(13, "Permission denied")
-    except OSError as error:
-        raise LayerscopeError(f"out {str(path)!r} cannot be written ({error.strerror}): name another folder") from error
+    if main:
+        begun = not _unbegun(path) and (own_folder(path, "training", ABOUT) / ABOUT).is_file()
+        try:
+            if begun:
+                _refuse_another(path, read_json(path / ABOUT), about)
+            else:
+                path.mkdir(parents=True, exist_ok=True)
+                folder.write(finished=False)
+            if not os.access(path, os.W_OK):
+                raise PermissionError(13, "Permission denied")
+        except OSError as error:
+            raise LayerscopeError(
+                f"out {str(path)!r} cannot be written ({error.strerror}): name another folder"
+            ) from error
     return folder
 
 

@@ -7,10 +7,9 @@ from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.options import Asked
 from layerscope.core.progress import reporting
-from layerscope.core.words import count
 from layerscope.inputs.corpus import kept_digests
 from layerscope.models import LayeredModel
 from layerscope.models.encode import encoder_for

@@ -81,8 +81,7 @@ class AlignedLoss(nn.Module):
     def _exits(self) -> Iterator[Callable[[int], None]]:
         """Within, the transformer gives the token states of the exit that is chosen by its index.
 
-        The first choice runs it on each batch that the loss brings, and keeps every exit; later ones get the same
-        batches in the same order, and read what was kept.
+        The first choice runs it on each batch of the loss, and keeps every exit, which later ones read in that order.
         """
         model: Any = self.model
         while not hasattr(model, "_first_module"):  # out of what engines wrap around it

@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.words import listed
+from layerscope.core.errors import LayerscopeError, listed
 from layerscope.inputs.hub import go_offline_without_hub
 from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_errors, embedded, near_folder
 from layerscope.models.load import eager, load_processor, without_bars
@@ -76,10 +75,7 @@ def _of_object(model: Any, *, from_config: bool) -> Origin:
 def start(
     origin: Origin, task: str, classes: Sequence[str] | None, settings: Settings, processor: Any
 ) -> tuple[Any, Any, tuple[str, ...] | None, list[str]]:
-    """Return the model of a task, what reads its inputs, the names of its classes in its order, and notes.
-
-    Raises `LayerscopeError` where transformers has none, or labels are not those of a trained head.
-    """
+    """Return the model of a task, what reads its inputs, the names of its classes in its order, and notes."""
     notes: list[str] = []
     if origin.module is not None:
         module, order = origin.module, _own_classes(origin.module.config, classes, origin.name) if classes else None

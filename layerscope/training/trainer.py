@@ -133,10 +133,9 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         return super().train(resume_from_checkpoint, *args, **options)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        """Load the weights of a checkpoint, those too that were saved under other names than the model has for them.
+        """Load the weights of a checkpoint, those too that transformers saved under the names of older releases.
 
-        transformers saves a ViT and others under the names of older releases. Its `from_pretrained` knows both names,
-        but its Trainer looks for those in memory alone, and passes over the others without an error.
+        Its `from_pretrained` knows both names of a ViT's; its Trainer passes over the old ones without an error.
         """
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         model, checkpoint = self.model if model is None else model, Path(resume_from_checkpoint)
@@ -160,10 +159,7 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
     def evaluation_loop(
         self, dataloader: Any, description: str, *args: Any, metric_key_prefix: str = "eval", **options: Any
     ) -> Any:
-        """Return the Trainer's own output, with the scores of every layer, from the same passes, in its metrics.
-
-        Random generators are left as they were: how often a model is evaluated does not change its training.
-        """
+        """Return the Trainer's own output, with the scores of every layer, from the same passes, in its metrics."""
         options["metric_key_prefix"] = metric_key_prefix
         scores = LayerScores(**self.scoring)
         self.exit_loss.score = lambda read, heads, labels: scores.update(read, heads, once(labels, self.accelerator))
@@ -187,7 +183,7 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
 
 @contextmanager
 def generators_kept(device: torch.device) -> Iterator[None]:
-    """Within, whatever is drawn at random is drawn from copies of the generators."""
+    """Within, what is random is drawn from copies: how often a model is evaluated does not change its training."""
     python, array = random.getstate(), np.random.get_state()
     kind, devices = (device.type, [device]) if device.type not in ("cpu", "mps") else ("cuda", [])
     with torch.random.fork_rng(devices, device_type=kind):

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, OneOf, Several, Whole
-from layerscope.core.options import checked
-from layerscope.core.shared_options import DATA, MODEL, OUTPUT
+from layerscope.core.options import DATA, MODEL, OUTPUT, checked
 
 if TYPE_CHECKING:
     from layerscope.training.depths import Trained

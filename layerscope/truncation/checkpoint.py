@@ -29,10 +29,7 @@ MODES = {"mean": "mean", "cls": "cls", "first": "cls", "last": "lasttoken"}
 
 
 def write_checkpoint(source: Source, depth: Depth, expected: Expected, folder: Path) -> float:
-    """Write config, safetensors and tokenizer or processor, and return how far its states are from the full model's.
-
-    Raises `LayerscopeError` where what was written is not that layer.
-    """
+    """Write config, safetensors and tokenizer or processor; return how far its states are from the full model's."""
     import transformers
 
     built = depth.build(source.module, expected.layer)
@@ -74,8 +71,7 @@ def save_processors(source: Source, folder: str | Path) -> None:
 def _check(module: nn.Module, source: Source, expected: Expected) -> float:
     """Return the largest difference of a truncated model's states; raise where they are not the full model's layer.
 
-    Its output must show the states of that layer wherever the full model's shows those of its last; its blocks must
-    give them; and its head must read from them what the full model's head does.
+    Its output must show them wherever the full model's shows its last states, and its head must read the same.
     """
     stack = shallower(source.model.stack, expected.layer)
     apart = 0.0
@@ -116,10 +112,7 @@ def auto_class(module: Any) -> str:
 
 
 def write_sentence_transformer(source: Source, depth: Depth, expected: Expected, folder: Path) -> float:
-    """Write a folder that `SentenceTransformer(path)` loads, and return how far its embeddings are from the layer's.
-
-    A plain transformers model gets a pooling after it. Raises `LayerscopeError` where they are not that layer's.
-    """
+    """Write a folder that `SentenceTransformer(path)` loads, and return how far its embeddings are from the layer's."""
     try:
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.models import Pooling, Transformer

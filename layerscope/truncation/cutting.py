@@ -75,11 +75,7 @@ def cut(asked: Asked) -> list[Truncated]:
 
 
 def resolved(asked: Asked) -> tuple[Asked, str | None]:
-    """Return the options with a model or a run as `given`, and the pooling of the scores that named it.
-
-    What was asked for goes before what an evaluation or a selection says. Raises `LayerscopeError` for a selection that
-    truncates nothing, and for scores that name no model.
-    """
+    """Return the options with a model or a run as `given`, and the pooling of the scores that named it."""
     given = asked.given
     if isinstance(given, (str, Path)):
         folder = Path(given).expanduser()
@@ -100,12 +96,11 @@ def resolved(asked: Asked) -> tuple[Asked, str | None]:
 
 def _by_evaluation(evaluation: Evaluation, asked: Asked) -> tuple[Asked, str | None]:
     models = sorted(evaluation.origins)
-    if len(models) != 1:
-        known = f"{len(models)} models ({', '.join(models)})" if models else "no model that is on this machine"
-        raise LayerscopeError(f"evaluation {evaluation.source!r} names {known}: give the model itself")
-    source = evaluation.origins[models[0]].source
+    known = f"names {len(models)} models ({', '.join(models)})" if models else "names no model that is on this machine"
+    source = evaluation.origins[models[0]].source if len(models) == 1 else None
     if source is None:
-        raise LayerscopeError(f"evaluation {evaluation.source!r} was made of a model in memory: give the model itself")
+        fault = "was made of a model in memory" if len(models) == 1 else known
+        raise LayerscopeError(f"evaluation {evaluation.source!r} {fault}: give the model itself")
     rows = evaluation.scores[evaluation.scores["kind"] == "layer"]
     poolings = rows["pooling"].dropna().unique()
     return Asked(**vars(asked) | {"given": source}), str(poolings[0]) if len(poolings) == 1 else None

@@ -29,10 +29,9 @@ EXACT = 1e-5
 
 @dataclass(frozen=True)
 class Expected:
-    """The full model at one layer, on a few samples that were each run alone.
+    """The full model at one layer, on a few samples run alone: normed `states` [1, T, D], and its head's `logits`.
 
-    `states` [1, T, D] are those after the final norm, where there is one; `logits` what the model's own head reads from
-    them, where it has one; `shown`: whether the model's plain output shows its last states at all.
+    `shown`: whether the model's plain output shows its last states at all.
     """
 
     layer: int
@@ -113,10 +112,7 @@ class Depth:
     lists: tuple[Field, ...]
 
     def config(self, config: Any, layers: int) -> Any:
-        """Return a copy of the config that is `layers` deep.
-
-        What the config itself derives from its depth (the names of its stages) follows, where it was left as derived.
-        """
+        """Return a copy of the config that is `layers` deep, with what it derives from that, as names of stages."""
         copied = copy.deepcopy(config)
         vars(copied).pop("auto_map", None)  # the code it names is not needed, and will not lie beside the config
         for field in self.lists:
@@ -142,11 +138,10 @@ class Depth:
 
 
 def find_depth(model: LayeredModel, expected: Expected) -> Depth:
-    """Return how the config of a model holds the depth of its stack.
+    """Return how the config of a model holds the depth of its stack; raises `LayerscopeError` where nothing in it does.
 
-    Each whole number of the config (and of the configs in it) that equals L is set to `expected.layer`, with the lists
-    of L entries cut or not; a new model of that config must have the weights of the full one but for the blocks left
-    out, run that many blocks, and give the states of that layer. Raises `LayerscopeError` where no number does.
+    Each number of the config that equals L is set to `expected.layer`, with lists of L entries cut or not: the model of
+    that must have the full one's weights but for the blocks left out, run that many, and give the states of that layer.
     """
     module, stack, refused = model.module, model.stack, "no number in its config sets how many blocks it has"
     for kind in _kinds(module, stack):
@@ -176,16 +171,13 @@ def shallower(stack: Stack, layers: int) -> Stack:
 
 def _kinds(module: Any, stack: Stack) -> list[type[nn.Module]]:
     """The classes a checkpoint may have: of an encoder in an encoder–decoder its own class, where there is one."""
-    own = type(module)
-    if not getattr(module.config, "is_encoder_decoder", False):
-        return [own]
     from transformers import MODEL_FOR_TEXT_ENCODING_MAPPING
 
-    encoder = module.get_encoder() if hasattr(module, "get_encoder") else None
-    block = module.get_submodule(stack.blocks[0])
     alone = MODEL_FOR_TEXT_ENCODING_MAPPING.get(type(module.config), None)
-    reads = isinstance(encoder, nn.Module) and any(child is block for child in encoder.modules())
-    return [alone, own] if reads and isinstance(alone, type) else [own]
+    if not getattr(module.config, "is_encoder_decoder", False) or not isinstance(alone, type):
+        return [type(module)]
+    block = module.get_submodule(stack.blocks[0])
+    return [alone] * any(child is block for child in module.get_encoder().modules()) + [type(module)]
 
 
 def _candidates(kind: type[nn.Module], config: Any, depth: int) -> Iterator[Depth]:
@@ -254,7 +246,6 @@ def _wanted(kind: type[nn.Module], module: Any, stack: Stack, layers: int) -> Sh
 
 
 def _hollow(kind: type[nn.Module], config: Any) -> nn.Module:
-    """A model of a config without memory for its weights."""
     with torch.device("meta"):
         return kind(config)
 

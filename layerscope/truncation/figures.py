@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from layerscope.core.errors import count
 from layerscope.core.stopwatch import Stopwatch, machine
-from layerscope.core.words import count
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
 from layerscope.models.forward import Inputs, forward
@@ -94,12 +94,11 @@ class Truncated:
 
 def measure(source: Source, made: Sequence[Made], format: str, site: str) -> list[Truncated]:
     """Return the figures of every depth that was written; their speeds are measured in turns with the full model's."""
-    module, deepest, onnx = source.module, source.model.stack.depth, format == "onnx"
+    deepest, onnx = source.model.stack.depth, format == "onnx"
     work, (known, about) = workload(source), source.scores(format)
-    full = made[0].depth.build(module, deepest)
-    cuts = [entry.depth.build(module, entry.layer) for entry in made]
-    for model in (full, *cuts):  # the counter of operations hooks into gradients; the weights are shared, this is not
-        model.requires_grad_(False)
+    # the counter of operations hooks into gradients; the weights are shared, whether they need one is not
+    full = made[0].depth.build(source.module, deepest).requires_grad_(False)
+    cuts = [entry.depth.build(source.module, entry.layer).requires_grad_(False) for entry in made]
     if onnx:
         with tempfile.TemporaryDirectory(dir=made[0].folder, prefix=".full-") as name:  # the full model as the others
             folder = Path(name)
@@ -108,7 +107,7 @@ def measure(source: Source, made: Sequence[Made], format: str, site: str) -> lis
             size, (whole, *times) = _on_disk(folder), work.milliseconds_of(runs)
     else:
         size, (whole, *times) = megabytes(full, source.dtype), work.milliseconds([full, *cuts])
-    unknown = (None, None)
+    unknown, operations = (None, None), work.operations(full)
     beside: dict[str, Any] = {
         "model": source.name, "depth": deepest, "format": format,
         "site": site if source.model.stack.norm is not None else "raw",
@@ -117,23 +116,18 @@ def measure(source: Source, made: Sequence[Made], format: str, site: str) -> lis
         "full_score": known.get(deepest, unknown)[0],
         "measured": work.measured("float32 by onnxruntime" if onnx else None), **about,
     }  # fmt: skip
-    operations = work.operations(full)
-    figures = []
-    for entry, model, took in zip(made, cuts, times, strict=True):
-        score, stderr = known.get(entry.layer, unknown)
-        figures.append(
-            Truncated(
-                layer=entry.layer, path=str(entry.folder), auto=auto_class(model), difference=entry.difference,
-                parameters=parameters(model), megabytes=_on_disk(entry.folder), milliseconds=took,
-                speedup=whole / took, ideal=operations / max(1, work.operations(model)),
-                score=score, stderr=stderr, **beside,
-            )
-        )  # fmt: skip
-    return figures
+    return [
+        Truncated(
+            layer=entry.layer, path=str(entry.folder), auto=auto_class(model), difference=entry.difference,
+            parameters=parameters(model), megabytes=_on_disk(entry.folder), milliseconds=took,
+            speedup=whole / took, ideal=operations / max(1, work.operations(model)),
+            score=known.get(entry.layer, unknown)[0], stderr=known.get(entry.layer, unknown)[1], **beside,
+        )
+        for entry, model, took in zip(made, cuts, times, strict=True)
+    ]  # fmt: skip
 
 
 def _on_disk(folder: Path) -> float:
-    """Return the megabytes of the weights in a folder."""
     return sum(path.stat().st_size for path in (*folder.glob(f"{FILE}*"), *folder.rglob("*.safetensors"))) / 1e6
 
 
@@ -141,19 +135,15 @@ def document(made: Sequence[Truncated]) -> Document:
     """Return truncated models of one model, the shallowest answering for what truncation gains."""
     first = made[0]
     scored = any(entry.score is not None for entry in made)
-    rows = [
-        row(
-            f"{entry.layer} of {entry.depth}", f"{entry.parameters:,}", f"{entry.megabytes:,.1f}",
-            f"{entry.milliseconds:.2f}", f"{entry.speedup:.2f}×", f"{entry.ideal:.2f}×",
-            *([entry.shown()] if scored else []),
-        )
+    titles = ["layers", "parameters", "MB", "ms", "faster", "by operations", *([first.scored] if scored else [])]
+    cells = [
+        (f"{entry.layer} of {entry.depth}", f"{entry.parameters:,}", f"{entry.megabytes:,.1f}",
+         f"{entry.milliseconds:.2f}", f"{entry.speedup:.2f}×", f"{entry.ideal:.2f}×", entry.shown())
         for entry in made
     ]  # fmt: skip
-    full = row(
-        "full model", f"{first.full_parameters:,}", f"{first.full_megabytes:,.1f}", f"{first.full_milliseconds:.2f}",
-        "1×", "1×", *([first.shown(full=True)] if scored else []), quiet=True,
-    )  # fmt: skip
-    titles = ["layers", "parameters", "MB", "ms", "faster", "by operations", *([first.scored] if scored else [])]
+    full = ("full model", f"{first.full_parameters:,}", f"{first.full_megabytes:,.1f}",
+            f"{first.full_milliseconds:.2f}", "1×", "1×", first.shown(full=True))  # fmt: skip
+    rows = *(row(*texts[: len(titles)]) for texts in cells), row(*full[: len(titles)], quiet=True)
     legend = [f"ms: per sample, {first.measured}."]
     if first.samples is not None and scored:
         legend.append(f"{first.scored}: {first.samples:,} samples of {first.data}.")
@@ -163,7 +153,7 @@ def document(made: Sequence[Truncated]) -> Document:
     )
     if first.score is not None and first.full_score is not None:
         answer += f"; {first.scored} {first.shown()}, full model {first.shown(full=True)}"
-    table = Table("", columns(titles), (*rows, full), tuple(legend))
+    table = Table("", columns(titles), rows, tuple(legend))
     return Document(answer, parts=(table,), notes=(REBUILD,))
 
 
@@ -221,15 +211,11 @@ class Workload:
         return int(counter.get_total_flops())
 
     def _called(self, model: nn.Module) -> nn.Module:
-        """Return the model, or the one of its towers that reads these inputs."""
         return model.get_submodule(self.source.model.stack.entry)
 
 
 def workload(source: Source) -> Workload:
-    """Return a batch of a fixed size: images, sounds, or texts all of one length.
-
-    Texts have 128 tokens, or as many as the model takes; where only its code knows how many, shorter ones are tried.
-    """
+    """Return a batch of images, sounds, or texts of 128 tokens, or as many as the model takes, by trial if need be."""
     model, one = source.model, source.samples[0]
     encoder: Any = model.encoder
     size = 1 if model.lens is not None and model.lens.alone else BATCH
@@ -252,10 +238,7 @@ def workload(source: Source) -> Workload:
 
 
 def costs_by_depth(source: Source, layers: Sequence[int]) -> Costs:
-    """Return what a model costs that ends at each of these layers, 1 … L, their speeds measured in turns with its own.
-
-    Raises `LayerscopeError` where no standard checkpoint of another depth can be made of the model.
-    """
+    """Return what a model costs that ends at each of these layers, 1 … L, speeds measured in turns with its own."""
     depth, deepest = depth_of(source.model, source.samples), source.model.stack.depth
     models = {layer: depth.build(source.module, layer) for layer in dict.fromkeys((*layers, deepest))}
     work = workload(source)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import io
 import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +53,7 @@ class Exported(nn.Module):
 
 
 def write_onnx(source: Source, depth: Depth, layer: int, site: str, folder: Path) -> float:
-    """Export a truncated model with its tokenizer, and return how far onnxruntime's numbers are from torch's.
-
-    Both run several batches and lengths. Raises `LayerscopeError` where the model cannot be exported, or they differ.
-    """
+    """Export a truncated model with its tokenizer; return how far onnxruntime's numbers are from torch's."""
     exported = export(source, depth, layer, site, folder)
     save_processors(source, folder)
     session, largest = _session(folder), 0.0
@@ -72,13 +71,11 @@ def write_onnx(source: Source, depth: Depth, layer: int, site: str, folder: Path
         with torch.inference_mode():
             wanted = exported(*(batch[name].to(device) for name in exported.inputs))
         mask = batch.get("attention_mask")
-        for one, two in zip(found, wanted, strict=True):
-            by = _apart(one, two.cpu().numpy(), mask)
-            largest = max(largest, by)
-            if by > CLOSE:
-                raise LayerscopeError(
-                    f"onnxruntime gives other numbers than torch for {source.name} (by {by:.1e}): nothing was written"
-                )
+        largest = max(largest, *(_apart(one, two.cpu().numpy(), mask) for one, two in zip(found, wanted, strict=True)))
+        if largest > CLOSE:
+            raise LayerscopeError(
+                f"onnxruntime gives other numbers than torch for {source.name} (by {largest:.1e}): nothing was written"
+            )
     return largest
 
 
@@ -114,8 +111,7 @@ def export(source: Source, depth: Depth, layer: int, site: str, folder: Path) ->
 def onnx_run(folder: Path, inputs: Inputs) -> Callable[[], Any]:
     """Return a call that runs the file once on a batch."""
     session = _session(folder)
-    given = _as_numpy(session, inputs.named)
-    return lambda: session.run(None, given)
+    return partial(session.run, None, _as_numpy(session, inputs.named))
 
 
 def output_of(folder: Path) -> str:
@@ -160,21 +156,18 @@ def _export(exported: Exported, batch: dict[str, Tensor], path: Path, name: str)
         ) from error
 
 
-@contextlib.contextmanager
+@contextmanager
 def _silent() -> Iterator[None]:
     """Keep the exporter's reports, warnings and log lines off the screen; its errors come through."""
-    if os.environ.get("LAYERSCOPE_DEBUG"):
-        yield
-        return
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    nowhere = io.StringIO()
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+    before, nowhere = logging.root.manager.disable, io.StringIO()
+    with warnings.catch_warnings(), ExitStack() as quiet:
+        if not os.environ.get("LAYERSCOPE_DEBUG"):
+            quiet.callback(logging.disable, before)
+            logging.disable(logging.CRITICAL)
             warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
+            quiet.enter_context(redirect_stdout(nowhere))
+            quiet.enter_context(redirect_stderr(nowhere))
+        yield
 
 
 def _apart(one: Any, two: Any, mask: Tensor | None) -> float:
@@ -184,15 +177,13 @@ def _apart(one: Any, two: Any, mask: Tensor | None) -> float:
     apart = np.abs(one - two) / np.maximum(1.0, np.abs(two))
     if mask is not None and apart.ndim == 3 and apart.shape[:2] == tuple(mask.shape):
         apart = apart[mask.bool().cpu().numpy()]
-    largest = float(apart.max(initial=0.0))
-    return largest if np.isfinite(largest) else float("inf")
+    return float(np.nan_to_num(apart, nan=np.inf, posinf=np.inf).max(initial=0.0))
 
 
 def _as_numpy(session: Any, named: Mapping[str, Tensor]) -> dict[str, Any]:
     """The inputs of a session; segments that the encoder does not give are all the first."""
-    wanted = [entry.name for entry in session.get_inputs()]
-    first = next(iter(named.values()))
-    return {name: named.get(name, torch.zeros_like(first)).cpu().numpy() for name in wanted}
+    none = torch.zeros_like(next(iter(named.values())))
+    return {entry.name: named.get(entry.name, none).cpu().numpy() for entry in session.get_inputs()}
 
 
 def _session(folder: Path) -> Any:
@@ -205,9 +196,6 @@ def _session(folder: Path) -> Any:
 
 def _needed() -> Any:
     try:
-        import onnx  # noqa: F401  only whether it is there
-        import onnxruntime
-        import onnxscript  # noqa: F401  the same
+        return [import_module(name) for name in ("onnx", "onnxscript", "onnxruntime")][-1]
     except ImportError as error:
         raise LayerscopeError(f'the format onnx needs {error.name}: pip install "layerscope[onnx]"') from None
-    return onnxruntime

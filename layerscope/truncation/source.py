@@ -36,11 +36,10 @@ Scores = tuple[Mapping[int, tuple[float, float]], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Source:
-    """A model whose layers are found, its made-up samples, and the run it came with.
+    """A model whose layers are found, its made-up samples, the run it came with, its name on the `hub` and its folder.
 
-    `hub` is its name there and `beside` the folder it was loaded from, where there is one. `pooling` is the one that
-    was asked for, `scored` the one of the scores. `heads` are those of layers that have one of their own,
-    `trained` what `train` measured of every layer.
+    `pooling` is the one that was asked for, `scored` the one of the scores; `heads` are those of layers that have one
+    of their own, `trained` what `train` measured of every layer.
     """
 
     model: LayeredModel
@@ -90,11 +89,9 @@ class Source:
 
 
 def open_source(given: Any, processor: Any, override: Override, options: LoadOptions) -> Source:
-    """Open a model, or the model of a run with the part, blocks and norm it was profiled with, in its own dtype.
+    """Open a model, or that of a run as it was profiled, in its own dtype, or the one of the options.
 
-    Another dtype of the options is taken; a model given as an object stays in its own. Raises `LayerscopeError` for
-    what cannot be loaded, and for a plain module, a quantised model, an adapter that is not merged, or a model of
-    remote code: none of these can be written so that transformers alone loads it.
+    Raises `LayerscopeError` for what cannot be loaded, and for models that transformers alone could not load again.
     """
     run = run_of(given)
     if run is not None:
@@ -157,21 +154,17 @@ def _check_module(loaded: Loaded) -> None:
     module, name = loaded.module, loaded.name
     home, kind = type(module).__module__, type(module).__name__
     adapted = any(type(child).__module__.startswith("peft.") for child in module.modules())
-    refusal = ""
-    if not isinstance(getattr(module, "config", None), PretrainedConfig):
-        refusal = (
-            f"{kind} is a plain torch module: no config says its depth, so no standard checkpoint can hold it; "
-            "give a transformers model or a SentenceTransformer"
-        )
-    elif is_offloaded(module):
-        refusal = f"some weights of {name} are offloaded: load it whole, without a device map"
-    elif is_quantised(module):
-        refusal = QUANTISED.format(name)
-    elif adapted:
-        refusal = f"{name} has an adapter in its layers: merge it (merge_and_unload), save that and truncate it"
-    elif not home.startswith("transformers."):
-        refusal = f"{kind} is not one of transformers' own classes ({home}), without which a truncated model is to load"
-    if refusal:
+    plain = not isinstance(getattr(module, "config", None), PretrainedConfig)
+    refusals = {
+        f"{kind} is a plain torch module: no config says its depth, so no standard checkpoint can hold it; give a "
+        "transformers model or a SentenceTransformer": plain,
+        f"some weights of {name} are offloaded: load it whole, without a device map": is_offloaded(module),
+        QUANTISED.format(name): is_quantised(module),
+        f"{name} has an adapter in its layers: merge it (merge_and_unload), save that and truncate it": adapted,
+        f"{kind} is not one of transformers' own classes ({home}), without which a truncated model is to load":
+            not home.startswith("transformers."),
+    }  # fmt: skip
+    for refusal in (text for text, applies in refusals.items() if applies):
         raise LayerscopeError(refusal)
 
 
@@ -192,10 +185,7 @@ def _scores(name: str, run: Run, rows: pd.DataFrame) -> Scores:
 
 
 def whereabouts(given: str, revision: str | None) -> tuple[str | None, Path | None]:
-    """Return a model's name on the hub and the folder that its files lie in, each None where there is none.
-
-    Of a hub model the card, the terms and the heads of its layers are fetched where they can be.
-    """
+    """Return a model's name on the hub and the folder of its files (of the hub's: card, terms, heads), None without."""
     if given == EMBEDDED:
         return EMBEDDED_HUB, Path(embedded(given))
     folder = Path(given).expanduser()

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Unpack
 
 from layerscope.core.option_kinds import IN_CODE, Folder, OneOf, Several, Whole
-from layerscope.core.options import checked
-from layerscope.core.shared_options import OUTPUT, Loading
+from layerscope.core.options import OUTPUT, Loading, checked
 
 FORMATS = ("auto", "transformers", "sentence-transformers", "onnx")
 SITES = ("normed", "raw")

@@ -3,7 +3,7 @@
 import pytest
 import tiny
 import torch
-from tiny import one_thread  # noqa: F401
+from tiny import one_thread  # noqa: F401  a fixture
 
 import layerscope
 

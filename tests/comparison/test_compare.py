@@ -11,7 +11,7 @@ import torch
 
 import layerscope
 from layerscope import LayerscopeError, metrics
-from layerscope.comparison.findings import best, headline, pairs, sentences
+from layerscope.comparison.findings import headline, pairs, sentences
 from layerscope.show.plots import Chart
 
 
@@ -60,7 +60,8 @@ def test_the_smallest_distance_is_the_most_alike(three):
     found = layerscope.compare(three[:2], similarity="angular_distance", metrics="effective_rank", progress=False)
     square = found.similarity()
     near = square.loc[1].loc[1:]
-    assert best(square, "angular_distance")[1] == (1 + int(np.argmin(near)), pytest.approx(near.min()))
+    match = pairs(found)[0].matches("angular_distance")[1]
+    assert (match.most, match.most_value) == (1 + int(np.argmin(near)), pytest.approx(near.min()))
     assert f"angular distance {square.loc[1:, 1:].min(axis=None):.2f};" in headline(pairs(found)[0])
 
 
@@ -99,8 +100,8 @@ def test_layer_0_is_shown_and_never_a_candidate(three):
     assert [line for line in sentences(pair) if "at the same depth" in line] == [
         line for line in sentences(pairs(found)[0]) if "at the same depth" in line
     ]
-    marks = best(altered.similarity(), "cka")
-    assert marks[0] is None and all(mark is not None and mark[0] > 0 for mark in marks[1:])
+    marks = [match.most for match in pair.matches("cka")]
+    assert marks[0] is None and all(mark is not None and mark > 0 for mark in marks[1:])
     told = [line for line in sentences(pair) if " differs " in line]
     assert any(line.startswith("DiME differs most at layer 1: +5") for line in told)
     assert any("effective rank differs only at layer 0: +900" in line.lower() for line in told), "no other has an error"

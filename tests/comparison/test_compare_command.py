@@ -9,7 +9,7 @@ import sys
 import pandas as pd
 import pytest
 from rich.console import Console
-from typed import cli  # noqa: F401
+from typed import cli  # noqa: F401  a fixture
 
 import layerscope
 from layerscope.reports.figures import draw
@@ -30,7 +30,7 @@ def content(page):
     return json.loads(found.group(1)), text
 
 
-def test_the_answer_is_printed_first_and_kept(cli, spoken, tmp_path):  # noqa: F811
+def test_the_answer_is_printed_first_and_kept(cli, spoken, tmp_path):  # noqa: F811  the fixture
     done = cli("compare", *spoken, "--out", tmp_path / "both", "--csv", tmp_path / "all.csv")
     assert done.status == 0, done.err
     assert re.match(r"Most alike: (layer \d|the final layer) of \S+ and .* CKA \d\.\d\d; the last layers", done.out)
@@ -42,7 +42,7 @@ def test_the_answer_is_printed_first_and_kept(cli, spoken, tmp_path):  # noqa: F
     assert (tmp_path / "both/report.html").is_file() and f"page: {tmp_path / 'both/report.html'}" in done.out
 
 
-def test_json_has_every_row(cli, spoken):  # noqa: F811
+def test_json_has_every_row(cli, spoken):  # noqa: F811  the fixture
     done = cli("compare", *spoken, "--metrics", "prompt_entropy,saturated", "--json")
     told = json.loads(done.out)
     assert {row["kind"] for row in told["rows"]} == {"similarity", "difference", "value"}
@@ -58,7 +58,7 @@ def test_json_has_every_row(cli, spoken):  # noqa: F811
         (("--csv", "numbers.txt"), "--csv 'numbers.txt' is not a valid name for a table: let it end in .csv"),
     ],
 )
-def test_a_mistake_is_one_line(cli, spoken, given, line):  # noqa: F811
+def test_a_mistake_is_one_line(cli, spoken, given, line):  # noqa: F811  the fixture
     done = cli("compare", *spoken, *given)
     assert done.status == 2 and done.line.startswith(line)
     assert cli("compare", spoken[0]).line == "compare needs two runs or more: give the folder of each"

@@ -7,7 +7,7 @@ import transformers as hf
 from models.test_capture import IDS, TEXTS, layered
 from models.tokenizer import word_tokenizer, words
 from models.zoo import COMMON, MLP, TEXT, Case, build, llama, t5, vit
-from tiny import one_thread  # noqa: F401
+from tiny import one_thread  # noqa: F401  a fixture
 
 from layerscope import lens
 from layerscope.logit_lens import lens_pass

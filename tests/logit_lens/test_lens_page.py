@@ -4,7 +4,7 @@ import re
 
 import pytest
 import tiny
-from tiny import one_thread  # noqa: F401
+from tiny import one_thread  # noqa: F401  a fixture
 
 from layerscope import LayerscopeError, lens
 from layerscope.show.page.page import render

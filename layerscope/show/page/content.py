@@ -154,6 +154,7 @@ def _table(owned: Sequence[tuple[Named, Table]]) -> Json:
         ]
         for _, table in owned
     )
+    looks = {(column.title, column.unit): column for _, table in reversed(owned) for column in table.columns}
     rows = [
         {
             "run": member.number,
@@ -169,7 +170,10 @@ def _table(owned: Sequence[tuple[Named, Table]]) -> Json:
         "title": first.title,
         "lead": " ".join(dict.fromkeys(text for _, table in owned for text in table.legend)),
         "head": first.columns[0].title,
-        "columns": [{"title": title, "detail": unit} for title, unit in titles],
+        "columns": [
+            {"title": key[0], "detail": key[1], "number": looks[key].align != "left", "wraps": looks[key].wraps}
+            for key in titles
+        ],
         "rows": rows,
         "long": False,
     }

@@ -162,7 +162,7 @@ function folded(text, room) {
 // A table of cells under headings: a row for each layer, metric or series.
 function cellsTable({ id, title, head, columns, rows }) {
   const cells = columns.map((column, i) => ({
-    title: column.title, detail: column.detail, number: true,
+    ...column,
     value: (row) => rows[row].cells[i]?.value ?? null,
     text: (row) => rows[row].cells[i]?.text ?? "",
     marked: (row) => rows[row].cells[i]?.marked ?? false,

@@ -3,7 +3,7 @@
 
 const ROWS_AT_ONCE = 100;
 
-// columns: [{title, detail, number, value(row), text(row), marked(row), choose}]; rows: indices 0 … count − 1;
+// columns: [{title, detail, number, wraps, value(row), text(row), marked(row), choose}]; rows: indices 0 … count − 1;
 // fields: the columns of the CSV, [{name, value(row)}]
 function makeTable(root, { label, columns, fields, count, file, isShown }) {
   const state = { sort: null, descending: false, words: "", limit: ROWS_AT_ONCE, choices: new Map() };
@@ -74,7 +74,7 @@ function makeTable(root, { label, columns, fields, count, file, isShown }) {
   function show() {
     const rows = chosen();
     body.replaceChildren(...rows.slice(0, state.limit).map((row) => element("tr", {}, ...columns.map((column, i) => {
-      const kind = [column.number ? "number" : "", column.marked?.(row) ? "marked" : ""].filter(Boolean).join(" ");
+      const kind = ["number", "wraps"].filter((is) => column[is]).concat(column.marked?.(row) ? "marked" : []).join(" ");
       const text = column.text(row);
       return element(i ? "td" : "th", { ...(!i && { scope: "row" }), ...(kind && { class: kind }), ...(text.length > 30 && { title: text }) }, text);
     }))));

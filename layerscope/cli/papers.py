@@ -1,0 +1,45 @@
+"""The command that runs the papers' claims."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+import layerscope
+from layerscope.cli import output
+from layerscope.cli.making import Options, command
+from layerscope.cli.output import Json
+from layerscope.core.errors import LayerscopeError
+
+
+@command(layerscope.reproduce, """
+What there is, and at which scales it runs:
+  layerscope reproduce --list
+
+One table of a paper, computed anew beside what is printed:
+  layerscope reproduce T-tab1
+
+Every claim that the authors' released values can decide, on one page:
+  layerscope reproduce --all --scale published --out papers
+""", argument="NAME")  # fmt: skip
+def reproduce(
+    options: Options,
+    *,
+    all: Annotated[bool, Parameter(help="Run all recipes of the scale.", negative=())] = False,
+    list: Annotated[bool, Parameter(help="List the recipes, and run none.", negative=())] = False,
+    json: Json = False,
+) -> None:
+    """Print the verdicts, and write results, pictures and the page."""
+    from layerscope.papers.catalogue import Listing
+
+    if list:
+        output.finish(json, lambda: Listing().as_dict(), lambda: Listing().document())
+        return
+    if bool(options.get("names")) == all:
+        raise LayerscopeError(
+            "name recipes or give --all, not both" if all
+            else "no recipe is named: layerscope reproduce --list shows them, and --all runs all"
+        )  # fmt: skip
+    board = layerscope.reproduce(**options)
+    output.finish(json, board.as_dict, board.document, f"\nwritten: {board.folder}")

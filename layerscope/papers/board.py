@@ -1,0 +1,298 @@
+"""What reproducing recipes found: a board of verdicts, each with its evidence."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from layerscope.core.files import aside, write_json
+from layerscope.core.saved import jsonable
+from layerscope.papers.assets import Assets
+from layerscope.papers.intervals import Interval
+from layerscope.papers.recipe import Evidence, Printed, Recipe, Scale
+from layerscope.papers.verdicts import Verdict, Word, decide, overall
+from layerscope.show.document import EMPTY, Cell, Column, Document, Facts, Section, Sentences, Table, row
+from layerscope.show.notebook import Shown
+from layerscope.show.written import write_page
+
+WORDS: tuple[Word, ...] = ("held", "did not hold", "not decided")
+NUMBERS = ("quantity", "printed", "where", "ours", "low", "high", "comparable", "why_not")
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduction(Shown):
+    """One recipe at one scale: a verdict on each claim, what it rests on, and what it was made with."""
+
+    recipe: Recipe
+    scale: Scale
+    verdicts: tuple[Verdict, ...]
+    evidence: Evidence
+    commands: tuple[str, ...]
+    versions: dict[str, Any]
+
+    @property
+    def word(self) -> Word:
+        """The verdict on the whole recipe."""
+        return overall(self.verdicts)
+
+    @property
+    def summary(self) -> str:
+        """The verdicts in a few words, as "2 of 3 claims held, 1 did not hold"."""
+        words = [verdict.word for verdict in self.verdicts]
+        if len(words) == 1:
+            return f"the claim {_said(words[0])}"
+        counts = [(words.count(word), word) for word in WORDS if word in words]
+        first, *rest = (f"{n} {_said(word, n)}" for n, word in counts)
+        first = first.replace(" ", f" of {len(words)} claims ", 1)
+        return ", ".join((first, *rest))
+
+    def numbers(self) -> pd.DataFrame:
+        """Return ours beside what is printed: a row for each quantity, with where it stands and whether it compares."""
+        printed = {entry.quantity: entry for entry in self.recipe.printed}
+        found = [_compared(n.quantity, n.value, n.low, n.high, printed.get(n.quantity)) for n in self.evidence.numbers]
+        known = {entry["quantity"] for entry in found}
+        found += [_compared(name, None, None, None, entry) for name, entry in printed.items() if name not in known]
+        return pd.DataFrame(found, columns=list(NUMBERS))
+
+    def document(self) -> Document:
+        """Return the verdict, each claim with its interval and threshold, and ours beside the printed numbers."""
+        numbers = _numbers(self.numbers())
+        return Document(
+            answer=f"{self.recipe.name}: {self.summary}.",
+            reasons=(f"{self.recipe.title}.",),
+            title=(f"{self.recipe.name}, scale {self.scale}",),
+            facts=(self.recipe.paper,),
+            parts=(_claims([self]), *([numbers] if numbers.rows else []), *_remarks(self)),
+            sections=(_section(self),),
+            details=(
+                Facts((("recipe", self.recipe.digest), *((k, str(v)) for k, v in self.versions.items())), "made with"),
+            ),
+            kind="recipes",
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return verdicts with statistic, interval and threshold, numbers, commands and versions, for JSON."""
+        found: dict[str, Any] = jsonable(
+            {
+                "recipe": self.recipe.name,
+                "title": self.recipe.title,
+                "paper": self.recipe.paper,
+                "scale": self.scale,
+                "verdict": self.word,
+                "fixed": self.recipe.digest,
+                "settings": str(self.recipe.scales[self.scale] or ""),
+                "claims": [
+                    {
+                        **{name: getattr(v.claim, name) for name in ("name", "sentence", "statistic", "over")},
+                        "value": v.interval.value, "low": v.interval.low, "high": v.interval.high, "n": v.interval.n,
+                        "direction": v.claim.direction, "threshold": v.claim.threshold,
+                        "verdict": v.word, "would_decide": v.wants,
+                    }
+                    for v in self.verdicts
+                ],
+                "numbers": self.numbers().to_dict("records"),
+                "notes": [self.recipe.note, *self.evidence.notes] if self.recipe.note else list(self.evidence.notes),
+                "commands": list(self.commands),
+                "versions": self.versions,
+            }
+        )  # fmt: skip
+        return found
+
+    def save(self, folder: Path) -> Path:
+        """Write result.json, numbers.csv and the pictures into a folder, and return it."""
+        from layerscope.show.figures.draw import draw
+
+        folder.mkdir(parents=True, exist_ok=True)
+        aside(folder / "numbers.csv", lambda part: self.numbers().to_csv(part, index=False))
+        draw([(self.recipe.name, self.document())], folder)
+        write_json(folder / "result.json", self.as_dict())
+        return folder
+
+
+@dataclass(frozen=True, eq=False)
+class Board(Shown):
+    """What `reproduce` returns: recipes with their verdicts, and those that the scale has not, with what they lack.
+
+    >>> board = layerscope.reproduce("T-tab1", out="papers", progress=False)
+    >>> board["T-tab1"].word
+    'did not hold'
+    """
+
+    scale: Scale
+    reproductions: tuple[Reproduction, ...]
+    lacking: tuple[tuple[str, str], ...] = ()
+    folder: Path | None = None
+
+    def __getitem__(self, name: str) -> Reproduction:
+        """Return a recipe's result by its name."""
+        return next(found for found in self.reproductions if found.recipe.name == name)
+
+    def document(self) -> Document:
+        """Return how many recipes held, each claim with its verdict, and on a page the evidence of each."""
+        if len(self.reproductions) == 1 and not self.lacking:
+            return self.reproductions[0].document()
+        known = [found.word for found in self.reproductions]
+        counts = [f"{known.count(word)} {_said(word, known.count(word))}" for word in WORDS if word in known]
+        wanting: dict[str, list[str]] = {}
+        for name, what in self.lacking:
+            wanting.setdefault(what, []).append(name)
+        lines = (f"Not run, for want of {what}: {', '.join(names)}." for what, names in wanting.items())
+        lacking = Sentences("Left out at this scale", tuple(lines))
+        overview = Section("board", "Verdicts", LEAD, (_claims(self.reproductions, in_words=True),))
+        return Document(
+            answer=f"Of {len(known)} recipes {', '.join(counts)}.",
+            title=(f"The papers' claims, scale {self.scale}",),
+            parts=(_claims(self.reproductions), *([lacking] if self.lacking else [])),
+            sections=(overview, *map(_section, self.reproductions)),
+            details=(lacking,) if self.lacking else (),
+            kind="recipes",
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every result as JSON can hold it."""
+        found = [entry.as_dict() for entry in self.reproductions]
+        return {"scale": self.scale, "recipes": found, "lacking": dict(self.lacking)}
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the board as one HTML page that opens offline, by default `report.html` here."""
+
+        def text() -> str:
+            from layerscope.show.page.page import render
+
+            return render([self.document()])
+
+        return write_page("report.html" if path is None else path, text)
+
+
+def judged(recipe: Recipe, assets: Assets, scale: Scale) -> Reproduction:
+    """Return a recipe's verdicts on what its assets hold."""
+    from layerscope.profiling.identity import versions
+
+    evidence = recipe.judge(assets)
+    verdicts = tuple(decide(claim, evidence.intervals[claim.name]) for claim in recipe.claims)
+    command = shlex.join(["layerscope", "reproduce", recipe.name, "--scale", scale])
+    return Reproduction(recipe, scale, verdicts, evidence, (command,), versions())
+
+
+LEAD = (
+    "A claim held where the whole interval of its statistic lies beyond the threshold, which was fixed before; it is "
+    "not decided where the interval straddles it."
+)
+
+
+def _said(word: Word, count: int = 1) -> str:
+    return word if word != "not decided" else "is not decided" if count == 1 else "are not decided"
+
+
+def _claims(found: Iterable[Reproduction], in_words: bool = False) -> Table:
+    """Return a row for each claim: short enough for a terminal, or with its sentence."""
+    last = (Column("over", "left"), Column("in words", "left", wraps=True)) if in_words else (Column("n"),)
+    heads = (
+        Column("claim", "left"), Column("verdict", "left"), Column("found"), Column("95 % interval", "left"),
+        Column("needs", "left"), *last,
+    )  # fmt: skip
+    rows = []
+    for recipe, verdict in ((one.recipe, verdict) for one in found for verdict in one.verdicts):
+        claim, interval = verdict.claim, verdict.interval
+        cells = (
+            _text(f"{recipe.name} {claim.name}"),
+            Cell(verdict.word, value=verdict.word, marked=verdict.word == "did not hold"),
+            Cell(_digits(interval.value), value=interval.value),
+            _text(_interval(interval)),
+            _text(f"{'>' if claim.direction == 'above' else '<'} {claim.threshold:g}"),
+        )
+        counts = (
+            (_text(_over(verdict)), _text(claim.sentence)) if in_words else (Cell(str(interval.n), value=interval.n),)
+        )
+        rows.append(row(*cells, *counts))
+    return Table("Claims", heads, tuple(rows), name="claims")
+
+
+def _text(text: str) -> Cell:
+    """Return a cell that a page can sort and save by its text."""
+    return Cell(text, value=text)
+
+
+def _interval(interval: Interval) -> str:
+    if interval.low == interval.high:
+        return ""
+    return f"{_digits(interval.low)} … {_digits(interval.high)}" if math.isfinite(interval.low) else "too few"
+
+
+def _over(verdict: Verdict) -> str:
+    return verdict.claim.over if verdict.interval.n == 1 else f"{verdict.interval.n} {verdict.claim.over}"
+
+
+def _digits(value: float) -> str:
+    return f"{value:.3g}" if math.isfinite(value) else "–"
+
+
+def _compared(
+    quantity: str, value: float | None, low: float | None, high: float | None, printed: Printed | None
+) -> dict[str, Any]:
+    comparable = printed is not None and not printed.differs and value is not None
+    return {
+        "quantity": quantity, "printed": printed and printed.value, "where": printed.where if printed else "",
+        "ours": value, "low": low, "high": high, "comparable": "yes" if comparable else "no",
+        "why_not": "" if comparable else printed.differs if printed else "not in print",
+    }  # fmt: skip
+
+
+def _numbers(frame: pd.DataFrame) -> Table:
+    there = frame["low"].notna().any(), frame["printed"].notna().any()
+    heads = (
+        Column("quantity", "left"), Column("ours"), *([Column("95 % interval", "left")] if there[0] else []),
+        *([Column("printed"), Column("where", "left", wraps=True)] if there[1] else []),
+    )  # fmt: skip
+    rows = [
+        row(
+            entry["quantity"],
+            *_number(entry["ours"], 4),
+            *(_interval_of(entry) if there[0] else ()),
+            *((*_number(entry["printed"], 6), _text(_where(entry))) if there[1] else ()),
+        )
+        for entry in frame.to_dict("records")
+    ]
+    return Table("Numbers", heads, tuple(rows), name="numbers")
+
+
+def _number(value: float, digits: int) -> tuple[Cell]:
+    return (EMPTY,) if pd.isna(value) else (Cell(f"{value:.{digits}g}", value=value),)
+
+
+def _interval_of(entry: dict[str, Any]) -> tuple[Cell]:
+    return (EMPTY,) if pd.isna(entry["low"]) else (_text(f"{_digits(entry['low'])} … {_digits(entry['high'])}"),)
+
+
+def _where(entry: dict[str, Any]) -> str:
+    """Return the place in the paper, and why the numbers are not to be compared, if they are not."""
+    differs = f" (not comparable: {entry['why_not']})" if entry["where"] and entry["why_not"] else ""
+    return f"{entry['where']}{differs}"
+
+
+def _remarks(found: Reproduction) -> Iterator[Sentences]:
+    measured = (f"{v.claim.name}: {v.claim.sentence[:-1]} ({v.claim.statistic}; {_over(v)})." for v in found.verdicts)
+    yield Sentences("What is measured", tuple(measured))
+    wants = [f"{v.claim.name}: {v.wants}." for v in found.verdicts if v.wants]
+    if wants:
+        yield Sentences("What would decide it", tuple(wants))
+    notes = (*([found.recipe.note + "."] if found.recipe.note else []), *found.evidence.notes)
+    if notes:
+        yield Sentences("Notes", tuple(notes))
+
+
+def _section(found: Reproduction) -> Section:
+    name = found.recipe.name.lower()
+    claims, numbers = _claims([found], in_words=True), _numbers(found.numbers())
+    tables = [Table(t.title, t.columns, t.rows, name=f"{name}-{t.name}") for t in (claims, numbers) if t.rows]
+    legend = tuple(text for part in _remarks(found) for text in part.texts)
+    title = f"{found.recipe.name} · {found.summary}"
+    return Section(
+        name, title, f"{found.recipe.title} ({found.recipe.paper}).", (*tables, *found.evidence.plots), legend
+    )

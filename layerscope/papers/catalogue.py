@@ -1,0 +1,85 @@
+"""All recipes: each module of `tracing` and of `layers` holds one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from layerscope.core.errors import LayerscopeError, choices
+from layerscope.papers.recipe import Recipe, Scale
+from layerscope.show.document import Column, Document, Table, row
+from layerscope.show.notebook import Shown
+
+PAPERS = ("tracing", "layers")
+
+
+@cache
+def recipes() -> dict[str, Recipe]:
+    """Return all recipes by name, in the order of the papers.
+
+    >>> "T-tab1" in recipes()
+    True
+    """
+    found = {}
+    for paper in PAPERS:
+        package = import_module(f"layerscope.papers.{paper}")
+        for module in iter_modules(package.__path__):
+            if (recipe := getattr(import_module(f"{package.__name__}.{module.name}"), "RECIPE", None)) is not None:
+                found[recipe.name] = recipe
+    return dict(sorted(found.items(), key=lambda entry: _order(entry[0])))
+
+
+def chosen(names: tuple[str, ...], scale: Scale) -> list[Recipe]:
+    """Return recipes by name, or all that run at a scale; raises `LayerscopeError` for others, with near names."""
+    known = recipes()
+    lower = {name.lower(): name for name in known}
+    if not names:
+        return [recipe for recipe in known.values() if scale in recipe.scales]
+    found = []
+    for name in dict.fromkeys(names):
+        if name.lower() not in lower:
+            raise LayerscopeError(f"recipe {name!r} does not exist{choices(name, list(known), 'there are')}")
+        recipe = known[lower[name.lower()]]
+        if scale not in recipe.scales:
+            raise LayerscopeError(
+                f"{recipe.name} does not run at scale {scale!r}, which lacks {recipe.lacks.get(scale, 'its data')}: "
+                f"it runs at {' and '.join(recipe.scales)}"
+            )
+        found.append(recipe)
+    return found
+
+
+def lacking(scale: Scale) -> tuple[tuple[str, str], ...]:
+    """Return the recipes that do not run at a scale, with what that lacks."""
+    return tuple(
+        (name, recipe.lacks.get(scale, "its data")) for name, recipe in recipes().items() if scale not in recipe.scales
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Listing(Shown):
+    """The recipes there are, and the scales they run at."""
+
+    def document(self) -> Document:
+        """Return a table of recipes."""
+        heads = (Column("recipe", "left"), Column("what is shown", "left", wraps=True), Column("scales", "left"))
+        rows = tuple(row(name, found.title, ", ".join(found.scales)) for name, found in recipes().items())
+        return Document(f"{len(rows)} recipes", parts=(Table("", heads, rows),))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the recipes by name."""
+        return {
+            name: {"title": found.title, "paper": found.paper, "scales": list(found.scales), "lacks": dict(found.lacks)}
+            for name, found in recipes().items()
+        }
+
+
+def _order(name: str) -> tuple[str | int, ...]:
+    """Return the key that sorts T before L, and fig2 before fig12."""
+    paper, _, rest = name.partition("-")
+    word, number = re.match(r"(\D*)(\d*)", rest).groups()  # type: ignore[union-attr]  # it fits every text
+    return "TLQ".index(paper), word, int(number or 0)

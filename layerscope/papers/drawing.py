@@ -1,0 +1,49 @@
+"""Pictures of recipes: the common kinds of plot, made of series by layer."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from layerscope.papers.recipe import Number
+from layerscope.show.plots import Axis, Bars, Chart, HeatMap, Series
+
+
+def file_name(title: str) -> str:
+    """Return a title as the name of a file."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+
+
+def chart(title: str, unit: str, curves: Mapping[str, pd.Series], by_depth: bool = False) -> Chart:
+    """Return curves by layer in one chart; with `by_depth` models of several depths lie over each other."""
+    series = []
+    for number, (name, curve) in enumerate(curves.items()):
+        last = float(max(curve.index))
+        x = tuple(100 * float(layer) / last if by_depth else float(layer) for layer in curve.index)
+        y = tuple(map(float, curve))
+        texts = tuple(f"{name}, layer {layer}: {value:.4g} {unit}" for layer, value in zip(curve.index, y, strict=True))
+        series.append(Series(name, x, y, texts, tone=number))
+    axis = Axis("depth [%]", (0.0, 100.0)) if by_depth else Axis("layer", whole=True)
+    return Chart(title=title, x=axis, y=Axis(unit), series=tuple(series), name=file_name(title))
+
+
+def bars(title: str, unit: str, numbers: Sequence[Number]) -> Bars:
+    """Return numbers with their intervals as bars."""
+    return Bars(
+        title=title, x=Axis(unit), rows=tuple(number.quantity for number in numbers),
+        values=tuple(number.value for number in numbers),
+        low=tuple(math.nan if number.low is None else number.low for number in numbers),
+        high=tuple(math.nan if number.high is None else number.high for number in numbers), name=file_name(title),
+    )  # fmt: skip
+
+
+def heat_map(title: str, table: pd.DataFrame, down: str, across: str) -> HeatMap:
+    """Return a frame as a heat map on a scale of its own."""
+    return HeatMap(
+        title=title, rows=tuple(map(str, table.index)), columns=tuple(map(str, table.columns)),
+        values=tuple(tuple(map(float, row)) for row in table.to_numpy()), low=None, high=None, down=down, across=across,
+        corner=down, name=file_name(title),
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Recipes of Layer by Layer, a module each."""

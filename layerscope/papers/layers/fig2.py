@@ -1,0 +1,58 @@
+"""L-fig2: prompt entropy has a valley in the middle of autoregressive models, and none in bidirectional ones."""
+
+from __future__ import annotations
+
+from layerscope.papers import drawing, released
+from layerscope.papers.assets import Assets
+from layerscope.papers.intervals import mean
+from layerscope.papers.recipe import LAYERS, Claim, Evidence, Number, Recipe
+
+MODELS = ("Pythia-14m", "Pythia-70m", "Pythia-160m", "Pythia-410m")
+BIDIRECTIONAL = ("bert-base", "bert-large")
+METRICS = ("prompt_entropy", "dataset_entropy", "infonce", "lidar", "dime")
+
+
+def judge(assets: Assets) -> Evidence:
+    """Take the depth of each valley: of a model over data sets, of bidirectional models over models."""
+    frame = released.metrics(assets)
+    frame = frame[frame["revision"].isin(("", "main"))]
+    entropy = released.curves(frame, "prompt_entropy", "maxEntropy")
+    depth = entropy.apply(released.valley, axis=1)
+    wiki = entropy.xs("wikitext", level="dataset")
+    least = min(depth.xs("wikitext", level="dataset").drop(list(BIDIRECTIONAL), level="model"))
+    found = {model: mean(depth.xs(model, level="model").tolist()) for model in MODELS}
+    flat = [least - depth[model].loc[:, "wikitext"].item() for model in BIDIRECTIONAL]
+    by_model = {
+        model: wiki.loc[model].iloc[0].dropna() for model in dict.fromkeys(wiki.index.get_level_values("model"))
+    }
+    return Evidence(
+        found | {"bidirectional": mean(flat)},
+        [Number(f"{model}, valley on WikiText", depth[model].loc[:, "wikitext"].item()) for model in by_model],
+        [drawing.chart("Prompt entropy by layer, WikiText", "share of the most entropy", by_model, by_depth=True)],
+    )
+
+
+RECIPE = Recipe(
+    "L-fig2", LAYERS, "A valley of prompt entropy in the middle of autoregressive models",
+    (
+        *(
+            Claim(
+                model, f"In {model}, prompt entropy is lower in the middle third of the layers than in the others.",
+                "mean of the outer thirds less that of the middle, share of the most entropy", 0.0, "above",
+                "data sets",
+            )
+            for model in MODELS
+        ),
+        Claim(
+            "bidirectional", "Bidirectional models are flat: no valley is as deep as an autoregressive model's.",
+            "least valley of the Pythias less that of each BERT, on WikiText", 0.0, "above", "models",
+            decided_by="values of a third bidirectional model; the authors released two",
+        ),
+    ),
+    judge, {"published": None},
+    lacks={
+        "small": "an autoregressive model with the valley: none that is at hand has shown it",
+        "paper": "Pythia-410M, Mamba-370M and BERT on WikiText-103, from the hub",
+    },
+    note=released.NOTE + " (prompt entropy: tokens centred, then scaled to unit length)",
+)  # fmt: skip

@@ -1,0 +1,102 @@
+"""What a paper claims and how it is judged: declared, and fixed before any result is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from layerscope.papers.assets import Asset, Assets
+    from layerscope.papers.intervals import Interval
+    from layerscope.show.plots import Bars, Boxes, Chart, HeatMap
+
+    Picture = Chart | HeatMap | Boxes | Bars
+
+SCALES = ("small", "published", "paper")
+Scale = Literal["small", "published", "paper"]
+TRACING = "Jiang, Zhou, Zhu: Tracing Representation Progression (ICLR 2025)"
+LAYERS = "Skean et al.: Layer by Layer (ICML 2025)"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One sentence of a paper as a statistic that lies beyond a threshold, or does not.
+
+    `statistic` says what is measured, and in which unit; `over` what its interval is taken over (seeds, samples, tasks,
+    models; "computed" for what has no error). `decided_by` says what would decide it where the number of values would
+    not.
+    """
+
+    name: str
+    sentence: str
+    statistic: str
+    threshold: float
+    direction: Literal["above", "below"]
+    over: str
+    decided_by: str = ""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A number in print and where it stands; `differs` says why ours is another quantity, if it is."""
+
+    quantity: str
+    value: float
+    where: str
+    differs: str = ""
+
+
+@dataclass(frozen=True)
+class Number:
+    """What we found for a quantity; the ends of its interval are None where it has none."""
+
+    quantity: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a judge found: an interval for each claim by name, numbers, pictures, and sentences about them."""
+
+    intervals: Mapping[str, Interval]
+    numbers: Sequence[Number] = ()
+    plots: Sequence[Picture] = ()
+    notes: Sequence[str] = ()
+
+
+def nothing(settings: Any) -> tuple[Asset, ...]:
+    """Return the assets of a recipe that needs none."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A figure, table or theorem: what it claims, what that needs, and the function that judges.
+
+    `scales` has the settings of each scale the recipe runs at; `lacks` says of the others what they lack. `needs`
+    returns the assets of some settings, all of which are made before `judge` reads them. `minutes` is about how long
+    they take on two cores, from nothing. `note` says in what the data depart from the paper's own.
+    """
+
+    name: str
+    paper: str
+    title: str
+    claims: tuple[Claim, ...]
+    judge: Callable[[Assets], Evidence]
+    scales: Mapping[Scale, Any]
+    needs: Callable[[Any], Sequence[Asset]] = nothing
+    printed: tuple[Printed, ...] = ()
+    lacks: Mapping[Scale, str] = field(default_factory=dict)
+    minutes: float = 0.5
+    note: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Hash of all that was fixed before the result: claims, thresholds, settings and printed numbers."""
+        fixed = [self.name, self.claims, self.printed, {name: str(found) for name, found in self.scales.items()}]
+        return hashlib.sha256(json.dumps(fixed, default=vars, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""Recipes of Tracing Representation Progression, a module each."""

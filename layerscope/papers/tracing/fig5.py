@@ -1,0 +1,76 @@
+"""T-fig5: aligned training needs fewer layers, and each depth is as good as a model trained at that depth."""
+
+from __future__ import annotations
+
+from layerscope.papers import drawing
+from layerscope.papers.assets import Asset, Assets
+from layerscope.papers.intervals import mean
+from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, Printed, Recipe
+from layerscope.papers.vision import ALIGNED, LACKS, SCALES, STANDARD, Bench, Kind, Vision, needs
+
+SHARES = {"half": 2, "three quarters": 3}
+"""Depths of the separate models, in quarters of the full one: 6 and 9 of 12 layers."""
+RELATIVE = "relative_to=last,epsilon=0.01"
+
+
+def judge(assets: Assets) -> Evidence:
+    """Compare effective depths, look for drops of accuracy from layer to layer, and train models of other depths."""
+    bench = Bench(assets)
+    depths = {
+        name: [float(run.metric("effective_depth", variant=RELATIVE).iloc[-1]) for run in bench.histories(kind)]
+        for name, kind in (("standard", STANDARD), ("aligned", ALIGNED))
+    }
+    aligned = bench.curves(ALIGNED, "layer_accuracy")
+    found = {
+        "depth": mean([a - b for a, b in zip(depths["standard"], depths["aligned"], strict=True)]),
+        "monotone": mean([float(100 * curve.diff().min()) for curve in aligned]),
+    }
+    numbers = []
+    for (name, quarters), kind in zip(SHARES.items(), _separate(bench.setup), strict=True):
+        depth = bench.setup.depth * quarters // 4
+        own = [float(curve.iloc[-1]) for curve in bench.curves(kind, "layer_accuracy")]
+        cut = [float(curve.loc[depth]) for curve in aligned]
+        found[name] = mean([100 * (a - b) for a, b in zip(cut, own, strict=True)])
+        numbers.append(Number(f"accuracy of a separate model of {depth} layers [%]", 100 * mean(own).value))
+    for name, values in depths.items():
+        interval = mean(values)
+        numbers.append(Number(f"effective depth, {name}", interval.value, interval.low, interval.high))
+    kinds = {"standard": STANDARD, "aligned": ALIGNED}
+    accuracies = {name: bench.average(kind, "layer_accuracy", 100) for name, kind in kinds.items()}
+    return Evidence(found, numbers, [drawing.chart("Accuracy by layer", "%", accuracies)])
+
+
+def _separate(setup: Vision) -> list[Kind]:
+    return [Kind("standard", depth=setup.depth * quarters // 4) for quarters in SHARES.values()]
+
+
+def _needs(setup: Vision) -> list[Asset]:
+    return list(needs(STANDARD, ALIGNED, *_separate(setup))(setup))
+
+
+RECIPE = Recipe(
+    "T-fig5", TRACING, "Aligned training reduces the effective depth",
+    (
+        Claim(
+            "depth", "Aligned training reaches the last layer's accuracy, within a point, at a shallower layer.",
+            "effective depth, standard less aligned, layers", 0.0, "above", "seeds",
+        ),
+        Claim(
+            "monotone", "After aligned training accuracy does not fall from one layer to the next.",
+            "largest drop between neighbouring layers, points", -1.0, "above", "seeds",
+        ),
+        *(
+            Claim(
+                name, f"Cut to {name} of its layers, the aligned model is as good as a separate model of that depth.",
+                "accuracy, cut less separate, points", -1.0, "above", "seeds",
+            )
+            for name in SHARES
+        ),
+    ),
+    judge, SCALES, _needs,
+    printed=(
+        Printed("effective depth, standard", 12, "section 3.1", "CIFAR-10, on training images"),
+        Printed("effective depth, aligned", 7, "section 3.1", "CIFAR-10, on training images"),
+    ),
+    lacks=LACKS, minutes=14, note="Effective depth on test images; definition 3.1 has training images",
+)  # fmt: skip

@@ -1,0 +1,37 @@
+"""T-fig6: aligned training moves saturation to earlier layers."""
+
+from __future__ import annotations
+
+from layerscope.papers import drawing
+from layerscope.papers.assets import Assets
+from layerscope.papers.intervals import mean
+from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, Recipe
+from layerscope.papers.vision import ALIGNED, LACKS, SCALES, STANDARD, Bench, needs
+
+
+def judge(assets: Assets) -> Evidence:
+    """Compare the mean layer from which on a prediction never changes again."""
+    bench = Bench(assets)
+    kinds = {"standard": STANDARD, "aligned": ALIGNED}
+    layers = {
+        name: [float(run.metric("saturation_layer").iloc[-1]) for run in bench.histories(kind)]
+        for name, kind in kinds.items()
+    }
+    saturated = {name: bench.average(kind, "saturated", 100) for name, kind in kinds.items()}
+    return Evidence(
+        {"vision": mean([a - b for a, b in zip(*layers.values(), strict=True)])},
+        [Number(f"mean saturation layer, {name}", mean(found).value) for name, found in layers.items()],
+        [drawing.chart("Saturated samples by layer", "%", saturated)],
+    )
+
+
+RECIPE = Recipe(
+    "T-fig6", TRACING, "Aligned training moves saturation to earlier layers",
+    (
+        Claim(
+            "vision", "In a vision transformer, predictions settle at earlier layers after aligned training.",
+            "mean saturation layer, standard less aligned, layers", 0.0, "above", "seeds",
+        ),
+    ),
+    judge, SCALES, needs(STANDARD, ALIGNED), lacks=LACKS, minutes=8,
+)  # fmt: skip

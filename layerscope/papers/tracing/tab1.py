@@ -1,0 +1,91 @@
+"""T-tab1: what a classifier per layer costs in parameters, and what is off in print."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layerscope.papers import drawing
+from layerscope.papers.assets import Assets
+from layerscope.papers.intervals import exact
+from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, Printed, Recipe
+
+DIGIT = 0.01
+"""The last printed digit, in millions, billions or percent."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of table 1: parameters in millions (GPT-3 and Llama-2 in billions), width, depth and classes."""
+
+    model: str
+    base: float
+    printed_base: float
+    multi: float
+    saved: float
+    width: int
+    depth: int
+    classes: int
+    unit: float = 1e6
+
+    @property
+    def heads(self) -> float:
+        """Parameters of the L − 1 further classifiers, without biases."""
+        return (self.depth - 1) * self.width * self.classes / self.unit
+
+
+LINES = (
+    Line("DeiT-S", 22.05, 22.05, 26.27, 16.07, 384, 12, 1000),
+    Line("DeiT-B", 86.57, 86.57, 95.02, 8.89, 768, 12, 1000),
+    Line("GPT-2", 117.00, 117.35, 541.57, 78.39, 768, 12, 50257),
+    Line("GPT-3", 175.0, 175.63, 233.67, 25.10, 12288, 96, 50257, 1e9),
+    Line("Llama-2", 70.0, 70.35, 75.11, 6.81, 4096, 40, 32000, 1e9),
+)
+"""`base` is the number of parameters that the printed totals follow from, `printed_base` the one in print."""
+
+
+def judge(assets: Assets) -> Evidence:
+    """Compute totals and savings from widths, depths and classes, and hold them to what is printed."""
+    totals = [abs(line.base + line.heads - line.multi) for line in LINES]
+    savings = [abs(100 * line.heads / (line.base + line.heads) - line.saved) for line in LINES]
+    columns = [abs(line.printed_base + line.heads - line.multi) for line in LINES]
+    numbers = []
+    for line in LINES:
+        numbers.append(Number(f"{line.model}, a classifier per layer", line.base + line.heads))
+        numbers.append(Number(f"{line.model}, saved by one [%]", 100 * line.heads / (line.base + line.heads)))
+    off = [line.model for line, gap in zip(LINES, columns, strict=True) if gap > DIGIT]
+    return Evidence(
+        {"totals": exact(max(totals)), "savings": exact(max(savings)), "columns": exact(max(columns))},
+        numbers,
+        [drawing.bars("Parameters saved by one classifier", "%", numbers[1::2])],
+        [
+            f"The column of models with one classifier does not lead to the printed totals for {', '.join(off)}.",
+            "Savings of GPT-2 and GPT-3 are truncated in print, that of Llama-2 is rounded.",
+            "No Llama-2 has 40 layers of width 4,096: the 13B has 40 of 5,120, the 70B 80 of 8,192.",
+        ],
+    )
+
+
+def _printed() -> tuple[Printed, ...]:
+    where = "table 1"
+    totals = (Printed(f"{line.model}, a classifier per layer", line.multi, where) for line in LINES)
+    return (*totals, *(Printed(f"{line.model}, saved by one [%]", line.saved, where) for line in LINES))
+
+
+RECIPE = Recipe(
+    "T-tab1", TRACING, "One shared classifier saves the parameters of all the others",
+    (
+        Claim(
+            "totals", "Printed totals are base + (L − 1) · d · K.", "largest difference, millions or billions", DIGIT,
+            "below", "computed",
+        ),
+        Claim(
+            "savings", "Printed savings follow from them.", "largest difference, percent points", DIGIT,
+            "below", "computed",
+        ),
+        Claim(
+            "columns", "Both printed columns agree: the totals follow from the printed models with one classifier.",
+            "largest difference, millions or billions", DIGIT, "below", "computed",
+        ),
+    ),
+    judge, {"small": None, "published": None, "paper": None}, printed=_printed(),
+)  # fmt: skip

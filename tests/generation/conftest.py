@@ -1,0 +1,19 @@
+"""Every family of language models, with its depths as truncated checkpoints."""
+
+import pytest
+import transformers as hf
+from generation.talkers import MAKERS, TOKENIZER, Family, loud
+from models.zoo import L
+
+from layerscope.truncation import figures, truncate_layers
+
+
+@pytest.fixture(scope="module", params=MAKERS, ids=lambda make: make.__name__)
+def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
+    model, out = loud(request.param()), tmp_path_factory.mktemp("cuts") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "FEWEST", 1)
+        patch.setattr(figures, "MOST", 1)
+        truncate_layers(model, [1, 2], out, processor=TOKENIZER, progress=False)
+    cuts = {k: hf.AutoModelForCausalLM.from_pretrained(out / f"layer-{k}").eval() for k in (1, 2)}
+    return Family(model, {**cuts, L: model})

@@ -1,0 +1,102 @@
+"""Small language models that say more than one word, and their texts in transformers' own hands."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers as hf
+from models import zoo
+from models.tokenizer import word_tokenizer, words
+from models.zoo import COMMON, L
+from torch import Tensor, nn
+
+from layerscope.generation import generate
+
+NEW = 24
+TOKENIZER = word_tokenizer()
+GROUPED = COMMON | {"num_key_value_heads": 2, "head_dim": 8}
+
+
+def prompts(lengths: tuple[int, ...] = (3, 12, 5, 20), seed: int = 0) -> list[str]:
+    rng = random.Random(seed)
+    return [words([rng.randrange(3, 90) for _ in range(n)]) for n in lengths]
+
+
+def mistral() -> nn.Module:
+    return zoo.build(lambda: hf.MistralForCausalLM(hf.MistralConfig(**GROUPED, sliding_window=8)))
+
+
+def gemma3() -> nn.Module:
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+    config = hf.Gemma3TextConfig(**GROUPED, sliding_window=8, layer_types=kinds)
+    return zoo.build(lambda: hf.Gemma3ForCausalLM(config))
+
+
+def mamba2() -> nn.Module:
+    config = hf.Mamba2Config(
+        vocab_size=zoo.V, hidden_size=zoo.D, num_hidden_layers=L, state_size=8, num_heads=8, head_dim=8, n_groups=1,
+        chunk_size=8, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    return zoo.build(lambda: hf.Mamba2ForCausalLM(config))
+
+
+def lfm2() -> nn.Module:
+    kinds = ["conv", "full_attention", "conv"]
+    options = {name: value for name, value in GROUPED.items() if name != "head_dim"}
+    return zoo.build(lambda: hf.Lfm2ForCausalLM(hf.Lfm2Config(**options, layer_types=kinds)))
+
+
+def bamba() -> nn.Module:
+    options = {name: value for name, value in GROUPED.items() if name != "head_dim"}
+    config = hf.BambaConfig(
+        **options, attn_layer_indices=[0], mamba_n_heads=8, mamba_d_head=8, mamba_d_state=8, mamba_chunk_size=8
+    )
+    return zoo.build(lambda: hf.BambaForCausalLM(config))
+
+
+def rwkv() -> nn.Module:
+    config = hf.RwkvConfig(
+        vocab_size=zoo.V, hidden_size=zoo.D, num_hidden_layers=L, attention_hidden_size=zoo.D, context_length=64
+    )
+    return zoo.build(lambda: hf.RwkvForCausalLM(config))
+
+
+def loud(model: nn.Module) -> nn.Module:
+    """Return a model with larger weights: a quiet one says the same token at every step and depth."""
+    seeded = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=seeded) * 0.15)
+    return model.eval()
+
+
+@dataclass
+class Family:
+    """A model, and its depths as transformers alone loads them."""
+
+    model: Any
+    cuts: dict[int, Any]
+
+
+MAKERS = [zoo.gpt2, zoo.gpt_neox, zoo.opt, zoo.llama, zoo.qwen3, zoo.mamba, mistral, gemma3, mamba2, bamba]
+
+
+@torch.no_grad()
+def of_transformers(model: Any, ids: tuple[int, ...], **options: Any) -> tuple[int, ...]:
+    """Return the new tokens of `generate` for one prompt alone."""
+    given = torch.tensor([ids])
+    settings = {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0} | options
+    found = model.generate(given, attention_mask=torch.ones_like(given), **settings)
+    return tuple(found[0, len(ids) :].tolist())
+
+
+@torch.no_grad()
+def forced(model: Any, prompt: tuple[int, ...], ids: tuple[int, ...]) -> Tensor:
+    """Return the log-probability of each new token in one forward of the whole text."""
+    log_p = model(torch.tensor([[*prompt, *ids]]), use_cache=False).logits[0].double().log_softmax(-1)
+    return log_p[len(prompt) - 1 : -1].gather(1, torch.tensor(ids)[:, None])[:, 0]
+
+
+def told(model: Any, texts: list[str], layer: int | None = None, **options: Any) -> list[Any]:
+    return generate(model, texts, layer, **{"max_new_tokens": NEW, "processor": TOKENIZER, "progress": False} | options)

@@ -1,0 +1,58 @@
+"""What is drawn from the nucleus: the right tokens, as often as it says, by the seed and the prompt alone."""
+
+import numpy as np
+import pytest
+import torch
+from generation.talkers import loud, prompts, told
+from models import zoo
+from scipy.stats import chisquare
+
+from layerscope.generation.generator import nucleus
+
+
+@pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_the_nucleus_is_the_fewest_tokens_that_reach_the_mass(top_p: float, temperature: float) -> None:
+    log_p = (torch.randn(6, 40, generator=torch.Generator().manual_seed(0)) * 3).log_softmax(-1)
+    found = nucleus(log_p, top_p, temperature).numpy()
+    for row, mine in zip(log_p.double().numpy(), found, strict=True):
+        p = np.exp(row / temperature)
+        p /= p.sum()
+        wanted, mass = np.zeros(40), 0.0
+        for token in np.argsort(-p):
+            if mass >= top_p:
+                break
+            wanted[token], mass = p[token], mass + p[token]
+        np.testing.assert_allclose(mine, wanted / wanted.sum(), rtol=1e-9, atol=1e-12)
+    if top_p == 1 and temperature == 1:
+        np.testing.assert_allclose(found, log_p.double().exp().numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("top_p", "temperature"), [(1.0, 1.0), (0.8, 1.5)])
+@torch.no_grad()
+def test_draws_come_as_often_as_the_nucleus_says(top_p: float, temperature: float) -> None:
+    model, n = loud(zoo.llama()), 2000
+    found = told(model, ["w7 w8 w9"] * n, max_new_tokens=1, top_p=top_p, temperature=temperature, batch_size=500)
+    logits = model(torch.tensor([[7, 8, 9]])).logits[0, -1].double().numpy()
+    p = np.exp((logits - logits.max()) / temperature)
+    p /= p.sum()
+    order = np.argsort(-p)
+    kept = order[np.cumsum(p[order]) - p[order] < top_p]
+    counts = np.bincount([one.ids[0] for one in found], minlength=zoo.V)
+    assert counts[kept].sum() == n and (top_p == 1) == (len(kept) == zoo.V)
+    expected = p[kept] / p[kept].sum() * n
+    often = expected >= 5
+    assert often.sum() >= 5
+    rare = [counts[kept][~often].sum()], [expected[~often].sum()]
+    shown = np.append(counts[kept][often], rare[0]), np.append(expected[often], rare[1])
+    assert chisquare(*(values[shown[1] > 0] for values in shown)).pvalue > 0.01
+
+
+def test_draws_belong_to_the_seed_and_the_prompt_alone() -> None:
+    model, texts = loud(zoo.gpt2()), prompts()
+    first = told(model, texts, 2, top_p=0.9)
+    assert [one.ids for one in told(model, texts, 2, top_p=0.9, batch_size=1)] == [one.ids for one in first]
+    assert told(model, texts[:2], 2, top_p=0.9)[1].ids == first[1].ids
+    assert told(model, texts, 2, top_p=0.9, seed=1)[0].ids != first[0].ids
+    assert len({one.ids for one in told(model, [texts[0]] * 3, top_p=1.0)}) == 3
+    assert [one.ids for one in told(model, texts, top_p=1e-9)] == [one.ids for one in told(model, texts)]

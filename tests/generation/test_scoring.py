@@ -1,0 +1,59 @@
+"""Scores of given texts at every depth against the truncated models."""
+
+import numpy as np
+import pytest
+import torch
+from generation.talkers import TOKENIZER, Family, loud, prompts, told
+from models import zoo
+from models.tokenizer import words
+from torch import Tensor, nn
+
+from layerscope import LayerscopeError
+from layerscope.generation import score
+
+
+@torch.no_grad()
+def test_scores_are_those_of_the_truncated_models(family: Family) -> None:
+    texts = prompts((7, 2, 30, 12))
+    found = score(family.model, texts, processor=TOKENIZER, progress=False)
+    assert found.layers == (1, 2, 3) and found.tokens == 6 + 1 + 29 + 11
+    every: dict[int, list[Tensor]] = {1: [], 2: [], 3: []}
+    for text, nll, correct in zip(texts, found.nll, found.correct, strict=True):
+        ids = torch.tensor([[int(word[1:]) for word in text.split()]])
+        for place, layer in enumerate(found.layers):
+            logits = family.cuts[layer](ids, use_cache=False).logits[0, :-1]
+            wanted = nn.functional.cross_entropy(logits, ids[0, 1:], reduction="none")
+            torch.testing.assert_close(torch.from_numpy(nll[place]).float(), wanted, rtol=1e-5, atol=1e-5)
+            assert correct[place].tolist() == (logits.argmax(-1) == ids[0, 1:]).tolist()
+            every[layer].append(wanted)
+    for place, layer in enumerate(found.layers):
+        assert found.perplexity[place] == pytest.approx(float(torch.cat(every[layer]).mean().exp()), rel=1e-4)
+    assert len(set(found.perplexity)) == 3
+
+
+def test_what_a_model_says_itself_its_score_puts_first() -> None:
+    model = loud(zoo.llama())
+    known = [one for one in told(model, prompts(), 2, max_new_tokens=9) if all(3 <= token < 90 for token in one.ids)]
+    texts = [f"{one.prompt} {words(list(one.ids))}" for one in known]
+    found = score(model, texts, (3, 2), processor=TOKENIZER, progress=False)
+    assert found.layers == (2, 3) and score(model, texts, 2, processor=TOKENIZER, progress=False).layers == (2,)
+    new = [len(one.ids) for one in known]
+    assert sum(new) > 18
+    hits = [correct[:, -n:] for correct, n in zip(found.correct, new, strict=True)]
+    assert all(own[0].all() for own in hits) and not all(own[1].all() for own in hits)
+    for one, nll, n in zip(known, found.nll, new, strict=True):
+        assert (-nll[0, -n:]).tolist() == pytest.approx(list(one.log_probs), abs=1e-4)
+    every = np.concatenate(found.correct, 1)
+    assert found.accuracy.tolist() == every.mean(1).tolist() and every.shape[1] == found.tokens
+
+
+def test_texts_that_cannot_be_scored() -> None:
+    for texts, line in (
+        ([], "texts are a list of texts"),
+        (["w3 w4", "w3"], "text 1 has one token, and nothing to predict: leave it out"),
+        ([words([5] * 65)], "text 0 has 65 tokens, and the model has room for 64: shorten it"),
+    ):
+        with pytest.raises(LayerscopeError, match=line):
+            score(zoo.gpt2(), texts, processor=TOKENIZER, progress=False)
+    with pytest.raises(LayerscopeError, match="layers is empty: give whole numbers"):
+        score(zoo.gpt2(), ["w3 w4"], [], processor=TOKENIZER, progress=False)
