@@ -26,8 +26,11 @@ def profile_checkpoints(
 
     Source: Layer by Layer, figures 4 and 11.
 
-    >>> runs = layerscope.profiling.profile_checkpoints("trained", "step1,step2", data="reviews.csv", views=0)
-    >>> layerscope.compare(runs)
+    >>> from layerscope.profiling import profile_checkpoints
+    >>> how = {"data": "reviews.csv", "views": 0, "progress": False}
+    >>> runs = profile_checkpoints("saved-steps", ["step1", "step20", "step300"], out="runs/steps", **how)
+    >>> layerscope.compare(runs, progress=False).series
+    True
     """
     names = Names().take("revisions", revisions)
     folder = Path(model).expanduser()

@@ -27,7 +27,7 @@ SMALLEST = 5.0
 ROW = 0.13
 """Inches of a row that has a name."""
 LIGHT = 0.35
-OUTLIER: dict[str, Any] = {"marker": ".", "markersize": 2, "linestyle": "none", "alpha": 0.6}
+OUTLIER: dict[str, Any] = {"marker": ".", "markersize": 2, "linestyle": "none", "linewidth": 0, "alpha": 0.6}
 PARTS = ("q1", "med", "q3", "whislo", "whishi")
 PALE, STRONG, EDGE = "#ffffff", "#6ca3d7", "#9a5b00"
 TOKEN, LINE = 0.52, 0.15
@@ -78,7 +78,7 @@ def _draw_sheet(parts: Sequence[HeatMap], title: str, width: float) -> Any:
         axis.set_ylabel(part.down)
         _mark(figure, axis, part, 0.0, first_column=True)
         bar = figure.colorbar(image, ax=axis, fraction=0.06, pad=0.02)
-        bar.outline.set_visible(False)
+        style.plain_ticks(bar)
         bar.set_label(part.unit)
     for axis in axes[-columns:]:
         axis.set_xlabel(parts[0].across)
@@ -154,7 +154,7 @@ def _bar(figure: Any, axes: list[Any], image: Any, part: HeatMap) -> None:
             image, ax=axes, location="bottom", pad=0.04, shrink=0.6, aspect=6 * figure.get_figwidth(), extend=beyond,
             fraction=0.25 / figure.get_figheight() if _named(part) else 0.05,
         )  # fmt: skip
-    bar.outline.set_visible(False)
+    style.plain_ticks(bar)
     note = part.note.split("; ") if part.note and _named(part) else []
     bar.set_label("\n".join(style.fitted(figure, line, 0.65, 7.5) for line in [_title(part), *note]))
 

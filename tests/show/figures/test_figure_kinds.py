@@ -9,6 +9,7 @@ from drawings import all_curves, drawing, headless, panels_of
 
 from layerscope.profiling import profile
 from layerscope.reports.figures import draw
+from layerscope.runs.curves import boxes
 from layerscope.show.figures.style import COLUMN_WIDTH, layer_step, scale
 from layerscope.show.plots import Axis, HeatMap, ends
 
@@ -58,6 +59,9 @@ def test_boxes_are_the_quartiles_of_the_samples(labelled, bare):
         assert (corners[:, 1].min(), corners[:, 1].max()) == pytest.approx((quartiles[0.25], quartiles[0.75]))
     medians = [line.get_ydata()[0] for line in axis.lines if line.get_linewidth() == 1.2]
     np.testing.assert_allclose(medians, expected[0.5])
+    (dots,) = [line for line in axis.lines if line.get_marker() == "."]
+    far = [(int(box.name), value) for box in boxes(labelled, "samples.cosine_to_last") for _, value in box.outliers]
+    assert len(far) and np.array(far) == pytest.approx(dots.get_xydata())
 
 
 def test_the_bars_of_saturation_add_up_to_all_predictions(labelled):
