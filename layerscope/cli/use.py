@@ -1,4 +1,4 @@
-"""The commands that make something of a model and its results: truncate, train, exits, report."""
+"""The commands that make something of a model and its results: truncate, train, exits, generate, report."""
 
 from __future__ import annotations
 
@@ -71,6 +71,22 @@ Exits of your own choice, by the margin between the two likeliest classes:
 def exits(options: Options, *, figures: Figures = None, json: Json = False) -> None:
     """Print the report, and write its page and figures."""
     found, out = layerscope.exits(**options), options.get("out")
+    output.finish(
+        json, found.as_dict, found.document, *output.written(out),
+        write=lambda: output.page_and_figures(found, out, figures),
+    )  # fmt: skip
+
+
+@command(layerscope.generate, """
+A story as each depth would tell it, drawn from the nucleus:
+  layerscope generate gpt2 --prompt "Once upon a time" --layers all --top-p 0.95
+
+Accuracy, perplexity, coherence and diversity by layer, over the beginnings of 32 passages of a novel:
+  layerscope generate gpt2 --data novel.txt --layers all --measure --max-new-tokens 128 --top-p 0.95 --out depths
+""")  # fmt: skip
+def generate(options: Options, *, figures: Figures = None, json: Json = False) -> None:
+    """Print the texts and how good they are, and write their page and figures."""
+    found, out = layerscope.generate(**options), options.get("out")
     output.finish(
         json, found.as_dict, found.document, *output.written(out),
         write=lambda: output.page_and_figures(found, out, figures),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.files import own_folder
 from layerscope.core.options import Asked
 from layerscope.core.progress import reporting
 from layerscope.evaluation.judges import STATES, Judge, Study
@@ -26,8 +27,8 @@ from layerscope.models.encode import TextEncoder
 from layerscope.models.inspection import made_up_samples
 from layerscope.profiling.identity import check_unchanged, model_of, reusable, revision_of, run_of
 from layerscope.runs.folder import locked
-from layerscope.scores.evaluation import Evaluation, ModelOrigin, add_origin
-from layerscope.scores.opening import LOCAL, META, open_evaluation
+from layerscope.scores.evaluation import ORIGINS, Evaluation, ModelOrigin, add_origin
+from layerscope.scores.opening import LOCAL, META, holds_scores, open_evaluation
 from layerscope.scores.probe_results import Slot, has_probes, refuse_other_data
 
 AGREES = 1e-3
@@ -39,7 +40,9 @@ PROBE = [
 
 def evaluate_layers(asked: Asked) -> Evaluation:
     """Do what `evaluate` is asked for."""
-    reporter = reporting(asked.progress)
+    reporter, out = reporting(asked.progress), None if asked.out is None else Path(asked.out)
+    if out is not None and not (out.is_dir() and holds_scores(out)):
+        own_folder(out, "evaluation", ORIGINS)  # refuses a folder of other things
     tasks, probes = open_tasks(asked.tasks, asked.samples, asked.seed)
     options, override, given, pooling = asked.of(LoadOptions), asked.of(Override), asked.model_or_run, asked.pooling
     run = run_of(given)
@@ -49,7 +52,7 @@ def evaluate_layers(asked: Asked) -> Evaluation:
     loaded = load(given, options, asked.processor)
     slots_of = partial(_slots, sites=asked.sites, layers=asked.layers, pooling=pooling)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()) if asked.out is None else asked.out)
+        folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         groups: dict[Any, list[ProbeTask]] = {}
         for probe in probes:  # linear and kNN probe of the same data share a study
             groups.setdefault((probe.kind.states, id(probe.data)), []).append(probe)
@@ -82,7 +85,7 @@ def evaluate_layers(asked: Asked) -> Evaluation:
             name, reason = next(iter(failed.items()))
             raise LayerscopeError(f"no task could be judged; {name}: {reason}")
         found = open_evaluation(folder)
-        found.source = loaded.name if asked.out is None else found.source
+        found.source = loaded.name if out is None else found.source
         found.failed = failed
         return found
 

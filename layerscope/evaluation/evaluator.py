@@ -10,11 +10,6 @@ from layerscope.core.options import OUTPUT, Loading, checked
 if TYPE_CHECKING:
     from layerscope.scores.evaluation import Evaluation
 
-KINDS = (
-    "attention-probe", "classification", "clustering", "knn-probe", "linear-probe", "pair-classification", "retrieval",
-    "sts", "token-probe",
-)  # fmt: skip
-"""Kinds of tasks on your own data, which the help names without importing them."""
 TASKS = "Tasks"
 PASS = "The pass"
 

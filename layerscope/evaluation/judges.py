@@ -18,7 +18,7 @@ from typing import Any
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter
-from layerscope.evaluation.judging import Undefined, Unjudged, Workers, judge, line_of, most_texts, one_thread
+from layerscope.evaluation.judging import UndefinedError, UnjudgedError, Workers, judge, line_of, most_texts, one_thread
 from layerscope.evaluation.layer_encoder import LayerEncoder
 from layerscope.evaluation.probe_states import SHIPPED, ProbeTask
 from layerscope.evaluation.texts import MEND, TextStates
@@ -104,7 +104,7 @@ class Judge:
                     else:
                         self._keep(result, self._path(task, encoder.mteb_model_meta), encoder.mteb_model_meta)
                     advance(1)
-            except Unjudged as error:  # the task's own code; its texts stay embedded
+            except UnjudgedError as error:  # the task's own code; its texts stay embedded
                 self._fail(task, str(error))
                 self.unfinished = True
                 return
@@ -128,7 +128,7 @@ class Judge:
         try:
             with one_thread():
                 return judge(task, encoder)
-        except Undefined:
+        except UndefinedError:
             # before the first block the vectors of all texts may be one, as those of a leading CLS token are
             if getattr(encoder, "layer", None) != 0:
                 raise

@@ -23,7 +23,7 @@ import torch
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.layer_encoder import LayerEncoder
-from layerscope.evaluation.texts import MissingTexts, torch_threads
+from layerscope.evaluation.texts import MissingTextsError, torch_threads
 
 BATCH = 256
 """Texts that mteb hands over at once; how they are batched for the model is the store's."""
@@ -34,19 +34,19 @@ WORTH = 20.0
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-class Unjudged(Exception):  # noqa: N818 a verdict on a task, caught within
+class UnjudgedError(Exception):
     """A task that could not be judged, with the reason in one line."""
 
 
-class Undefined(Unjudged):
+class UndefinedError(UnjudgedError):
     """A task that gives no number for one encoder, as a correlation does where all its vectors are alike."""
 
 
 def judge(task: Any, encoder: Any) -> Any:
     """Return mteb's `TaskResult` of an encoder, on the samples that mteb would draw for it alone.
 
-    Raises `Unjudged` where the task's own code fails, `Undefined` where it gives no number; `LayerscopeError` (of the
-    model, the disk) and `MissingTexts` go through.
+    Raises `UnjudgedError` where the task's own code fails, `UndefinedError` where it gives no number;
+    `LayerscopeError` (of the model, the disk) and `MissingTextsError` go through.
     """
     import mteb
 
@@ -60,16 +60,16 @@ def judge(task: Any, encoder: Any) -> Any:
                 show_progress_bar=False,
                 encode_kwargs={"batch_size": BATCH, "show_progress_bar": False},
             )
-    except (LayerscopeError, MissingTexts):
+    except (LayerscopeError, MissingTextsError):
         raise
     except Exception as error:
-        raise Unjudged(line_of(error)) from error
+        raise UnjudgedError(line_of(error)) from error
     if not found.task_results:
-        raise Unjudged("mteb gave no result")
+        raise UnjudgedError("mteb gave no result")
     score = float(found.task_results[0].get_score())
     if not math.isfinite(score):
         where = f"layer {encoder.layer}" if encoder.mteb_model_meta.experiment_kwargs else "the model as shipped"
-        raise Undefined(f"the score of {where} is {score}")
+        raise UndefinedError(f"the score of {where} is {score}")
     return found.task_results[0]
 
 
@@ -79,16 +79,15 @@ def quiet() -> Iterator[None]:
     if os.environ.get("LAYERSCOPE_DEBUG"):
         yield
         return
-    loggers = [logging.getLogger(name) for name in ("mteb", "datasets", "sentence_transformers")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
+    levels = {log: log.level for log in map(logging.getLogger, ("mteb", "datasets", "sentence_transformers"))}
+    for logger in levels:
         logger.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
+        for logger, level in levels.items():
             logger.setLevel(level)
 
 
@@ -176,7 +175,7 @@ class Workers:
         """Yield encoders with their `TaskResult` as they are done, or None for one to be judged with the model at hand.
 
         Those are encoders whose texts are not all in the store or whose score is not a number, and all that are left
-        where a worker died (of memory) or the task cannot be pickled. Raises `Unjudged` as `judge` does.
+        where a worker died (of memory) or the task cannot be pickled. Raises `UnjudgedError` as `judge` does.
         """
         from joblib.externals.loky import BrokenProcessPool
         from joblib.externals.loky.backend.reduction import dumps
@@ -195,7 +194,7 @@ class Workers:
                 for future in as_completed(futures):
                     try:
                         found = future.result()
-                    except (MissingTexts, BrokenProcessPool, Undefined):
+                    except (MissingTextsError, BrokenProcessPool, UndefinedError):
                         found = None
                     yield futures[future], found
             finally:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.scores.files import refuse_rows
 
 Splits = dict[str, pd.DataFrame]
 MOST_CLUSTERED = 4096
@@ -48,20 +49,10 @@ class FileKind:
     data: Callable[[Splits], Any] = _datasets
 
 
-def refuse(wrong: pd.Series, column: pd.Series, source: str, mend: str) -> None:
-    """Raise where a value of a column is wrong, or missing."""
-    if wrong.any():
-        row = int(np.flatnonzero(wrong.to_numpy())[0])
-        value = column.iloc[row]
-        empty = value != value or value is None or not str(value).strip()
-        what = f"no {column.name}" if empty else f"the {column.name} {value!r}"
-        raise LayerscopeError(f"{source}: row {column.index[row] + 1} has {what}: {mend}")
-
-
 def _labels(rows: pd.DataFrame, source: str) -> pd.DataFrame:
     """Return rows with their labels as texts, which must be two classes or more."""
     labels = rows["label"].astype(str).str.strip()
-    refuse(rows["label"].isna() | (labels == ""), rows["label"], source, "fill it in, or leave the row out")
+    refuse_rows(rows["label"].isna() | (labels == ""), rows["label"], source, "fill it in, or leave the row out")
     if labels.nunique() < 2:
         raise LayerscopeError(f"{source}: every row has the label {labels.iloc[0]!r}: give two classes or more")
     if labels.nunique() == len(labels):
@@ -72,13 +63,13 @@ def _labels(rows: pd.DataFrame, source: str) -> pd.DataFrame:
 def _pairs(rows: pd.DataFrame, source: str) -> pd.DataFrame:
     rows = _labels(rows, source)
     labels = rows["label"].str.lower().map(TRUE_FALSE)
-    refuse(labels.isna(), rows["label"], source, "give 1 for a pair that belongs together, else 0")
+    refuse_rows(labels.isna(), rows["label"], source, "give 1 for a pair that belongs together, else 0")
     return rows.assign(label=labels.astype("int64"))
 
 
 def _scores(rows: pd.DataFrame, source: str) -> pd.DataFrame:
     scores = pd.to_numeric(rows["score"], errors="coerce").astype("float64")
-    refuse(~np.isfinite(scores), rows["score"], source, "give a number, or leave the row out")
+    refuse_rows(~np.isfinite(scores), rows["score"], source, "give a number, or leave the row out")
     if len(scores) < FEWEST_PAIRS or scores.nunique() < 2:
         raise LayerscopeError(
             f"{source} has {len(scores)} pairs and {scores.nunique()} different scores: a correlation needs "
@@ -93,7 +84,7 @@ def _graded(rows: pd.DataFrame, source: str) -> pd.DataFrame:
         raise LayerscopeError(f"{source} holds a single document for all queries: retrieval needs at least two")
     scores = pd.to_numeric(rows["score"], errors="coerce").astype("float64")
     wrong = ~np.isfinite(scores) | (scores < 0) | (scores % 1 != 0)
-    refuse(wrong, rows["score"], source, "a relevance is a whole number of at least 0")
+    refuse_rows(wrong, rows["score"], source, "a relevance is a whole number of at least 0")
     if not (scores > 0).any():
         raise LayerscopeError(f"{source}: no document has a score above 0: mark those that answer their query with 1")
     return rows.assign(score=scores.astype("int64"))

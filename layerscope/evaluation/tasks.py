@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,9 +16,10 @@ from layerscope.core.errors import LayerscopeError, choices, near
 from layerscope.core.files import existing
 from layerscope.core.option_kinds import SEED, Whole
 from layerscope.core.options import checked
-from layerscope.evaluation.kinds import FILES, FileKind, Splits, refuse
+from layerscope.evaluation.kinds import FILES, FileKind, Splits
 from layerscope.evaluation.probe_states import PROBES, ProbeTask
 from layerscope.inputs.tables import is_frame, table_of, table_suffix
+from layerscope.scores.files import refuse_columns, refuse_rows
 
 LAYER_BY_LAYER = "layer-by-layer"
 PAPER_TASKS = (
@@ -108,10 +110,8 @@ def _by_name(name: str) -> list[Any]:
 
 
 def _need_mteb() -> None:
-    try:
-        import mteb  # noqa: F401
-    except ImportError:
-        raise LayerscopeError("evaluate needs mteb: pip install 'layerscope[evaluation]'") from None
+    if find_spec("mteb") is None:
+        raise LayerscopeError("evaluate needs mteb: pip install 'layerscope[evaluation]'")
 
 
 def task_from_file(
@@ -147,7 +147,7 @@ def task_from_file(
             rows = rows.iloc[np.sort(np.random.default_rng(seed).choice(len(rows), samples, replace=False))]
         for column in about.columns[:-1]:
             empty = rows[column].isna() | (rows[column].astype(str).str.strip() == "")
-            refuse(empty, rows[column], source, "fill it in, or leave the row out")
+            refuse_rows(empty, rows[column], source, "fill it in, or leave the row out")
         rows = rows.astype(dict.fromkeys(about.columns[:-1], str))
         splits[split] = about.check(rows, source).reset_index(drop=True)
     splits = about.arrange(splits, samples, seed, source)
@@ -180,15 +180,9 @@ def _read(data: Any, kind: str) -> pd.DataFrame:
         raise LayerscopeError(f"task file {data} is of no known kind: give CSV, TSV, JSONL or Parquet")
     source, about = "the data frame" if is_frame(data) else data, FILES[kind]
     frame = frame.rename(columns=lambda name: str(name).strip())
-    if about.default is not None and about.columns[-1] not in frame:
-        frame[about.columns[-1]] = about.default
-    for column in about.columns:
-        if list(frame).count(column) > 1:
-            raise LayerscopeError(f"{source} has two columns named {column!r}: rename one")
-        if column not in frame:
-            hint = near(column, list(frame)) or ":"
-            raise LayerscopeError(f"{source} has no column {column!r}{hint} {kind} reads {', '.join(about.columns)}")
-    return frame[list(about.columns)]
+    needed = [name for name in about.columns if name in frame or name != about.columns[-1] or about.default is None]
+    refuse_columns(frame, needed, source)
+    return frame.reindex(columns=list(about.columns), fill_value=about.default)
 
 
 def _task(kind: str, name: str, splits: Splits) -> Any:

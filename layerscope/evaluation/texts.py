@@ -37,8 +37,8 @@ FORMAT = 3
 MEND = "take fewer `samples`, `layers` or poolings, or another `out`"
 
 
-class MissingTexts(Exception):  # noqa: N818 caught within, no error that a user meets
-    """Texts that the store does not hold, where no model is at hand to embed them."""
+class MissingTextsError(Exception):
+    """Texts that the store does not hold, where no model is at hand to embed them: caught within."""
 
 
 class StoredTexts:
@@ -65,8 +65,8 @@ class StoredTexts:
     def keys(self, texts: Sequence[str]) -> list[bytes]:
         """Return the keys of texts, prompts included, after embedding those that are not there yet.
 
-        Without the model these raise `MissingTexts`; with it states that are not finite, and a disk without room for
-        them, `LayerscopeError`.
+        Without the model these raise `MissingTextsError`; with it states that are not finite, and a disk without room
+        for them, `LayerscopeError`.
         """
         keys = [key_of(text) for text in texts]
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._rows}
@@ -91,7 +91,7 @@ class StoredTexts:
         return out
 
     def _embed(self, texts: list[str]) -> None:
-        raise MissingTexts(f"{len(texts)} texts")
+        raise MissingTextsError(f"{len(texts)} texts")
 
     def _know(self, part: Path) -> bool:
         """Take in the keys of a part, and return whether it can be read."""

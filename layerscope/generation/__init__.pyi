@@ -1,2 +1,3 @@
-from .generator import Generated as Generated, generate as generate
+from .generation import Generation as Generation, open_generation as open_generation
+from .generator import generate as generate
 from .scoring import Scores as Scores, score as score

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, 
 from layerscope.models.encode import modality_of, positions
 from layerscope.models.forward import accepts
 from layerscope.models.inspection import made_up_samples
+from layerscope.truncation.cutting import checked_layers
 from layerscope.truncation.depth import depth_of
 
 PROBE_TOKENS = 12
@@ -125,11 +126,16 @@ def _opened(asked: Asked, override: Override) -> LayeredModel:
     return found
 
 
-def token_ids(model: LayeredModel, texts: Sequence[str], what: str, new: int = 0) -> list[list[int]]:
+def layers_of(model: LayeredModel, layers: Literal["all"] | Iterable[int] | None) -> list[int]:
+    """Return the depths asked for, in order, by default the last; raises `LayerscopeError` for what is none."""
+    depth = model.stack.depth
+    return checked_layers(range(1, depth + 1) if layers == "all" else layers or [depth], depth)
+
+
+def token_ids(model: LayeredModel, texts: Sequence[str], what: str) -> list[list[int]]:
     """Return the token ids of texts, uncut, a text without any as the tokenizer's token that begins one.
 
-    Raises `LayerscopeError` for anything but a list of texts, for a text without a token, and for one that leaves no
-    room for this many `new` tokens: a text that stops at the window would look as if the model had ended it.
+    Raises `LayerscopeError` for anything but a list of texts, and for a text without a token.
     """
     if isinstance(texts, str) or not len(texts) or not all(isinstance(text, str) for text in texts):
         raise LayerscopeError(f"{what}s are a list of texts: give one or more strings in a list")
@@ -141,6 +147,11 @@ def token_ids(model: LayeredModel, texts: Sequence[str], what: str, new: int = 0
             f"{what} {rows.index([])} ({texts[rows.index([])]!r}) has no token, and the tokenizer has none that begins "
             "a text: give at least one word"
         )
+    return rows
+
+
+def check_room(model: LayeredModel, rows: Iterable[Sequence[int]], what: str, new: int = 0) -> None:
+    """Raise for a text that leaves no room for `new` tokens: one cut short would look as if the model had ended it."""
     assert model.max_length is not None
     for i, row in enumerate(rows):
         room = model.max_length - len(row)
@@ -150,7 +161,6 @@ def token_ids(model: LayeredModel, texts: Sequence[str], what: str, new: int = 0
             raise LayerscopeError(
                 f"{what} {i} has {len(row)} tokens, and the model has room for {most}: shorten it{mend}"
             )
-    return rows
 
 
 class Memory(dict[Hashable, Any]):

@@ -15,14 +15,13 @@ from torch.nn.functional import cross_entropy
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import IN_CODE, Several, Whole
 from layerscope.core.options import Loading, checked
-from layerscope.core.progress import reporting
-from layerscope.generation.decoder import open_language_model, token_ids
+from layerscope.core.progress import Reporter, reporting
+from layerscope.generation.decoder import check_room, layers_of, open_language_model, token_ids
 from layerscope.metrics import perplexity
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
 from layerscope.profiling.plan import batches_of
-from layerscope.truncation.cutting import checked_layers
 
 Found = tuple[NDArray[np.float64], NDArray[np.bool_]]
 
@@ -59,6 +58,21 @@ class Scores:
         """The perplexity of each layer over all tokens, [K]."""
         return np.asarray(perplexity(torch.from_numpy(np.concatenate(self.nll, 1))))
 
+    @property
+    def stderrs(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The standard errors of accuracy and perplexity, [K] each, NaN for one text: texts are drawn, not tokens."""
+        accuracy, nll = _ratio_stderr(self.correct), _ratio_stderr(self.nll)
+        return accuracy, self.perplexity * nll
+
+
+def _ratio_stderr(values: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+    """Return the standard error of the mean over all tokens of texts of [K, T] values (Cochran 1977, section 6.3)."""
+    sums, sizes = np.stack([each.sum(1) for each in values]), np.array([[each.shape[1]] for each in values])
+    residuals, n = sums - sums.sum(0) / sizes.sum() * sizes, len(sizes)
+    if n < 2:
+        return np.full(sums.shape[1], np.nan)
+    return np.asarray(np.sqrt(n / (n - 1) * np.square(residuals).sum(0)) / sizes.sum())
+
 
 def score(
     model: Any,
@@ -92,25 +106,29 @@ def score(
 
     """
     asked = checked(score, locals())
-    reporter = reporting(progress)
     found = open_language_model(asked)
-    depth = found.stack.depth
-    kept = checked_layers(range(1, depth + 1) if layers is None else asked.layers, depth)
+    kept = layers_of(found, "all" if layers is None else asked.layers)
     rows = token_ids(found, texts, "text")
+    check_room(found, rows, "text")
+    return scores_of(found, rows, kept, reporting(progress))
+
+
+def scores_of(model: LayeredModel, rows: Sequence[Sequence[int]], layers: Sequence[int], reporter: Reporter) -> Scores:
+    """Return the scores of texts as token ids; raises `LayerscopeError` for one of a single token, and for NaN."""
     for i, row in enumerate(rows):
         if len(row) < 2:
             raise LayerscopeError(f"text {i} has one token, and nothing to predict: leave it out or join it to another")
     scored: dict[int, Found] = {}
-    with evaluating(found.module), reporter.bar("forward", len(rows), "texts") as advance:
-        for batch in batches_of(found, [len(row) for row in rows]):
-            scored |= _scored(found, {i: rows[i] for i in batch}, kept)
+    with evaluating(model.module), reporter.bar("forward", len(rows), "texts") as advance:
+        for batch in batches_of(model, [len(row) for row in rows]):
+            scored |= _scored(model, {i: rows[i] for i in batch}, layers)
             advance(len(batch))
     nll, correct = zip(*(scored[i] for i in range(len(rows))), strict=True)
-    return Scores(tuple(kept), nll, correct)
+    return Scores(tuple(layers), nll, correct)
 
 
 @torch.inference_mode()
-def _scored(model: LayeredModel, batch: dict[int, list[int]], layers: Sequence[int]) -> dict[int, Found]:
+def _scored(model: LayeredModel, batch: dict[int, Sequence[int]], layers: Sequence[int]) -> dict[int, Found]:
     """Return the losses and the hits of each text, [K, T − 1], by its index."""
     assert model.lens is not None and isinstance(model.encoder, TextEncoder)
     inputs = model.encoder.batch_ids(batch.values()).to(model.device)

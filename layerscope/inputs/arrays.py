@@ -92,7 +92,7 @@ def _corpus(name: str, modality: Modality, samples: Sequence[Any], labels: Label
 
 def _one_each(labels: Sequence[Any], samples: Any) -> None:
     if len(labels) != len(samples):
-        raise LayerscopeError(f"{len(labels)} labels for {len(samples)} samples: give as many")
+        raise LayerscopeError(f"{len(labels)} labels for {len(samples)} samples: give one each")
 
 
 def _is_array(data: Any) -> bool:

@@ -69,7 +69,7 @@ def choose_columns(frame: Any, columns: Columns, where: str) -> tuple[str, str |
     if text is None:
         text, note = _guess_text(frame, known, by_label, where)
     if columns.label == text:
-        raise LayerscopeError(f"{where}: column {text!r} cannot be the texts and the labels: name another for one")
+        raise LayerscopeError(f"{where}: column {text!r} cannot hold both texts and labels: name another for one")
     label = None if by_label == text else by_label
     guessed = f"label column: {label!r} (guessed)" if label is not None and columns.label is None else ""
     return text, label, [line for line in (note, guessed) if line]

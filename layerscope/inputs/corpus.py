@@ -52,11 +52,11 @@ class Corpus:
     running: bool = False
 
     def __post_init__(self) -> None:
-        if len(self.samples) == 0:
+        if (n := len(self.samples)) == 0:
             raise LayerscopeError(f"{self.name} holds no samples: give at least one")
         for what, given in (("names", self.names), ("labels", self.labels)):
-            if given is not None and len(given) != len(self.samples):
-                raise LayerscopeError(f"{self.name}: {len(given)} {what} for {len(self.samples)} samples: give as many")
+            if given is not None and len(given) != n:
+                raise LayerscopeError(f"{self.name}: {len(given)} {what} for {n} samples: give one each")
 
     def __len__(self) -> int:
         return len(self.samples)

@@ -24,7 +24,7 @@ FAULTS = {
     "ignore_mismatched_sizes|size mismatch": "has weights of other shapes than its config.json says: take both from "
     "the same checkpoint",
     "deserializing header|SafetensorError": "has a damaged safetensors file: copy or download it again",
-    "Unrecognized model": "names no model_type in its config: is it a transformers model's?",
+    "Unrecognized model": "names no model_type in its config: is this a transformers model?",
     "model type.*does not recognize": "is of a type that this transformers does not know: upgrade transformers, or see "
     "`trust_remote_code`",
 }

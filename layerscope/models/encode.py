@@ -269,7 +269,8 @@ def encoder_for(
     encoder = TextEncoder(processor, module, length, "" if as_ids else prompt, lack or NO_TOKENIZER)
     taken = 0 if as_ids or processor is None else len(encoder.ids([""], whole=True)[0])
     if taken >= length and encoder.prompt:
-        raise LayerscopeError(f"the prompt takes {taken} of at most {length} tokens: no text is left, make it shorter")
+        left = "leaves no room for text: make it shorter"
+        raise LayerscopeError(f"the prompt takes {taken} of at most {length} tokens and {left}")
     if taken >= length:
         raise LayerscopeError(
             f"`max_length={length}` has no room beside {taken} special tokens: give {taken + 1} or more"

@@ -24,7 +24,8 @@ def draw(shown: Any, folder: str | Path, names: Sequence[str] | None = None) -> 
     without, adds `scores` (the average by depth), `scores_by_task`, and `correlations` where a run is of the same
     model; exits add `exits_accuracy_against_speed` (truncated models beside it), `exits_where_samples_leave` and
     `exits_predicted_and_measured_speed`; comparisons add `compared_METRIC` for each similarity of layers across runs,
-    `differences`, and for a series of checkpoints `checkpoints`; a reading of the lens a grid for each sample.
+    `differences`, and for a series of checkpoints `checkpoints`; a reading of the lens a grid for each sample;
+    generated texts that were measured, `generated`.
 
     Raises `LayerscopeError` where matplotlib is missing, the folder cannot be written, or there is nothing to draw.
     """
@@ -39,7 +40,8 @@ def draw(shown: Any, folder: str | Path, names: Sequence[str] | None = None) -> 
     documents = [*(entry.document() for entry in others), *(entry.document(runs=runs) for entry in evaluations)]
     members = [member for document in documents for member in document.members or (document,)]
     given = [(name, run.document()) for name, run in zip(called, runs, strict=True)]
-    given += [(" on ".join(member.title), member) for member in members]
+    alone = len(members) == 1 and not runs
+    given += [("" if alone else " on ".join(member.title), member) for member in members]
     if not any(figures(given)):
         kinds = " and ".join(dict.fromkeys(document.kind for _, document in given))
         raise LayerscopeError(f"the given {kinds} have no plot, so there is nothing to draw: `report` shows them")

@@ -14,11 +14,11 @@ def report(shown: Annotated[Any, Repeated()], out: Annotated[str | Path | None, 
     percent of depth. Evaluations add scores by layer and task and, beside a run of the same model, how its metrics
     correlate with them. Reports of exits add accuracy against speed; comparisons, layers of one run by layers of
     another and differences by depth; selections, the chosen layer and its alternatives; readings of the lens, what
-    every layer predicts. Returns the path of the page.
+    every layer predicts; generated texts, what every depth writes. Returns the path of the page.
 
     Args:
-        shown: folders of runs, evaluations, exits, comparisons, selections and readings of the lens, folders of mteb
-            results, or CSV files of scores; in Python also such results themselves.
+        shown: folders of runs, evaluations, exits, comparisons, selections, readings of the lens and generated texts,
+            folders of mteb results, or CSV files of scores; in Python also such results themselves.
         out: file of the page; by default report.html, in the folder of a single result other than scores, and else in
             the current folder. A file that is there is replaced.
 

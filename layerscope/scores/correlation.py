@@ -75,18 +75,11 @@ def correlate(
     def draws(n: int) -> npt.NDArray[np.int64]:
         return np.random.default_rng(seed).integers(0, n, (bootstrap, n))  # the same for every metric
 
-    frame, tail = curves(metrics), 50 * (1 - level)
-    resampled = "tasks" if by == "average" else "layers"
+    tail, resampled = 50 * (1 - level), "tasks" if by == "average" else "layers"
     rows = [
-        {
-            **about,
-            "statistic": name,
-            "resampled": resampled,
-            **row,
-            **_interval(resamples, tail),
-        }
-        for about, grid, curve in pairs(frame, evaluation.grids(min_share))
-        for name, row, resamples in _rows(grid, curve[curve.index >= first_layer], by, statistics, draws)
+        {**about, "resampled": resampled, **row, **_interval(resamples, tail)}
+        for about, grid, curve in pairs(curves(metrics), evaluation.grids(min_share))
+        for row, resamples in _rows(grid, curve[curve.index >= first_layer], by, statistics, draws)
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -122,40 +115,38 @@ def same_model(a: dict[str, Any], b: dict[str, Any]) -> bool:
 
 def _rows(
     grid: Grid, curve: pd.Series, by: str, statistics: Sequence[str], draws: Draws
-) -> Iterator[tuple[str, dict[str, Any], Floats]]:
-    """Yield the name of a statistic, its row without an interval, and its resampled values."""
-    common = curve.index.intersection(grid.complete.index)
+) -> Iterator[tuple[dict[str, Any], Floats]]:
+    """Yield rows without an interval, each with its resampled values."""
+    complete = grid.complete[grid.complete.index.isin(curve.index)]
     if by == "average":
-        x, y = curve[common].to_numpy(), grid.complete.loc[common].to_numpy(dtype=np.float64)
+        x, y = curve[complete.index].to_numpy(), complete.to_numpy(dtype=np.float64)
         for name in statistics:
-            yield from ((name, row, resamples) for row, resamples in _average(x, y, STATISTICS[name], draws))
+            for row, resamples in _average(x, y, STATISTICS[name], draws):
+                yield {"statistic": name, "layers": y.shape[0], "tasks": y.shape[1], **row}, resamples
         return
-    for task in grid.scores.columns:
-        scored = grid.scores.loc[grid.complete.index, task].dropna()
-        layers = common.intersection(scored.index)
-        x, y = curve[layers].to_numpy(), scored[layers].to_numpy(dtype=np.float64)
-        row = {"target": task, "layers": len(x), "tasks": 1}
+    for task in grid.scores:
+        scored = grid.scores.loc[complete.index, task].dropna()
+        x, y = curve[scored.index].to_numpy(), scored.to_numpy(dtype=np.float64)
         for name in statistics:
+            row = {"target": task, "statistic": name, "layers": len(x), "tasks": 1}
             if len(x) < FEWEST:
-                yield name, row, NONE
+                yield row, NONE
             else:
                 chosen = draws(len(x))
-                estimate = float(STATISTICS[name](x, y))
-                yield name, row | {"estimate": estimate}, STATISTICS[name](x[chosen], y[chosen])
+                yield row | {"estimate": float(STATISTICS[name](x, y))}, STATISTICS[name](x[chosen], y[chosen])
 
 
 def _average(x: Floats, y: Floats, statistic: Statistic, draws: Draws) -> Iterator[tuple[dict[str, Any], Floats]]:
     """Yield the two averages over tasks of one statistic; `x` is `[layers]`, `y` `[layers, tasks]`."""
     layers, tasks = y.shape
-    shared = {"layers": layers, "tasks": tasks}
     if layers < FEWEST or not tasks:
-        yield from (({"target": target, **shared}, NONE) for target in (MEAN_SCORE, MEAN_OF_TASKS))
+        yield from (({"target": target}, NONE) for target in (MEAN_SCORE, MEAN_OF_TASKS))
         return
     chosen = draws(tasks)
     of_mean = statistic(np.broadcast_to(x, (len(chosen), layers)), y.T[chosen].mean(1))
-    yield {"target": MEAN_SCORE, "estimate": float(statistic(x, y.mean(1))), **shared}, of_mean
+    yield {"target": MEAN_SCORE, "estimate": float(statistic(x, y.mean(1)))}, of_mean
     each = statistic(np.broadcast_to(x, (tasks, layers)), y.T)
-    yield {"target": MEAN_OF_TASKS, "estimate": float(_mean(each[None])[0]), **shared}, _mean(each[chosen])
+    yield {"target": MEAN_OF_TASKS, "estimate": float(_mean(each[None])[0])}, _mean(each[chosen])
 
 
 def _interval(resamples: Floats, tail: float) -> dict[str, float]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from layerscope.core.saved import jsonable
-from layerscope.scores.grids import MIN_SHARE, Grid, where
+from layerscope.scores.grids import MIN_SHARE, Grid
 from layerscope.scores.metric_tables import correlation_tables, rule_tables, rules_verdict
-from layerscope.scores.naming import FEW, VARIANT, Unit, named_layers, one_model, percents, site_name, sites
+from layerscope.scores.naming import FEW, VARIANT, named_layers
 from layerscope.scores.pairing import Related, pairings
 from layerscope.scores.plots import section
 from layerscope.scores.rules import Rule, rules_table
@@ -40,31 +40,30 @@ def document(
     `correlations` are those of `correlate`, averaged over tasks, `rules` those of `fit_rules`; a page shows how the
     metrics of `runs` of the same models go with the scores.
     """
-    known, unit = evaluation.grids(min_share), percents(evaluation.scores)
-    site = " · ".join(sites(known[0].about, evaluation.scores, several=False))
-    single = one_model(evaluation.scores)
+    known = evaluation.grids(min_share)
+    one, best = known[0], _best(known)
+    site = " · ".join(one.sites(several=False))
     parts: list[Part] = []
-    if single:
-        parts.append(Sentences("What stands out", tuple(score_findings(_best(known), unit))))
-    name = known[0].about["model"] if single else ""
-    parts.append(summary_table(known, evaluation, unit, _title("Scores by layer", unit, name, site)))
-    if single:
+    if one.one_model:
+        parts.append(Sentences("What stands out", tuple(score_findings(best))))
+    name = one.about["model"] if one.one_model else ""
+    parts.append(summary_table(known, _title("Scores by layer", one, name, site)))
+    if one.one_model:
         for entry in known:
-            title = _title("Layers by task", unit, entry.name if len(known) > 1 else "", site)
-            parts.append(by_layer(entry, unit, title))
+            title = _title("Layers by task", one, entry.name if len(known) > 1 else "", site)
+            parts.append(by_layer(entry, title))
     if correlations is not None:
-        parts += correlation_tables(correlations, evaluation.scores)
+        parts += correlation_tables(correlations, known)
     if rules:
-        parts += rule_tables(rules, unit)
+        parts += rule_tables(rules, one.unit)
     missing = f"{evaluation.missing:,} missing" if evaluation.missing else "none missing"
-    shown = tuple(_members(evaluation, known, unit, pairings(runs, evaluation, known)))
+    shown = tuple(_members(known, pairings(runs, evaluation, known)))
     alone = len(shown) == 1
-    on_disk = Path(evaluation.source).exists()
-    model = [] if single else ["--model", str(_best(known).about["model"])]
+    model = [] if one.one_model else ["--model", str(best.about["model"])]
     verbs = ["select", evaluation.source, *model], ["report", evaluation.source]
-    commands = [["layerscope", *verb] for verb in verbs if on_disk]
+    commands = [shlex.join(["layerscope", *verb]) for verb in verbs if Path(evaluation.source).exists()]
     return Document(
-        _answer(evaluation, known),
+        _answer(known),
         title=(
             _one_or_many((str(entry.about["model"]) for entry in known), "model"),
             _one_or_many((task for entry in known for task in entry.tasks), "task"),
@@ -72,7 +71,7 @@ def document(
         facts=(f"{len(evaluation.scores):,} scores from {evaluation.source}", missing),
         reasons=(rules_verdict(rules),) if rules else (),
         parts=tuple(parts),
-        commands=tuple(map(shlex.join, commands)),
+        commands=tuple(commands),
         sections=shown[0].sections if alone else (),
         details=shown[0].details if alone else (),
         warnings=tuple(f"{task} was not judged: {reason}" for task, reason in evaluation.failed.items()),
@@ -82,20 +81,19 @@ def document(
     )
 
 
-def _members(
-    evaluation: Evaluation, known: Sequence[Grid], unit: Unit, related: Sequence[Sequence[Sequence[Related]]]
-) -> Iterator[Document]:
+def _members(known: Sequence[Grid], related: Sequence[Sequence[Sequence[Related]]]) -> Iterator[Document]:
     """Yield each series of scores as a page shows it."""
-    for i, entry in enumerate(known):
-        title = f"Summary{unit.title}", f"Layer by task{unit.title}"
-        tables = (summary_table([entry], evaluation, unit, title[0]), by_layer(entry, unit, title[1]))
-        frame = Frame("Every score", EVERY, "every-score", _rows(evaluation, known, i), ("model", "task"))
+    for entry, own in zip(known, related, strict=True):
+        tables = (
+            summary_table([entry], f"Summary{entry.unit.title}"), by_layer(entry, f"Layer by task{entry.unit.title}")
+        )  # fmt: skip
+        frame = Frame("Every score", EVERY, "every-score", _rows(known, entry), ("model", "task"))
         yield Document(
-            best_in_words(entry, unit),
+            best_in_words(entry),
             title=(entry.name,),
-            parts=(Sentences("", tuple(score_findings(entry, unit))),),
+            parts=(Sentences("", tuple(score_findings(entry))),),
             sections=(
-                section(entry, known, unit, related[i], tables),
+                section(entry, known, own, tables),
                 Section("every-score", "Every score", "", (frame,)),
             ),
             details=(Facts(tuple(_facts(entry))),),
@@ -104,14 +102,11 @@ def _members(
         )
 
 
-def _rows(evaluation: Evaluation, known: Sequence[Grid], number: int) -> pd.DataFrame:
+def _rows(known: Sequence[Grid], entry: Grid) -> pd.DataFrame:
     """Return the rows of one series; those of a model as shipped belong to the model's first."""
-    scores, about = evaluation.scores, known[number].about
-    same = where(scores, {key: about[key] for key in VARIANT})
-    models = [(entry.about["model"], entry.about["revision"]) for entry in known]
-    if models.index(models[number]) == number:
-        same |= where(scores, {"kind": "baseline", "model": about["model"], "revision": about["revision"]})
-    return scores[same]
+    model, rows = ("model", "revision"), entry.rows.sort_index()
+    first = next(other for other in known if all(other.about[key] == entry.about[key] for key in model))
+    return rows if entry is first else rows[rows["kind"] == "layer"]
 
 
 def _facts(entry: Grid) -> Iterator[tuple[str, str]]:
@@ -137,7 +132,7 @@ def as_dict(
     """Return answer, source, what is missing, summary, scores, correlations and rules as JSON can hold them."""
     choices = [[vars(choice) | {"gain": choice.gain} for choice in rule.choices] for rule in rules]
     found: dict[str, Any] = jsonable({
-        "answer": _answer(evaluation, evaluation.grids(min_share)),
+        "answer": _answer(evaluation.grids(min_share)),
         "source": evaluation.source,
         "missing": evaluation.missing,
         "failed": evaluation.failed,
@@ -150,11 +145,9 @@ def as_dict(
     return found
 
 
-def _answer(evaluation: Evaluation, known: Sequence[Grid]) -> str:
-    unit, best = percents(evaluation.scores), _best(known)
-    if not one_model(evaluation.scores):
-        return best_of_several(known, unit)
-    return best_in_words(best, unit, site_name(best.about, evaluation.scores))
+def _answer(known: Sequence[Grid]) -> str:
+    best = _best(known)
+    return best_in_words(best, best.site) if best.one_model else best_of_several(known)
 
 
 def _best(known: Sequence[Grid]) -> Grid:
@@ -162,13 +155,13 @@ def _best(known: Sequence[Grid]) -> Grid:
     return max(known, key=lambda entry: max(entry.average, default=-math.inf))
 
 
-def _title(name: str, unit: Unit, *details: str) -> str:
-    return " · ".join(filter(None, (name, *details))) + unit.title
+def _title(name: str, entry: Grid, *details: str) -> str:
+    return " · ".join(filter(None, (name, *details))) + entry.unit.title
 
 
-def score_findings(entry: Grid, unit: Unit) -> list[str]:
+def score_findings(entry: Grid) -> list[str]:
     """Return what stands out in the scores of one model beside the answer, in sentences computed from its numbers."""
-    average, best, last = entry.average, entry.best, entry.depth
+    average, best, last, unit = entry.average, entry.best, entry.depth, entry.unit
     if best is None:
         return []
     tasks, found = entry.complete.shape[1], []
@@ -189,14 +182,13 @@ def score_findings(entry: Grid, unit: Unit) -> list[str]:
             f"layer the average is {unit.text(entry.oracle)}."
         )
     if entry.left_out:
-        layers = f"layer{'s' * (len(entry.left_out) > 1)} {', '.join(map(str, entry.left_out))}"
-        found.append(f"Left out of averages, with scores on too few tasks: {layers}.")
+        found.append(f"Left out of averages, with scores on too few tasks: {named_layers(entry.left_out)}.")
     return found
 
 
-def best_in_words(entry: Grid, unit: Unit, site: str = "") -> str:
+def best_in_words(entry: Grid, site: str = "") -> str:
     """Return in one line which layer of a model, at which of several sites, scores best, and by how much."""
-    average, best = entry.average, entry.best
+    average, best, unit = entry.average, entry.best, entry.unit
     if best is None:
         return f"{entry.name}: no layer has scores on enough tasks for an average"
     tasks, last = [str(task) for task in entry.complete], entry.depth
@@ -215,17 +207,18 @@ def best_in_words(entry: Grid, unit: Unit, site: str = "") -> str:
     return f"Layer {best} of {last}{f' ({site})' * bool(site)} scores best {on}{each}: {scores}{against}{by_task}"
 
 
-def best_of_several(entries: Sequence[Grid], unit: Unit) -> str:
+def best_of_several(entries: Sequence[Grid]) -> str:
     """Return in one line for how many models a layer before the last scores best, and what it gains."""
     known = [entry for entry in entries if entry.best is not None and entry.depth in entry.average]
     ahead = [entry for entry in known if entry.best != entry.depth]
     if not ahead:
         return f"The last layer scores best on average in each of {len(known):,} models"
     gains = {entry.name: entry.average[entry.best or 0] - entry.average[entry.depth] for entry in ahead}
+    show = entries[0].unit.difference
     if len(ahead) > FEW:
         most = max(gains, key=gains.__getitem__)
-        mean = unit.difference(sum(gains.values()) / len(gains))
-        gained = f"{mean} on average, most for {most}: {unit.difference(gains[most])}"
+        mean = show(sum(gains.values()) / len(gains))
+        gained = f"{mean} on average, most for {most}: {show(gains[most])}"
     else:
-        gained = ", ".join(f"{e.name} at layer {e.best}, {unit.difference(gains[e.name])}" for e in ahead)
+        gained = ", ".join(f"{e.name} at layer {e.best}, {show(gains[e.name])}" for e in ahead)
     return f"A layer before the last scores best on average in {len(ahead):,} of {len(known):,} models: {gained}"

@@ -24,35 +24,44 @@ def read_csv(path: Path, needed: Sequence[str], optional: Sequence[str] = ()) ->
     column is absent, is None. Raises `LayerscopeError` for a file that is no table, a missing column and wrong values.
     """
     rows = read_frame(path, ".csv", []).rename(columns=lambda name: str(name).strip())
-    header, number = list(rows), needed[-1]
-    for name in needed:
-        if header.count(name) > 1:
-            raise LayerscopeError(f"{path} has the column {name!r} twice: leave one")
-        if name not in header:
-            hint = near(name, header) or ":"
-            raise LayerscopeError(
-                f"{path} has no column {name!r}{hint} it needs {', '.join(needed)} and has {', '.join(header)}"
-            )
+    refuse_columns(rows, needed, path)
+    number = needed[-1]
     texts = rows.reindex(columns=[*needed, *optional], fill_value="").map(str.strip)
     for name in needed:
         if name not in ("layer", number):
-            _refuse(texts[name] == "", texts[name], path, "fill it in")
+            refuse_rows(texts[name] == "", texts[name], path, "fill it in")
     layers, numbers = (pd.to_numeric(texts[name], errors="coerce").astype("float64") for name in ("layer", number))
     whole = np.isfinite(layers) & (layers >= 0) & (layers == np.floor(layers))
-    _refuse(~whole, texts["layer"], path, "give a whole number: 0 is the embedding output, 1 the first block's")
+    refuse_rows(~whole, texts["layer"], path, "give a whole number: 0 is the embedding output, 1 the first block's")
     wrong = (texts[number] != "") & ~np.isfinite(numbers)
-    _refuse(wrong, texts[number], path, "give a number, or leave it empty where it is missing")
+    refuse_rows(wrong, texts[number], path, "give a number, or leave it empty where it is missing")
     if numbers.isna().all():
         raise LayerscopeError(f"{path} has no {number} at all: every row of that column is empty")
     texts = texts.assign(**{"layer": layers.astype("Int64"), number: numbers})
     return texts.assign(**{name: texts[name].where(texts[name] != "", None) for name in optional})
 
 
-def _refuse(wrong: pd.Series, column: pd.Series, path: Path, mend: str) -> None:
+def refuse_columns(frame: pd.DataFrame, needed: Sequence[str], source: object) -> None:
+    """Raise where a needed column is missing, or there twice."""
+    header = list(map(str, frame))
+    for name in needed:
+        if header.count(name) > 1:
+            raise LayerscopeError(f"{source} has the column {name!r} twice: leave one, or rename it")
+        if name not in header:
+            hint = near(name, header) or ":"
+            raise LayerscopeError(
+                f"{source} has no column {name!r}{hint} it needs {', '.join(needed)} and has {', '.join(header)}"
+            )
+
+
+def refuse_rows(wrong: pd.Series, column: pd.Series, source: object, mend: str) -> None:
+    """Raise where a value of a column is wrong, or missing."""
     if wrong.any():
         row = int(np.flatnonzero(wrong.to_numpy())[0])
-        value = f"the {column.name} {column.iloc[row]!r}" if column.iloc[row] else f"no {column.name}"
-        raise LayerscopeError(f"{path}: row {row + 1} has {value}: {mend}")
+        value = column.iloc[row]
+        empty = pd.isna(value) or not str(value).strip()
+        what = f"no {column.name}" if empty else f"the {column.name} {value!r}"
+        raise LayerscopeError(f"{source}: row {column.index[row] + 1} has {what}: {mend}")
 
 
 def refuse_duplicates(frame: pd.DataFrame, keys: Sequence[str], where: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -91,24 +92,20 @@ def fit_rules(
 
 def _cases(frame: pd.DataFrame, evaluation: Evaluation, first_layer: int, min_share: float) -> list[_Case]:
     """Return the whole models with scores and metrics, metrics only at layers that have a score."""
-    known = list(pairs(frame, evaluation.grids(min_share)))
-    depths: dict[int, int] = {}
-    for _, grid, curve in known:
-        depths[id(grid)] = max(depths.get(id(grid), grid.depth), *map(int, curve.index), 0)
-    found: dict[int, _Case] = {}
-    for about, grid, curve in known:
-        if grid.is_partial or depths[id(grid)] not in grid.complete.index:
+    cases = []
+    for _, group in groupby(pairs(frame, evaluation.grids(min_share)), key=lambda pair: id(pair[1])):
+        found = list(group)
+        grid = found[0][1]
+        if grid.is_partial or any((curve.index > grid.depth).any() for _, _, curve in found):
             continue
         scores = grid.average[grid.average.index >= first_layer]
-        case = found.setdefault(id(grid), _Case(grid.about["model"], grid.about["revision"], {}, scores, {}))
-        metric = curve[curve.index.isin(scores.index)]
-        if len(metric):
-            key = tuple(about[name] for name in WHAT)
-            case.metrics[key] = metric
-            enough = len(metric) >= FEWEST
-            rho = spearman(metric.to_numpy(), scores[metric.index].to_numpy()) if enough else math.nan
-            case.correlations[key] = float(rho)
-    return [case for case in found.values() if case.metrics]
+        own = {tuple(about[name] for name in WHAT): curve[curve.index.isin(scores.index)] for about, _, curve in found}
+        metrics = {key: curve for key, curve in own.items() if len(curve)}
+        known = {key: (curve, scores[curve.index]) for key, curve in metrics.items() if len(curve) >= FEWEST}
+        rhos = {key: float(spearman(x.to_numpy(), y.to_numpy())) for key, (x, y) in known.items()}
+        if metrics:
+            cases.append(_Case(grid.about["model"], grid.about["revision"], metrics, scores, rhos))
+    return cases
 
 
 def fixed_layers(scores: Sequence[tuple[str, pd.Series]]) -> list[int]:
@@ -137,9 +134,8 @@ def _fitted(key: Key, cases: Iterable[_Case]) -> tuple[Direction | None, float]:
     known = [(case.model, case.correlations.get(key, math.nan)) for case in cases]
     means = by_model((model, value) for model, value in known if math.isfinite(value))
     mean = float(np.mean(list(means.values()))) if means else math.nan
-    if not math.isfinite(mean) or abs(mean) < 1e-12:
-        return None, mean
-    return ("minimum" if mean < 0 else "maximum"), mean
+    direction: Direction = "minimum" if mean < 0 else "maximum"
+    return direction if abs(mean) >= 1e-12 else None, mean
 
 
 def _tried(keys: Sequence[Key], cases: Sequence[_Case], first_layer: int) -> tuple[Choice, ...]:

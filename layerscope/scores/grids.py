@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,8 +15,9 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Number
-from layerscope.scores.naming import SHIPPED, VARIANT, series_name
+from layerscope.scores.naming import SHIPPED, SITE, VARIANT, Unit, percents
 from layerscope.show.numbers import INTERVAL
+from layerscope.show.plain import plain, pooling_name
 
 MIN_SHARE = 25 / 32
 """A layer with scores on a smaller share of the tasks is left out of every average: 25 of 32 in Layer by Layer."""
@@ -62,9 +64,37 @@ class Grid:
     needed: int
 
     @cached_property
+    def unit(self) -> Unit:
+        """How scores of the evaluation are shown."""
+        return percents(self.among)
+
+    @cached_property
+    def one_model(self) -> bool:
+        """Whether all layers of the evaluation are of one model and revision."""
+        return len(self.layer_rows[["model", "revision"]].drop_duplicates()) == 1
+
+    @cached_property
     def name(self) -> str:
-        """What tells it from the others: see `series_name`."""
-        return series_name(self.about, self.among)
+        """The model, with revision, site and pooling where the evaluation has several."""
+        model, revision = str(self.about["model"]), str(self.about["revision"])
+        if self.layer_rows.loc[self.layer_rows["model"] == model, "revision"].nunique() > 1:
+            model += f"@{revision[:7] if re.fullmatch('[0-9a-f]{40}', revision) else revision}"
+        return f"{plain(model)} {self.site}".strip()
+
+    @cached_property
+    def site(self) -> str:
+        """Site and pooling where the evaluation has several; empty where all layers share them."""
+        return plain(" ".join(self.sites(several=True)))
+
+    def sites(self, several: bool) -> list[str]:
+        """Return site and pooling, each where the evaluation has several, or where it has one."""
+        keys = [key for key in SITE if (self.layer_rows[key].nunique(dropna=False) > 1) == several and self.about[key]]
+        return [pooling_name(self.about[key]) if key == "pooling" else str(self.about[key]) for key in keys]
+
+    @cached_property
+    def layer_rows(self) -> pd.DataFrame:
+        """Scores of layers, of the whole evaluation."""
+        return self.among[self.among["kind"] == "layer"]
 
     @property
     def layers(self) -> list[int]:

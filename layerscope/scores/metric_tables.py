@@ -10,7 +10,8 @@ import pandas as pd
 
 from layerscope.core.errors import count
 from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE
-from layerscope.scores.naming import Unit, series_name, signed
+from layerscope.scores.grids import Grid
+from layerscope.scores.naming import Unit, signed
 from layerscope.scores.rules import Rule
 from layerscope.show.document import EMPTY, Cell, Column, Part, Row, Sentences, Table, columns, row
 
@@ -26,13 +27,11 @@ SHOWN_RULES = 3
 """Rules whose gain on each model is shown where there is no room for all."""
 
 
-def correlation_tables(correlations: pd.DataFrame, scores: pd.DataFrame) -> Iterator[Part]:
+def correlation_tables(correlations: pd.DataFrame, scored: Sequence[Grid]) -> Iterator[Part]:
     """Yield how metrics go with scores: of one model every statistic, of several their means and a row a model."""
-    known, few = {}, []
+    known, few, names = {}, [], {tuple(grid.about.values()): grid.name for grid in scored}
     for _, rows in correlations.groupby(MODEL, sort=False, dropna=False):
-        first = rows.iloc[0]
-        about = {"site": first["scored_site"], "pooling": first["scored_pooling"]}
-        name = series_name(first[["model", "revision"]].to_dict() | about, scores)
+        name = names[tuple(rows.iloc[0][MODEL])]
         if rows["layers"].max() < FEWEST_LAYERS:
             few.append(f"{name} ({rows['layers'].max()})")
         else:

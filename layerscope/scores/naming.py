@@ -1,17 +1,15 @@
-"""What scores are called in texts: models among several, sites, layers, and the unit of the numbers."""
+"""How scores are shown in texts: their unit, layers in a row, correlations."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from layerscope.show.document import Cell
-from layerscope.show.plain import plain, pooling_name
 
 VARIANT = ("model", "revision", "site", "pooling")
 """What one set of scores by layer is about."""
@@ -72,36 +70,8 @@ def signed(value: float) -> Cell:
 
 def named_layers(layers: Sequence[int]) -> str:
     """Return which layers these are: `layers 0 to 3`, with gaps `layers 0 to 4, 6`, or `layer 6`."""
-    spans: list[list[int]] = []
-    for layer in layers:
-        if spans and layer == spans[-1][-1] + 1:
-            spans[-1].append(layer)
-        else:
-            spans.append([layer])
+    if not len(layers):
+        return "no layer"
+    spans = np.split(layers, np.flatnonzero(np.diff(layers) != 1) + 1)
     parts = [f"{span[0]} to {span[-1]}" if len(span) > 2 else ", ".join(map(str, span)) for span in spans]
-    return f"layer{'s' * (len(layers) > 1)} {', '.join(parts)}" if layers else "no layer"
-
-
-def site_name(about: Any, scores: pd.DataFrame) -> str:
-    """Return site and pooling where the evaluation has several; empty where all layers share them."""
-    return plain(" ".join(sites(about, scores, several=True)))
-
-
-def sites(about: Any, scores: pd.DataFrame, several: bool) -> list[str]:
-    """Return the names of site and pooling, each where layers have several, or where they have one."""
-    layers = scores[scores["kind"] == "layer"]
-    keys = [key for key in SITE if (layers[key].nunique(dropna=False) > 1) == several and not pd.isna(about[key])]
-    return [pooling_name(about[key]) if key == "pooling" else str(about[key]) for key in keys]
-
-
-def series_name(about: dict[str, Any], scores: pd.DataFrame) -> str:
-    """Return a model's name, with revision, site and pooling where the evaluation has several."""
-    model, revision = str(about["model"]), str(about["revision"])
-    if scores.loc[(scores["kind"] == "layer") & (scores["model"] == model), "revision"].nunique() > 1:
-        model += f"@{revision[:7] if re.fullmatch('[0-9a-f]{40}', revision) else revision}"
-    return f"{plain(model)} {site_name(about, scores)}".strip()
-
-
-def one_model(scores: pd.DataFrame) -> bool:
-    """Return whether all layers are of one model and revision."""
-    return len(scores.loc[scores["kind"] == "layer", ["model", "revision"]].drop_duplicates()) == 1
+    return f"layer{'s' * (len(layers) > 1)} {', '.join(parts)}"

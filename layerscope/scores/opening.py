@@ -73,11 +73,10 @@ def open_run_or_scores(path: str | Path) -> Run | Evaluation:
     from layerscope.runs.run import open_run
 
     found = existing(path, "run or evaluation")
-    is_scores = not RunFolder.exists(found) and holds_scores(found)
-    if not is_scores and (RunFolder.exists(found) or any(found.glob("*/run.json"))):
-        return open_run(found)
-    if is_scores:
+    if not RunFolder.exists(found) and holds_scores(found):
         return open_evaluation(found)
+    if RunFolder.exists(found) or any(found.glob("*/run.json")):
+        return open_run(found)
     raise LayerscopeError(f"{str(path)!r} is neither a run nor an evaluation: give the folder of a run, or {GIVE}")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from layerscope.core.errors import count
 from layerscope.runs.registry import meaning_of
 from layerscope.scores.grids import Grid
-from layerscope.scores.naming import SHIPPED, Unit, decimal, signed
+from layerscope.scores.naming import SHIPPED, decimal, signed
 from layerscope.scores.pairing import Related
 from layerscope.show.document import Cell, Column, Row, Section, Table
 from layerscope.show.numbers import number
@@ -31,20 +31,20 @@ LAYERS = "resample layers, which are alike: they are narrower than the truth."
 
 
 def section(
-    entry: Grid, known: Sequence[Grid], unit: Unit, related: Sequence[Sequence[Related]], tables: Sequence[Table]
+    entry: Grid, known: Sequence[Grid], related: Sequence[Sequence[Related]], tables: Sequence[Table]
 ) -> Section:
     """Return what a page has of one series of scores; the colours of its map are those of all that are `known`."""
-    plots: list[Chart | Bars | HeatMap] = [average_chart(entry, unit)] if len(entry.average) else []
+    plots: list[Chart | Bars | HeatMap] = [average_chart(entry)] if len(entry.average) else []
     plots += [interval for metrics in related for interval in _intervals(metrics)]
-    plots += [_map(entry, known, unit)]
-    plots += [scatter for metrics in related for scatter in _scatters(metrics, entry, unit)]
-    scale = "In percent." if unit.percent else "In the units of the tasks' own main scores."
+    plots += [_map(entry, known)]
+    plots += [scatter for metrics in related for scatter in _scatters(metrics, entry)]
+    scale = "In percent." if entry.unit.percent else "In the units of the tasks' own main scores."
     return Section("scores", "Scores on tasks", f"{scale} {LEAD}", (*plots, *tables, *map(correlation_table, related)))
 
 
-def average_chart(entry: Grid, unit: Unit) -> Chart:
+def average_chart(entry: Grid) -> Chart:
     """Return the average score by layer, and that of the model as shipped across it."""
-    average, tasks, depth = entry.average, entry.complete.shape[1], max(1, entry.depth)
+    average, tasks, depth, unit = entry.average, entry.complete.shape[1], max(1, entry.depth), entry.unit
     layers, best = list(average.index), entry.best
     line = Series(
         "",
@@ -71,15 +71,15 @@ def average_chart(entry: Grid, unit: Unit) -> Chart:
     )
 
 
-def _map(entry: Grid, known: Sequence[Grid], unit: Unit) -> HeatMap:
+def _map(entry: Grid, known: Sequence[Grid]) -> HeatMap:
     """Return the score of every layer on every task, as the difference to one reference a task."""
-    best, gains = [entry.best_on(task) for task in entry.tasks], entry.gains
+    best, gains, unit = [entry.best_on(task) for task in entry.tasks], entry.gains, entry.unit
     apart = np.concatenate([np.abs(other.gains).ravel() for other in known])
     apart = apart[np.isfinite(apart)]
     end = float(np.percentile(apart, BEYOND) if len(apart) else 0.0) or float(apart.max(initial=0.0)) or 1.0
     compared = dict.fromkeys(other.compared_with for other in known)
     texts = tuple(
-        tuple(_gain(entry, task, layer, gain, unit) for layer, gain in zip(entry.layers, line, strict=True))
+        tuple(_gain(entry, task, layer, gain) for layer, gain in zip(entry.layers, line, strict=True))
         for task, line in zip(entry.tasks, gains, strict=True)
     )
     return HeatMap(
@@ -105,11 +105,13 @@ def _map(entry: Grid, known: Sequence[Grid], unit: Unit) -> HeatMap:
     )
 
 
-def _gain(entry: Grid, task: str, layer: int, gain: float, unit: Unit) -> str:
+def _gain(entry: Grid, task: str, layer: int, gain: float) -> str:
     score = entry.at(layer, task).value
     if math.isnan(score):
         return f"{task}, layer {layer}: no score"
-    return f"{task}, layer {layer}: {unit.text(score)}, {unit.difference(gain)} against {entry.compared_with}"
+    return (
+        f"{task}, layer {layer}: {entry.unit.text(score)}, {entry.unit.difference(gain)} against {entry.compared_with}"
+    )
 
 
 def _intervals(metrics: Sequence[Related]) -> Iterator[Bars]:
@@ -139,9 +141,9 @@ def resampled(metrics: Sequence[Related]) -> str:
     return f"{count(layers, 'layer')} (layer 0 left out). Intervals (95 %) {how}"
 
 
-def _scatters(metrics: Sequence[Related], entry: Grid, unit: Unit) -> Iterator[Chart]:
+def _scatters(metrics: Sequence[Related], entry: Grid) -> Iterator[Chart]:
     """Yield a plot for each metric: a point for each layer, with its number."""
-    average = entry.average
+    average, unit = entry.average, entry.unit
     for metric in metrics:
         layers = [layer for layer in metric.values if layer in average]
         yield Chart(

@@ -158,15 +158,11 @@ class Rule:
         candidates. Raises `LayerscopeError` where a metric is not there or no candidate is left.
         """
         parts = self.parts or (self,)
-        if isinstance(values, pd.Series):
-            columns = [values] * len(parts)
-        else:
-            known = list(map(str, values.columns))
-            for part in parts:
-                if part.metric not in values:
-                    hint = choices_of(part.metric, known, "there are")
-                    raise LayerscopeError(f"metric {part.metric!r} is not among these by layer{hint}")
-            columns = [values[part.metric] for part in parts]
+        for part in () if isinstance(values, pd.Series) else parts:
+            if part.metric not in values:
+                hint = choices_of(part.metric, map(str, values), "there are")
+                raise LayerscopeError(f"metric {part.metric!r} is not among these by layer{hint}")
+        columns = [values if isinstance(values, pd.Series) else values[part.metric] for part in parts]
         found = lowest_mean_rank(columns, [part.direction for part in parts], first_layer)
         if found is None:
             what = f"every metric of {self.name}" if self.parts else self.metric

@@ -84,15 +84,20 @@ class Scored:
     def difference(self, one: int, two: int) -> tuple[float, float]:
         """Return the mean difference of two columns, and its standard error.
 
-        It is paired over units where there are two or more; of one unit it is that of independent scores, which is
-        too large where both were judged on the same items; NaN where no error is known.
+        It is paired over units where that `is_paired`; else it is that of independent scores, which is too large where
+        both were judged on the same items; NaN where no error is known.
         """
-        apart = self.values[:, one] - self.values[:, two]
         if one == two:
             return 0.0, 0.0
-        if len(apart) > 1:
+        apart = self.values[:, one] - self.values[:, two]
+        if self.is_paired:
             return mean_of(apart, self.weights)
-        return float(apart[0]), float(np.hypot(self.errors[one], self.errors[two]))
+        return float(np.average(apart, weights=self.weights)), float(np.hypot(self.errors[one], self.errors[two]))
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether differences are paired over units: two tasks have no spread worth the name."""
+        return len(self.values) > (1 if self.unit == "sample" else 2)
 
 
 def mean_of(values: Floats, weights: Floats | None) -> tuple[float, float]:
@@ -111,15 +116,15 @@ def one_standard_error(scored: Scored, columns: Sequence[int]) -> int:
     """Return the shallowest column whose score is within one standard error of the best; `columns` by depth.
 
     The error is that of the paired difference to the best, where there are two units or more: a layer that is worse on
-    nearly every sample counts as worse though both have wide errors of their own. Of one task it is the
-    standard error of the best score.
+    nearly every sample counts as worse though both have wide errors of their own. Of one or two tasks it is the
+    standard error of the best score, so far as that is known.
 
     Source: Breiman et al. 1984, Classification and regression trees, section 3.4.3, with the difference paired.
     """
     best = best_of(scored, columns)
     for column in columns:
         difference, error = scored.difference(column, best)
-        error = error if len(scored.values) > 1 else float(scored.errors[best])
+        error = error if scored.is_paired else float(scored.errors[best])
         if -difference <= (error if math.isfinite(error) else 0) + 1e-12:
             return column
     return best
@@ -233,11 +238,12 @@ def judged(evaluation: Evaluation, asked: Asked) -> tuple[Grid, Scored, list[str
     columns = (*layers, None if is_shipped else grid.depth)
     errors = np.array([[grid.at(layer, task).stderr for layer in columns] for task in tasks])
     weights = np.array([(asked.tasks or {}).get(task, 1.0) for task in tasks])
+    few = ", which decide little" if len(tasks) == 2 else ""
     alone = tuple(Scored(layers, values[[i]], errors[i], "task", task) for i, task in enumerate(tasks))
     scored = Scored(
         layers, values, np.sqrt(np.square(weights / weights.sum()) @ np.square(errors)), "task",
         tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks", weights=None if asked.tasks is None else weights,
-        blocks=np.arange(len(tasks)) if len(tasks) > 2 else None, basis=count(len(tasks), "task"),
+        blocks=np.arange(len(tasks)) if len(tasks) > 2 else None, basis=count(len(tasks), "task") + few,
         by_task=alone if len(tasks) > 1 else (), baseline_name=SHIPPED if is_shipped else LAST,
     )  # fmt: skip
     return grid, scored, notes

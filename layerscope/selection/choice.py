@@ -63,20 +63,17 @@ class Budget:
 
 @dataclass(frozen=True)
 class Case:
-    """One model to choose a layer of: its scores and costs, as far as they are known, and the bounds."""
+    """One model to choose a layer of: its scores and costs, as far as they are known, and the bounds.
 
-    model: str
-    source: str
-    site: str | None
-    pooling: str | None
-    pooled: bool
+    `about` are the fields of a `Selection` that say which model this is.
+    """
+
+    about: dict[str, Any]
     budget: Budget
     first_layer: int
     depth: int
     scored: Scored | None
     costs: Costs | None
-    sites: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -176,7 +173,7 @@ def by_rule(case: Case, followed: Followed | None, refused: Sequence[Refused], f
         end = "where the halves of a text find each other best, if that is clear, else the deepest layer"
     return _selection(
         case, layers.index(followed.layer), rule.name, end + within, followed.values, evidence=rule,
-        notes=(*followed.notes, *case.notes), refused=tuple(refused), forced=forced,
+        notes=(*followed.notes, *case.about["notes"]), refused=tuple(refused), forced=forced,
     )  # fmt: skip
 
 
@@ -196,7 +193,7 @@ def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[i
         return f"the best score{within}; no shallower layer comes within one standard error of it"
     if scored.means[chosen] >= scored.means[best]:
         return f"as good as the best, {at}{within}"
-    of = f"paired over {len(scored.values):,} {scored.unit}s" if len(scored.values) > 1 else "of the best score"
+    of = f"paired over {len(scored.values):,} {scored.unit}s" if scored.is_paired else "of the best score"
     return f"the shallowest layer within one standard error ({of}) of the best, {at}{within}"
 
 
@@ -208,17 +205,16 @@ def _selection(case: Case, chosen: int, rule: str, why: str, values: pd.Series |
     found = (*rows, shown)[chosen]
     alike = scored is None or np.allclose(scored.values[:, chosen], scored.values[:, -1], rtol=0, atol=1e-12)
     shipped = chosen == baseline or (found.layer == case.last and bool(alike))
-    about: dict[str, Any] = {"notes": case.notes, "baseline_name": SHIPPED}
+    about = {**case.about, "baseline_name": SHIPPED, "measured": case.costs and case.costs.measured}
     if scored is not None:
         best = best_of(scored, [i for i, layer in enumerate(layers) if layer >= case.first_layer])
         about |= {"best": layers[best], "scored_on": scored.title, "share": scored.share, "basis": scored.basis}
         about |= {"lacking": scored.lacking, "baseline_name": scored.baseline_name}
     judged = more.get("apart") or found
+    gain, error = (0.0, 0.0) if shipped else (judged.difference, judged.difference_error)
     return Selection(
-        model=case.model, layer=found.layer, depth=case.last, as_shipped=shipped, site=case.site, sites=case.sites,
-        pooling=case.pooling, pooled=case.pooled, rule=rule, why=why, source=case.source, baseline=shown, layers=rows,
-        gain=0.0 if shipped else judged.difference, gain_error=0.0 if shipped else judged.difference_error,
-        measured=None if case.costs is None else case.costs.measured, **about | more,
+        layer=found.layer, depth=case.last, as_shipped=shipped, rule=rule, why=why, gain=gain, gain_error=error,
+        baseline=shown, layers=rows, **about | more,
     )  # fmt: skip
 
 

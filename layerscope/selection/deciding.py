@@ -21,6 +21,7 @@ from layerscope.profiling.identity import weights_fingerprint
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation, ModelOrigin
 from layerscope.scores.opening import open_run_or_scores
+from layerscope.scores.rules import Rule
 from layerscope.selection.by_score import BY_SCORE, has_labels, judged, probed
 from layerscope.selection.choice import Budget, Case, by_rule, by_scores
 from layerscope.selection.label_free import RANK, Reader, halves_for, named_rule, rules_from, trusted
@@ -97,14 +98,14 @@ def decide(asked: Asked) -> Selection:
         raise LayerscopeError("a bound on ms or MB needs measured costs: do not switch them off")
     folder = None if asked.out is None else STORE.folder(asked.out)
     reporter = reporting(asked.progress)
-    given = asked.given
+    given, rules = asked.given, rules_from(asked.evidence)
     if isinstance(given, (str, Path)):
         given = open_run_or_scores(given)
     if isinstance(given, Evaluation):
-        found = _of_evaluation(given, asked, budget, reporter)
+        found = _of_evaluation(given, rules, asked, budget, reporter)
     elif isinstance(given, Run):
         given.need_states()
-        found = _of_run(given, asked, budget, reporter)
+        found = _of_run(given, rules, asked, budget, reporter)
     else:
         raise LayerscopeError(f"select takes a run or an evaluation, not a {type(given).__name__}")
     if folder is not None:
@@ -112,13 +113,15 @@ def decide(asked: Asked) -> Selection:
     return found
 
 
-def _of_evaluation(evaluation: Evaluation, asked: Asked, budget: Budget, reporter: Reporter) -> Selection:
+def _of_evaluation(
+    evaluation: Evaluation, rules: Sequence[Rule], asked: Asked, budget: Budget, reporter: Reporter
+) -> Selection:
     if asked.holdout is not None:
         raise LayerscopeError(
             "holdout needs the states of samples, and an evaluation keeps one score a task: give a run with labels"
         )
     if asked.rule not in (None, *BY_SCORE):
-        named_rule(rules_from(None), asked.rule)  # one that does not exist is refused as such
+        named_rule(rules, asked.rule)  # one that does not exist is refused as such
         raise LayerscopeError(
             f"rule {asked.rule!r} reads metrics of a run: give the run, or choose {', '.join(BY_SCORE)} of scores"
         )
@@ -129,15 +132,16 @@ def _of_evaluation(evaluation: Evaluation, asked: Asked, budget: Budget, reporte
     opened = Opened(model, asked.device, reporter, str(grid.about["revision"]))
     costs, missing = _costs(opened, scored.layers, asked, budget)
     sites = opened.source().model.sites if costs is not None else evaluation.scores["site"].dropna().unique()
-    case = Case(
-        name, str(model) if isinstance(model, (str, Path)) else name, grid.about["site"], pooling,
-        opened.pools_as_ours(pooling), budget, asked.first_layer, 0 if origin is None else origin.depth, scored, costs,
-        tuple(map(str, sites)), (*notes, *missing),
-    )  # fmt: skip
-    return by_scores(case, scored, asked.rule)
+    about = {
+        "model": name, "source": str(model) if isinstance(model, (str, Path)) else name, "site": grid.about["site"],
+        "pooling": pooling, "pooled": opened.pools_as_ours(pooling), "sites": tuple(map(str, sites)),
+        "notes": (*notes, *missing, *_unused(asked)),
+    }  # fmt: skip
+    depth = 0 if origin is None else origin.depth
+    return by_scores(Case(about, budget, asked.first_layer, depth, scored, costs), scored, asked.rule)
 
 
-def _of_run(run: Run, asked: Asked, budget: Budget, reporter: Reporter) -> Selection:
+def _of_run(run: Run, rules: Sequence[Rule], asked: Asked, budget: Budget, reporter: Reporter) -> Selection:
     opened = Opened(run if asked.cost_model is None else asked.cost_model, asked.device, reporter)
     pooling, has_scores = _pooling(run, asked), asked.labels is not None or has_labels(run)
     free = asked.rule is not None and asked.rule not in BY_SCORE
@@ -148,7 +152,6 @@ def _of_run(run: Run, asked: Asked, budget: Budget, reporter: Reporter) -> Selec
     if asked.holdout is not None and (free or not has_scores):
         lack = f"rule {asked.rule!r} reads no labels" if free else "this run has no labels"
         raise LayerscopeError(f"holdout needs labels to choose by, and {lack}: leave it out")
-    rules = rules_from(asked.evidence) if free or not has_scores else []
     forced = named_rule(rules, asked.rule) if free else None
     halves = cache(lambda: halves_for(run, asked.data, asked.seed))
     if forced is not None and forced.metric == RANK:
@@ -157,17 +160,22 @@ def _of_run(run: Run, asked: Asked, budget: Budget, reporter: Reporter) -> Selec
     scored = probed(run, asked.labels, pooling, asked.holdout, reporter) if has_scores else None
     if not has_scores and run.info["data"].get("labels"):
         notes = ("the run's labels give no two classes of five samples to probe: they are left out", *notes)
-    pooled = run.info["data"]["modality"] == "text" and opened.pools_as_ours(pooling)
-    case = Case(
-        str(run.info["model"]["name"]), str(run.path), run.final, pooling, pooled, budget, asked.first_layer, run.depth,
-        scored, costs, notes=notes,
-    )  # fmt: skip
+    about = {
+        "model": str(run.info["model"]["name"]), "source": str(run.path), "site": run.final, "pooling": pooling,
+        "pooled": run.info["data"]["modality"] == "text" and opened.pools_as_ours(pooling), "notes": notes,
+    }  # fmt: skip
+    case = Case(about, budget, asked.first_layer, run.depth, scored, costs)
     if scored is not None and not free:
+        about["notes"] = *notes, *_unused(asked)
         return by_scores(case, scored, asked.rule)
     reader = Reader(run, pooling, case.candidates(), halves, opened.source, reporter)
     if forced is not None:
         return by_rule(case, reader.follow(forced, alike=False), (), forced=True)
     return by_rule(case, *trusted(rules, reader))
+
+
+def _unused(asked: Asked) -> tuple[str, ...]:
+    return () if asked.evidence is None else ("the rules of `evidence` are not followed: scores chose the layer",)
 
 
 def _pooling(run: Run, asked: Asked) -> str:

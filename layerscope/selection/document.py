@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from layerscope.core.errors import count
 from layerscope.scores.naming import Unit
 from layerscope.scores.rules import Rule
 from layerscope.show.document import EMPTY, Cell, Code, Column, Document, Facts, Row, Section, Table, columns, row
@@ -159,7 +160,7 @@ def _refused(selection: Selection) -> Table:
     first, last = (Column(title, "left", wraps=True) for title in ("rule", "why"))
     titles = (first, *columns(("gain", "at random", "fixed", "failed")), last)
     more = len(selection.refused) - len(rows)
-    legend = (f"and {more} more, which the JSON has",) if more else ()
+    legend = (f"{count(more, 'more rule')} not followed; the JSON output lists all of them.",) if more else ()
     return Table("Rules that were not followed", titles, tuple(rows), legend, name="refused")
 
 

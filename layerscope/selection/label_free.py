@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.files import existing
 from layerscope.core.progress import Reporter
 from layerscope.evaluation.half_text import Halves, clear_maximum, half_text_ranks, halves_of
 from layerscope.evaluation.texts import TextStates
@@ -131,12 +132,13 @@ def rules_from(evidence: Any) -> list[Rule]:
         return given
     scores, *metrics = given
     if not metrics:
-        if isinstance(scores, (str, Path)) and (is_csv(Path(scores)) or Path(scores).expanduser().is_dir()):
+        path = existing(scores, "evidence")
+        if is_csv(path) or path.is_dir():
             raise LayerscopeError(
                 f"evidence {str(scores)!r} is not a file of rules: give one that `save_rules` wrote, or a "
                 f"CSV of scores ({', '.join(SCORES)}), then metrics (run folders, or CSVs of {', '.join(METRICS)})"
             )
-        return open_rules(scores)
+        return open_rules(path)
     evaluation = scores if hasattr(scores, "grids") else open_evaluation(scores)
     frames = [metric if isinstance(metric, pd.DataFrame) else open_metrics(metric) for metric in metrics]
     return fit_rules(pd.concat(frames, ignore_index=True), evaluation)

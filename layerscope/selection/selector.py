@@ -43,11 +43,11 @@ def select(
     """Choose a layer: what it scores, gains and costs, and how far that can be trusted.
 
     With scores of tasks (an evaluation) or labels (of a run: a cross-validated linear probe) it is the shallowest layer
-    within one standard error of the best, the error that of the difference paired over tasks or samples. Its gain is
-    that on folds, or on tasks where there are three, that had no part in choosing. Fewer than 50 judged samples, or
-    less than half of all, choose nothing. Without scores it is the rule of the best gain on models held out whose
-    record may be trusted and whose metric the run has, measured alike; where there is none, the model as shipped. Layer
-    0 is no candidate.
+    within one standard error of the best, the error that of the difference paired over samples, or over three tasks or
+    more (of fewer tasks that of the score itself, where it is known). Its gain is that on folds, or on tasks where
+    there are three, that had no part in choosing. Fewer than 50 judged samples, or less than half of all, choose
+    nothing. Without scores it is the rule of the best gain on models held out whose record may be trusted and whose
+    metric the run has, measured alike; where there is none, the model as shipped. Layer 0 is no candidate.
 
     Args:
         given: folder of a run or an evaluation, or CSV of scores; in Python also a run or an evaluation itself.
@@ -83,7 +83,7 @@ def select(
 
     Example:
         >>> layerscope.select("scores.csv", model="small", cost=False, progress=False)
-        Selection('small': layer 2 of 3 by one-standard-error, gain +0.06 ±0)
+        Selection('small': layer 2 of 3 by one-standard-error, gain +0.06)
 
     """
     asked = checked(select, locals())

@@ -14,7 +14,7 @@ from typed import cli
 import layerscope
 from layerscope import LayerscopeError
 from layerscope.evaluation import judges, task_from_file
-from layerscope.evaluation.judging import Unjudged, judge
+from layerscope.evaluation.judging import UnjudgedError, judge
 from layerscope.evaluation.tasks import PAPER_TASKS, open_tasks
 from layerscope.evaluation.texts import TextStates
 
@@ -61,7 +61,7 @@ def test_all_layers_with_every_text_embedded_once(model, tasks, counted, tmp_pat
     assert len(counted) == len(set(counted))  # nothing is left to do
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, Unjudged])
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, UnjudgedError])
 def test_stopped_in_the_second_task_nothing_is_embedded_twice(model, tasks, counted, tmp_path, monkeypatch, stop):
     judged = []
 
@@ -191,9 +191,8 @@ def test_a_side_that_must_be_named_and_places_that_are_no_folder(cli: Callable, 
 
 
 def test_a_folder_with_other_files_and_another_model_keeps_them(model, tasks, tmp_path: Path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "notes.txt").write_text("mine")
     layerscope.evaluate(model, tasks[1], tmp_path / "out", layers=[1, 3], progress=False)
+    (tmp_path / "out" / "notes.txt").write_text("mine")
     other = str(tiny.saved(tiny.gpt2(), tmp_path / "tiny-gpt2", special=False))
     both = layerscope.evaluate(other, tasks[1], tmp_path / "out", layers=[2], progress=False)
     assert set(both.scores["model"]) == {"tiny-llama", "tiny-gpt2"}

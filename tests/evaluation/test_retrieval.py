@@ -105,7 +105,7 @@ def test_score_is_one_where_it_is_left_out_and_unanswered_queries_are_left_out(t
         ({"query": ["a", "b"], "document": ["x", "y"], "score": [1, 0.5]}, "row 2 has the score"),
         ({"query": ["a", "b"], "document": ["x", "y"], "score": [1, -1]}, "row 2 has the score"),
         ({"query": ["a", " "], "document": ["x", "y"]}, "row 2 has no query: fill it in, or leave the row out"),
-        ({"question": ["a"], "document": ["x"]}, "has no column 'query': retrieval reads query"),
+        ({"question": ["a"], "document": ["x"]}, "has no column 'query': it needs query, document and has question"),
     ],
 )
 def test_a_file_of_answers_that_cannot_be_judged_is_refused_in_one_line(cli: Callable, tmp_path: Path, columns, line):
@@ -114,5 +114,5 @@ def test_a_file_of_answers_that_cannot_be_judged_is_refused_in_one_line(cli: Cal
 
 def test_a_column_twice_is_refused(tmp_path):
     (tmp_path / "sts.csv").write_text("text_a,text_b,text_b,score\na,b,b,1\nc,d,d,2\n")
-    with pytest.raises(LayerscopeError, match="has two columns named 'text_b': rename one"):
+    with pytest.raises(LayerscopeError, match="has the column 'text_b' twice: leave one, or rename it"):
         task_from_file("sts", tmp_path / "sts.csv")

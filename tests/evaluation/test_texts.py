@@ -10,7 +10,7 @@ import torch
 from tiny import one_thread
 
 from layerscope.evaluation.all_layers import _layered
-from layerscope.evaluation.texts import MissingTexts, StoredTexts, TextStates
+from layerscope.evaluation.texts import MissingTextsError, StoredTexts, TextStates
 from layerscope.inputs.samples import key_of
 from layerscope.models import LayeredModel, LoadOptions, Override, load
 from layerscope.profiling.plan import batches_of
@@ -66,7 +66,7 @@ def test_a_pickled_store_reads_what_is_there_and_embeds_nothing(model, tmp_path:
     reader = pickle.loads(pickled)
     assert len(pickled) < 1000 and type(reader) is StoredTexts
     assert np.array_equal(reader.vectors(reader.keys(texts), *MEAN[0]), states.vectors(keys, *MEAN[0]))
-    with pytest.raises(MissingTexts):
+    with pytest.raises(MissingTextsError):
         reader.keys([*texts, "w1 w2 w3 w4"])
 
 

@@ -60,3 +60,10 @@ def test_models_that_do_not_fit_are_refused_in_one_line(vit: str, llama: str, te
     assert line(llama, [probe, probe]).startswith("two tasks have the name 'topics (linear probe)'")
     assert "samples is 1: give a whole number of at least 2" in line(llama, probe, samples=1)
     assert "did you mean topics.csv?" in line(llama, probe.replace("topics", "topic"))
+
+
+def test_a_folder_of_other_things_is_no_folder_of_results(llama: str, texts: str, tmp_path: Path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(LayerscopeError, match=r"exists and holds no evaluation: name a new folder"):
+        layerscope.evaluate(llama, f"knn-probe:{texts}", tmp_path, progress=False)
+    assert {path.name for path in tmp_path.iterdir()} == {"thesis.tex", "topics.csv"}

@@ -99,4 +99,5 @@ def forced(model: Any, prompt: tuple[int, ...], ids: tuple[int, ...]) -> Tensor:
 
 
 def told(model: Any, texts: list[str], layer: int | None = None, **options: Any) -> list[Any]:
-    return generate(model, texts, layer, **{"max_new_tokens": NEW, "processor": TOKENIZER, "progress": False} | options)
+    how = {"max_new_tokens": NEW, "processor": TOKENIZER, "progress": False} | options
+    return list(generate(model, texts, layers=layer, **how).texts.itertuples())

@@ -7,7 +7,7 @@ from generation.talkers import loud, prompts, told
 from models import zoo
 from scipy.stats import chisquare
 
-from layerscope.generation.generator import nucleus
+from layerscope.generation.sampling import nucleus
 
 
 @pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 1.0])

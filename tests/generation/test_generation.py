@@ -17,7 +17,7 @@ from layerscope import LayerscopeError, metrics
 from layerscope.core.options import Asked
 from layerscope.generation import generate, score
 from layerscope.generation.decoder import open_decoder, open_language_model
-from layerscope.generation.generator import chooser, continued
+from layerscope.generation.sampling import Sampling, continued
 from layerscope.truncation import truncate_layers
 
 
@@ -46,7 +46,7 @@ def test_the_cache_is_used(family: Family) -> None:
         read: list[Any] = []
         embedding = decoder.module.get_input_embeddings()
         handle = embedding.register_forward_hook(lambda _, args, __, read=read: read.append(args[0].shape[1]))
-        continued(decoder, {0: [5, 6, 7], 1: [5, 6, 7, 8]}, chooser([0, 1], None, 1.0, 0, 4), 4)
+        continued(decoder, {0: [5, 6, 7], 1: [5, 6, 7, 8]}, Sampling(max_new_tokens=4).chooser([0, 1]), 4)
         handle.remove()
         assert read[0] == 3 and set(read[1:]) == {1}
 
@@ -58,11 +58,11 @@ def test_the_real_model_tells_its_stories(shared: Path, tmp_path: Path) -> None:
     for layer in (3, 5):
         folder = source if layer == 5 else tmp_path / "out" / f"layer-{layer}"
         reference, tokenizer = hf.AutoModelForCausalLM.from_pretrained(folder), hf.AutoTokenizer.from_pretrained(folder)
-        for one in generate(source, texts, layer, max_new_tokens=40, progress=False):
+        for one in generate(source, texts, layers=layer, max_new_tokens=40, progress=False).texts.itertuples():
             assert one.prompt_ids == tuple(tokenizer(one.prompt)["input_ids"])
             assert one.ids == of_transformers(reference.eval(), one.prompt_ids, max_new_tokens=40)
             assert tokenizer.decode([*one.prompt_ids, *one.ids], skip_special_tokens=True) == one.prompt + one.text
-    (story, *_) = generate(source, texts, max_new_tokens=40, progress=False)
+    (story, *_) = generate(source, texts, max_new_tokens=40, progress=False).texts.itertuples()
     assert story.text.startswith(", there was a little girl named Lily.")
     assert 0 < metrics.diversity(story.ids) <= 1
 
@@ -103,7 +103,7 @@ def broken() -> Any:
 
 REFUSED = [
     ({"prompts": []}, "prompts are a list of texts: give one or more strings in a list"),
-    ({"prompts": "w3 w4"}, "prompts are a list of texts: give one or more strings in a list"),
+    ({"prompts": None}, "generate needs texts to continue: give a prompt or data, one of the two"),
     ({"prompts": ["w3", 4]}, "prompts are a list of texts"),
     ({"prompts": ["w3", ""]}, r"prompt 1 \(''\) has no token, and the tokenizer has none that begins a text"),
     (
@@ -116,7 +116,7 @@ REFUSED = [
     ),
     ({"layer": 4}, r"layer 4 does not exist: this model has layers 0\.\.3"),
     ({"layer": 0}, "layer 0 is what the first block reads"),
-    ({"layer": "2"}, "layer is '2': give a whole number"),
+    ({"layer": "2.5"}, "layers is '2.5': give whole numbers"),
     ({"top_p": 0}, "top_p is 0: give a number above 0 and at most 1"),
     ({"top_p": 1.1}, "top_p is 1.1: give a number above 0"),
     ({"top_p": float("nan")}, "top_p is nan: give"),

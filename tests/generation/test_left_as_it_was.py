@@ -68,8 +68,8 @@ def test_a_model_that_stays_is_probed_once_and_one_that_changes_again(monkeypatc
     monkeypatch.setattr(opening, "find_layers", lambda *given, **how: probed.append(1) or find(*given, **how))
 
     def ids(model: Any, layer: int | None = None) -> tuple[int, ...]:
-        (made,) = generate(model, ["w1 w2 w3"], layer, processor=TOKENIZER, max_new_tokens=6, progress=False)
-        return made.ids
+        made = generate(model, "w1 w2 w3", layers=layer, processor=TOKENIZER, max_new_tokens=6, progress=False)
+        return made.texts["ids"][0]
 
     first = ids(model), ids(model, 2)
     assert (ids(model), ids(model, 2)) == first and len(probed) == 1

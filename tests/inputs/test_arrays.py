@@ -120,8 +120,8 @@ MISTAKES = [
         {"modality": "tensor"},
         "the rows differ in shape ((3,), (4,)): give rows of one shape",
     ),
-    ((np.ones((3, 2)), [1, 2]), {}, "tensor: 2 labels for 3 samples: give as many"),
-    (["good food", "rude staff"], {"labels": [1]}, "1 labels for 2 samples: give as many"),
+    ((np.ones((3, 2)), [1, 2]), {}, "tensor: 2 labels for 3 samples: give one each"),
+    (["good food", "rude staff"], {"labels": [1]}, "1 labels for 2 samples: give one each"),
     (
         (np.ones((2, 2)), [0.5, 1.5]),
         {},

@@ -151,3 +151,8 @@ def test_options_of_a_model_are_refused_where_scores_are_shown(evaluation, cli, 
     evaluation.save(tmp_path / "scores")
     done = cli("scores", tmp_path / "scores", "--layers", "1,2")
     assert done.status == 2 and done.line == "option --layers does not exist: layerscope scores --help lists them"
+
+
+def test_the_first_line_warns_of_two_tasks(evaluation):
+    two = layerscope.select(evaluation, tasks={"x": 1, "y": 1}, cost=False, progress=False)
+    assert answer(two) == "layer 2 of 3 · 61.0 % (2 tasks, which decide little) · +6.0 against the model as shipped"

@@ -81,6 +81,13 @@ def test_what_a_record_must_show(bare, gains, reason):
     assert found is None if reason is None else reason in found
 
 
+def test_evidence_that_scores_make_needless_is_read_all_the_same(labelled, tmp_path):
+    with pytest.raises(LayerscopeError, match=r"evidence .*nope.csv' does not exist"):
+        quick(labelled, evidence=tmp_path / "nope.csv")
+    found = quick(labelled, evidence=save_rules([], tmp_path / "rules.json"))
+    assert found.notes == ("the rules of `evidence` are not followed: scores chose the layer",)
+
+
 def test_evidence_that_lacks_its_other_half_says_what_it_needs(bare, tmp_path):
     scores = tmp_path / "scores.csv"
     scores.write_text("model,layer,task,main_score\nm,0,a,0.5\nm,1,a,0.6\n")

@@ -46,6 +46,16 @@ def test_one_task_takes_the_error_of_the_best_score():
     assert one_standard_error(scored([[0.2, 0.48, 0.5, 0.4]]), [0, 1, 2]) == 2  # no error is known: the best
 
 
+def test_two_tasks_have_no_spread_to_choose_by():
+    # one task prefers layer 0 by a little, the other layer 1 by a lot: paired, the error would be 20 points
+    tasks = [[0.61, 0.60, 0.60], [0.30, 0.70, 0.70]]
+    assert math.isnan(scored(tasks).difference(0, 1)[1]) and one_standard_error(scored(tasks), [0, 1]) == 1
+    known = scored(tasks, [0.01, 0.02, 0.02])  # with errors of their own samples these count
+    assert known.difference(0, 1) == pytest.approx((-0.195, math.hypot(0.01, 0.02)))
+    assert one_standard_error(known, [0, 1]) == 1
+    assert one_standard_error(scored([*tasks, [0.61, 0.60, 0.60]]), [0, 1]) == 0  # three have a spread
+
+
 def test_equal_scores_are_a_tie_that_the_shallowest_wins():
     assert one_standard_error(scored([[0.5, 0.5, 0.5, 0.5], [0.7, 0.7, 0.7, 0.7]]), [1, 2, 3]) == 1
 

@@ -79,7 +79,11 @@ def test_the_model_as_shipped_wins_where_no_layer_comes_near():
 
 
 def test_loss_is_in_percent_points_of_shares_and_called_certain_or_not():
-    rows = [scored({"x": [0, 0.48, 0.489, 0.499, 0.5], "y": [0, 0.481, 0.493, 0.499, 0.5]})]
+    rows = [
+        scored(
+            {"x": [0, 0.48, 0.489, 0.499, 0.5], "y": [0, 0.481, 0.493, 0.499, 0.5], "z": [0, 0.48, 0.491, 0.499, 0.5]}
+        )
+    ]
     evaluation = Evaluation(pd.concat(rows))
     assert quick(evaluation, max_loss=1.0).layer == 2  # 0.9 points on average
     assert "not certain" in quick(evaluation, max_loss=1.0).why

@@ -94,7 +94,7 @@ CASES = [
     (["bert", "--train", "texts.csv", "--eval", "empty.csv"],
      "{place}/empty.csv has a header but no rows: give at least one text"),
     (["broken.json", "--train", "photos", "--from-config"],
-     "'{place}/broken.json' names no model_type in its config: is it a transformers model's?"),
+     "'{place}/broken.json' names no model_type in its config: is this a transformers model?"),
     (["vi", "--train", "photos", "--from-config"],
      "'{place}/vi' does not exist, did you mean vit?: with --from-config give a folder with config.json, or a JSON "
      "file"),

@@ -14,10 +14,10 @@ COLUMNS: list[tuple[list[str], str]] = [
     (["--text-column", "TEXT"], f"{{}} has no column 'TEXT', did you mean text? {LISTED}"),
     (["--text-column", ""], f"{{}} has no column '' {LISTED}"),
     (["--label-column", "tem"], f"{{}} has no column 'tem', did you mean team? {LISTED}"),
-    (["--label-column", "text"], "{}: column 'text' cannot be the texts and the labels: name another for one"),
+    (["--label-column", "text"], "{}: column 'text' cannot hold both texts and labels: name another for one"),
     (
         ["--text-column", "team", "--label-column", "team"],
-        "{}: column 'team' cannot be the texts and the labels: name another for one",
+        "{}: column 'team' cannot hold both texts and labels: name another for one",
     ),
 ]
 

@@ -82,11 +82,11 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "config binary": (write("config.json", bytes(range(256))), f"'{{}}/config.json' is not JSON: {AGAIN}"),
     "config {}": (
         write("config.json", b"{}"),
-        "'{}' names no model_type in its config: is it a transformers model's?",
+        "'{}' names no model_type in its config: is this a transformers model?",
     ),
     "config []": (
         write("config.json", b"[1]"),
-        "'{}' names no model_type in its config: is it a transformers model's?",
+        "'{}' names no model_type in its config: is this a transformers model?",
     ),
     "unknown type": (
         config(model_type="nonesuch", architectures=None),

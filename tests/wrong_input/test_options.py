@@ -53,7 +53,7 @@ OPTIONS: list[tuple[str, str, str]] = [
         "2",
         "--max-length 2 has no room beside 2 special tokens: give 3 or more",
     ),
-    ("--prompt", "w1 " * 62, "the prompt takes 64 of at most 64 tokens: no text is left, make it shorter"),
+    ("--prompt", "w1 " * 62, "the prompt takes 64 of at most 64 tokens and leaves no room for text: make it shorter"),
     ("--chunk", "8", "--chunk packs running text, and this data has samples of its own: leave it out"),
     ("--view-share", "0", f"view_share is 0: {SHARE}"),
     ("--view-share", "-1", f"view_share is -1: {SHARE}"),

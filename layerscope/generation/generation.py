@@ -1,0 +1,244 @@
+"""What `generate` returns: the texts of every depth, how good they are, and how both are shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from layerscope.core.errors import count
+from layerscope.core.saved import Store, jsonable
+from layerscope.show.document import Cell, Column, Document, Facts, Part, Section, Sentences, Table, row
+from layerscope.show.notebook import Shown
+from layerscope.show.numbers import error, number, percent
+from layerscope.show.plain import plain
+from layerscope.show.plots import Axis, Chart, Meaning, Series
+
+TEXTS = {
+    "layer": "int64", "sample": "object", "prompt": "object", "text": "object", "prompt_ids": "object",
+    "ids": "object", "log_probs": "object", "coherence": "float64", "diversity": "float64",
+}  # fmt: skip
+MEASURED = {"layer": "int64", "measure": "object", "value": "float64", "stderr": "float64", "n": "int64"}
+LISTS = ("prompt_ids", "ids", "log_probs")
+FACTS = ("model", "data", "depth", "layers", "sampling", "prefix", "encoder", "notes")
+STORE = Store(
+    "set of generated texts", "generation.json", "run layerscope generate again", {"texts": TEXTS, "measures": MEASURED}
+)
+SHOWN, MORE = 3, 16
+"""Texts whose continuations are shown in a terminal, and on a page."""
+ABOUT = {
+    "accuracy": Meaning(
+        "Share of the given texts' next tokens that the layer puts first, over all tokens.",
+        "High: the layer knows what comes next.",
+        "Tracing Representation Progression, equation 20",
+    ),
+    "perplexity": Meaning(
+        "Exponential of the mean negative log likelihood of the given texts' next tokens, over all tokens; from 1.",
+        "Low: the next token is expected.",
+        "Jelinek et al. 1977",
+    ),
+    "coherence": Meaning(
+        "Cosine of prompt and continuation by a sentence encoder, mean over the texts; −1 to 1.",
+        "High: the continuation is about what the prompt is about.",
+        "Su et al. 2022, A contrastive framework for neural text generation",
+    ),
+    "diversity": Meaning(
+        "Product over n = 2, 3, 4 of 1 − rep-n, where rep-n is the share of a continuation's n-grams of tokens that "
+        "repeat an earlier one, mean over the texts; 0 to 1.",
+        "High: the continuation does not repeat itself. Text at random is diverse too.",
+        "Su et al. 2022; Tracing Representation Progression, equation 22",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Generation(Shown):
+    """Texts continued by a language model at some of its depths, and, where asked for, how good the depths are.
+
+    `texts` has a row for each layer and sample: the `prompt`, the `text` that continues it, their token ids
+    (`prompt_ids`, `ids`, including the token that ends a text), the `log_probs` of the new tokens in the layer's own
+    distribution, and with `measure` the text's `coherence` (−1 … 1) and `diversity` (0 … 1), NaN where it has no word
+    or fewer than four tokens. `measures` has a row for each layer and measure, none without `measure`: `value`,
+    `stderr` (samples of texts) and `n`, the tokens or texts behind it.
+
+    >>> found = layerscope.generate("tiny-gpt2", ["the food was", "this book is"], max_new_tokens=3, progress=False)
+    >>> found.layers, len(found.texts), len(found.measures)
+    ((3,), 2, 0)
+    """
+
+    model: str
+    data: str | None
+    depth: int
+    layers: tuple[int, ...]
+    sampling: dict[str, Any]
+    prefix: int | None
+    encoder: str
+    texts: pd.DataFrame = field(repr=False)
+    measures: pd.DataFrame = field(repr=False)
+    notes: tuple[str, ...] = ()
+    folder: Path | None = None
+    """Where it was opened from."""
+
+    def measure(self, name: str) -> pd.Series:
+        """Return one measure by layer, such as "accuracy"; empty where nothing was measured."""
+        own = self.measures[self.measures["measure"] == name]
+        return own.set_index("layer")["value"].rename(name)
+
+    @property
+    def summary(self) -> str:
+        """The answer in one line."""
+        samples = count(self.texts["sample"].nunique(), "text")
+        if self.measures.empty:
+            return f"{samples} continued at {_named(self.layers)} of {self.depth}"
+        last = self.measures[self.measures["layer"] == self.layers[-1]].set_index("measure")["value"]
+        values = ", ".join(f"{name} {_shown(name, last[name])}" for name in ABOUT)
+        return f"layer {self.layers[-1]} of {self.depth}: {values} · {samples}"
+
+    def document(self) -> Document:
+        """Return the measures by layer and the texts as they are shown."""
+        table = [] if self.measures.empty else [_by_layer(self)]
+        charts = [] if self.measures.empty else [_chart(self, name) for name in ABOUT]
+        data = [] if self.data is None else [plain(self.data)]
+        facts = Facts(tuple(_settings(self)), "How the texts were made")
+        measured = Section("measures", "How good each depth is", "", (*charts, *table))
+        written = Section("texts", "What each depth writes", "", tuple(_texts(self, MORE)))
+        return Document(
+            self.summary,
+            title=(plain(self.model), *data),
+            facts=(f"{self.depth} layers", _drawn(self)),
+            parts=(*table, *_texts(self, SHOWN)),
+            notes=self.notes,
+            sections=(measured, written) if table else (written,),
+            details=(facts, Sentences("Noted on the way:", self.notes)),
+            kind="generations",
+            depth=self.depth,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON can hold it, tables as lists of rows."""
+        facts, frames = self._parts()
+        found: dict[str, Any] = jsonable(facts | frames)
+        return found
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `generation.json` and the tables into a folder, empty or with an earlier result, and return it."""
+        return STORE.save(folder, *self._parts())
+
+    def _parts(self) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+        facts = {"summary": self.summary} | {name: getattr(self, name) for name in FACTS}
+        return facts, {"texts": self.texts, "measures": self.measures}
+
+
+def open_generation(folder: str | Path) -> Generation:
+    """Return the texts that `generate` saved into a folder.
+
+    Raises `LayerscopeError` for a folder without any, and for files that are damaged or changed since.
+
+    >>> found = layerscope.generate("tiny-gpt2", "the food was", max_new_tokens=3, out="texts", progress=False)
+    >>> open_generation("texts").texts.equals(found.texts)
+    True
+    """
+    return STORE.open(folder, _made)
+
+
+def _made(facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Generation:
+    lists = {name: frames["texts"][name].map(lambda row: tuple(row.tolist())) for name in LISTS}
+    texts = frames["texts"].assign(**lists)
+    return Generation(**{name: facts[name] for name in FACTS}, texts=texts, measures=frames["measures"], folder=folder)
+
+
+def _named(layers: tuple[int, ...]) -> str:
+    if len(layers) == 1:
+        return f"layer {layers[0]}"
+    return f"layers {', '.join(map(str, layers[:-1]))} and {layers[-1]}"
+
+
+def _shown(name: str, value: float) -> str:
+    """Return a value as it is shown; empty where a text has no word, or too few tokens."""
+    if math.isnan(value):
+        return ""
+    return percent(value) if name == "accuracy" else number(value) if name == "perplexity" else f"{value:.3f}"
+
+
+def _drawn(found: Generation) -> str:
+    """Return in words how tokens were chosen."""
+    how = found.sampling
+    if how["top_p"] is None:
+        return "greedy"
+    warmth = "" if how["temperature"] == 1 else f", temperature {how['temperature']:g}"
+    return f"nucleus p = {how['top_p']:g}{warmth}, seed {how['seed']}"
+
+
+def _settings(found: Generation) -> Iterator[tuple[str, str]]:
+    yield "tokens", _drawn(found)
+    yield "new tokens", f"{found.sampling['max_new_tokens']} at most"
+    if found.prefix is not None:
+        yield "prompt", f"the first {count(found.prefix, 'token')} of each text"
+    if not found.measures.empty:
+        yield "sentence encoder", found.encoder
+
+
+def _by_layer(found: Generation) -> Table:
+    """Return the four measures of each layer."""
+    rows = []
+    for layer, own in found.measures.groupby("layer"):
+        cells = [
+            Cell(_shown(name, value), error(stderr * scale), value=value * scale)
+            for name, value, stderr in zip(own["measure"], own["value"], own["stderr"], strict=True)
+            for scale in (100.0 if name == "accuracy" else 1.0,)
+        ]
+        rows.append(row(Cell(str(layer), value=int(layer)), *cells, quiet=layer == found.depth))
+    columns = (Column("layer"), *(Column(name, unit="%" if name == "accuracy" else "") for name in ABOUT))
+    tokens, texts = (found.measures["n"][found.measures["measure"] == name].max() for name in ("accuracy", "diversity"))
+    legend = (
+        f"Accuracy and perplexity of {tokens:,} next tokens of the given texts; coherence and diversity of "
+        f"{count(int(texts), 'continuation')}, {_drawn(found)}. ±: one standard error, of texts drawn anew.",
+    )
+    return Table("By layer", columns, tuple(rows), legend, name="generated-by-layer")
+
+
+def _chart(found: Generation, name: str) -> Chart:
+    own = found.measures[found.measures["measure"] == name]
+    scale, unit = (100.0, "%") if name == "accuracy" else (1.0, "")
+    points = [(str(layer), _shown(name, value)) for layer, value in zip(own["layer"], own["value"], strict=True)]
+    errors = [error(stderr * scale) for stderr in own["stderr"]]
+    texts = tuple(f"layer {layer}: {value} {stderr}" for (layer, value), stderr in zip(points, errors, strict=True))
+    n = f"{own['n'].max():,} {'tokens' if name in ('accuracy', 'perplexity') else 'continuations'}"
+    return Chart(
+        title=name.capitalize(),
+        summary=", ".join(f"{layer}: {value}" for layer, value in points),
+        unit=unit,
+        about=ABOUT[name],
+        note="" if name in ("accuracy", "perplexity") else _drawn(found),
+        name=f"generated_{name}",
+        sheet="generated",
+        x=Axis("layer", whole=True, depth=found.depth),
+        y=Axis(name + (f" ({unit})" if unit else ""), log=name == "perplexity", scale=scale),
+        series=(
+            Series(
+                "", tuple(own["layer"].astype(float)), tuple(own["value"]), texts,
+                errors=tuple(own["stderr"].fillna(0.0)), note=f"N: {n}",
+            ),
+        ),
+        overlaid=True,
+    )  # fmt: skip
+
+
+def _texts(found: Generation, most: int) -> Iterator[Part]:
+    """Yield a table for each of the first samples: what every depth writes after its prompt."""
+    for sample in found.texts["sample"].unique()[:most]:
+        own = found.texts[found.texts["sample"] == sample]
+        measured = [name for name in ("coherence", "diversity") if own[name].notna().any()]
+        rows = tuple(
+            row(
+                Cell(str(one["layer"]), value=one["layer"]), plain(one["text"]),
+                *(Cell(_shown(name, one[name]), value=one[name]) for name in measured),
+            )
+            for one in own.to_dict(orient="records")
+        )  # fmt: skip
+        columns = (Column("layer"), Column("continuation", "left", wraps=True), *map(Column, measured))
+        yield Table(plain(own["prompt"].iloc[0]) or "an empty prompt", columns, rows, name=f"generated-{sample}")

@@ -1,0 +1,106 @@
+"""How a decoder's tokens are chosen, the likeliest or drawn from the nucleus, and prompts continued with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.generation.decoder import Decoder
+
+Choose = Callable[[Tensor, Tensor], Tensor]
+"""Gives tokens [B] for log-probabilities [B, V], where each row has this many new tokens already, [B]."""
+
+
+class Continued(NamedTuple):
+    """The new tokens of a prompt, and the log-probability of each before temperature and nucleus."""
+
+    ids: tuple[int, ...]
+    log_probs: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How many tokens are chosen, and how; `top_p` None takes the likeliest."""
+
+    max_new_tokens: int = 64
+    top_p: float | None = None
+    temperature: float = 1.0
+    seed: int = 0
+    batch_size: int = 8
+
+    def batches(self, lengths: Sequence[int], alone: bool = False) -> Iterator[list[int]]:
+        """Yield rows, shortest first; reading a longer prompt token by token must cost less than its own batch."""
+        batch: list[int] = []
+        for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
+            full = alone or len(batch) == self.batch_size
+            if batch and (full or lengths[i] - lengths[batch[0]] > self.max_new_tokens):
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
+            yield batch
+
+    def chooser(self, prompts: Sequence[int]) -> Choose:
+        """Return what chooses the tokens of a batch, by the seed and each prompt's index alone."""
+        if (top_p := self.top_p) is None:
+            return lambda log_p, _: log_p.argmax(-1)
+        most = self.max_new_tokens
+        uniform = torch.from_numpy(np.stack([np.random.default_rng([self.seed, i]).random(most) for i in prompts]))
+
+        def choose(log_p: Tensor, done: Tensor) -> Tensor:
+            mass = nucleus(log_p, top_p, self.temperature).cumsum(-1)
+            level = uniform.to(mass.device).gather(1, done.clamp(0, most - 1)[:, None]) * mass[:, -1:]
+            found = torch.searchsorted(mass, level, right=True)[:, 0]
+            return found.clamp(max=mass.shape[1] - 1)  # beyond the last only where a text that has ended gives NaN
+
+        return choose
+
+
+def nucleus(log_p: Tensor, top_p: float, temperature: float = 1.0) -> Tensor:
+    """Return the probabilities [B, V] that are drawn from, float64: those outside the nucleus 0, the rest summing to 1.
+
+    The nucleus is the fewest tokens, most probable first, whose probabilities at this temperature reach `top_p`.
+
+    Source: Holtzman et al. 2020, The curious case of neural text degeneration.
+    """
+    ordered, order = (log_p.double() / temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
+    kept = ordered.masked_fill(ordered.cumsum(-1) - ordered >= top_p, 0)
+    return torch.zeros_like(kept).scatter(-1, order, kept / kept.sum(-1, keepdim=True))
+
+
+@torch.inference_mode()
+def continued(decoder: Decoder, prompts: Mapping[int, list[int]], choose: Choose, new: int) -> dict[int, Continued]:
+    """Return what continues each prompt (shortest first), by its index; refuse NaN."""
+    sizes = [len(prompt) for prompt in prompts.values()]
+    total, device = sizes[-1] + new, decoder.device
+    ids = torch.tensor([[*prompt, *[0] * (total - len(prompt))] for prompt in prompts.values()], device=device)
+    lengths, ends = torch.tensor(sizes, device=device), torch.tensor(decoder.ends, dtype=torch.long, device=device)
+    log_probs, ended = torch.zeros(ids.shape, device=device), torch.zeros_like(lengths, dtype=torch.bool)
+    logits = decoder.prefill(ids[:, : sizes[0]])
+    for at in range(sizes[0], total):
+        log_p, done = logits.log_softmax(-1), at - lengths
+        broken = log_p[:, 0].isnan() & ~ended  # one NaN among the logits makes NaN of all
+        if bool(broken.any()):
+            where = f"after {at} tokens of prompt {[*prompts][int(broken.int().argmax())]}"
+            raise LayerscopeError(f"layer {decoder.layer} gives NaN {where}: check its weights, or try another `dtype`")
+        token = choose(log_p, done)
+        if at < sizes[-1]:  # longer prompts are still being read
+            token = torch.where(done < 0, ids[:, at], token)
+        ids[:, at], log_probs[:, at] = token, log_p.gather(1, token[:, None])[:, 0]
+        ended |= (done >= 0) & (torch.isin(token, ends) | (done >= new - 1))
+        if bool(ended.all()):
+            break
+        logits = decoder.step(token)
+    out: dict[int, Continued] = {}
+    for i, size, row, values in zip(prompts, sizes, ids.tolist(), log_probs.tolist(), strict=True):
+        tokens = row[size : size + new]
+        # the rest of a row is what it was given after its end, while the others continued
+        stop = next((n for n, token in enumerate(tokens, start=1) if token in decoder.ends), len(tokens))
+        out[i] = Continued(tuple(tokens[:stop]), tuple(values[size : size + stop]))
+    return out
