@@ -218,11 +218,11 @@ def _pairs(run: Run, known: Sequence[Curve]) -> Iterator[Plot]:
         if not drawn:
             continue
         most = max(drawn, key=lambda box: box.negative)
-        below = f" {most.negative:,} of {most.n:,} samples are below 0 at layer {most.name}, the most."
+        below = f"{most.negative:,} of {most.n:,} samples are below 0 at layer {most.name}, the most"
         yield Boxes(
             title=title,
-            summary=f"Boxes by layer: quartiles, whiskers from {low} to {high} %, dots for the samples furthest beyond "
-            f"them.{below if most.negative else ''}",
+            summary=f"Boxes by layer: quartiles, whiskers from {low} to {high} %, dots for samples beyond.",
+            note=below if most.negative else "",
             about=about_it or meaning("cosine_similarity", table),
             choice=pooling_name(str(run.folder.read_table(f"samples.{name}")["pooling"].iloc[0])),
             name=name,

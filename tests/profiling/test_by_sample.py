@@ -47,7 +47,7 @@ def test_every_negative_sample_is_counted_and_drawn_first(run: layerscope.Run) -
     drawn = plots(run)["cosine_to_next"]
     assert isinstance(drawn, Boxes) and drawn.boxes[1].negative == 1
     assert drawn.boxes[1].outliers[0][1] == -0.01 and drawn.boxes == tuple(boxes(run, "samples.cosine_to_next"))
-    assert drawn.summary.endswith(f"1 of {len(TEXTS)} samples are below 0 at layer 1, the most.")
+    assert drawn.note == f"1 of {len(TEXTS)} samples are below 0 at layer 1, the most"
 
 
 def test_entropy_along_the_sequence_has_the_spread_of_the_samples(run: layerscope.Run) -> None:
