@@ -13,6 +13,7 @@ from .cosine_similarity import (
     cosine_pairs as cosine_pairs,
     cosine_similarity as cosine_similarity,
     cosine_to as cosine_to,
+    cosine_to_next as cosine_to_next,
 )
 from .curvature import (
     curvature as curvature,

@@ -6,7 +6,7 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64, centred, directions, typical_norm
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs import FromPairs, States, in_pairs, opened
+from layerscope.metrics.pairs import Blocks, FromPairs, States, in_pairs, opened
 
 WIDTHS = "cosine needs equal widths, cka compares any two"
 
@@ -42,11 +42,30 @@ def cosine_to(states: States, layer: int = -1, center: bool = True) -> Tensor:
     blocks, _ = opened(states, None, center)
     if not -blocks.layers <= layer < blocks.layers:
         raise LayerscopeError(f"layer {layer} does not exist: these states have layers 0..{blocks.layers - 1}")
-    cosines = torch.empty(blocks.count, blocks.layers, dtype=torch.float64, device=blocks.scale.device)
+    return _cosines(blocks, blocks.layers, lambda unit: torch.linalg.vecdot(unit, unit[layer]))
+
+
+def cosine_to_next(states: States, center: bool = True) -> Tensor:
+    """Return each sample's cosine between every layer and the next, `[N, L - 1]` in float64, read in blocks.
+
+    `states` as in `similarity_matrix`. Column l equals `cosine_similarity(states[:, l], states[:, l + 1], center)`:
+    -1 ... 1, NaN for zero vectors.
+
+    Source: Tracing Representation Progression, figure 11.
+
+    >>> states = np.random.default_rng(0).normal(size=(20, 4, 3))  # samples, layers, width
+    >>> cosine_to_next(states).shape
+    torch.Size([20, 3])
+    """
+    blocks, _ = opened(states, None, center)
+    return _cosines(blocks, blocks.layers - 1, lambda unit: torch.linalg.vecdot(unit[:-1], unit[1:]))
+
+
+def _cosines(blocks: Blocks, layers: int, of: Callable[[Tensor], Tensor]) -> Tensor:
+    cosines = torch.empty(blocks.count, layers, dtype=torch.float64, device=blocks.scale.device)
     for span, rows in zip(blocks.spans, blocks, strict=True):
-        unit = directions(rows, blocks.scale)
         # Written at once: small results among large blocks would keep their memory from being used again.
-        cosines[span] = torch.linalg.vecdot(unit, unit[layer]).mT
+        cosines[span] = of(directions(rows, blocks.scale)).mT
     return cosines.clamp_(-1.0, 1.0)
 
 

@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain, product
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,8 +16,9 @@ from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.metrics import factors
 from layerscope.metrics.arrays import mean
-from layerscope.metrics.cosine_similarity import cosine_to
+from layerscope.metrics.cosine_similarity import cosine_to, cosine_to_next
 from layerscope.metrics.pairs import FromPairs
+from layerscope.metrics.progression import norm_ratio
 from layerscope.probes.scores import FromLabels, FromScore, usable_classes
 from layerscope.profiling.plan import Options
 from layerscope.profiling.source import FOLDS, Numbers, Row, Source, can_be_probed
@@ -145,8 +148,16 @@ def pair_rows(source: Source) -> Iterator[Row]:
     poolings, columns = [*source.run.info["pair_pooling"], *source.poolings], source.run.columns
     for pooling, (metric, how) in source.share(product(poolings, source.wanted(FromPairs))):
         if metric.name == "cosine_similarity" and pooling == poolings[0]:
-            cosines = cosine_to(source.run.states(pooling, columns, source.rows))
-            source.folder.write_table("samples.cosine_to_last", _by_sample(source, cosines, pooling))
+            states = source.run.states(pooling, columns, source.rows)
+            raw = replace(states, columns=columns[: source.run.depth + 1])
+            parts = [norm_ratio(raw[start : start + PART]) for start in range(0, len(raw), PART)]
+            for name, values, variant in (
+                ("cosine_to_last", cosine_to(states), "centered"),
+                ("cosine_to_next", cosine_to_next(raw), "centered"),
+                ("norm_ratio", torch.cat(parts), None),
+            ):
+                known = {"metric": name, "variant": variant, "pooling": pooling}
+                source.folder.write_table(f"samples.{name}", _by_sample(source, values, known))
         rows = how.rows(source.rows)
         states = source.run.states(pooling, columns, rows)
         if how.lack(len(rows), states.shape[2]) is None:
@@ -159,10 +170,9 @@ def pair_rows(source: Source) -> Iterator[Row]:
             yield source.row(metric.name, a, float(values[i, j]), float(errors[i, j]), int(counts[i, j]), **other)
 
 
-def _by_sample(source: Source, values: Tensor, pooling: str) -> Iterator[pd.DataFrame]:
-    """Yield each sample's cosine to the last layer, a part of the samples at a time."""
-    sample, columns = source.sample[source.rows], source.run.columns
-    known = {"metric": "cosine_to_last", "variant": "centered", "pooling": pooling}
+def _by_sample(source: Source, values: Tensor, known: dict[str, Any]) -> Iterator[pd.DataFrame]:
+    """Yield each sample's values `[N, layers]` at the first layers, a part of the samples at a time."""
+    sample, columns = source.sample[source.rows], source.run.columns[: values.shape[1]]
     for start in range(0, len(values), PART):
         some = sample[start : start + PART]
         layer, site = (np.tile(each, len(some)) for each in zip(*((c.layer, c.site) for c in columns), strict=True))

@@ -28,12 +28,10 @@ GROUPS: dict[str, Group] = {"pairs": "similarity", "lens": "decisions", "labels"
 TABLE_ALONE = [name for name, metric in KNOWN.items() if not metric.curve]
 SIMILAR = 0.9
 HALF = 0.5
-BOXED = "samples.cosine_to_last"
-"""The table of each sample's cosine to the last layer."""
 WHISKERS = (5, 95)
 """Percentiles between which the whiskers reach."""
 OUTLIERS = 20
-"""At most this many samples beyond the whiskers of a layer are kept by name, the furthest first."""
+"""At most this many samples beyond the whiskers of a layer are kept by name, those below 0 and the furthest first."""
 
 
 @dataclass(frozen=True)
@@ -174,23 +172,24 @@ def which(curve: Curve, beside: Iterable[Curve]) -> list[str]:
     return names
 
 
-def boxes(run: Run) -> list[Box]:
-    """Return each sample's cosine to the last layer as a box for each layer but that one itself; empty without them."""
-    if not run.folder.has_table(BOXED):
+def boxes(run: Run, table: str) -> list[Box]:
+    """Return each sample's values in a table as a box for each layer but the last after its norm; empty without it."""
+    if not run.folder.has_table(table):
         return []
-    table = run.folder.read_table(BOXED)
     names = run.folder.plan.drop_duplicates("sample").set_index("sample")["name"]
-    last = (table["layer"] == run.depth) & (table["site"] == run.final)
+    values = run.folder.read_table(table)
+    last = (values["layer"] == run.depth) & (values["site"] == run.final)
     found = []
-    for layer, rows in table[~last & table["value"].notna()].groupby("layer", sort=True):
-        values, samples = rows["value"].to_numpy(), rows["sample"].to_numpy()
-        percentiles = np.percentile(values, (WHISKERS[0], 25, 50, 75, WHISKERS[1]))
-        low, first, median, third, high = map(float, percentiles)
-        beyond = np.flatnonzero((values < low) | (values > high))
-        furthest = beyond[np.argsort(-np.abs(values[beyond] - median), kind="stable")][:OUTLIERS]
-        called = zip(names.loc[samples[furthest]], values[furthest], strict=True)
-        outliers = tuple((plain(str(name)), float(value)) for name, value in called)
-        box = Box(str(int(layer)), (first, median, third), (low, high), float(values.mean()), len(values), outliers)
+    for layer, rows in values[~last & np.isfinite(values["value"])].groupby("layer", sort=True):
+        value = rows["value"]
+        low, first, median, third, high = np.percentile(value, (WHISKERS[0], 25, 50, 75, WHISKERS[1])).tolist()
+        beyond = rows.assign(below=value < 0, far=(value - median).abs())[(value < low) | (value > high)]
+        shown = beyond.sort_values(["below", "far"], ascending=False, kind="stable")[:OUTLIERS]
+        outliers = zip(map(plain, map(str, names.loc[shown["sample"]])), shown["value"].tolist(), strict=True)
+        box = Box(
+            str(int(layer)), (first, median, third), (low, high), float(value.mean()), len(rows), tuple(outliers),
+            negative=int((value < 0).sum()),
+        )  # fmt: skip
         found.append(box)
     return found
 

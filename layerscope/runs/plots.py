@@ -54,6 +54,18 @@ INSIDE = (
 TOGETHER = {"infonce_bound": "infonce"}
 """What mirrors another metric is drawn in its panel."""
 STANDS_OUT = "stands out"
+BOXES: dict[str, tuple[str, str, Meaning | None]] = {
+    "cosine_to_last": ("Each sample's cosine to the last layer", "cosine", None),
+    "cosine_to_next": ("Each sample's cosine to the next layer", "cosine", None),
+    "norm_ratio": (
+        "Each sample's norm against what a block adds", "‖h‖ / ‖f(h)‖", Meaning(
+            "Norm of a layer's vector over that of its difference to the next layer's; from 0. In a pre-norm block "
+            "the difference is what the block adds to the residual stream; in a post-norm block it is not.",
+            "High: the skip connection outweighs the block.", "Tracing Representation Progression, figure 11",
+        ),
+    ),
+}  # fmt: skip
+"""Box plots of values of each sample, by their table: title, axis and meaning, by default that of cosine similarity."""
 LEAST = 0.05
 """Of the values' size: where no error is known an axis is at least this long, not to magnify what hardly differs."""
 
@@ -200,17 +212,22 @@ def _pairs(run: Run, known: Sequence[Curve]) -> Iterator[Plot]:
             upward=True,
             depth=run.depth,
         )
-    if drawn := run_curves.boxes(run):
-        low, high = run_curves.WHISKERS
+    low, high = run_curves.WHISKERS
+    for name, (title, y, about_it) in BOXES.items():
+        drawn = run_curves.boxes(run, f"samples.{name}")
+        if not drawn:
+            continue
+        most = max(drawn, key=lambda box: box.negative)
+        below = f"{most.negative:,} of {most.n:,} samples are below 0 at layer {most.name}, the most"
         yield Boxes(
-            title="Each sample's cosine to the last layer",
-            summary="Boxes by layer: quartiles of each sample's cosine to the last layer, whiskers from "
-            f"{low} to {high} %, dots for the samples furthest beyond them.",
-            about=meaning("cosine_similarity", table),
-            choice=pooling_name(str(run.folder.read_table(run_curves.BOXED)["pooling"].iloc[0])),
-            name="cosine_to_last",
+            title=title,
+            summary=f"Boxes by layer: quartiles, whiskers from {low} to {high} %, dots for samples beyond.",
+            note=below if most.negative else "",
+            about=about_it or meaning("cosine_similarity", table),
+            choice=pooling_name(str(run.folder.read_table(f"samples.{name}")["pooling"].iloc[0])),
+            name=name,
             x="layer",
-            y="cosine",
+            y=y,
             boxes=tuple(drawn),
             each="sample",
             legend=("median of the samples", "quarter to three quarters", f"{low} % to {high} %"),
@@ -242,7 +259,43 @@ def _settling(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
         )
 
 
-BESIDE = {"similarity": _pairs, "head": _settling}
+def _along(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
+    """Yield what is measured of each sample's first tokens by their number, at five layers, and its spread."""
+    found: dict[tuple[str, str], dict[int, Curve]] = {}
+    for curve in known:
+        variant, _, prefix = (curve.variant or "").partition(",prefix=")
+        if prefix:
+            found.setdefault((curve.metric, variant), {})[int(prefix)] = curve
+    for (metric, variant), curves in found.items():
+        lines, first = [], next(iter(curves.values()))
+        for i, layer in enumerate(dict.fromkeys(round(quarter * run.depth / 4) for quarter in range(5))):
+            values, errors = zip(*(curve.at(layer) for curve in curves.values()), strict=True)
+            counts = [curve.n for curve in curves.values()]
+            spread = tuple(error * math.sqrt(n) for error, n in zip(errors, counts, strict=True))
+            texts = tuple(
+                f"layer {layer}, first {prefix} tokens: {value_text(first, value)}, standard deviation {number(sd)} "
+                f"over {n:,} samples"
+                for prefix, value, sd, n in zip(curves, values, spread, counts, strict=True)
+            )
+            x = tuple(map(float, curves))
+            lines.append(Series(f"layer {layer}", x, values, texts, errors=spread, tone=i))
+        yield Chart(
+            title=f"{capital(first.title)} along the sequence",
+            variant=variant,
+            summary=f"{lines[-1].texts[0]}; {lines[-1].texts[-1]}",
+            note="Bands: ± one standard deviation over the samples",
+            about=meaning(metric, run.at()),
+            unit=first.unit,
+            group=KINDS.get(about(metric).needs, ""),
+            name=f"along-{metric}-{variant}" if len(found) > 1 else f"along-{metric}",
+            x=Axis("first tokens of a sample", whole=True),
+            y=Axis(f"{first.title} ({first.unit})"),
+            series=tuple(lines),
+            spread="standard deviation",
+        )
+
+
+BESIDE = {"quality": _along, "similarity": _pairs, "head": _settling}
 """What stands below the curves of a section, by its name."""
 
 
