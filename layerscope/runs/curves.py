@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.runs.registry import COUNTS, KNOWN, Metric, about, rank, scale, unit_apart
+from layerscope.runs.registry import COUNTS, KNOWN, Metric, Needs, about, rank, scale, unit_apart
 from layerscope.show.numbers import INTERVAL, NIL, error, number
-from layerscope.show.plain import plain, pooling_name
-from layerscope.show.plots import Box
+from layerscope.show.plain import pooling_name
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
@@ -25,13 +24,17 @@ Group = Literal["quality", "similarity", "decisions"]
 Values = npt.NDArray[np.float64]
 
 GROUPS: dict[str, Group] = {"pairs": "similarity", "lens": "decisions", "labels": "decisions"}
+KINDS: dict[Needs, str] = {
+    "labels": "What probes read from each layer",
+    "lens": "What the model's head reads from each layer",
+    "tokens": "Tokens within each sample",
+    "pooled": "Vectors of all samples",
+    "views": "Views of the same sample",
+}
+"""Titles of the parts of a group that is too wide for one table, or too long for one heading."""
 TABLE_ALONE = [name for name, metric in KNOWN.items() if not metric.curve]
 SIMILAR = 0.9
 HALF = 0.5
-WHISKERS = (5, 95)
-"""Percentiles between which the whiskers reach."""
-OUTLIERS = 20
-"""At most this many samples beyond the whiskers of a layer are kept by name, those below 0 and the furthest first."""
 
 
 @dataclass(frozen=True)
@@ -170,28 +173,6 @@ def which(curve: Curve, beside: Iterable[Curve]) -> list[str]:
     if len({c.pooling for c in beside}) > 1:
         names.append(pooling_name(curve.pooling))
     return names
-
-
-def boxes(run: Run, table: str) -> list[Box]:
-    """Return each sample's values in a table as a box for each layer but the last after its norm; empty without it."""
-    if not run.folder.has_table(table):
-        return []
-    names = run.folder.plan.drop_duplicates("sample").set_index("sample")["name"]
-    values = run.folder.read_table(table)
-    last = (values["layer"] == run.depth) & (values["site"] == run.final)
-    found = []
-    for layer, rows in values[~last & np.isfinite(values["value"])].groupby("layer", sort=True):
-        value = rows["value"]
-        low, first, median, third, high = np.percentile(value, (WHISKERS[0], 25, 50, 75, WHISKERS[1])).tolist()
-        beyond = rows.assign(below=value < 0, far=(value - median).abs())[(value < low) | (value > high)]
-        shown = beyond.sort_values(["below", "far"], ascending=False, kind="stable")[:OUTLIERS]
-        outliers = zip(map(plain, map(str, names.loc[shown["sample"]])), shown["value"].tolist(), strict=True)
-        box = Box(
-            str(int(layer)), (first, median, third), (low, high), float(value.mean()), len(rows), tuple(outliers),
-            negative=int((value < 0).sum()),
-        )  # fmt: skip
-        found.append(box)
-    return found
 
 
 def _curve(rows: pd.DataFrame, run: Run) -> Curve:

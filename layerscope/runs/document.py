@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layerscope.runs import curves
-from layerscope.runs.curves import Curve, Group, value_text
+from layerscope.runs.curves import KINDS, Curve, Group, value_text
 from layerscope.runs.details import details, unfinished
 from layerscope.runs.findings import answer, findings
-from layerscope.runs.plots import KINDS, SECTIONS, sections
+from layerscope.runs.plots import SECTIONS, sections
 from layerscope.runs.registry import about, titled
 from layerscope.runs.states import PROJECTED
 from layerscope.show import document as show

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from inspect import signature
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from layerscope.runs import curves as run_curves
-from layerscope.runs.curves import SIMILAR, Curve, site_name, value_text
+from layerscope.runs.by_sample import along, box_plots
+from layerscope.runs.curves import KINDS, SIMILAR, Curve, site_name, value_text
 from layerscope.runs.registry import METRICS, Needs, about, capital, meaning_of, titled
 from layerscope.show.document import Section
 from layerscope.show.numbers import NIL, number
 from layerscope.show.plain import pooling_name
-from layerscope.show.plots import Axis, Boxes, Chart, HeatMap, Meaning, Plot, Series
+from layerscope.show.plots import Axis, Chart, HeatMap, Plot, Series
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
@@ -39,14 +39,6 @@ SECTIONS: dict[str, tuple[tuple[Needs, ...], str, str]] = {
     ),
 }  # fmt: skip
 """Which kinds of metrics stand under which heading."""
-KINDS: dict[Needs, str] = {
-    "labels": "What probes read from each layer",
-    "lens": "What the model's head reads from each layer",
-    "tokens": "Tokens within each sample",
-    "pooled": "Vectors of all samples",
-    "views": "Views of the same sample",
-}
-"""Titles of the parts of a group that is too wide for one table, or too long for one heading."""
 INSIDE = (
     "After each norm, attention (or another branch that mixes tokens), MLP and residual addition, and what the block "
     "gives."
@@ -54,18 +46,6 @@ INSIDE = (
 TOGETHER = {"infonce_bound": "infonce"}
 """What mirrors another metric is drawn in its panel."""
 STANDS_OUT = "stands out"
-BOXES: dict[str, tuple[str, str, Meaning | None]] = {
-    "cosine_to_last": ("Each sample's cosine to the last layer", "cosine", None),
-    "cosine_to_next": ("Each sample's cosine to the next layer", "cosine", None),
-    "norm_ratio": (
-        "Each sample's norm against what a block adds", "‖h‖ / ‖f(h)‖", Meaning(
-            "Norm of a layer's vector over that of its difference to the next layer's; from 0. In a pre-norm block "
-            "the difference is what the block adds to the residual stream; in a post-norm block it is not.",
-            "High: the skip connection outweighs the block.", "Tracing Representation Progression, figure 11",
-        ),
-    ),
-}  # fmt: skip
-"""Box plots of values of each sample, by their table: title, axis and meaning, by default that of cosine similarity."""
 LEAST = 0.05
 """Of the values' size: where no error is known an axis is at least this long, not to magnify what hardly differs."""
 
@@ -92,8 +72,8 @@ def by_layer(known: Sequence[Curve], run: Run) -> Iterator[Chart]:
             continue
         mirrored = [c for (other, _), own in found.items() if TOGETHER.get(other) == metric for c in own]
         bound = f" and its {about(mirrored[0].metric).title.rpartition(' ')[2]}" if mirrored else ""
-        meant = meaning(metric, table)
-        others = {about(c.metric).title: meaning(c.metric, table) for c in mirrored}
+        meant = meaning_of(metric, table)
+        others = {about(c.metric).title: meaning_of(c.metric, table) for c in mirrored}
         beside = [(capital(name), f"{m.meaning} {m.direction} {m.source}") for name, m in others.items()]
         several = sum(other == metric for other, _ in found) > 1
         yield Chart(
@@ -119,23 +99,6 @@ def axis_of(curves: Sequence[Curve]) -> Axis:
     errors = np.concatenate([c.stderr[np.isfinite(c.stderr) & (c.stderr > NIL)] for c in curves])
     least = 4 * float(np.median(errors)) if len(errors) else LEAST * float(np.median(values)) if len(values) else 0.0
     return Axis("", log=curves[0].log, scale=curves[0].scale, least=least)
-
-
-def meaning(metric: str, table: pd.DataFrame) -> Meaning:
-    """Return what a metric means, with which options a run's rows were computed, and of a probe how it was fitted."""
-    known = about(metric)
-    variants = table.loc[(table["metric"] == metric) & table["variant"].notna(), "variant"].unique()
-    found = meaning_of(metric)
-    more = [("Options", "; ".join(str(variant).replace(",", ", ") for variant in variants))] if len(variants) else []
-    if known.needs == "labels":
-        probe = getattr(known.how, "probe", None)
-        folds = signature(probe).parameters["folds"].default if probe else None
-        more += [("Folds", str(folds))] if folds else []
-        strength = table[table["metric"] == f"{metric}_c"].sort_values("layer")
-        rows = zip(strength["layer"], strength["value"], strict=True)
-        chosen = [f"{number(value)} at layer {layer}" for layer, value in rows]
-        more += [("C, the inverse strength of its regularisation", ", ".join(chosen))] if chosen else []
-    return replace(found, more=(*found.more, *more))
 
 
 def series(curve: Curve, run: Run) -> Series:
@@ -197,7 +160,7 @@ def _pairs(run: Run, known: Sequence[Curve]) -> Iterator[Plot]:
         yield HeatMap(
             title=f"{capital(record.title)} of every two layers",
             summary=f"A heat map: {record.meaning}",
-            about=meaning(curve.metric, table),
+            about=meaning_of(curve.metric, table),
             variant=(curve.variant or "").replace(",", ", "),
             choice=pooling_name(curve.pooling),
             name=curve.metric,
@@ -212,26 +175,7 @@ def _pairs(run: Run, known: Sequence[Curve]) -> Iterator[Plot]:
             upward=True,
             depth=run.depth,
         )
-    low, high = run_curves.WHISKERS
-    for name, (title, y, about_it) in BOXES.items():
-        drawn = run_curves.boxes(run, f"samples.{name}")
-        if not drawn:
-            continue
-        most = max(drawn, key=lambda box: box.negative)
-        below = f"{most.negative:,} of {most.n:,} samples are below 0 at layer {most.name}, the most"
-        yield Boxes(
-            title=title,
-            summary=f"Boxes by layer: quartiles, whiskers from {low} to {high} %, dots for samples beyond.",
-            note=below if most.negative else "",
-            about=about_it or meaning("cosine_similarity", table),
-            choice=pooling_name(str(run.folder.read_table(f"samples.{name}")["pooling"].iloc[0])),
-            name=name,
-            x="layer",
-            y=y,
-            boxes=tuple(drawn),
-            each="sample",
-            legend=("median of the samples", "quarter to three quarters", f"{low} % to {high} %"),
-        )
+    yield from box_plots(run)
 
 
 def _settling(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
@@ -249,7 +193,7 @@ def _settling(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
         yield Chart(
             title="Where predictions settle",
             summary="Bars by layer: the share of predictions that settle there.",
-            about=meaning("saturation_layer", table),
+            about=meaning_of("saturation_layer", table),
             name="saturation",
             x=Axis("settles at layer", (0.4, run.depth + 0.6), whole=True),
             y=Axis(f"% of {curve.n:,} predictions", scale=100.0),
@@ -259,43 +203,7 @@ def _settling(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
         )
 
 
-def _along(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
-    """Yield what is measured of each sample's first tokens by their number, at five layers, and its spread."""
-    found: dict[tuple[str, str], dict[int, Curve]] = {}
-    for curve in known:
-        variant, _, prefix = (curve.variant or "").partition(",prefix=")
-        if prefix:
-            found.setdefault((curve.metric, variant), {})[int(prefix)] = curve
-    for (metric, variant), curves in found.items():
-        lines, first = [], next(iter(curves.values()))
-        for i, layer in enumerate(dict.fromkeys(round(quarter * run.depth / 4) for quarter in range(5))):
-            values, errors = zip(*(curve.at(layer) for curve in curves.values()), strict=True)
-            counts = [curve.n for curve in curves.values()]
-            spread = tuple(error * math.sqrt(n) for error, n in zip(errors, counts, strict=True))
-            texts = tuple(
-                f"layer {layer}, first {prefix} tokens: {value_text(first, value)}, standard deviation {number(sd)} "
-                f"over {n:,} samples"
-                for prefix, value, sd, n in zip(curves, values, spread, counts, strict=True)
-            )
-            x = tuple(map(float, curves))
-            lines.append(Series(f"layer {layer}", x, values, texts, errors=spread, tone=i))
-        yield Chart(
-            title=f"{capital(first.title)} along the sequence",
-            variant=variant,
-            summary=f"{lines[-1].texts[0]}; {lines[-1].texts[-1]}",
-            note="Bands: ± one standard deviation over the samples",
-            about=meaning(metric, run.at()),
-            unit=first.unit,
-            group=KINDS.get(about(metric).needs, ""),
-            name=f"along-{metric}-{variant}" if len(found) > 1 else f"along-{metric}",
-            x=Axis("first tokens of a sample", whole=True),
-            y=Axis(f"{first.title} ({first.unit})"),
-            series=tuple(lines),
-            spread="standard deviation",
-        )
-
-
-BESIDE = {"quality": _along, "similarity": _pairs, "head": _settling}
+BESIDE = {"quality": along, "similarity": _pairs, "head": _settling}
 """What stands below the curves of a section, by its name."""
 
 
@@ -308,7 +216,7 @@ def _inside(curves: list[Curve], run: Run, table: pd.DataFrame) -> Chart:
     return Chart(
         title=capital(f"{first.title}{variant} inside the blocks"),
         summary=run_curves.steps_text(panel) or f"{first.title} at every site of the blocks",
-        about=meaning(first.metric, table),
+        about=meaning_of(first.metric, table),
         unit=first.unit,
         group=KINDS.get(about(first.metric).needs, ""),
         name=f"inside-{first.metric}",

@@ -6,7 +6,7 @@ import tiny
 from hooked import profile
 
 import layerscope
-from layerscope.runs.curves import boxes
+from layerscope.runs.by_sample import boxes
 from layerscope.show.plots import Boxes, Chart, Plot
 
 TEXTS = tiny.texts(40, seed=4)

@@ -15,7 +15,7 @@ from layerscope import metrics, profile
 from layerscope.inputs import augment, open_corpus
 from layerscope.reports.figures import draw
 from layerscope.runs import Run
-from layerscope.runs.curves import boxes
+from layerscope.runs.by_sample import boxes
 from layerscope.show import terminal
 
 N, VIEWS = 24, 2

@@ -9,7 +9,7 @@ from drawings import all_curves, drawing, headless, panels_of
 
 from layerscope.profiling import profile
 from layerscope.reports.figures import draw
-from layerscope.runs.curves import boxes
+from layerscope.runs.by_sample import boxes
 from layerscope.show.figures.charts import Owned
 from layerscope.show.figures.maps import draw_maps
 from layerscope.show.figures.style import COLUMN_WIDTH, TEXT_WIDTH, layer_step, scale, styled

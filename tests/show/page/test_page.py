@@ -15,7 +15,7 @@ import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.reports.page import report
 from layerscope.runs import open_run
-from layerscope.runs.curves import boxes
+from layerscope.runs.by_sample import boxes
 from layerscope.runs.registry import METRICS
 from layerscope.show.document import Document
 from layerscope.show.page.page import render
