@@ -17,8 +17,11 @@ def compare(
     *,
     similarity: Annotated[str | Iterable[str] | None, Names()] = None,
     metrics: Annotated[str | Iterable[str] | None, Names()] = None,
+    cka: Annotated[str | Iterable[str], Names(("debiased", "biased"))] = "debiased",
+    cosine: Annotated[str | Iterable[str], Names(("centered", "uncentered"))] = "centered",
     pooling: str | None = None,
     site: str | None = None,
+    paired: bool = False,
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
 ) -> Comparison:
@@ -34,9 +37,14 @@ def compare(
         runs: folders of two or more runs of the same samples; all are compared with the first.
         similarity: similarities of layers, separated by commas, such as cka,cosine_similarity; by default CKA, and
             cosine where all widths are equal.
+        cka: estimators of CKA: debiased, biased (equation 3 of Tracing Representation Progression), or both.
+        cosine: whether cosines and angular distances are of states centered by their layer's mean, uncentered, or both.
         metrics: metrics to compare, separated by commas; by default all that every run has.
         pooling: pooling to compare; by default the first that all runs have.
-        site: where layers are read, raw or normed; by default raw, and the last layer after its norm as well.
+        site: where layers are read, raw, normed or projected (the space that two towers share); by default raw, and the
+            last layer after its norm as well.
+        paired: compare the two towers of a model over pairs, as images and captions: sample i of one run belongs to
+            sample i of the other. The layers of each tower are compared with each other as well.
         out: folder for the numbers; the command line writes a page there too.
         progress: show progress on standard error.
 

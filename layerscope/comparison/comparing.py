@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 import torch
@@ -23,13 +23,15 @@ from layerscope.runs.registry import measured as registered
 from layerscope.runs.states import Column, StoredStates
 
 Row = dict[str, Any]
+Form: TypeAlias = tuple[str, FromPairs]
+"""A similarity by name, in one of its forms."""
 SIMILARITIES = {metric.name: how for metric, how in registered(FromPairs)}
 
 
 def compare_runs(asked: Asked) -> Comparison:
     """Do what `compare` is asked for."""
     folder = None if asked.out is None else STORE.folder(asked.out)
-    runs = opened(asked.runs)
+    runs = opened(asked.runs, asked.paired)
     series = is_series(runs)
     order = steps(runs) if series else None
     ordered = [] if order is None or order == sorted(order) else ["the checkpoints are sorted by their steps"]
@@ -38,9 +40,10 @@ def compare_runs(asked: Asked) -> Comparison:
     sides, notes = sides_of(runs, asked.pooling, asked.site)
     known = measured(sides, asked.pooling)
     keys, left = chosen_metrics(sides, known, asked.metrics)
-    chosen = chosen_similarities(sides, asked.similarity)
+    names = chosen_similarities(sides, asked.similarity, asked.paired)
+    chosen = [(name, form) for name in names for form in SIMILARITIES[name].forms(asked)]
     rows = [
-        *similarity_rows(sides, chosen, series, reporting(asked.progress)),
+        *similarity_rows(sides, chosen, series, asked.paired, reporting(asked.progress)),
         *difference_rows(sides, known, keys),
         *(
             row
@@ -65,14 +68,18 @@ def compare_runs(asked: Asked) -> Comparison:
     return found
 
 
-def chosen_similarities(sides: Sequence[Side], asked: Sequence[str] | None) -> tuple[str, ...]:
+def chosen_similarities(sides: Sequence[Side], asked: Sequence[str] | None, paired: bool) -> tuple[str, ...]:
     """Return the similarities to compute: those asked for, else CKA, and cosine where all widths are equal.
+
+    Of two towers cosine comes first, and the modality gap is added.
 
     Raises `LayerscopeError` for an unknown name, and for cosine where widths differ.
     """
     widths = {side.width for side in sides}
     if asked is None:
-        return ("cka", "cosine_similarity") if len(widths) == 1 else ("cka",)
+        if len(widths) > 1:
+            return ("cka",)
+        return ("cosine_similarity", "cka", "modality_gap") if paired else ("cka", "cosine_similarity")
     for name in asked:
         if name not in SIMILARITIES:
             raise LayerscopeError(f"similarity {name!r} does not exist{choices(name, tuple(SIMILARITIES))}")
@@ -82,45 +89,53 @@ def chosen_similarities(sides: Sequence[Side], asked: Sequence[str] | None) -> t
     return tuple(dict.fromkeys(asked))
 
 
-def similarity_rows(sides: Sequence[Side], chosen: Sequence[str], series: bool, reporter: Reporter) -> Iterator[Row]:
-    """Yield the rows of every run against the first, and in a series those of each layer through the checkpoints."""
+def similarity_rows(
+    sides: Sequence[Side], chosen: Sequence[Form], series: bool, paired: bool, reporter: Reporter
+) -> Iterator[Row]:
+    """Yield the rows of every run against the first, in a series those of each layer through the checkpoints.
+
+    Where the runs are `paired` towers, each is compared with itself too.
+    """
     columns, last = sides[0].columns if series else (), len(sides) - 1
-    with reporter.bar("similarity", len(chosen) * (last + len(columns))) as advance:
-        for name in chosen:
-            how = SIMILARITIES[name]
+    with reporter.bar("similarity", len(chosen) * (last + len(columns) + 2 * paired)) as advance:
+        for form in chosen:
+            how = form[1]
             taken = [replace(side, rows=how.rows(side.rows)) for side in sides]
             for other in taken[1:]:
-                yield from _of_two(name, taken[0], other)
+                yield from _of_two("similarity", form, taken[0], other)
+                advance(1)
+            for side in taken if paired else ():
+                yield from _of_two("within", form, side, side)
                 advance(1)
             for column in columns:
                 states = tuple(side.run.states(side.pooling, (column,), side.rows) for side in taken)
                 found = how.measured(Checkpoints(states))
                 for i, side in enumerate(taken):
                     for j in dict.fromkeys((last, max(0, i - 1))):
-                        yield _row("counterpart", name, (side, taken[j]), (column, column), found, i, j)
+                        yield _row("counterpart", form, (side, taken[j]), (column, column), found, i, j)
                 advance(1)
 
 
-def _of_two(name: str, a: Side, b: Side) -> Iterator[Row]:
-    how = SIMILARITIES[name]
+def _of_two(kind: str, form: Form, a: Side, b: Side) -> Iterator[Row]:
+    name, how = form
     if len(a.rows) < (needed := how.needed(max(a.width, b.width))):
         raise LayerscopeError(
             f"{name} is not defined for {len(a.rows):,} samples: at this width it needs {needed:,}; profile more, or "
             "choose another with `similarity`"
         )
-    found = how.measured(a.states, b.states)
+    found = how.measured(a.states, None if a is b else b.states)
     for i, own in enumerate(a.columns):
         for j, other in enumerate(b.columns):
-            yield _row("similarity", name, (a, b), (own, other), found, i, j)
+            yield _row(kind, form, (a, b), (own, other), found, i, j)
 
 
 def _row(
-    kind: str, name: str, sides: tuple[Side, Side], columns: tuple[Column, Column], found: Found, i: int, j: int
+    kind: str, form: Form, sides: tuple[Side, Side], columns: tuple[Column, Column], found: Found, i: int, j: int
 ) -> Row:
     (a, b), (own, other) = sides, columns
     value, stderr, n = (float(part[i, j]) for part in found)
     return {
-        "kind": kind, "run": a.name, "run_b": b.name, "metric": name, "variant": SIMILARITIES[name].variant,
+        "kind": kind, "run": a.name, "run_b": b.name, "metric": form[0], "variant": form[1].variant,
         "layer": own.layer, "site": own.site, "layer_b": other.layer, "site_b": other.site, "pooling": a.pooling,
         "pooling_b": b.pooling, "value": value, "stderr": stderr, "n": int(n), "n_skipped": a.total - int(n),
     }  # fmt: skip

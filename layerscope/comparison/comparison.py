@@ -48,7 +48,7 @@ class Comparison(Shown):
     `similarity`, of a layer of the first run with one of another; `difference`, a metric of the other run less that of
     the first (`value_b` − `value_a`), its standard error by sample where `paired`, else that of two independent values;
     `value`, a metric of one run; in a series `counterpart`, the similarity of a layer with the same one of the last
-    checkpoint and of the one before.
+    checkpoint and of the one before; of paired runs `within`, that of every two layers of one of them.
 
     `n` samples are whole in all runs, `left_out` are not. A `series` is three or more checkpoints of one architecture.
     `folder` is where it was opened from.
@@ -92,27 +92,42 @@ class Comparison(Shown):
         return frame
 
     @cached_property
+    def forms(self) -> tuple[tuple[str, str], ...]:
+        """Names and variants of the similarities that were computed."""
+        rows = self.frame[self.frame["kind"] == "similarity"]
+        return tuple(rows[["metric", "variant"]].drop_duplicates().itertuples(index=False, name=None))
+
+    @property
     def similarities(self) -> tuple[str, ...]:
         """Names of the similarities that were computed."""
-        return tuple(self.frame.loc[self.frame["kind"] == "similarity", "metric"].unique())
+        return tuple(dict.fromkeys(metric for metric, _ in self.forms))
 
-    def similarity(self, a: int | str = 0, b: int | str = 1, metric: str | None = None) -> pd.DataFrame:
+    def similarity(
+        self, a: int | str = 0, b: int | str = 1, metric: str | None = None, variant: str | None = None
+    ) -> pd.DataFrame:
         """Return the similarity of every layer of run `a` (rows) with every one of run `b`, "final" after the norm.
 
-        Runs are named by number or name; one of the two is the first. `metric` is by default the first.
+        Runs are named by number or name; one of the two is the first, and of paired runs both may be the same. `metric`
+        and `variant` are by default the first.
         """
         first, second = self.member(a), self.member(b)
-        turned = first is not self.runs[0]
+        within = first is second and "within" in set(self.frame["kind"])
+        turned = first is not self.runs[0] and not within
         first, second = (second, first) if turned else (first, second)
-        if first is not self.runs[0] or second is self.runs[0]:
+        if not within and (first is not self.runs[0] or second is self.runs[0]):
             raise LayerscopeError(f"every run is compared with the first, {self.runs[0].name!r}: name it and another")
         metric = metric or self.similarities[0]
         if metric not in self.similarities:
             raise LayerscopeError(
                 f"similarity {metric!r} is not in this comparison{choices(metric, self.similarities, 'it has')}"
             )
-        rows = self.named[(self.frame["kind"] == "similarity") & (self.frame["metric"] == metric)]
-        rows = rows[rows["run_b"] == second.name]
+        variants = [own for name, own in self.forms if name == metric]
+        if (variant := variant or variants[0]) not in variants:
+            known = choices(variant, variants, "it has")
+            raise LayerscopeError(f"variant {variant!r} of {metric} is not in this comparison{known}")
+        rows = self.named[(self.frame["kind"] == ("within" if within else "similarity"))]
+        rows = rows[(rows["metric"] == metric) & (rows["variant"] == variant)]
+        rows = rows[(rows["run"] == first.name) & (rows["run_b"] == second.name)]
         square = rows.pivot(index="a", columns="b", values="value").loc[rows["a"].unique(), rows["b"].unique()]
         return square.T if turned else square
 

@@ -18,7 +18,7 @@ from layerscope.comparison.matching import Side
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.metrics.factors import FromViews
 from layerscope.runs.registry import about, is_scalar, parse_key, rank
-from layerscope.runs.states import Column
+from layerscope.runs.states import PROJECTED, Column
 
 Row = dict[str, Any]
 Key = tuple[str, str | None]
@@ -182,7 +182,7 @@ def _measured(side: Side, kept: str | None) -> dict[Key, Measured]:
         pooling = side.pooling if side.pooling in known else known[0] if known else None
         pooling = kept if metric in KEPT and kept in known else pooling
         rows = rows[rows["pooling"] == pooling] if pooling else rows[rows["pooling"].isna()]
-        site = next((name for name in ("raw", run.final) if name in set(rows["site"])), None)
+        site = next((name for name in ("raw", run.final, PROJECTED) if name in set(rows["site"])), None)
         rows = rows[rows["site"].isin((site, run.final)) & rows["value"].notna()]
         rows = rows[(rows["site"] == site) | (rows["layer"] == run.depth)]
         # one number for all layers is no curve, and of another depth no number to subtract

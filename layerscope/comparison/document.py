@@ -11,7 +11,7 @@ import numpy as np
 from layerscope.comparison import findings
 from layerscope.comparison.findings import SURE, Pair, by_metric, headline, layer_name, shown
 from layerscope.comparison.plots import course, sections, square_map
-from layerscope.runs.registry import about, scale
+from layerscope.runs.registry import about, named, scale
 from layerscope.show.document import EMPTY, Align, Cell, Column, Document, Facts, Part, Sentences, Table, columns, row
 from layerscope.show.numbers import error, number
 from layerscope.show.plots import HeatMap
@@ -90,20 +90,20 @@ def _size(member: Member) -> str:
 
 def _map(pair: Pair) -> HeatMap:
     """Return the map that a terminal shows, its title saying which layers are which."""
-    metric = pair.comparison.similarities[0]
-    title = f"{about(metric).title}: layers of {pair.a.name} down, of {pair.b.name} across"
-    return replace(square_map(pair, metric), title=title, low=0.0, high=1.0)
+    metric, variant = pair.comparison.forms[0]
+    title = f"{named(metric, variant)}: layers of {pair.a.name} down, of {pair.b.name} across"
+    return replace(square_map(pair, metric, variant), title=title, low=0.0, high=1.0)
 
 
 def _differences(pair: Pair) -> Table:
     titles, found = [], []
-    for metric, variant, rows in by_metric(pair.differences):
+    for metric, variant, several, rows in by_metric(pair.differences):
         most, cells = findings.largest(rows), {}
         for index, own in rows.iterrows():
             value, stderr = (scale(metric) * float(own[name]) for name in ("value", "stderr"))
             layers = " | ".join(map(str, dict.fromkeys((own["a"], own["b"]))))
             cells[layers] = Cell(findings.signed(value), error(stderr), value, index == most)
-        titles.append(f"{about(metric).title} {variant}" if variant else about(metric).title)
+        titles.append(f"{named(metric, variant)} {variant if several and variant else ''}".strip())
         found.append(cells)
     legend = (
         f"±: one standard error, by sample where both runs keep each sample's values. Marked: the largest difference "
@@ -130,7 +130,7 @@ def _course(comparison: Comparison) -> Iterator[str]:
         low = int(np.nanargmin(near))
         yield (
             f"From the first to the last checkpoint {layer_name(first.index[low])} changes most: "
-            f"{about(metric).title} {shown(ends[low])}; the last layer {shown(ends[-1])}."
+            f"{named(metric, comparison.forms[0][1])} {shown(ends[low])}; the last layer {shown(ends[-1])}."
         )
 
 

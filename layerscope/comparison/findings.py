@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.runs.curves import Values
-from layerscope.runs.registry import about, capital, rank, scale, titled, unit_apart
+from layerscope.runs.registry import about, capital, named, rank, scale, titled, unit_apart
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import plain
 
@@ -53,6 +53,11 @@ class Pair:
         """What B is called beside A."""
         return f"{plain(self.b.name)} against {plain(self.a.name)}"
 
+    @property
+    def towers(self) -> bool:
+        """Whether the two are towers of one model, the layers of each compared with each other too."""
+        return "within" in set(self.comparison.frame["kind"])
+
     @cached_property
     def differences(self) -> pd.DataFrame:
         """The rows of differences, in the order metrics are shown in."""
@@ -60,13 +65,13 @@ class Pair:
         rows = rows[(rows["kind"] == "difference") & (rows["run_b"] == self.b.name)]
         return rows.sort_values("metric", key=lambda names: names.map(rank), kind="stable")
 
-    def square(self, metric: str) -> pd.DataFrame:
+    def square(self, metric: str, variant: str) -> pd.DataFrame:
         """Return the similarity of every layer of A with every layer of B."""
-        return self.comparison.similarity(self.a.name, self.b.name, metric)
+        return self.comparison.similarity(self.a.name, self.b.name, metric, variant)
 
-    def matches(self, metric: str) -> list[Match]:
+    def matches(self, metric: str, variant: str) -> list[Match]:
         """Return what matches each layer of A. Layer 0 of either is no candidate for the most similar one."""
-        square = self.square(metric)
+        square = self.square(metric, variant)
         values, near = square.to_numpy(), alike(square, metric)
         candidates = np.isfinite(near) & np.outer(square.index != 0, square.columns != 0)
         apart = np.abs(np.subtract.outer(_depths(square.index, self.a), _depths(square.columns, self.b)))
@@ -95,8 +100,8 @@ def alike(square: pd.DataFrame, metric: str) -> Values:
 
 def headline(pair: Pair) -> str:
     """Return the answer in one line: which layers are most alike, and the last ones."""
-    metric = pair.comparison.similarities[0]
-    square = pair.square(metric)
+    metric, variant = pair.comparison.forms[0]
+    square = pair.square(metric, variant)
     inside = square.loc[square.index != 0, square.columns != 0]
     values = alike(inside, metric)
     if not np.isfinite(values).any():
@@ -105,18 +110,31 @@ def headline(pair: Pair) -> str:
     i, j = equal[-1]  # of several the deepest: a truncated model has all its layers in common
     return (
         f"Most alike: {layer_name(inside.index[i])} of {plain(pair.a.name)} and {layer_name(inside.columns[j])} of "
-        f"{plain(pair.b.name)}, {about(metric).title} {shown(float(inside.iloc[i, j]))}; the last layers "
+        f"{plain(pair.b.name)}, {named(metric, variant)} {shown(float(inside.iloc[i, j]))}; the last layers "
         f"{shown(float(square.iloc[-1, -1]))}."
     )
 
 
 def sentences(pair: Pair) -> tuple[str, ...]:
     """Return what a reader should know beside the headline, a sentence each."""
-    return (*(_same_depth(pair, metric) for metric in pair.comparison.similarities), *_apart(pair))
+    return (*_towers(pair), *(_same_depth(pair, *form) for form in pair.comparison.forms), *_apart(pair))
 
 
-def _same_depth(pair: Pair, metric: str) -> str:
-    matches, title = pair.matches(metric), about(metric).title
+def _towers(pair: Pair) -> Iterator[str]:
+    """Yield how alike layers are on average within each of two towers and across them, where they were compared so."""
+    rows = pair.comparison.named
+    rows = rows[(rows["kind"] == "within") & (rows["a"] != rows["b"]) | (rows["kind"] == "similarity")]
+    a, b = pair.a.name, pair.b.name
+    for (metric, variant), own in rows.groupby(["metric", "variant"], sort=False) if pair.towers else ():
+        mean = own.groupby(["run", "run_b"])["value"].mean()
+        yield (
+            f"{capital(named(metric, variant))} of layers on average: {shown(mean[a, a])} within {plain(a)}, "
+            f"{shown(mean[b, b])} within {plain(b)}, {shown(mean[a, b])} across."
+        )
+
+
+def _same_depth(pair: Pair, metric: str, variant: str) -> str:
+    matches, title = pair.matches(metric, variant), named(metric, variant)
     along = [found.same_value for found in matches if found.layer != 0 and math.isfinite(found.same_value)]
     far = [found.away for found in matches if found.most is not None]
     if not along or not far:
@@ -131,7 +149,7 @@ def _same_depth(pair: Pair, metric: str) -> str:
 def _apart(pair: Pair) -> Iterator[str]:
     """Yield where each metric with a standard error differs most, and which ones do not."""
     nowhere = []
-    for metric, _, rows in by_metric(pair.differences):
+    for metric, variant, _, rows in by_metric(pair.differences):
         known = rows[rows["stderr"].notna() & rows["value"].notna()]
         sure, most = known[_sure(known)], largest(known)
         if len(sure):
@@ -139,21 +157,21 @@ def _apart(pair: Pair) -> Iterator[str]:
             values = (number(scale(metric) * float(row[name])) for name in ("value_b", "value_a"))
             where = " and ".join(map(layer_name, dict.fromkeys((row["a"], row["b"]))))
             yield (
-                f"{capital(titled(metric))} differs {'only' if most is None else 'most'} at {where}: "
+                f"{capital(titled(metric, variant))} differs {'only' if most is None else 'most'} at {where}: "
                 f"{difference_text(row)} ({' against '.join(values)}{', paired by sample' if row['paired'] else ''})."
             )
         elif len(known):
-            nowhere.append(about(metric).title)
+            nowhere.append(named(metric, variant))
     if nowhere:
         yield f"Nowhere apart by more than {SURE:.0f} standard errors: {', '.join(dict.fromkeys(nowhere))}."
 
 
-def by_metric(rows: pd.DataFrame) -> Iterator[tuple[str, str | None, pd.DataFrame]]:
-    """Yield each metric and variant with its rows; a variant is None where the metric has no other."""
+def by_metric(rows: pd.DataFrame) -> Iterator[tuple[str, str | None, bool, pd.DataFrame]]:
+    """Yield each metric and variant, whether the metric has others, and the rows."""
     groups = list(rows.groupby(["metric", "variant"], sort=False, dropna=False))
     metrics = [metric for (metric, _), _ in groups]
     for (metric, variant), own in groups:
-        yield metric, variant if metrics.count(metric) > 1 and isinstance(variant, str) else None, own
+        yield metric, variant if isinstance(variant, str) else None, metrics.count(metric) > 1, own
 
 
 def largest(rows: pd.DataFrame) -> Any:
@@ -209,11 +227,14 @@ def maps(comparison: Comparison) -> Iterator[tuple[str, str, pd.DataFrame]]:
 
     counterparts = frame[frame["kind"] == "counterpart"]
     before = dict(zip(names[1:], names, strict=False))
-    for metric in comparison.similarities:
-        rows, title = counterparts[counterparts["metric"] == metric], about(metric).title
+    for metric, variant in comparison.forms:
+        rows = counterparts[(counterparts["metric"] == metric) & (counterparts["variant"] == variant)]
+        title = named(metric, variant)
         yield metric, f"{title} to the last checkpoint", by_checkpoint(rows[rows["run_b"] == names[-1]])
         previous = rows[rows["run_b"] == rows["run"].map(before)]
         yield metric, f"{title} to the checkpoint before", by_checkpoint(previous)
     values = by_metric(frame[frame["kind"] == "value"])
-    for metric, variant, rows in sorted(values, key=lambda own: (rank(own[0]), own[1] is None, own[1] or "")):
-        yield metric, capital(titled(metric, variant)), by_checkpoint(rows)
+    for metric, own, several, rows in sorted(
+        values, key=lambda found: (rank(found[0]), found[1] is None, found[1] or "")
+    ):
+        yield metric, capital(titled(metric, own, several)), by_checkpoint(rows)

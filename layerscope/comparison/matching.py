@@ -15,7 +15,7 @@ from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.saved import jsonable
 from layerscope.runs.details import run_names
 from layerscope.runs.run import Run, open_run
-from layerscope.runs.states import Column, StoredStates, sublayers_in
+from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, sublayers_in
 
 MOST_RUNS = 32
 """More runs at once would make a page that nobody can read."""
@@ -56,7 +56,7 @@ class Side:
     @property
     def width(self) -> int:
         """D, the size of a state."""
-        return int(self.run.info["model"]["width"])
+        return self.states.width
 
     @property
     def total(self) -> int:
@@ -74,8 +74,8 @@ class Side:
         return self.run.states(self.pooling, self.columns, self.rows)
 
 
-def opened(given: Sequence[Run | str | Path]) -> list[Run]:
-    """Return the runs to compare, all of the same samples; anything else is an error."""
+def opened(given: Sequence[Run | str | Path], paired: bool = False) -> list[Run]:
+    """Return the runs to compare, all of the same samples, or two of `paired` ones; anything else is an error."""
     if isinstance(given, (Run, str, Path)) or len(given) < 2:
         raise LayerscopeError("compare needs two runs or more: give the folder of each")
     if len(given) > MOST_RUNS:
@@ -86,7 +86,13 @@ def opened(given: Sequence[Run | str | Path]) -> list[Run]:
         run.need_states()
         if paths.count(path) > 1:
             raise LayerscopeError(f"run {str(run.path)!r} is given twice: compare needs runs that differ")
-    for run in runs[1:]:
+    counts = [run.info["data"]["samples"] for run in runs]
+    if paired and (len(runs) > 2 or counts[0] != counts[1]):
+        numbers = " and ".join(f"{number:,}" for number in counts)
+        raise LayerscopeError(
+            f"paired needs two runs of as many samples, and these have {numbers}: profile both of all"
+        )
+    for run in () if paired else runs[1:]:
         _refuse_other_samples(runs[0], run)
     return runs
 
@@ -115,8 +121,11 @@ def sides_of(runs: Sequence[Run], pooling: str | None = None, site: str | None =
     """
     shared = [name for name in runs[0].info["pooling"] if all(name in run.info["pooling"] for run in runs)]
     poolings = [pooling or (shared or run.info["pooling"])[0] for run in runs]
+    if site == PROJECTED:
+        poolings = [OWN] * len(runs)
     for run, name in zip(runs, poolings, strict=True):
-        if name not in (known := list(dict.fromkeys([*run.info["pooling"], *run.info["pair_pooling"]]))):
+        known = list(dict.fromkeys([*run.info["pooling"], *run.info["pair_pooling"]]))
+        if name not in known and site != PROJECTED:
             raise LayerscopeError(
                 f"pooling {name!r} is not in run {str(run.path)!r}{choices(name, known, 'it has')}; "
                 f"profile it with `pooling='{name}'`"
@@ -162,7 +171,7 @@ def _fine(run: Run) -> dict[int, int]:
 def _columns(run: Run, site: str | None) -> tuple[Column, ...]:
     if site is None:
         return run.columns
-    known = run.info["model"]["sites"]
+    known = [*run.info["model"]["sites"], *dict.fromkeys(column.site for column in run.projected)]
     if site in sublayers_in(run.info):
         raise LayerscopeError(
             f"site {site!r} is inside the blocks, and sub-layers are not compared: {' or '.join(known)}"
@@ -170,7 +179,7 @@ def _columns(run: Run, site: str | None) -> tuple[Column, ...]:
     if site not in known:
         raise LayerscopeError(f"site {site!r} is not in run {str(run.path)!r}{choices(site, known, 'it has')}")
     layers = tuple(Column(site, layer) for layer in range(run.depth + 1))
-    return layers if site == run.final else (*layers, Column(run.final, run.depth))
+    return layers if site in (run.final, PROJECTED) else (*layers, Column(run.final, run.depth))
 
 
 def _notes(runs: Sequence[Run], poolings: list[str], left_out: int) -> Iterator[str]:

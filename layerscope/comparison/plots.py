@@ -10,18 +10,19 @@ import pandas as pd
 
 from layerscope.comparison import findings
 from layerscope.comparison.findings import Layer, Pair, layer_name, shown
-from layerscope.runs.registry import about, capital, meaning_of, scale, titled, unit_apart
+from layerscope.runs.registry import about, capital, file_name, meaning_of, named, scale, titled, unit_apart
 from layerscope.show.document import EMPTY, Cell, Column, Section, Table, row
 from layerscope.show.numbers import number
 from layerscope.show.plots import Axis, Chart, HeatMap, Meaning, Series
 
 if TYPE_CHECKING:
-    from layerscope.comparison.comparison import Comparison
+    from layerscope.comparison.comparison import Comparison, Member
 
 BESIDE = "Layers of the first run down, those of the other across."
 APART = "How much each metric differs by depth. Nothing here says which run is the better one."
 COURSE = "Each layer compared with itself in the last checkpoint and in the one before, and each metric by layer."
 RINGS = "○ the layer across that is most like the one down; layer 0 is no candidate."
+WITHIN = "Every two layers of one tower, beside the map across the towers."
 MATCHES = "For each layer of the first run the most similar one of the other, and the one at the same depth."
 LEAST = 0.05
 """The smallest range of similarities that a scale of colours spans."""
@@ -36,11 +37,14 @@ DIFFERENCE = Meaning(
 
 def sections(pair: Pair) -> Iterator[Section]:
     """Yield the maps and matching layers of a pair, and how metrics differ."""
-    squares = (square_map(pair, metric) for metric in pair.comparison.similarities)
+    squares = [square_map(pair, *form) for form in pair.comparison.forms]
     yield Section("compared", "Layers across runs", BESIDE, (*squares, _matches(pair)))
+    if pair.towers:
+        within = (_within(pair, run, *form) for form in pair.comparison.forms for run in (pair.a, pair.b))
+        yield Section("within", "Layers within each run", WITHIN, tuple(within))
     drawn = (
-        _difference(pair, metric, capital(titled(metric, variant)), points)
-        for metric, variant, rows in findings.by_metric(pair.differences)
+        _difference(pair, metric, capital(titled(metric, variant, several)), points)
+        for metric, variant, several, rows in findings.by_metric(pair.differences)
         if len(points := rows[rows["value"].notna()])
     )
     yield Section("differences", "Differences by depth", APART, tuple(drawn))
@@ -52,18 +56,40 @@ def _apart(name: str, other: str) -> str:
     return rest.removesuffix(")") if rest and other.startswith(f"{model} (") else name
 
 
-def square_map(pair: Pair, metric: str) -> HeatMap:
+def _within(pair: Pair, run: Member, metric: str, variant: str) -> HeatMap:
+    """Return the similarity of every two layers of one of two towers."""
+    square, name = pair.comparison.similarity(run.name, run.name, metric, variant), named(metric, variant)
+    return HeatMap(
+        title=f"{capital(name)} within {run.name}",
+        summary=about(metric).meaning,
+        about=meaning_of(metric),
+        name=f"within_{file_name(metric, variant)}_{run.name}",
+        rows=tuple(map(str, square.index)),
+        columns=tuple(map(str, square.columns)),
+        values=tuple(map(tuple, square.to_numpy().tolist())),
+        low=None,
+        high=None,
+        least=LEAST,
+        across="layer",
+        down="layer",
+        square=True,
+        upward=True,
+        reversed=about(metric).low,
+    )
+
+
+def square_map(pair: Pair, metric: str, variant: str) -> HeatMap:
     """Return the similarity of every layer of A with every one of B; the most similar of B is ringed."""
-    square, name, matches = pair.square(metric), about(metric).title, pair.matches(metric)
+    square, name, matches = pair.square(metric, variant), named(metric, variant), pair.matches(metric, variant)
     words = ("" if found.most is None else f"{found.most} ({shown(found.most_value)})" for found in matches)
     similar = pair.comparison.frame[pair.comparison.frame["kind"] == "similarity"]
-    finite = similar.loc[similar["metric"] == metric, "value"].dropna()
+    finite = similar.loc[(similar["metric"] == metric) & (similar["variant"] == variant), "value"].dropna()
     return HeatMap(
         title=f"{name} of layers across runs",
         summary=findings.headline(pair),
         about=meaning_of(metric),
         note=RINGS if len(finite) else f"the states of {pair.b.name} do not vary",
-        name=f"compared_{metric}",
+        name=f"compared_{file_name(metric, variant)}",
         corner="layer",
         rows=tuple(map(str, square.index)),
         columns=tuple(map(str, square.columns)),
@@ -163,17 +189,19 @@ def course(comparison: Comparison) -> Section:
 def _matches(pair: Pair) -> Table:
     """Return for each layer of A the one of B that is most like it, and the one at the same depth."""
 
-    def named(layer: Layer, depth: int) -> Cell:
+    def layer_cell(layer: Layer, depth: int) -> Cell:
         return Cell(str(layer), value=depth + 0.5 if layer == "final" else float(layer))  # final stands behind the last
 
     heads, lines = [Column("layer")], []
-    for metric in pair.comparison.similarities:
-        name = about(metric).title
+    for form in pair.comparison.forms:
+        name = named(*form)
         heads += [Column("most like", unit=name), Column(name, unit="most like"), Column(name, unit="same depth")]
-    for matches in zip(*map(pair.matches, pair.comparison.similarities), strict=True):
-        cells = [named(matches[0].layer, pair.a.depth)]
+    for matches in zip(*(pair.matches(*form) for form in pair.comparison.forms), strict=True):
+        cells = [layer_cell(matches[0].layer, pair.a.depth)]
         for _, most, value, same, beside, _ in matches:
-            cells += [EMPTY, EMPTY] if most is None else [named(most, pair.b.depth), Cell(shown(value), value=value)]
+            cells += (
+                [EMPTY, EMPTY] if most is None else [layer_cell(most, pair.b.depth), Cell(shown(value), value=value)]
+            )
             cells.append(EMPTY if np.isnan(beside) else Cell(shown(beside), f"({layer_name(same)})", beside))
         lines.append(row(*cells))
     return Table("Layers that match", tuple(heads), tuple(lines), (MATCHES,), name="matches")

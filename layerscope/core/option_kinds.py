@@ -152,16 +152,19 @@ class OneOf(Kind):
 
 @dataclass(frozen=True)
 class Names(Kind):
-    """Names in a list; a text holds them with commas."""
+    """Names in a list, of those known if there are some; a text holds them with commas."""
 
+    known: tuple[str, ...] = ()
     metavar: ClassVar[str] = "NAMES"
 
     def take(self, name: str, value: Any) -> Any:
         """Return a list of names."""
-        found = [str(name).strip() for name in (value.split(",") if isinstance(value, str) else value)]
+        found = [str(each).strip() for each in (value.split(",") if isinstance(value, str) else value)]
         if not any(found):
             raise LayerscopeError(f"{name} is {shown(value)}: give one name or several, or leave it out")
-        return [name for name in found if name]
+        for unknown in [each for each in found if each and self.known and each not in self.known]:
+            raise LayerscopeError(f"{name} {unknown!r} does not exist{choices(unknown, self.known)}")
+        return [each for each in found if each]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from .cosine_similarity import (
     cosine_pairs as cosine_pairs,
     cosine_similarity as cosine_similarity,
     cosine_to as cosine_to,
-    cosine_to_next as cosine_to_next,
 )
 from .curvature import (
     curvature as curvature,
@@ -40,6 +39,7 @@ from .label_probability import label_probability as label_probability
 from .layer_accuracy import layer_accuracy as layer_accuracy
 from .lidar import lidar as lidar
 from .matrix_entropy import matrix_entropy as matrix_entropy
+from .modality_gap import modality_gap as modality_gap
 from .mutual_knn import mutual_knn as mutual_knn
 from .nesum import nesum as nesum
 from .neural_collapse import (
@@ -55,7 +55,10 @@ from .perplexity import perplexity as perplexity
 from .pnka import pnka as pnka
 from .procrustes import procrustes as procrustes
 from .progression import (
+    cosine_to_next as cosine_to_next,
     line_distance as line_distance,
+    monotone_share as monotone_share,
+    monotone_triples as monotone_triples,
     norm_ratio as norm_ratio,
     straightness as straightness,
 )

@@ -6,7 +6,7 @@ from torch import Tensor
 from layerscope.metrics.arrays import Array
 from layerscope.metrics.cosine_similarity import cosine_similarity, moments
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs import FromPairs, States
+from layerscope.metrics.pairs import CENTERING, FromPairs, States
 
 
 def angular_distance(X: Array, Y: Array, center: bool = True) -> Tensor:
@@ -40,16 +40,18 @@ ANGULAR_DISTANCE = Metric(
     angular_distance,
     FromPairs(
         lambda states, others, center=True: angle_pairs(states, center, others)[0],
-        "centered",
+        "{}",
+        CENTERING,
         least=0,
         all_samples=True,
         one_width=True,
         by_sample=angle_pairs,
     ),  # fmt: skip
     reading="share of a half turn; 0: the same directions",
-    formula="mean of arccos((a − ā) · (b − b̄) / (‖a − ā‖ ‖b − b̄‖)) / π",
+    formula="mean of arccos of the cosine / π",
     meaning="Angle between the vectors that two layers give one sample, each layer centred by its own mean over the "
-    "samples, as a share of a half turn, averaged over samples; from 0 to 1, right angles at 1/2.",
+    "samples unless it is called uncentred, as a share of a half turn, averaged over samples; from 0 to 1, right "
+    "angles at 1/2.",
     direction="0: the two layers hold the same directions. Neighbouring layers that stay near 0 change little.",
     low=True,
 )

@@ -10,7 +10,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import pairs
 from layerscope.metrics.arrays import Array, as_pair64, as_result, centred, check_choice
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs import Blocks, FromPairs, Measure, Prepared, States, in_pairs, of_pair, opened
+from layerscope.metrics.pairs import DEBIASING, Blocks, FromPairs, Measure, Prepared, States, in_pairs, of_pair, opened
 from layerscope.metrics.spectrum import symmetric_product
 
 BANDWIDTHS = ("median_sq_offdiag", "median_sq_all", "median_distance")
@@ -267,23 +267,25 @@ def _features(left: Blocks, right: Blocks, tiles: list[tuple[slice, slice]]) -> 
 
 CKA = Metric(
     cka,
-    FromPairs(_matrix, "linear,debiased", least=4, all_samples=True),
+    FromPairs(_matrix, "linear,{}", DEBIASING, least=4, all_samples=True),
     title="CKA",
     reading="1: two layers hold the same geometry",
-    formula="HSIC₁(K, L) / √(HSIC₁(K, K) HSIC₁(L, L)), K = X Xᵀ, L = Y Yᵀ, HSIC₁ the unbiased estimator",
-    meaning="Centred kernel alignment of two layers, linear kernel, debiased: how alike the samples lie to each "
-    "other, whatever the rotation and scale; at most 1, near 0 (or slightly below) for unrelated layers.",
+    formula="debiased: HSIC₁(K, L) / √(HSIC₁(K, K) HSIC₁(L, L)), K = X Xᵀ, L = Y Yᵀ, HSIC₁ the unbiased estimator; "
+    "biased: ‖Yᵀ X‖²_F / (‖Xᵀ X‖_F ‖Yᵀ Y‖_F), X and Y centred",
+    meaning="Centred kernel alignment of two layers, linear kernel: how alike the samples lie to each other, whatever "
+    "the rotation and scale; at most 1. Debiased it is near 0 (or slightly below) for unrelated layers; biased it is "
+    "near 1 even for noise where there are far fewer samples than features.",
     direction="1: the two layers hold the same geometry of samples.",
 )
 CKA_RBF = Metric(
     cka,
-    FromPairs(partial(_matrix, kernel="rbf"), "rbf,debiased,median_sq_offdiag", least=4),
+    FromPairs(partial(_matrix, kernel="rbf"), "rbf,{},median_sq_offdiag", DEBIASING, least=4),
     name="cka_rbf",
     title="RBF CKA",
     reading="1: two layers hold the same neighbourhoods",
     formula="HSIC₁(K, L) / √(HSIC₁(K, K) HSIC₁(L, L)), Kᵢⱼ = exp(−‖xᵢ − xⱼ‖² / (2 σ²)), σ² the median "
-    "of ‖xᵢ − xⱼ‖² over i < j, L the same of Y, HSIC₁ the unbiased estimator",
-    meaning="Centred kernel alignment with a Gaussian kernel as wide as the median distance, debiased: how alike near "
-    "samples lie to each other; at most 1, near 0 (or slightly below) for unrelated layers.",
+    "of ‖xᵢ − xⱼ‖² over i < j, L the same of Y, HSIC₁ the unbiased estimator; biased: HSIC = tr(K H L H), H = I − 1/N",
+    meaning="Centred kernel alignment with a Gaussian kernel as wide as the median distance: how alike near samples "
+    "lie to each other; at most 1, and debiased near 0 (or slightly below) for unrelated layers.",
     direction="1: the two layers hold the same geometry of samples. Far samples count less than in linear CKA.",
 )

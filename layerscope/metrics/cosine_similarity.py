@@ -6,7 +6,7 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64, centred, directions, typical_norm
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs import Blocks, FromPairs, States, in_pairs, opened
+from layerscope.metrics.pairs import CENTERING, FromPairs, States, in_pairs, opened
 
 WIDTHS = "cosine needs equal widths, cka compares any two"
 
@@ -42,30 +42,11 @@ def cosine_to(states: States, layer: int = -1, center: bool = True) -> Tensor:
     blocks, _ = opened(states, None, center)
     if not -blocks.layers <= layer < blocks.layers:
         raise LayerscopeError(f"layer {layer} does not exist: these states have layers 0..{blocks.layers - 1}")
-    return _cosines(blocks, blocks.layers, lambda unit: torch.linalg.vecdot(unit, unit[layer]))
-
-
-def cosine_to_next(states: States, center: bool = True) -> Tensor:
-    """Return each sample's cosine between every layer and the next, `[N, L - 1]` in float64, read in blocks.
-
-    `states` as in `similarity_matrix`. Column l equals `cosine_similarity(states[:, l], states[:, l + 1], center)`:
-    -1 ... 1, NaN for zero vectors.
-
-    Source: Tracing Representation Progression, figure 11.
-
-    >>> states = np.random.default_rng(0).normal(size=(20, 4, 3))  # samples, layers, width
-    >>> cosine_to_next(states).shape
-    torch.Size([20, 3])
-    """
-    blocks, _ = opened(states, None, center)
-    return _cosines(blocks, blocks.layers - 1, lambda unit: torch.linalg.vecdot(unit[:-1], unit[1:]))
-
-
-def _cosines(blocks: Blocks, layers: int, of: Callable[[Tensor], Tensor]) -> Tensor:
-    cosines = torch.empty(blocks.count, layers, dtype=torch.float64, device=blocks.scale.device)
+    cosines = torch.empty(blocks.count, blocks.layers, dtype=torch.float64, device=blocks.scale.device)
     for span, rows in zip(blocks.spans, blocks, strict=True):
+        unit = directions(rows, blocks.scale)
         # Written at once: small results among large blocks would keep their memory from being used again.
-        cosines[span] = of(directions(rows, blocks.scale)).mT
+        cosines[span] = torch.linalg.vecdot(unit, unit[layer]).mT
     return cosines.clamp_(-1.0, 1.0)
 
 
@@ -115,12 +96,12 @@ def mean_cosines(states: States, others: States | None, center: bool = True) -> 
 
 COSINE_SIMILARITY = Metric(
     cosine_similarity,
-    FromPairs(mean_cosines, "centered", least=0, all_samples=True, one_width=True, by_sample=cosine_pairs),
+    FromPairs(mean_cosines, "{}", CENTERING, least=0, all_samples=True, one_width=True, by_sample=cosine_pairs),
     title="cosine",
     reading="1: two layers hold the same directions",
-    formula="mean of (a − ā) · (b − b̄) / (‖a − ā‖ ‖b − b̄‖)",
+    formula="centered: mean of (a − ā) · (b − b̄) / (‖a − ā‖ ‖b − b̄‖); uncentered: mean of a · b / (‖a‖ ‖b‖)",
     meaning="Cosine between the vectors that two layers give one sample, each layer centred by its own mean over the "
-    "samples, averaged over samples; from −1 to 1.",
+    "samples unless it is called uncentred, averaged over samples; from −1 to 1.",
     direction="1: the two layers hold the same directions. It says how far a layer is from another, not how good it "
     "is.",
 )

@@ -24,11 +24,11 @@ def dataset_entropy(
 
 DATASET_ENTROPY = Metric(
     dataset_entropy,
-    FromRows(lambda rows, alpha: entropy_of_rows(rows.unit_factor, alpha), orders=True),
+    FromRows(entropy_of_rows, orders=True),
     unit="nats",
     reading="nats; high: samples spread out",
     formula="S_α = log(Σ λᵢ^α) / (1 − α), S₁ = −Σ λᵢ log λᵢ, λ the eigenvalues of Z Zᵀ / tr(Z Zᵀ), Z the pooled states "
-    "at unit length",
+    "at unit length; raw: as they are; centred: less their mean, then at unit length",
     meaning="The same entropy over the pooled states of all samples instead of the tokens of one; from 0 to log "
     "min(samples, width).",
     direction="High: samples spread over many directions. Which end serves a task differs by model and data.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import product
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import torch
@@ -28,8 +29,10 @@ SINK = 10.0
 class Tokens:
     """States `[..., T, D]` of tokens, a `mask` of the real ones (None: all), and the factors that metrics share."""
 
-    def __init__(self, states: Tensor, mask: Tensor | None = None, without_sinks: bool = False) -> None:
-        self.states, self.mask, self.without_sinks = states, mask, without_sinks
+    def __init__(
+        self, states: Tensor, mask: Tensor | None = None, without_sinks: bool = False, rows: Sequence[str] = ("unit",)
+    ) -> None:
+        self.states, self.mask, self.without_sinks, self.rows = states, mask, without_sinks, rows
         self._found: dict[Callable[[Tokens], Any], Any] = {}
 
     @classmethod
@@ -85,13 +88,18 @@ class Tokens:
 
     def first(self, prefix: int) -> Tokens:
         """Return the first `prefix` used tokens of samples that have as many; the other samples are empty."""
-        found = Tokens(self._fronted[..., :prefix, :], None, self.without_sinks)
+        found = Tokens(self._fronted[..., :prefix, :], None, self.without_sinks, self.rows)
         found.used, found.lengths = None, torch.where(self.lengths >= prefix, prefix, 0)
         return found
 
     @cached_property
     def _fronted(self) -> Tensor:
         return real_first(self.states, self.used)[0]
+
+
+def entropy_variant(alpha: float, rows: str) -> str:
+    """Return what an entropy of an order is called in a run's table, of rows that are scaled so."""
+    return f"alpha={alpha:g}" + ("" if rows == "unit" else f",rows={rows}")
 
 
 def by_layer(layers: Sequence[Tensor], orders: Sequence[float], chosen: Any) -> dict[str, Tensor]:
@@ -134,17 +142,26 @@ class Rows:
     @cached_property
     def spectrum(self) -> Tensor:
         """The singular values, descending."""
-        return singular_values(self._factor(lambda rows: rows))
+        return singular_values(self.factor("raw"))
 
     @cached_property
     def centred_spectrum(self) -> Tensor:
         """The singular values, descending, of the rows around their mean."""
-        return singular_values(self._factor(centred))
+        return singular_values(self._factor(self._around_mean))
+
+    def factor(self, rows: str) -> Tensor:
+        """Return a matrix with the singular values of the rows "raw", at "unit" norm, or "centered" and then so."""
+        scaled = {"raw": lambda block: block, "unit": unit_rows, "centered": lambda x: unit_rows(self._around_mean(x))}
+        if rows not in self._found:
+            self._found[rows] = self._factor(scaled[rows])
+        return self._found[rows]
 
     @cached_property
-    def unit_factor(self) -> Tensor:
-        """A matrix with the singular values of the rows at unit norm."""
-        return self._factor(unit_rows)
+    def _found(self) -> dict[str, Tensor]:
+        return {}
+
+    def _around_mean(self, rows: Tensor) -> Tensor:
+        return centred(rows)
 
     def _factor(self, scaled: Callable[[Tensor], Tensor]) -> Tensor:
         return scaled(self._rows)
@@ -165,14 +182,16 @@ class StoredRows(Rows):
         return row_factor(map(scaled, self._blocks()))
 
     @cached_property
-    def centred_spectrum(self) -> Tensor:
-        """The singular values, descending, of the rows around their mean."""
-        # Less the first row, equal rows are exactly zero, and so is their mean.
+    def _mean(self) -> tuple[Tensor, Tensor]:
+        """The first row and the mean of all less it: equal rows are exactly zero, and so is their mean."""
         first, total = self.read(slice(0, 1))[0], torch.zeros(1)
         for block in self._blocks():
             total = total + (block - first).sum(0)
-        mean = total / self.count
-        return singular_values(self._factor(lambda rows: (rows - first) - mean))
+        return first, total / self.count
+
+    def _around_mean(self, rows: Tensor) -> Tensor:
+        first, mean = self._mean
+        return (rows - first) - mean
 
     def _blocks(self) -> Iterator[Tensor]:
         return (self.read(slice(start, start + BLOCK)) for start in range(0, self.count, BLOCK))
@@ -184,7 +203,7 @@ class FromRows(How):
 
     needs: ClassVar[Needs] = "pooled"
     compute: Callable[..., float | Tensor]
-    """Takes `Rows`, and an order of the Rényi entropy where there are `orders`."""
+    """Takes `Rows`; where there are `orders`, a matrix of their singular values and an order of the Rényi entropy."""
     orders: bool = False
     variant: Callable[[Rows], str | None] = lambda rows: None
     """What the choices made here are called in a run's table."""
@@ -197,12 +216,13 @@ class FromRows(How):
             return None
         return f"it needs {self.least[0]} samples or more of {self.least[1]} features or more"
 
-    def measured(self, rows: Rows, orders: Sequence[float]) -> Iterator[tuple[str | None, float]]:
+    def measured(
+        self, rows: Rows, orders: Sequence[float], scalings: Sequence[str]
+    ) -> Iterator[tuple[str | None, float]]:
         """Yield each variant with its value."""
-        if self.orders:
-            for alpha in orders:
-                yield f"alpha={alpha:g}", float(self.compute(rows, alpha))
-        else:
+        for scaling, alpha in product(scalings, orders) if self.orders else ():
+            yield entropy_variant(alpha, scaling), float(self.compute(rows.factor(scaling), alpha))
+        if not self.orders:
             yield self.variant(rows), float(self.compute(rows))
 
 

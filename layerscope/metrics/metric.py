@@ -10,7 +10,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, ClassVar, Literal
 
-Needs = Literal["tokens", "pooled", "views", "pairs", "lens", "labels"]
+Needs = Literal["tokens", "pooled", "views", "path", "pairs", "lens", "labels"]
 
 
 class How:

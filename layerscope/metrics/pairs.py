@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import wraps
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial, wraps
 from inspect import signature
 from itertools import chain
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
@@ -133,11 +133,13 @@ class Measure(NamedTuple):
     between: Callable[[Any, Any], Tensor]
     """Returns the similarity `[...]` of two prepared layers, or one value a sample `[..., N]`."""
     symmetric: bool = True
+    widths: str | None = None
+    """What to do where widths differ, if they must not."""
 
 
 def of_pair(measure: Measure, X: Array, Y: Array) -> Tensor:
     """Return the measure of two arrays `[..., N, D]` and `[..., N, D']` of the same samples."""
-    first, second = as_pair64(X, Y, ("X", "Y"))
+    first, second = as_pair64(X, Y, ("X", "Y"), measure.widths)
     check_count(measure.name, first.shape[-2], measure.least)
     return measure.between(measure.prepare(first), measure.prepare(second))
 
@@ -153,6 +155,36 @@ def narrow(rows: Tensor) -> Tensor:
     return torch.linalg.qr(rows.mT, mode="r").R.mT if rows.shape[-1] > rows.shape[-2] else rows
 
 
+class Choice(NamedTuple):
+    """An option that chooses among forms of a measure: its name, the argument it stands for, and the values."""
+
+    option: str
+    argument: str
+    values: Mapping[str, Any]
+
+
+CENTERING = Choice("cosine", "center", {"centered": True, "uncentered": False})
+DEBIASING = Choice("cka", "debiased", {"debiased": True, "biased": False})
+
+
+@dataclass(frozen=True)
+class FromPath(How):
+    """A metric of the way that one sample's vector takes from layer to layer."""
+
+    needs: ClassVar[Needs] = "path"
+    compute: Callable[[Tensor], Tensor]
+    """Takes states `[n, L+1, D]`; returns values `[n, layers]`, NaN where there is none."""
+    first: int = 0
+    """The layer of the first value; a metric that is no curve has one, at the last layer."""
+    choice: Choice | None = None
+
+    def measured(self, states: States, asked: Any) -> Iterator[tuple[str | None, Tensor]]:
+        """Yield each variant with the values `[N, layers]` of every sample."""
+        for name in getattr(asked, self.choice.option) if self.choice else (None,):
+            blocks, _ = opened(states, None, center=name == "centered")
+            yield name, torch.cat([self.compute(rows.transpose(0, 1)) for rows in blocks])
+
+
 @dataclass(frozen=True)
 class FromPairs(How):
     """A similarity of every two layers, and how a run and a comparison take it."""
@@ -161,7 +193,8 @@ class FromPairs(How):
     compute: Callable[..., Tensor]
     """Takes `states`, `others` and options; returns `[L, L']` as `similarity_matrix` does."""
     variant: str
-    """What the choices made here are called in a run's table."""
+    """What the choices made here are called in a run's table, {} being the one of `choice`."""
+    choice: Choice | None = None
     least: int = 2
     """The fewest samples with which it is defined."""
     features: bool = False
@@ -171,6 +204,17 @@ class FromPairs(How):
     """Whether it compares vectors, not geometries, so that both layers need the same number of features."""
     by_sample: Callable[..., Found] | None = None
     """Where each sample has a value: takes `states` and `others`; returns mean, standard error and number."""
+
+    def forms(self, asked: Any) -> Iterator[FromPairs]:
+        """Yield the measure in each form that the options ask for."""
+        if self.choice is None:
+            yield self
+            return
+        for name in getattr(asked, self.choice.option):
+            how = {self.choice.argument: self.choice.values[name]}
+            by_sample = self.by_sample and partial(self.by_sample, **how)
+            compute, variant = partial(self.compute, **how), self.variant.format(name)
+            yield replace(self, compute=compute, by_sample=by_sample, variant=variant, choice=None)
 
     def rows(self, rows: Numbers) -> Numbers:
         """Return the rows that it reads."""
@@ -209,7 +253,7 @@ def every_two(measure: Measure, states: States, others: States | None) -> Tensor
 
     Where the prepared layers outgrow `HELD_BYTES`, those beyond are prepared again for each lot that is held.
     """
-    left, right = opened(states, others, center=False)
+    left, right = opened(states, others, center=False, widths=measure.widths)
     check_count(measure.name, left.count, measure.least)
     found = torch.full((left.layers, right.layers), torch.nan, dtype=torch.float64)
     start = 0

@@ -1,10 +1,16 @@
 """How states move from layer to layer: along a line, and how far each block carries them."""
 
+import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.arrays import Array, as_finite64
+from layerscope.metrics.arrays import Array, as_finite64, directions
+from layerscope.metrics.metric import Metric
+from layerscope.metrics.pairs import CENTERING, FromPath
+
+_TIE = 1e-12
+"""Cosines this close are equal but for their rounding."""
 
 
 def norm_ratio(states: Array) -> Tensor:
@@ -21,6 +27,21 @@ def norm_ratio(states: Array) -> Tensor:
     """
     found = _layers(states)
     value: Tensor = vector_norm(found[..., :-1, :], dim=-1) / vector_norm(found.diff(dim=-2), dim=-1)
+    return value
+
+
+def cosine_to_next(states: Array) -> Tensor:
+    """Return the cosine between every layer and the next of each sample, `[..., L]` for ℓ = 0 … L − 1, float64.
+
+    `states` is `[..., L+1, D]`, of which nothing is subtracted; -1 … 1, NaN for zero vectors.
+
+    Source: Tracing Representation Progression, figure 11.
+
+    >>> cosine_to_next(np.array([[3.0, 0.0], [3.0, 3.0], [0.0, 3.0]]))
+    tensor([0.7071, 0.7071], dtype=torch.float64)
+    """
+    unit = directions(_layers(states), torch.zeros(()))
+    value: Tensor = torch.linalg.vecdot(unit[..., :-1, :], unit[..., 1:, :]).clamp(-1.0, 1.0)
     return value
 
 
@@ -59,8 +80,117 @@ def line_distance(states: Array) -> Tensor:
     return value
 
 
-def _layers(states: Array) -> Tensor:
+def monotone_triples(states: Array) -> Tensor:
+    """Return the share of layers ℓ₁ < ℓ₂ < ℓ₃ with cos(h_ℓ₁, h_ℓ₃) ≤ cos(h_ℓ₂, h_ℓ₃) for ℓ₃ = 2 … L, `[..., L-1]`.
+
+    `states` is `[..., L+1, D]`; the values are float64, 0 … 1, about 1/2 by chance. A layer where the vector is zero,
+    as centred states are that do not vary, is left out; NaN where none is left.
+
+    Source: Tracing Representation Progression, theorem 2.1.
+
+    >>> monotone_triples(np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0], [1.0, 0.5]]))  # the last goes back a step
+    tensor([1.0000, 0.6667], dtype=torch.float64)
+    """
+    rising, known = _triples(states)
+    return rising / known
+
+
+def monotone_share(states: Array) -> Tensor:
+    """Return the share of all triples of layers that `monotone_triples` counts, `[...]`, float64.
+
+    >>> monotone_share(np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0], [1.0, 0.5]]))  # three of four
+    tensor(0.7500, dtype=torch.float64)
+    """
+    rising, known = _triples(states)
+    return rising.sum(-1) / known.sum(-1)
+
+
+def _triples(states: Array) -> tuple[Tensor, Tensor]:
+    """Return for each layer from 2 on how many pairs of earlier ones are in the order of their cosines, and of all."""
+    found = _layers(states, 3)
+    unit = directions(found, torch.zeros(()))
+    cosines, counts = unit @ unit.mT, []
+    for layer in range(2, found.shape[-2]):
+        first, second = torch.triu_indices(layer, layer, 1, device=found.device)
+        earlier, later = cosines[..., first, layer], cosines[..., second, layer]
+        rises, falls = earlier <= later + _TIE, earlier > later + _TIE  # neither where one is NaN
+        counts.append(torch.stack([rises.sum(-1), (rises | falls).sum(-1)], -1))
+    rising, known = torch.stack(counts, -2).double().unbind(-1)
+    return rising, known
+
+
+def _layers(states: Array, least: int = 2) -> Tensor:
     found = as_finite64(states, "states")
-    if found.shape[-2] < 2:
-        raise LayerscopeError(f"states has shape {tuple(found.shape)}: give [..., layers, D] with two layers or more")
+    if found.shape[-2] < least:
+        raise LayerscopeError(
+            f"states has shape {tuple(found.shape)}: give [..., layers, D] with {least} layers or more"
+        )
     return found
+
+
+def _finite(values: Tensor) -> Tensor:
+    return values.masked_fill(~torch.isfinite(values), torch.nan)
+
+
+MONOTONE_TRIPLES = Metric(
+    monotone_triples,
+    FromPath(monotone_triples, 2, CENTERING),
+    unit="%",
+    reading="share of earlier layers in the order of their cosine to this one",
+    formula="share of ℓ₁ < ℓ₂ < ℓ with cos(h_ℓ₁, h_ℓ) ≤ cos(h_ℓ₂, h_ℓ)",
+    meaning="Share of every two earlier layers of which the later one has the higher cosine to this layer, by sample, "
+    "each layer centred by its own mean over the samples unless it is called uncentred; from 0 to 100 %.",
+    direction="100 %: the cosine to this layer rises from layer to layer, as theorem 2.1 has it for states that move "
+    "along a straight line. Chance gives 50 %.",
+    low=True,
+)
+MONOTONE_SHARE = Metric(
+    monotone_share,
+    FromPath(lambda states: monotone_share(states)[:, None], choice=CENTERING),
+    title="monotone triples of all layers",
+    unit="%",
+    reading="share of all triples of layers in the order of their cosines",
+    meaning="Share of all layers ℓ₁ < ℓ₂ < ℓ₃ with cos(h_ℓ₁, h_ℓ₃) ≤ cos(h_ℓ₂, h_ℓ₃), by sample; from 0 to 100 %.",
+    direction="100 %: the cosine to every later layer rises with depth.",
+    source="Tracing Representation Progression, theorem 2.1",
+    curve=False,
+    beside=("monotone_triples",),
+)
+STRAIGHTNESS = Metric(
+    straightness,
+    FromPath(lambda states: straightness(states)[:, None]),
+    reading="1: states move along a straight line",
+    formula="‖h_L − h₀‖ / Σ ‖h_{ℓ+1} − h_ℓ‖",
+    meaning="Distance from the first to the last layer's state over the length of the way between them, by sample; "
+    "from 0 to 1.",
+    direction="1: the states move along a straight line, as assumption 1 has it.",
+    curve=False,
+)
+LINE_DISTANCE = Metric(
+    line_distance,
+    FromPath(line_distance, 1),
+    reading="0: on the straight line from the first layer to the last",
+    formula="distance of h_ℓ from the line through h₀ and h_L, over ‖h_L − h₀‖",
+    meaning="Distance of a layer's state from the straight line between those of layer 0 and the last layer, over the "
+    "length of that line, by sample; from 0.",
+    direction="0: the states move along a straight line, as assumption 1 has it.",
+)
+COSINE_TO_NEXT = Metric(
+    cosine_to_next,
+    FromPath(cosine_to_next, choice=CENTERING),
+    title="cosine to the next layer",
+    reading="1: the next block keeps the direction",
+    formula="cos(h_ℓ, h_{ℓ+1})",
+    meaning="Cosine between a layer's state and the next layer's, by sample, each layer centred by its own mean over "
+    "the samples unless it is called uncentred; from -1 to 1.",
+    direction="1: the next block keeps the direction of the state.",
+)
+NORM_RATIO = Metric(
+    norm_ratio,
+    FromPath(lambda states: _finite(norm_ratio(states))),
+    reading="how much longer the state is than what the next block adds",
+    formula="‖h_ℓ‖ / ‖h_{ℓ+1} − h_ℓ‖",
+    meaning="Norm of a layer's state over that of its change to the next layer, by sample; from 0. In a pre-norm block "
+    "that is the skip connection over the long branch, in a post-norm block it is not.",
+    direction="High: the next block changes little.",
+)

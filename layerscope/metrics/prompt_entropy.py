@@ -6,10 +6,17 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_result, as_tensor, check_choice, real_first, unit_rows
-from layerscope.metrics.factors import FromTokens, Tokens
+from layerscope.metrics.factors import FromTokens, Tokens, entropy_variant
 from layerscope.metrics.matrix_entropy import ROWS, entropy_of_rows, scaled_rows
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.spectrum import check_alpha, collision_entropy, eigenvalues, entropy_limit, entropy_of_spectrum
+from layerscope.metrics.spectrum import (
+    check_alpha,
+    collision_entropy,
+    eigenvalues,
+    entropy_limit,
+    entropy_of_spectrum,
+    symmetric_product,
+)
 
 
 def prompt_entropy(
@@ -56,16 +63,17 @@ def _by_length(states: Tensor, lengths: Tensor, alpha: float, rows: str, normali
         chosen = counts == length
         sample = flat[chosen, :length]
         broken = ~torch.isfinite(sample).all(-1).all(-1)
-        entropy = entropy_of_rows(scaled_rows(sample.masked_fill(broken[:, None, None], 0.0), rows), alpha)
+        sample = sample.masked_fill(broken[:, None, None], 0.0)
+        entropy = entropy_of_rows(scaled_rows(sample if rows == "unit" else sample.double(), rows), alpha)
         limit = entropy_limit(normalization, length, flat.shape[-1])
         values[chosen] = (entropy / limit).to(flat.dtype).masked_fill(broken, torch.nan)
     return values.reshape(lengths.shape)
 
 
 class Grams(NamedTuple):
-    """The Grams of one layer's samples `[B, n, n]`, and how many tokens each has `[B]`."""
+    """The Grams of one layer's samples `[B, n, n]` by how rows are scaled, and how many tokens each has `[B]`."""
 
-    grams: Tensor
+    grams: dict[str, Tensor]
     lengths: Tensor
     of_tokens: bool
     """Whether n counts tokens, the first rows and columns being the sample; else it counts features."""
@@ -73,14 +81,22 @@ class Grams(NamedTuple):
     """Whether a sample has the same tokens at every layer."""
 
 
-def token_gram(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the Grams of the real tokens `[..., T, D]` at unit norm, T x T with zeros after them, or D x D if D < T.
+def token_gram(tokens: Tensor, mask: Tensor | None = None, rows: str = "unit") -> Tensor:
+    """Return the Grams of the real tokens `[..., T, D]`, T x T with zeros after them, or D x D if D < T.
 
     It is the half of `prompt_entropy` that runs while a layer's tokens are at hand; the other is `entropy_of_grams`.
+    Rows that are not scaled to unit norm alone give float64: beside one massive token float32 has lost the others.
     """
     states, lengths = real_first(as_tensor(tokens, "tokens", 2), mask)
     length, width = states.shape[-2:]
     padding = torch.arange(length, device=states.device) >= lengths[..., None]
+    if rows != "unit":
+        states = states.double()
+        if rows == "centered":  # less the first token, equal ones are exactly zero, and so is their mean
+            moved = (states - states[..., :1, :]).masked_fill(padding[..., None], 0.0)
+            states = unit_rows(moved - moved.sum(-2, keepdim=True) / lengths[..., None, None])
+        states = states.masked_fill(padding[..., None], 0.0)
+        return symmetric_product(states if length > width else states.mT)
     if length > width:
         unit = unit_rows(states if mask is None else states.masked_fill(padding[..., None], 0.0))
         return unit.mT @ unit
@@ -126,23 +142,24 @@ def entropy_of_grams(grams: Tensor, lengths: Tensor, alpha: float = 1.0, of_toke
 
 def _grams(tokens: Tokens) -> Grams:
     length, width = tokens.states.shape[-2:]
-    found = token_gram(tokens.states, tokens.used)
+    found = {rows: token_gram(tokens.states, tokens.used, rows) for rows in tokens.rows}
     return Grams(found, tokens.lengths, length <= width, not tokens.without_sinks)
 
 
 def _entropies(layers: Sequence[Grams], orders: Sequence[float], chosen: Any) -> dict[str, Tensor]:
     """Return S_alpha `[L, B]` of all layers at once; where eigenvalues are dear, of the `chosen` samples alone."""
-    grams, found = torch.stack([layer.grams for layer in layers]), {}
-    for alpha in orders:
-        some = slice(None) if alpha == 2.0 else chosen
-        values = grams.new_full(grams.shape[:2], torch.nan)
-        of_tokens, lengths = layers[0].of_tokens, [layer.lengths[some] for layer in layers]
-        if layers[0].alike:
-            values[:, some] = entropy_of_grams(grams[:, some], lengths[0], alpha, of_tokens)
-        else:  # without its sinks a sample has another number of tokens at every layer
-            parts = zip(grams[:, some], lengths, strict=True)
-            values[:, some] = torch.stack([entropy_of_grams(gram, n, alpha, of_tokens) for gram, n in parts])
-        found[f"alpha={alpha:g}"] = values.float()
+    found, of_tokens = {}, layers[0].of_tokens
+    for rows in layers[0].grams:
+        grams = torch.stack([layer.grams[rows] for layer in layers])
+        for alpha in orders:
+            some = slice(None) if alpha == 2.0 else chosen
+            values, lengths = grams.new_full(grams.shape[:2], torch.nan), [layer.lengths[some] for layer in layers]
+            if layers[0].alike:
+                values[:, some] = entropy_of_grams(grams[:, some], lengths[0], alpha, of_tokens)
+            else:  # without its sinks a sample has another number of tokens at every layer
+                parts = zip(grams[:, some], lengths, strict=True)
+                values[:, some] = torch.stack([entropy_of_grams(gram, n, alpha, of_tokens) for gram, n in parts])
+            found[entropy_variant(alpha, rows)] = values.float()
     return found
 
 
@@ -152,9 +169,10 @@ PROMPT_ENTROPY = Metric(
     unit="nats",
     reading="nats; low: a sample's tokens are compressed",
     formula="S_α = log(Σ λᵢ^α) / (1 − α), S₁ = −Σ λᵢ log λᵢ, λ the eigenvalues of Z Zᵀ / tr(Z Zᵀ), Z a sample's tokens "
-    "at unit length",
+    "at unit length; raw: as they are; centred: less their mean, then at unit length",
     meaning="Entropy of the normalised eigenvalues of the Gram matrix of one sample's tokens, each token scaled to "
-    "unit length; from 0 (all tokens point one way) to log min(tokens, width). Averaged over samples.",
+    "unit length unless it is called raw or centred; from 0 (all tokens point one way) to log min(tokens, width). "
+    "Averaged over samples.",
     direction="Low: the tokens of a sample are compressed. Often a valley in the middle layers, and in two published "
     "language models the valley lies near the best layers; a hypothesis elsewhere.",
     low=True,

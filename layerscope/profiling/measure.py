@@ -53,7 +53,7 @@ class BatchMeasure:
             self.mask = None if real is None or bool(real.all()) else real
         mask = used = self.mask
         if tokens.ndim == 3:
-            factors = Tokens(tokens, mask, self.options.exclude_sinks)
+            factors = Tokens(tokens, mask, self.options.exclude_sinks, self.options.rows)
             used = factors.used
             if self.original and (site == "raw" or final or inside):
                 self._token_metrics(site, factors)

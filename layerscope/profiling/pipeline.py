@@ -49,7 +49,7 @@ def run_profile(asked: Asked) -> Run:
         loaded, corpus.modality, corpus.samples, asked.of(Override), max_length=options.max_length,
         prompt=options.prompt, sublayers=options.sublayers,
     )  # fmt: skip
-    vectors = vectors_for(layered, options.pooling, options.wants("pairs"))
+    vectors = vectors_for(layered, options.pooling, options.wants("pairs") or options.wants("path"))
     corpus = _as_read(corpus, layered, options)
     job = Job(layered, corpus, options, vectors)
     for note in check_available(options, layered, corpus):

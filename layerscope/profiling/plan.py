@@ -54,6 +54,8 @@ class Options(Asked):
         options["alpha"] = tuple(dict.fromkeys(map(float, alpha)))
         options["prefixes"] = options["prefixes"] and tuple(sorted(set(map(int, options["prefixes"]))))
         options["metrics"] = choose_metrics(options["metrics"])
+        for name in ("rows", "cka", "cosine"):
+            options[name] = tuple(dict.fromkeys(declared(profile)[name].kind.take(name, options[name])))
         super().__init__(**options)
         if self.prefixes and "prompt_entropy" not in self.metrics:
             raise LayerscopeError("prefixes are for prompt_entropy: add it to metrics, or leave prefixes out")

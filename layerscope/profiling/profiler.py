@@ -34,6 +34,9 @@ def profile(
     metrics: Annotated[str | Iterable[str], METRIC] = "default",
     pooling: Annotated[str, METRIC] = "auto",
     alpha: Annotated[float | Iterable[float], Several(Number(1), such_as="1 or 1,2"), METRIC] = 1.0,
+    rows: Annotated[str | Iterable[str], Names(("unit", "raw", "centered")), METRIC] = "unit",
+    cka: Annotated[str | Iterable[str], Names(("debiased", "biased")), METRIC] = "debiased",
+    cosine: Annotated[str | Iterable[str], Names(("centered", "uncentered")), METRIC] = "centered",
     exclude_sinks: Annotated[bool, METRIC] = False,
     prefixes: Annotated[Iterable[int] | None, Several(Whole(1), such_as="8,16,32"), METRIC] = None,
     lens_tokens: Annotated[int | str | None, Whole(1, words=("all", "auto")), METRIC] = "auto",
@@ -72,6 +75,10 @@ def profile(
         pooling: how tokens become one vector: auto (the model's own way), or some of mean, cls, last, first with
             commas.
         alpha: orders of the Rényi entropies, such as 1 or 1,2.
+        rows: how vectors are scaled before their entropy is taken: to unit length, raw (not at all), centered (less
+            their mean, then to unit length), or several with commas.
+        cka: estimators of CKA: debiased, biased (equation 3 of Tracing Representation Progression), or both.
+        cosine: whether cosines and angular distances are of states centered by their layer's mean, uncentered, or both.
         exclude_sinks: leave out tokens with over 10 times their sample's median norm.
         prefixes: measure prompt entropy over the first N tokens too, such as 8,16,32.
         lens_tokens: token positions read through the head, or all; auto is all where that takes seconds, else a share.

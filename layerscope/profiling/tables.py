@@ -1,11 +1,9 @@
 """From the run folder to the table: every metric by layer, without the model."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, product
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,9 +14,8 @@ from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.metrics import factors
 from layerscope.metrics.arrays import mean
-from layerscope.metrics.cosine_similarity import cosine_to, cosine_to_next
-from layerscope.metrics.pairs import FromPairs
-from layerscope.metrics.progression import norm_ratio
+from layerscope.metrics.cosine_similarity import cosine_to
+from layerscope.metrics.pairs import CENTERING, FromPairs, FromPath
 from layerscope.probes.scores import FromLabels, FromScore, usable_classes
 from layerscope.profiling.plan import Options
 from layerscope.profiling.source import FOLDS, Numbers, Row, Source, can_be_probed
@@ -54,11 +51,11 @@ def write_tables(run: Run, options: Options, reporter: Reporter, team: Team) -> 
 def token_rows(source: Source) -> Iterator[Row]:
     """Yield mean and standard error of every per-sample value by layer; undefined ones are left out and counted."""
 
-    def order(key: str) -> tuple[str, int, str]:
+    def order(key: str) -> tuple[str, int, str, str]:
         """Return what sorts keys: whole samples, which a metric means by itself, before prefixes."""
         name, variant, site = parse_key(key)
         whole, _, prefix = (variant or "").partition(",prefix=")
-        return name, int(prefix or 0), f"{whole}.{site}"
+        return name, int(prefix or 0), whole, site
 
     rare = {metric.name for metric, how in measured(factors.FromTokens) if how.rare}
     with source.folder.shard(next(source.original_shards())[0]) as file:
@@ -82,7 +79,7 @@ def pooled_rows(source: Source) -> Iterator[Row]:
         rows = factors.StoredRows(states)
         for metric, how in source.wanted(factors.FromRows):
             if how.lack(rows.count, rows.width) is None:
-                for variant, value in how.measured(rows, source.options.alpha):
+                for variant, value in how.measured(rows, source.options.alpha, source.options.rows):
                     yield source.row(metric.name, column, value, variant=variant, pooling=pooling)
 
 
@@ -146,18 +143,10 @@ def _jackknife(values: list[float]) -> float:
 def pair_rows(source: Source) -> Iterator[Row]:
     """Yield the similarities of all pairs, NaN where samples are too few, and keep each sample's cosine to the last."""
     poolings, columns = [*source.run.info["pair_pooling"], *source.poolings], source.run.columns
-    for pooling, (metric, how) in source.share(product(poolings, source.wanted(FromPairs))):
-        if metric.name == "cosine_similarity" and pooling == poolings[0]:
-            states = source.run.states(pooling, columns, source.rows)
-            raw = replace(states, columns=columns[: source.run.depth + 1])
-            parts = [norm_ratio(raw[start : start + PART]) for start in range(0, len(raw), PART)]
-            for name, values, variant in (
-                ("cosine_to_last", cosine_to(states), "centered"),
-                ("cosine_to_next", cosine_to_next(raw), "centered"),
-                ("norm_ratio", torch.cat(parts), None),
-            ):
-                known = {"metric": name, "variant": variant, "pooling": pooling}
-                source.folder.write_table(f"samples.{name}", _by_sample(source, values, known))
+    if "cosine_similarity" in source.options.metrics and source.is_ours:
+        source.folder.write_table("samples.cosine_to_last", _cosines_to_last(source, poolings[0]))
+    measures = [(metric, form) for metric, how in source.wanted(FromPairs) for form in how.forms(source.options)]
+    for pooling, (metric, how) in source.share(product(poolings, measures)):
         rows = how.rows(source.rows)
         states = source.run.states(pooling, columns, rows)
         if how.lack(len(rows), states.shape[2]) is None:
@@ -170,15 +159,42 @@ def pair_rows(source: Source) -> Iterator[Row]:
             yield source.row(metric.name, a, float(values[i, j]), float(errors[i, j]), int(counts[i, j]), **other)
 
 
-def _by_sample(source: Source, values: Tensor, known: dict[str, Any]) -> Iterator[pd.DataFrame]:
-    """Yield each sample's values `[N, layers]` at the first layers, a part of the samples at a time."""
-    sample, columns = source.sample[source.rows], source.run.columns[: values.shape[1]]
+def _cosines_to_last(source: Source, pooling: str) -> Iterator[pd.DataFrame]:
+    """Yield each sample's cosine to the last layer."""
+    for name in source.options.cosine:
+        values = cosine_to(source.run.states(pooling, source.run.columns, source.rows), center=CENTERING.values[name])
+        yield from _by_sample(source, "cosine_to_last", name, pooling, source.run.columns, values)
+
+
+def path_rows(source: Source) -> Iterator[Row]:
+    """Yield how far each sample's vector goes from layer to layer, and keep each sample's value."""
+    poolings, depth = [*source.run.info["pair_pooling"], *source.poolings], source.run.depth
+    layers = tuple(Column("raw", layer) for layer in range(depth + 1))
+    parts: list[tuple[int, pd.DataFrame]] = []
+    for pooling, (metric, how) in source.share(product(poolings, source.wanted(FromPath))):
+        for variant, values in how.measured(source.run.states(pooling, layers, source.rows), source.options):
+            columns = layers[how.first :][: values.shape[1]] if metric.curve else layers[-1:]
+            for column, own in zip(columns, values.T, strict=True):
+                yield source.row(metric.name, column, *mean(own), variant=variant, pooling=pooling)
+            kept = _by_sample(source, metric.name, variant, pooling, columns, values)
+            parts += [(source.block, part) for part in kept if pooling == poolings[0]]
+    found = sorted(chain(*source.team.meet(parts)), key=itemgetter(0))
+    if source.team.leads and found:
+        source.folder.write_table("samples.path", (part for _, part in found))
+
+
+def _by_sample(
+    source: Source, metric: str, variant: str | None, pooling: str, columns: Sequence[Column], values: Tensor
+) -> Iterator[pd.DataFrame]:
+    """Yield the values `[N, layers]` of samples, a part of them at a time."""
+    known = {"metric": metric, "variant": variant, "pooling": pooling}
     for start in range(0, len(values), PART):
-        some = sample[start : start + PART]
+        some = source.sample[source.rows][start : start + PART]
         layer, site = (np.tile(each, len(some)) for each in zip(*((c.layer, c.site) for c in columns), strict=True))
         value = values[start : start + PART].reshape(-1).numpy()
         samples = np.repeat(some, len(columns))
-        yield pd.DataFrame({"sample": samples, **known, "layer": layer, "site": site, "value": value})
+        frame = pd.DataFrame({"sample": samples, **known, "layer": layer, "site": site, "value": value})
+        yield frame.astype({"variant": "string"})  # of parts without one, too
 
 
 def lens_rows(source: Source) -> Iterator[Row]:
@@ -232,6 +248,6 @@ def label_rows(source: Source) -> Iterator[Row]:
 
 
 STEPS: dict[Needs, Callable[[Source], Iterator[Row]]] = {
-    "tokens": token_rows, "pooled": pooled_rows, "views": view_rows, "pairs": pair_rows, "lens": lens_rows,
-    "labels": label_rows,
+    "tokens": token_rows, "pooled": pooled_rows, "views": view_rows, "path": path_rows, "pairs": pair_rows,
+    "lens": lens_rows, "labels": label_rows,
 }  # fmt: skip

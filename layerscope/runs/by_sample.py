@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from layerscope.runs.curves import KINDS, Curve, value_text
-from layerscope.runs.registry import about, capital, meaning_of
+from layerscope.runs.curves import KINDS, TABLE_ALONE, Curve, value_text
+from layerscope.runs.registry import about, capital, file_name, meaning_of, named, scale
 from layerscope.show.numbers import number
 from layerscope.show.plain import plain, pooling_name
-from layerscope.show.plots import Axis, Box, Boxes, Chart, Meaning, Series
+from layerscope.show.plots import Axis, Box, Boxes, Chart, Series
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
@@ -21,65 +21,64 @@ WHISKERS = (5, 95)
 """Percentiles between which the whiskers reach."""
 OUTLIERS = 20
 """At most this many samples beyond the whiskers of a layer are kept by name, those below 0 and the furthest first."""
-BOXES: dict[str, tuple[str, str, Meaning | None]] = {
-    "cosine_to_last": ("Each sample's cosine to the last layer", "cosine", None),
-    "cosine_to_next": ("Each sample's cosine to the next layer", "cosine", None),
-    "norm_ratio": (
-        "Each sample's norm against what a block adds", "‖h‖ / ‖f(h)‖", Meaning(
-            "Norm of a layer's vector over that of its difference to the next layer's; from 0. In a pre-norm block "
-            "the difference is what the block adds to the residual stream; in a post-norm block it is not.",
-            "High: the skip connection outweighs the block.", "Tracing Representation Progression, figure 11",
-        ),
-    ),
-}  # fmt: skip
-"""Box plots of values of each sample, by their table: title, axis and meaning, by default that of cosine similarity."""
 
 
-def box_plots(run: Run) -> Iterator[Boxes]:
-    """Yield box plots of each sample's values by layer: cosine to the last and the next layer, and ratio of norms."""
-    table = run.at()
+def box_plots(run: Run, table: str) -> Iterator[Boxes]:
+    """Yield box plots by layer of each sample's values in a table, for each metric, variant and pooling."""
     low, high = WHISKERS
-    for name, (title, y, about_it) in BOXES.items():
-        drawn = boxes(run, f"samples.{name}")
-        if not drawn:
-            continue
+    for (metric, variant, pooling), drawn in boxes(run, table).items():
+        to_last = metric == "cosine_to_last"
+        title = f"{named('cosine_similarity' if to_last else metric, variant)}{' to the last layer' if to_last else ''}"
         most = max(drawn, key=lambda box: box.negative)
         below = f"{most.negative:,} of {most.n:,} samples are below 0 at layer {most.name}, the most"
         yield Boxes(
-            title=title,
+            title=f"Each sample's {title}",
             summary=f"Boxes by layer: quartiles, whiskers from {low} to {high} %, dots for samples beyond.",
             note=below if most.negative else "",
-            about=about_it or meaning_of("cosine_similarity", table),
-            choice=pooling_name(str(run.folder.read_table(f"samples.{name}")["pooling"].iloc[0])),
-            name=name,
+            about=meaning_of("cosine_similarity" if to_last else metric, run.at()),
+            choice=pooling_name(pooling),
+            name=f"samples-{file_name(metric, variant)}" if not to_last else file_name(metric, variant),
             x="layer",
-            y=y,
+            y=" ".join(filter(None, (title.removesuffix(" to the last layer"), about(metric).unit))),
             boxes=tuple(drawn),
             each="sample",
             legend=("median of the samples", "quarter to three quarters", f"{low} % to {high} %"),
         )
 
 
-def boxes(run: Run, table: str) -> list[Box]:
-    """Return each sample's values in a table as a box for each layer but the last after its norm; empty without it."""
+def boxes(run: Run, table: str) -> dict[tuple[str, str | None, str], list[Box]]:
+    """Return each sample's values in a table as a box for each layer but the last after its norm.
+
+    Keys are metric, variant and pooling; there is none without the table.
+    """
     if not run.folder.has_table(table):
-        return []
+        return {}
     names = run.folder.plan.drop_duplicates("sample").set_index("sample")["name"]
     values = run.folder.read_table(table)
-    last = (values["layer"] == run.depth) & (values["site"] == run.final)
-    found = []
-    for layer, rows in values[~last & np.isfinite(values["value"])].groupby("layer", sort=True):
-        value = rows["value"]
+    last = (values["metric"] == "cosine_to_last") & (values["layer"] == run.depth) & (values["site"] == run.final)
+    kept = values[values["value"].notna() & ~last & ~values["metric"].isin(TABLE_ALONE)]
+    found: dict[tuple[str, str | None, str], list[Box]] = {}
+    for (metric, variant, pooling, layer), rows in kept.groupby(
+        ["metric", "variant", "pooling", "layer"], dropna=False
+    ):
+        value = rows["value"] * scale(metric)
         low, first, median, third, high = np.percentile(value, (WHISKERS[0], 25, 50, 75, WHISKERS[1])).tolist()
-        beyond = rows.assign(below=value < 0, far=(value - median).abs())[(value < low) | (value > high)]
+        beyond = rows.assign(value=value, below=value < 0, far=(value - median).abs())[(value < low) | (value > high)]
         shown = beyond.sort_values(["below", "far"], ascending=False, kind="stable")[:OUTLIERS]
         outliers = zip(map(plain, map(str, names.loc[shown["sample"]])), shown["value"].tolist(), strict=True)
         box = Box(
             str(int(layer)), (first, median, third), (low, high), float(value.mean()), len(rows), tuple(outliers),
             negative=int((value < 0).sum()),
         )  # fmt: skip
-        found.append(box)
+        key = (str(metric), variant if isinstance(variant, str) else None, str(pooling))
+        found.setdefault(key, []).append(box)
     return found
+
+
+def quality(run: Run, known: Sequence[Curve]) -> Iterator[Boxes | Chart]:
+    """Yield what stands below the curves of quality."""
+    yield from along(run, known)
+    yield from box_plots(run, "samples.path")
 
 
 def along(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:

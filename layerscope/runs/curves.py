@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.runs.registry import COUNTS, KNOWN, Metric, Needs, about, rank, scale, unit_apart
+from layerscope.runs.registry import CHOICES, COUNTS, KNOWN, Metric, Needs, about, named, rank, scale, unit_apart
 from layerscope.show.numbers import INTERVAL, NIL, error, number
 from layerscope.show.plain import pooling_name
 
@@ -30,6 +30,7 @@ KINDS: dict[Needs, str] = {
     "tokens": "Tokens within each sample",
     "pooled": "Vectors of all samples",
     "views": "Views of the same sample",
+    "path": "The way from layer to layer",
 }
 """Titles of the parts of a group that is too wide for one table, or too long for one heading."""
 TABLE_ALONE = [name for name, metric in KNOWN.items() if not metric.curve]
@@ -166,9 +167,10 @@ def steps_text(panel: list[Curve]) -> str | None:
 
 
 def which(curve: Curve, beside: Iterable[Curve]) -> list[str]:
-    """Return the variant and the pooling of a curve, where those beside it have others."""
+    """Return the variant and the pooling of a curve, where those beside it have others or it is not the default."""
     beside, names = list(beside), []
-    if len({c.variant for c in beside}) > 1 and curve.variant:
+    unusual = not CHOICES.keys().isdisjoint((curve.variant or "").split(","))
+    if (len({c.variant for c in beside}) > 1 or unusual) and curve.variant:
         names.append(curve.variant)
     if len({c.pooling for c in beside}) > 1:
         names.append(pooling_name(curve.pooling))
@@ -178,7 +180,7 @@ def which(curve: Curve, beside: Iterable[Curve]) -> list[str]:
 def _curve(rows: pd.DataFrame, run: Run) -> Curve:
     rows = rows.sort_values("layer")
     first = rows.iloc[0]
-    metric = str(first["metric"])
+    metric, variant = str(first["metric"]), first["variant"] if isinstance(first["variant"], str) else None
     raw, after = rows[rows["site"] == "raw"], rows[rows["site"] == run.final]
     body = next(part for part in (raw, after, rows[rows["site"] == first["site"]]) if len(part))
     end = after.iloc[-1] if len(raw) and len(after) and run.final != "raw" else None
@@ -186,8 +188,8 @@ def _curve(rows: pd.DataFrame, run: Run) -> Curve:
     values, site = body["value"].to_numpy(dtype=np.float64), str(body["site"].iloc[0])
     return Curve(
         metric=metric,
-        title=about(metric).title,
-        variant=first["variant"] if isinstance(first["variant"], str) else None,
+        title=named(metric, variant),
+        variant=variant,
         pooling=first["pooling"] if isinstance(first["pooling"], str) else None,
         site=site,
         group=GROUPS.get(about(metric).needs, "quality"),

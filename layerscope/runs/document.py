@@ -16,7 +16,7 @@ from layerscope.runs.curves import KINDS, Curve, Group, value_text
 from layerscope.runs.details import details, unfinished
 from layerscope.runs.findings import answer, findings
 from layerscope.runs.plots import SECTIONS, sections
-from layerscope.runs.registry import about, titled
+from layerscope.runs.registry import CHOICES, about, titled
 from layerscope.runs.states import PROJECTED
 from layerscope.show import document as show
 from layerscope.show.numbers import NIL, error, number
@@ -90,7 +90,7 @@ def every_number(run: Run, known: Sequence[Curve]) -> Iterator[show.Section]:
     columns = [show.Column("layer")]
     for curve in shown:
         unit = [curve.unit, *curves.which(curve, (c for c in shown if c.metric == curve.metric))]
-        columns.append(show.Column(titled(curve.metric), unit=", ".join(filter(None, unit))))
+        columns.append(show.Column(titled(curve.metric, curve.variant), unit=", ".join(filter(None, unit))))
     whole = show.Table("Every layer", tuple(columns), tuple(rows), (lead,), name="layers")
     yield show.Section("layers", whole.title, "", (whole,))
     lead = "One row for each metric, layer, site and pooling, and for every two layers."
@@ -143,8 +143,9 @@ def _table(title: str, members: Sequence[Curve], run: Run, narrow: tuple[show.Ta
     after = any(c.final is not None for c in members)
     cells, columns = [], []
     for curve in members:
-        several = len({c.variant for c in members if c.metric == curve.metric}) > 1
-        heading = f"{curve.title} {curve.variant.split(',')[-1]}" if several and curve.variant else curve.title
+        several = len({c.variant for c in members if c.title == curve.title}) > 1
+        parts = [part for part in (curve.variant or "").split(",") if part not in CHOICES]
+        heading = f"{curve.title} {parts[-1]}" if several and parts else curve.title
         shape = tuple(curve.at(layer)[0] for layer in layers if curve.differs)
         columns.append(show.Column(heading, "decimal", shape, curve.log))
         column = [

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from layerscope.runs import curves as run_curves
-from layerscope.runs.by_sample import along, box_plots
+from layerscope.runs.by_sample import box_plots, quality
 from layerscope.runs.curves import KINDS, SIMILAR, Curve, site_name, value_text
-from layerscope.runs.registry import METRICS, Needs, about, capital, meaning_of, titled
+from layerscope.runs.registry import METRICS, Needs, about, capital, file_name, meaning_of, titled
 from layerscope.show.document import Section
 from layerscope.show.numbers import NIL, number
 from layerscope.show.plain import pooling_name
@@ -27,8 +27,9 @@ SECTIONS: dict[str, tuple[tuple[Needs, ...], str, str]] = {
         ("labels",), "What your labels say", "Accuracy of probes trained on each layer's vectors, cross-validated."
     ),
     "quality": (
-        ("tokens", "pooled", "views"), "Quality of each layer", "Entropy, geometry and invariance, without labels. "
-        "Which end of a scale serves a task differs by model and data.",
+        ("tokens", "pooled", "views", "path"), "Quality of each layer",
+        "Entropy, geometry and invariance, without labels. Which end of a scale serves a task differs by model and "
+        "data.",
     ),
     "similarity": (
         ("pairs",), "Similarity of layers", "How close each layer is to the last, and every two layers to each other."
@@ -77,7 +78,7 @@ def by_layer(known: Sequence[Curve], run: Run) -> Iterator[Chart]:
         beside = [(capital(name), f"{m.meaning} {m.direction} {m.source}") for name, m in others.items()]
         several = sum(other == metric for other, _ in found) > 1
         yield Chart(
-            title=capital(titled(metric)) + bound,
+            title=capital(titled(metric, variant)) + bound,
             variant=(variant or "").replace(",", ", "),
             summary="; ".join(_summary(curve) for curve in curves),
             about=replace(meant, more=(*meant.more, *beside)),
@@ -153,17 +154,17 @@ def _pairs(run: Run, known: Sequence[Curve]) -> Iterator[Plot]:
     own, table = {m.name for m in METRICS.values() if m.needs == "pairs"}, run.at()
     # a history knows of each layer and the last one only
     for curve in known if run.has_states else ():
-        square = run.metric(curve.metric, pooling=curve.pooling)
+        square = run.metric(curve.metric, pooling=curve.pooling, variant=curve.variant)
         if curve.metric not in own or not square.notna().any(axis=None):
             continue
         names, record = tuple(map(str, square.index)), about(curve.metric)
         yield HeatMap(
-            title=f"{capital(record.title)} of every two layers",
+            title=f"{capital(curve.title)} of every two layers",
             summary=f"A heat map: {record.meaning}",
             about=meaning_of(curve.metric, table),
             variant=(curve.variant or "").replace(",", ", "),
             choice=pooling_name(curve.pooling),
-            name=curve.metric,
+            name=file_name(curve.metric, curve.variant),
             rows=names,
             columns=names,
             values=tuple(tuple(map(float, line)) for line in square.to_numpy()),
@@ -175,7 +176,7 @@ def _pairs(run: Run, known: Sequence[Curve]) -> Iterator[Plot]:
             upward=True,
             depth=run.depth,
         )
-    yield from box_plots(run)
+    yield from box_plots(run, "samples.cosine_to_last")
 
 
 def _settling(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
@@ -203,7 +204,7 @@ def _settling(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
         )
 
 
-BESIDE = {"quality": along, "similarity": _pairs, "head": _settling}
+BESIDE = {"quality": quality, "similarity": _pairs, "head": _settling}
 """What stands below the curves of a section, by its name."""
 
 

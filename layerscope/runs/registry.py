@@ -22,10 +22,11 @@ H = TypeVar("H", bound=How)
 ORDER = (
     "sinks", "prompt_entropy", "curvature", "zero_steps", "norm_mean", "norm_median", "norm_max", "sink_share",
     "dataset_entropy", "effective_rank", "rankme", "anisotropy", "intrinsic_dimension", "alpha_req", "nesum",
-    "infonce", "infonce_bound", "lidar", "dime", "cosine_similarity", "cka", "angular_distance", "cka_rbf", "cca",
-    "svcca", "pwcca", "procrustes", "rsa", "pnka", "mutual_knn", "label_probability", "layer_accuracy", "perplexity",
-    "cross_entropy", "nc1", "saturation_layer", "saturated", "effective_depth", "linear_probe", "linear_probe_c",
-    "knn_probe",
+    "infonce", "infonce_bound", "lidar", "dime", "monotone_triples", "monotone_share", "straightness", "line_distance",
+    "norm_ratio", "cosine_similarity", "cka", "angular_distance", "cka_rbf", "cca",
+    "svcca", "pwcca", "procrustes", "rsa", "pnka", "mutual_knn", "modality_gap", "label_probability", "layer_accuracy",
+    "perplexity", "cross_entropy", "nc1", "saturation_layer", "saturated", "effective_depth", "linear_probe",
+    "linear_probe_c", "knn_probe",
 )  # fmt: skip
 """Metrics are shown in this order; one that is not listed follows those of its kind."""
 SEVEN = ("prompt_entropy", "curvature", "dataset_entropy", "effective_rank", "infonce", "lidar", "dime")
@@ -50,6 +51,10 @@ SETS = {
 }
 
 
+CHOICES = {"rows=raw": "raw", "rows=centered": "centred", "biased": "biased", "uncentered": "uncentred"}
+"""What the parts of a variant are called in a title: those that are another choice than the default."""
+
+
 def about(name: str) -> Metric:
     """Return what is known of a name in a run's table; an unknown one has its name alone."""
     return KNOWN.get(name) or Metric(name=name, title=name)
@@ -66,10 +71,24 @@ def measured(kind: type[H]) -> Iterator[tuple[Metric, H]]:
     yield from ((m, m.how) for m in KNOWN.values() if isinstance(m.how, kind))
 
 
-def titled(metric: str, variant: str | None = None) -> str:
-    """Return a metric's title as one number for each layer, with the variant where that tells it from another."""
-    title = about(metric).title + (" to the last layer" if about(metric).needs == "pairs" else "")
-    return f"{title} ({variant.replace(',', ', ')})" if variant else title
+def named(metric: str, variant: str | None = None) -> str:
+    """Return a metric's title, and before it the choices of its variant that are not the default."""
+    return " ".join((*_chosen(variant), about(metric).title))
+
+
+def file_name(metric: str, variant: str | None = None) -> str:
+    """Return what a file of a metric is called, of another choice than the default by another name."""
+    return "_".join((*_chosen(variant), metric))
+
+
+def _chosen(variant: str | None) -> list[str]:
+    return [CHOICES[part] for part in (variant or "").split(",") if part in CHOICES]
+
+
+def titled(metric: str, variant: str | None = None, whole: bool = False) -> str:
+    """Return what `named` does as one number for each layer, with the whole variant where it has several."""
+    title = named(metric, variant) + (" to the last layer" if about(metric).needs == "pairs" else "")
+    return f"{title} ({variant.replace(',', ', ')})" if variant and whole else title
 
 
 def capital(title: str) -> str:

@@ -60,7 +60,7 @@ def test_the_smallest_distance_is_the_most_alike(three):
     found = layerscope.compare(three[:2], similarity="angular_distance", metrics="effective_rank", progress=False)
     square = found.similarity()
     near = square.loc[1].loc[1:]
-    match = pairs(found)[0].matches("angular_distance")[1]
+    match = pairs(found)[0].matches("angular_distance", "centered")[1]
     assert (match.most, match.most_value) == (1 + int(np.argmin(near)), pytest.approx(near.min()))
     assert f"angular distance {square.loc[1:, 1:].min(axis=None):.2f};" in headline(pairs(found)[0])
 
@@ -100,7 +100,7 @@ def test_layer_0_is_shown_and_never_a_candidate(three):
     assert [line for line in sentences(pair) if "at the same depth" in line] == [
         line for line in sentences(pairs(found)[0]) if "at the same depth" in line
     ]
-    marks = [match.most for match in pair.matches("cka")]
+    marks = [match.most for match in pair.matches("cka", "linear,debiased")]
     assert marks[0] is None and all(mark is not None and mark > 0 for mark in marks[1:])
     told = [line for line in sentences(pair) if " differs " in line]
     assert any(line.startswith("DiME differs most at layer 1: +5") for line in told)
@@ -247,3 +247,14 @@ def test_poolings_that_no_two_runs_share_are_told(spoken, tmp_path):
     other = layerscope.profile(str(model), tiny.texts(20), out=tmp_path / "r", repeat_tokens=0.5, **options)
     with pytest.raises(LayerscopeError, match="`samples`, `seed` and `repeat_tokens`"):
         layerscope.compare([runs[0], other], progress=False)
+
+
+def test_a_choice_that_is_not_the_default_stands_in_names(three):
+    found = layerscope.compare(three[:2], similarity="cka,cosine_similarity", cka="biased", cosine="uncentered",
+                               metrics="effective_rank", progress=False)  # fmt: skip
+    assert found.forms == (("cka", "linear,biased"), ("cosine_similarity", "uncentered"))
+    wanted = float(metrics.cka(three[0].pooled(1), three[1].pooled(2), debiased=False))
+    assert found.similarity().loc[1, 2] == pytest.approx(wanted, abs=1e-9)
+    assert " biased CKA " in headline(pairs(found)[0]) and "Uncentred cosine at" in sentences(pairs(found)[0])[1]
+    whole = repr(found.document())
+    assert "biased CKA of layers across runs" in whole and "compared_uncentred_cosine_similarity" in whole

@@ -16,7 +16,7 @@ TEXTS = tiny.texts(40, seed=4)
 def run(tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
     out = tmp_path_factory.mktemp("by-sample") / "run"
     return profile(
-        tiny.gpt2(), TEXTS, out, metrics="prompt_entropy,cosine_similarity", prefixes=[2, 4, 8], pooling="mean"
+        tiny.gpt2(), TEXTS, out, metrics="prompt_entropy,norm_ratio,cosine_to_next", prefixes=[2, 4, 8], pooling="mean"
     )
 
 
@@ -40,13 +40,16 @@ def test_neighbouring_layers_are_compared_sample_by_sample(run: layerscope.Run) 
 
 
 def test_every_negative_sample_is_counted_and_drawn_first(run: layerscope.Run) -> None:
-    table = run.folder.read_table("samples.cosine_to_next")
-    rare = table["layer"] == 1
+    table = run.folder.read_table("samples.path")
+    rare = (table["layer"] == 1) & (table["metric"] == "cosine_to_next")
     table.loc[rare, "value"] = np.where(np.arange(rare.sum()) == 7, -0.01, np.linspace(0.2, 0.9, rare.sum()))
-    run.folder.write_table("samples.cosine_to_next", table)
-    drawn = plots(run)["cosine_to_next"]
+    run.folder.write_table("samples.path", table)
+    drawn = plots(run)["samples-cosine_to_next"]
     assert isinstance(drawn, Boxes) and drawn.boxes[1].negative == 1
-    assert drawn.boxes[1].outliers[0][1] == -0.01 and drawn.boxes == tuple(boxes(run, "samples.cosine_to_next"))
+    assert (
+        drawn.boxes[1].outliers[0][1] == -0.01
+        and list(drawn.boxes) == boxes(run, "samples.path")["cosine_to_next", "centered", "position"]
+    )
     assert drawn.note == f"1 of {len(TEXTS)} samples are below 0 at layer 1, the most"
 
 

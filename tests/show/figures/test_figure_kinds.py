@@ -75,7 +75,8 @@ def test_boxes_are_the_quartiles_of_the_samples(labelled, bare):
     medians = [line.get_ydata()[0] for line in axis.lines if line.get_linewidth() == 1.2]
     np.testing.assert_allclose(medians, expected[0.5])
     (dots,) = [line for line in axis.lines if line.get_marker() == "."]
-    far = [(int(box.name), value) for box in boxes(labelled, "samples.cosine_to_last") for _, value in box.outliers]
+    (drawn,) = boxes(labelled, "samples.cosine_to_last").values()
+    far = [(int(box.name), value) for box in drawn for _, value in box.outliers]
     assert len(far) and np.array(far) == pytest.approx(dots.get_xydata())
 
 

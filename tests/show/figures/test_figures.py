@@ -13,7 +13,7 @@ from layerscope.runs.curves import curves
 from layerscope.show.figures.draw import singles
 from layerscope.show.figures.style import COLUMN_WIDTH, DPI, TEXT_WIDTH, look, save, styled
 
-FIGURES = ["curves", "cosine_similarity", "cka", "cosine_to_last", "cosine_to_next", "norm_ratio", "saturation"]
+FIGURES = ["curves", "cosine_similarity", "cka", "cosine_to_last", "saturation"]
 
 
 @pytest.fixture(scope="module")

@@ -85,7 +85,7 @@ def test_a_call_from_python_is_told_as_a_call(labelled):
 def test_boxes_are_the_quartiles_of_each_layer(labelled):
     values = labelled.samples()
     values = values[values["metric"] == "cosine_to_last"]
-    found = boxes(labelled, "samples.cosine_to_last")
+    (found,) = boxes(labelled, "samples.cosine_to_last").values()
     assert [box.name for box in found] == [str(layer) for layer in range(labelled.depth + 1)]
     for box in found:
         one = values[(values["layer"] == int(box.name)) & (values["site"] == "raw")].set_index("name")["value"]

@@ -1,0 +1,82 @@
+"""Two towers of one model over pairs: layers within each, across them, and the gap between them, against numpy."""
+
+import itertools
+
+import numpy as np
+import pytest
+from profiling.test_projected import clip, profiled
+
+import layerscope
+from layerscope import LayerscopeError
+from layerscope.show.plots import HeatMap
+
+
+@pytest.fixture(scope="module")
+def towers(tmp_path_factory):
+    """Return the runs of both towers of a tiny CLIP: texts and images are pairs by their number."""
+    model, folder = clip(), tmp_path_factory.mktemp("towers")
+    return [
+        profiled(model, modality, folder / modality, metrics=["dataset_entropy"], views=0)
+        for modality in ("image", "text")
+    ]
+
+
+def cosine(a: np.ndarray, b: np.ndarray, center: bool) -> float:
+    a, b = (x.astype(np.float64) - (x.mean(0, dtype=np.float64) if center else 0.0) for x in (a, b))
+    return float(np.mean((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)))
+
+
+def gap(a: np.ndarray, b: np.ndarray) -> float:
+    means = [
+        (x / np.linalg.norm(x, axis=1, keepdims=True)).mean(0) for x in (a.astype(np.float64), b.astype(np.float64))
+    ]
+    return float(np.linalg.norm(means[0] - means[1]))
+
+
+@pytest.mark.parametrize("site", ["projected", None])
+def test_within_and_across_are_those_of_every_two_layers(towers, site):
+    found = layerscope.compare(towers, paired=True, site=site, cosine="centered,uncentered", progress=False)
+    assert found.forms[:2] == (("cosine_similarity", "centered"), ("cosine_similarity", "uncentered"))
+    states = [[run.pooled(layer, site or "raw") for layer in range(4)] for run in towers]  # images are alike at layer 0
+    for a, b in ((0, 0), (1, 1), (0, 1)):
+        for variant in ("centered", "uncentered"):
+            square = found.similarity(a, b, "cosine_similarity", variant)
+            for i, j in itertools.product(range(1, 4), repeat=2):
+                wanted = cosine(states[a][i], states[b][j], variant == "centered")
+                assert square.loc[i, j] == pytest.approx(wanted, abs=1e-9)
+        square = found.similarity(a, b, "modality_gap")
+        for i, j in itertools.product(range(1, 4), repeat=2):
+            assert square.loc[i, j] == pytest.approx(gap(states[a][i], states[b][j]), abs=1e-9)
+
+
+def test_what_is_shown_says_which_cosine_and_which_tower(towers):
+    found = layerscope.compare(towers, paired=True, site="projected", cosine="centered,uncentered", progress=False)
+    first, second = (member.name for member in found.runs)
+    document = found.document()
+    maps = [part for section in document.sections for part in section.parts if isinstance(part, HeatMap)]
+    titles = {part.title for part in maps}
+    assert {"cosine of layers across runs", "uncentred cosine of layers across runs"} <= titles
+    for run in (first, second):
+        assert {f"Cosine within {run}", f"Uncentred cosine within {run}", f"Modality gap within {run}"} <= titles
+    assert len({part.name for part in maps}) == len(maps), "each has a file of its own"
+    whole = found.table("within").query(
+        "metric == 'cosine_similarity' and variant == 'uncentered' and layer != layer_b"
+    )
+    texts = next(part for part in document.parts if hasattr(part, "texts")).texts
+    assert any(
+        text.startswith("Uncentred cosine of layers on average: ")
+        and f"{whole.loc[whole['run'] == first, 'value'].mean():.2f} within" in text
+        for text in texts
+    )
+
+
+def test_towers_of_other_numbers_of_samples_are_refused(towers, make, tmp_path):
+    other = make(tmp_path / "other")
+    with pytest.raises(LayerscopeError, match="paired needs two runs of as many samples, and these have 20 and 60"):
+        layerscope.compare([towers[0], other], paired=True, progress=False)
+    with pytest.raises(LayerscopeError, match="do not match"):
+        layerscope.compare(towers, progress=False)
+    with pytest.raises(LayerscopeError, match="variant 'biased' of cosine_similarity is not in this comparison"):
+        layerscope.compare(towers, paired=True, site="projected", progress=False).similarity(
+            metric="cosine_similarity", variant="biased"
+        )
