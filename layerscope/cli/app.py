@@ -116,7 +116,8 @@ def _missing(name: str, command: str, options: list[str]) -> str:
     """Return the line on an option without a value, or on an option or argument that is needed."""
     if not name.startswith("-"):
         noun = name.lower().partition("_or_")[0].removesuffix("s")
-        example = {"model": "minilm", "run": "runs/demo", "score": "scores.csv"}.get(noun, name)
+        model = "gpt2" if command.endswith("generate") else "minilm"
+        example = {"model": model, "run": "runs/demo", "score": "scores.csv"}.get(noun, name)
         what = "scores" if noun == "score" else f"a {noun}"
         return f"{command} needs {what}, such as {command} {example}"
     if name in sys.argv:

@@ -81,6 +81,8 @@ def scores(
     from layerscope.scores.tables import HEADER, wide_csv
 
     table = output.table_file(csv, HEADER)
+    if kind is not None and save_rules is None:
+        raise LayerscopeError("--kind is that of rules to save: give --save-rules too, or leave it out")
     evaluation, shown, note = read_scores(**options)
     if note:
         print(note, file=sys.stderr)

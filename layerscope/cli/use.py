@@ -82,6 +82,8 @@ Accuracy, perplexity, coherence and diversity by layer, over the beginnings of 3
 """)  # fmt: skip
 def generate(options: Options, *, figures: Figures = None, json: Json = False) -> None:
     """Print the texts and how good they are, and write their page and figures."""
+    if figures is not None and not options.get("measure"):
+        raise LayerscopeError("--figures draws what --measure measures: give both")
     output.result(layerscope.generate(**options), json, options.get("out"), figures)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from layerscope.core.option_kinds import IN_CODE, Folder, Names, Repeated
-from layerscope.core.options import OUTPUT, checked
+from layerscope.core.options import OUTPUT, Centrings, Estimators, checked
 
 if TYPE_CHECKING:
     from layerscope.comparison.comparison import Comparison
@@ -17,8 +17,8 @@ def compare(
     *,
     similarity: Annotated[str | Iterable[str] | None, Names()] = None,
     metrics: Annotated[str | Iterable[str] | None, Names()] = None,
-    cka: Annotated[str | Iterable[str], Names(("debiased", "biased"))] = "debiased",
-    cosine: Annotated[str | Iterable[str], Names(("centered", "uncentered"))] = "centered",
+    cka: Estimators = "debiased",
+    cosine: Centrings = "centered",
     pooling: str | None = None,
     site: str | None = None,
     paired: bool = False,

@@ -60,8 +60,8 @@ def compare_runs(asked: Asked) -> Comparison:
         for side, step in zip_longest(sides, order or ())
     )  # fmt: skip
     found = Comparison(
-        members, str(runs[0].info["data"]["name"]), len(sides[0].rows), sides[0].left_out, series,
-        (*notes, *ordered, *left), pd.DataFrame(rows),
+        members, " and ".join(dict.fromkeys(str(run.info["data"]["name"]) for run in runs)), len(sides[0].rows),
+        sides[0].left_out, series, (*notes, *ordered, *left), pd.DataFrame(rows),
     )  # fmt: skip
     if folder is not None:
         found.save(folder)

@@ -86,12 +86,8 @@ def opened(given: Sequence[Run | str | Path], paired: bool = False) -> list[Run]
         run.need_states()
         if paths.count(path) > 1:
             raise LayerscopeError(f"run {str(run.path)!r} is given twice: compare needs runs that differ")
-    counts = [run.info["data"]["samples"] for run in runs]
-    if paired and (len(runs) > 2 or counts[0] != counts[1]):
-        numbers = " and ".join(f"{number:,}" for number in counts)
-        raise LayerscopeError(
-            f"paired needs two runs of as many samples, and these have {numbers}: profile both of all"
-        )
+    if paired:
+        _refuse_unpaired(runs)
     for run in () if paired else runs[1:]:
         _refuse_other_samples(runs[0], run)
     return runs
@@ -141,6 +137,23 @@ def sides_of(runs: Sequence[Run], pooling: str | None = None, site: str | None =
         for run, name, chosen, own in zip(runs, run_names(runs), poolings, fine, strict=True)
     ]
     return sides, list(_notes(runs, poolings, sides[0].left_out))
+
+
+def _refuse_unpaired(runs: Sequence[Run]) -> None:
+    """Raise unless sample i of one run belongs to sample i of the other, as far as their numbers and names say."""
+    counts = [run.info["data"]["samples"] for run in runs]
+    if len(runs) > 2 or counts[0] != counts[1]:
+        numbers = " and ".join(f"{number:,}" for number in counts)
+        raise LayerscopeError(
+            f"`paired=True` compares two runs with equally many samples, and these have {numbers}: give the runs of "
+            "both towers over the same pairs"
+        )
+    names = [run.folder.plan.drop_duplicates("sample").sort_values("sample")["name"].tolist() for run in runs]
+    if names[0] != names[1] and any(run.info["options"]["samples"] == counts[0] for run in runs):
+        raise LayerscopeError(
+            f"the {counts[0]:,} samples of these runs may be drawn from more, each run's for itself: profile both with "
+            "`samples='all'`"
+        )
 
 
 def _refuse_other_samples(first: Run, other: Run) -> None:

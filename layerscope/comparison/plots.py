@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,25 +58,12 @@ def _apart(name: str, other: str) -> str:
 
 
 def _within(pair: Pair, run: Member, metric: str, variant: str) -> HeatMap:
-    """Return the similarity of every two layers of one of two towers."""
-    square, name = pair.comparison.similarity(run.name, run.name, metric, variant), named(metric, variant)
-    return HeatMap(
-        title=f"{capital(name)} within {run.name}",
-        summary=about(metric).meaning,
-        about=meaning_of(metric),
-        name=f"within_{file_name(metric, variant)}_{run.name}",
-        rows=tuple(map(str, square.index)),
-        columns=tuple(map(str, square.columns)),
-        values=tuple(map(tuple, square.to_numpy().tolist())),
-        low=None,
-        high=None,
-        least=LEAST,
-        across="layer",
-        down="layer",
-        square=True,
-        upward=True,
-        reversed=about(metric).low,
-    )
+    """Return the similarity of every two layers of one of two towers, on a scale of its own and without rings."""
+    own, title = square_map(replace(pair, a=run, b=run), metric, variant), capital(named(metric, variant))
+    return replace(
+        own, title=f"{title} within {run.name}", summary=about(metric).meaning, low=None, high=None, note="", rings=(),
+        aside=("", ()), name=f"within_{file_name(metric, variant)}_{run.name}", down="layer", across="layer",
+    )  # fmt: skip
 
 
 def square_map(pair: Pair, metric: str, variant: str) -> HeatMap:
@@ -85,7 +73,7 @@ def square_map(pair: Pair, metric: str, variant: str) -> HeatMap:
     similar = pair.comparison.frame[pair.comparison.frame["kind"] == "similarity"]
     finite = similar.loc[(similar["metric"] == metric) & (similar["variant"] == variant), "value"].dropna()
     return HeatMap(
-        title=f"{name} of layers across runs",
+        title=f"{capital(name)} of layers across runs",
         summary=findings.headline(pair),
         about=meaning_of(metric),
         note=RINGS if len(finite) else f"the states of {pair.b.name} do not vary",
@@ -199,9 +187,8 @@ def _matches(pair: Pair) -> Table:
     for matches in zip(*(pair.matches(*form) for form in pair.comparison.forms), strict=True):
         cells = [layer_cell(matches[0].layer, pair.a.depth)]
         for _, most, value, same, beside, _ in matches:
-            cells += (
-                [EMPTY, EMPTY] if most is None else [layer_cell(most, pair.b.depth), Cell(shown(value), value=value)]
-            )
+            alike = [EMPTY] * 2 if most is None else [layer_cell(most, pair.b.depth), Cell(shown(value), value=value)]
+            cells += alike
             cells.append(EMPTY if np.isnan(beside) else Cell(shown(beside), f"({layer_name(same)})", beside))
         lines.append(row(*cells))
     return Table("Layers that match", tuple(heads), tuple(lines), (MATCHES,), name="matches")

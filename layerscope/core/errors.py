@@ -7,7 +7,8 @@ a command runs, what it prints is spelt for the command line.
 import difflib
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 NAMED = re.compile(r"`(\w+)(?:=([^`]*))?`")
@@ -48,6 +49,15 @@ def first_line(error: BaseException, limit: int = 120) -> str:
 def unreadable(path: Path, error: OSError) -> LayerscopeError:
     """Return the line on a file that is there and cannot be read."""
     return LayerscopeError(f"{str(path)!r} cannot be read ({error.strerror}): check its permissions")
+
+
+@contextmanager
+def needs(extra: str, what: str) -> Iterator[None]:
+    """Within, an import that fails is a line on the extra of layerscope that brings the package, after `what`."""
+    try:
+        yield
+    except (ImportError, OSError) as error:  # OSError: a C library of the package is missing
+        raise LayerscopeError(f'{what}: pip install "layerscope[{extra}]"') from error
 
 
 def refuse_dangling(path: Path) -> None:

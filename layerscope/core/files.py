@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from pathlib import Path
@@ -156,20 +156,32 @@ def _give_back() -> None:
     pa.default_memory_pool().release_unused()
 
 
-def existing(path: str | Path, what: str) -> Path:
-    """Return the path of a file or folder that is there; raises `LayerscopeError` with the near name where not."""
+def existing(path: str | Path, what: str, known: Collection[str] = ()) -> Path:
+    """Return the path of a file or folder that is there; raises `LayerscopeError` with the near name where not.
+
+    `known` are names that may be given instead of a path.
+    """
     found = Path(path)
     try:
         found = found.expanduser()
+        if found.is_dir():
+            next(found.iterdir(), None)
+        elif found.is_file():  # a pipe may be opened only once
+            found.open("rb").close()
         if found.exists():
             return found
         refuse_dangling(found)
-        siblings = [other.name for other in found.parent.iterdir()] if found.parent.is_dir() else []
+        beside = [other.name for other in found.parent.iterdir()] if found.parent.is_dir() else []
     except LayerscopeError:
         raise
-    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: ~ of nobody; ValueError: a zero byte
-        raise LayerscopeError(f"{what} {str(path)[:80]!r} is not a path: give a file or a folder") from error
-    raise LayerscopeError(f"{what} {str(path)!r} does not exist{near(found.name, siblings) or ': check the path'}")
+    except PermissionError as error:
+        raise unreadable(found, error) from error
+    except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody
+        mend = "give texts as a list" if known else "give a file or a folder"
+        raise LayerscopeError(f"{what} {str(path)[:40]!r}… is not a path: {mend}") from error
+    hint = near(found.name, [*beside, *known]) or ": check the path"
+    also = f" (without a path: {', '.join(known)})" if known else ""
+    raise LayerscopeError(f"{what} {str(path)!r} does not exist{hint}{also}")
 
 
 def own_folder(out: str | Path, what: str = "", mark: str = "") -> Path:

@@ -35,10 +35,10 @@ class Kind:
 class Number(Kind):
     """A finite number within bounds, or one of some words; `such_as` is an example for the error."""
 
-    least: float | None = None
-    most: float | None = None
-    above: float | None = None
-    below: float | None = None
+    least: float = -math.inf
+    most: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
     words: tuple[str, ...] = ()
     such_as: str = ""
 
@@ -62,25 +62,18 @@ class Number(Kind):
     def fits(self, value: Any) -> bool:
         """Return whether a value is such a number."""
         number: Any = value
-        return (
-            isinstance(value, Real)
-            and not isinstance(value, bool)
-            and math.isfinite(value)
-            and (self.least is None or number >= self.least)
-            and (self.most is None or number <= self.most)
-            and (self.above is None or number > self.above)
-            and (self.below is None or number < self.below)
-        )
+        kind = isinstance(value, Real) and not isinstance(value, bool)
+        return kind and self.least <= number <= self.most and self.above < number < self.below
 
     @property
     def bounds(self) -> str:
         """The bounds in words, with a space before them."""
-        if self.least is not None and self.most is not None:
+        if math.isfinite(self.most - self.least):
             return f" from {self.least} to {self.most}"
-        if self.above is not None and self.below is not None:
+        if math.isfinite(self.below - self.above):
             return f" between {self.above} and {self.below}"
         given = (("of at least", self.least), ("above", self.above), ("at most", self.most), ("below", self.below))
-        words = " and ".join(f"{word} {bound}" for word, bound in given if bound is not None)
+        words = " and ".join(f"{word} {bound}" for word, bound in given if math.isfinite(bound))
         return words and f" {words}"
 
 

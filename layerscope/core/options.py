@@ -9,20 +9,23 @@ import builtins
 import inspect
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import SimpleNamespace
 from typing import Annotated, Any, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.option_kinds import Kind, Line, OneOf, Whole
+from layerscope.core.option_kinds import Kind, Line, Names, OneOf, Whole
 
 T = TypeVar("T")
 MODEL = "Model and weights"
 DATA = "Data"
 OUTPUT = "Output"
 DTYPES = ("auto", "float32", "float16", "bfloat16", "float64")
+Estimators = Annotated[str | Iterable[str], Names(("debiased", "biased"))]
+Centrings = Annotated[str | Iterable[str], Names(("centered", "uncentered"))]
+"""Forms of similarities that `profile` and `compare` take."""
 
 
 @dataclass(frozen=True)

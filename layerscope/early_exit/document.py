@@ -46,10 +46,10 @@ FORECAST = Meaning(
 def document(report: ExitReport) -> Document:
     """Return what exits gain, what is guaranteed, and the charts and tables that both rest on."""
     tables = (_curve(report), _layers(report), _depths(report))
-    samples = f"{report.samples:,} samples (exits chosen on {report.design:,})"
+    chosen_on = f", the exits chosen on {report.design:,}" if report.design else ""
     settings = {
         "model": report.model, "data": report.data,
-        "samples": f"{report.samples:,}, the exits chosen on {report.design:,}",
+        "samples": f"{report.samples:,}{chosen_on}",
         "exits": ", ".join(map(str, report.exits)) or "none", "criterion": report.criterion,
         "threshold": threshold(report.threshold), "batch size": str(report.batch_size), "machine": report.machine,
         "guarantee": report.goal, "exit model": report.path or "",
@@ -59,7 +59,12 @@ def document(report: ExitReport) -> Document:
         answer=report.verdict,
         reasons=(report.goal,),
         title=(report.model, report.data),
-        facts=(f"{report.depth} layers", f"{report.classes:,} classes", samples, f"batch size {report.batch_size}"),
+        facts=(
+            f"{report.depth} layers",
+            f"{report.classes:,} classes",
+            f"{report.samples:,} samples{chosen_on}",
+            f"batch size {report.batch_size}",
+        ),
         parts=(Sentences("", tuple(findings(report))), *tables),
         notes=report.notes,
         sections=(Section("exits", "Early exit", LEAD, (*charts, *tables)),),

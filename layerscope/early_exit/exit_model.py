@@ -137,7 +137,7 @@ class ExitModel(nn.Module):
         self.override: Override = override
         kind: Any = type(module)
         name = kind.__name__
-        if is_mean_head(module.config):  # a token classifier to transformers, but it classifies texts
+        if is_mean_head(getattr(module, "config", None)):  # a token classifier to transformers, but it classifies texts
             name = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES.get(module.config.model_type, name)
         self.__class__ = class_like(ExitModel, kind, name)
         self.exit_heads = nn.ModuleDict() if heads is None else heads.modules(self.model)
@@ -236,7 +236,7 @@ class ExitModel(nn.Module):
             given["use_cache"] = False
 
         def call() -> Any:
-            return self.model(**given)
+            return self.model(*inputs.args, **given)
 
         # hooks and evaluation mode stand on the model itself, which others may call at the same time
         with LOCKS.setdefault(self.model, Lock()), evaluating(self.model) if self.model.training else nullcontext():

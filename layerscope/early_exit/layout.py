@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -83,7 +83,8 @@ class Layout:
     def inputs(self, inputs: Inputs, left: Left) -> Inputs:
         """Return what is left of a batch."""
         named = {name: self.cut_input(name, value, left) for name, value in inputs.named.items()}
-        return replace(inputs, named=named, mask=named.get("attention_mask"))
+        row = None if inputs.positional is None else self.cut_input("", inputs.positional, left)
+        return Inputs(named, row, named.get("attention_mask"))
 
     def hollow(self, name: str, output: Any) -> Any:
         """Return what a module of the front gave, without the numbers of what is each sample's own."""

@@ -67,6 +67,8 @@ def save(model: ExitModel, folder: str | Path) -> Path:
     out = Path(folder).expanduser()
     if out.is_file():
         raise LayerscopeError(f"{str(out)!r} is a file: name a folder")
+    if not hasattr(model.model, "save_pretrained"):
+        raise LayerscopeError(f"{type(model.model).__name__} is a plain torch module: save its weights yourself")
     before = _files(out)
     try:
         with without_bars():

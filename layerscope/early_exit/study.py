@@ -30,6 +30,7 @@ def exits(
     batch_size: Annotated[int, Whole(1), LEAVING] = 32,
     criterion: Annotated[str, OneOf(CRITERIA), LEAVING] = "confidence",
     exits: Annotated[Sequence[int] | None, Several(Whole(1), such_as="3,6 or 3-6"), LEAVING] = None,
+    threshold: Annotated[float | None, Number(0, such_as="0.9"), LEAVING] = None,
     min_speedup: Annotated[float, Number(above=0, such_as="1.05"), LEAVING] = 1.05,
     processor: Annotated[Any, MODEL] = None,
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
@@ -40,7 +41,8 @@ def exits(
 
     One pass says what every layer would predict of each sample; the time of every stage is measured at the batch sizes
     in question; a fifth of the samples chooses which exits are worth a check; the others certify the threshold; then
-    exits, the plain model and the model truncated at every depth run the same batches in turns.
+    exits, the plain model and the model truncated at every depth run the same batches in turns. With a `threshold` of
+    your own nothing is certified: samples leave at every layer, or at the `exits`, that is as sure as that.
 
     Args:
         model: hub name, local folder or PEFT adapter folder of a classifier; in Python also a loaded one or an
@@ -55,6 +57,7 @@ def exits(
         batch_size: samples served at once, in the order of the data.
         criterion: how an exit decides whether it is sure.
         exits: layers to leave at, such as 3,6 or 3-6; by default those whose measured costs pay.
+        threshold: how sure an exit must be, such as 0.9, instead of a calibrated threshold; without a guarantee.
         min_speedup: smallest speed-up worth having; near 0, the exit model is written whatever it gains.
         processor: tokenizer or processor, where the model has none.
         out: folder for the report, with the exit model in `model` where exits pay; the command line writes a page there

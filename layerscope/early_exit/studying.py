@@ -25,7 +25,7 @@ from layerscope.early_exit.calibration import Calibration, Goal
 from layerscope.early_exit.cost_model import Exits, Rows, Simulation, Times, choose_exits
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.exit_report import STORE, ExitReport
-from layerscope.early_exit.recorded import NEVER, Layers, Recorded, record
+from layerscope.early_exit.recorded import NEVER, Layers, Recorded, check_threshold, record
 from layerscope.early_exit.saving import STORE as MODELS, fingerprint, precision, strangers
 from layerscope.early_exit.study import Accuracy, Confidence, Disagreement
 from layerscope.early_exit.timing import Raced, measure_times, race_alone, race_exits
@@ -34,6 +34,7 @@ from layerscope.metrics import exit_speedup
 from layerscope.models.weights import HEADS
 from layerscope.truncation.figures import parameters
 
+STATED = "no guarantee: the threshold was stated, not calibrated"
 MODEL = "model"
 """The folder of the exit model within that of the report."""
 SHOWN = 9
@@ -43,6 +44,11 @@ SHOWN = 9
 def study_exits(asked: Asked) -> ExitReport:
     """Do what `exits` is asked for."""
     goal, out = asked.of(Goal), None if asked.out is None else _folder(asked.out)
+    if asked.threshold is not None:
+        check_threshold(asked.threshold, asked.criterion)
+        if asked.max_disagreement is not None or asked.min_accuracy is not None:
+            bound = "max_disagreement" if asked.min_accuracy is None else "min_accuracy"
+            raise LayerscopeError(f"{bound} calibrates the threshold that `threshold` states: give one of them")
     loading, reading = ({name: vars(asked)[name] for name in kind.__annotations__} for kind in (Loading, Reading))
     exits = None if asked.exits is None else sorted(set(asked.exits))
     model = ExitModel(asked.model, exits=exits, criterion=asked.criterion, processor=asked.processor, **loading)
@@ -61,21 +67,23 @@ def study_exits(asked: Asked) -> ExitReport:
 
 def _report(
     model: ExitModel, read: Validation, goal: Goal, asked: Asked, reporter: Reporter
-) -> tuple[ExitReport, Calibration]:
-    """Return the report of exits, chosen by the seed or those that were given, and the calibration behind it."""
+) -> tuple[ExitReport, Calibration | None]:
+    """Return the report of exits, and the calibration behind it, None for a threshold that was stated."""
     batch_size = asked.batch_size if read.together else 1
     design, tested = np.arange(0), np.arange(len(read))
-    if asked.exits is None:
-        design, tested = exact.split(len(read), goal, asked.seed)
-    exact.check_enough(len(tested), goal)  # before the long pass over them
+    if asked.threshold is None:
+        if asked.exits is None:
+            design, tested = exact.split(len(read), goal, asked.seed)
+        exact.check_enough(len(tested), goal)  # before the long pass over them
     plan = read.plan(batch_size)
     with reporter.bar("every layer", len(read), "samples") as advance:
         recorded = record(model, map(read.batch, plan), read.labels, advance)
     times = measure_times(model, read, recorded.lengths, plan, reporter)
-    calibration = certify(model, recorded, times, goal, design, tested, batch_size)
-    chosen = calibration.exits
-    shown = chosen or tuple(range(1, model.depth))
-    threshold = calibration.threshold if chosen else NEVER
+    chosen, threshold, calibration = model.exits, asked.threshold, None
+    if threshold is None:
+        calibration = certify(model, recorded, times, goal, design, tested, batch_size)
+        chosen, threshold = calibration.exits, calibration.threshold
+    shown, threshold = chosen or tuple(range(1, model.depth)), float(threshold) if chosen else NEVER
     thresholds = thresholds_shown(recorded, shown, threshold)
     raced = race_exits(model, read, plan, shown, thresholds, reporter)
     simulation = Simulation(recorded, raced.plan, times, trims=model.trims)
@@ -88,7 +96,8 @@ def _report(
     report = ExitReport(
         model=model.layered.loaded.name, depth=model.depth, classes=model.classes, criterion=model.criterion,
         exits=chosen, threshold=threshold, batch_size=batch_size, samples=len(read), design=len(design),
-        data=read.name, machine=machine(model.device), goal=str(calibration), calibration=jsonable(calibration),
+        data=read.name, machine=machine(model.device), goal=str(calibration or STATED),
+        calibration=jsonable(calibration),
         pays=pays, verdict=verdict, predicted=predicted, measured=measured, exit_speedup=float(row["exit_speedup"]),
         accuracy=recorded.accuracy(leaving), plain_accuracy=recorded.accuracy(np.full(len(read), model.depth)),
         disagreement=float(recorded.disagrees(leaving).mean()), plain_milliseconds=raced.plain_milliseconds,
@@ -106,15 +115,20 @@ def judged(predicted: float, measured: float, worth: float) -> tuple[bool, str]:
     return pays, verdict if pays else f"{verdict}; use the plain model"
 
 
-def _written(report: ExitReport, model: ExitModel, calibration: Calibration, out: Path) -> ExitReport:
+def _written(report: ExitReport, model: ExitModel, calibration: Calibration | None, out: Path) -> ExitReport:
     """Write the report, and the exit model where exits pay; what an earlier report left there is gone."""
     _folder(out)  # the job was long: what came into the folder since is not ours to delete
     report.save(out)  # without the model until that is whole: a run that is killed here can be repeated
     if (out / MODEL).is_dir():
         shutil.rmtree(out / MODEL)
-    if report.pays:
+    if report.pays and not hasattr(model.model, "save_pretrained"):
+        note = f"{type(model.model).__name__} is a plain torch module, so no exit model is written: wrap it yourself"
+        report = replace(report, notes=(*report.notes, note))
+        report.save(out)
+    elif report.pays:
+        model.leave(report.exits, report.threshold, report.criterion)
         with folder_aside(out / MODEL) as aside:
-            model.use(calibration).save_pretrained(aside)
+            (model if calibration is None else model.use(calibration)).save_pretrained(aside)
         report = replace(report, path=str(out / MODEL))
         report.save(out)
     return report

@@ -161,7 +161,7 @@ def _with_exits(model: ExitModel, exits: Sequence[int], thresholds: Sequence[flo
     """Return the plain model, and exits at each threshold."""
 
     def run(threshold: float, inputs: Inputs) -> Any:
-        return model.leave(exits, threshold, model.criterion)(**inputs.named)
+        return model.leave(exits, threshold, model.criterion)(*inputs.args, **inputs.named)
 
     return {PLAIN: partial(forward, model.model)} | {("threshold", t): partial(run, t) for t in thresholds}
 

@@ -111,7 +111,7 @@ def read_validation(
 
 def _seen_in_training(model: ExitModel, corpus: Corpus) -> list[str]:
     """Warn where what lies beside a trained checkpoint says that it learnt some of these samples."""
-    folder = Path(str(getattr(model.model.config, "_name_or_path", "")))
+    folder = Path(str(getattr(getattr(model.model, "config", None), "_name_or_path", "")))
     name, notes = model.layered.loaded.name, []
     try:
         data = json.loads((folder / ABOUT).read_text(encoding="utf-8"))["data"]
@@ -140,5 +140,5 @@ def _labels(corpus: Corpus, model: ExitModel) -> tuple[Rows | None, str]:
     if None not in numbers:
         return np.asarray(numbers, dtype=np.int64), ""
     other = str(corpus.labels[numbers.index(None)])
-    classes = [str(one) for one in (getattr(model.model.config, "id2label", None) or {}).values()]
+    classes = [str(one) for one in (getattr(getattr(model.model, "config", None), "id2label", None) or {}).values()]
     return None, f"label {other!r} of {corpus.name} is not a class of the model{choices(other, classes[:12])}"

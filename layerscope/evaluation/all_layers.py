@@ -43,7 +43,7 @@ def evaluate_layers(asked: Asked) -> Evaluation:
     reporter, out = reporting(asked.progress), None if asked.out is None else Path(asked.out)
     if out is not None and not (out.is_dir() and holds_scores(out)):
         own_folder(out, "evaluation", ORIGINS)  # refuses a folder of other things
-    tasks, probes = open_tasks(asked.tasks, asked.samples, asked.seed)
+    tasks, probes = open_tasks(asked.tasks, asked.samples, asked.seed, asked.split)
     options, override, given, pooling = asked.of(LoadOptions), asked.of(Override), asked.model_or_run, asked.pooling
     run = run_of(given)
     if run is not None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Several, Whole
+from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, Several, Whole
 from layerscope.core.options import OUTPUT, Loading, checked
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def evaluate(
     *,
     samples: Annotated[int | None, Whole(2), TASKS] = None,
     seed: Annotated[int, SEED, TASKS] = 0,
+    split: Annotated[float | None, Number(above=0, below=1, such_as="0.2"), TASKS] = None,
     sites: Annotated[str | Sequence[str] | None, Names(), PASS] = None,
     layers: Annotated[str | Iterable[int], Several(Whole(0), ("all",), "0,3 or 1-6"), PASS] = "all",
     pooling: Annotated[str, PASS] = "auto",
@@ -44,6 +45,8 @@ def evaluate(
         out: folder of the results, in mteb's own layout and in `probes`; the same call on it resumes.
         samples: number of rows of each own file, drawn with the seed; by default all.
         seed: random seed.
+        split: share of the samples that judges an attention-probe, which is then trained once, on the others, as large
+            sets need it; by default it is trained in three folds.
         sites: where layers are read: raw, normed, or both with a comma; by default normed where there is a final norm.
         layers: layers to score: all, or such as 0,3 or 1-6; 0 is the embedding output.
         pooling: how tokens become one vector: auto (the model's own way), or some of mean, cls, last, first with

@@ -18,7 +18,8 @@ from typing import Any
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter
-from layerscope.evaluation.judging import UndefinedError, UnjudgedError, Workers, judge, line_of, most_texts, one_thread
+from layerscope.core.workers import one_thread
+from layerscope.evaluation.judging import UndefinedError, UnjudgedError, Workers, judge, line_of, most_texts
 from layerscope.evaluation.layer_encoder import LayerEncoder
 from layerscope.evaluation.probe_states import SHIPPED, ProbeTask
 from layerscope.evaluation.texts import MEND, TextStates
@@ -213,7 +214,8 @@ class Study:
         """
         todo: list[tuple[ProbeTask, ProbeScores, str]] = []
         for number, task in enumerate(self.tasks, start=done + 1):
-            about = FORMAT, task.kind.name, self.identity, self.options.seed  # all a score depends on, but for its slot
+            # all a score depends on, but for its slot and its task's name, which has the split
+            about = FORMAT, task.kind.name, self.identity, self.options.seed
             digest, revision = hashlib.sha256(repr(about).encode()).hexdigest(), revision_of(self.loaded)
             scores = ProbeScores(self.folder, self.loaded.name, revision, task.name, self.data, digest)
             if self.missing(scores):
@@ -252,7 +254,7 @@ class Study:
             for kind, slot in missing:
                 known = scores.find(slot, any_pooling=not states.pools)
                 if known is None:
-                    found = task.kind.probe(*states.layer(slot), seed=self.options.seed)
+                    found = task.score(states.layer(slot), self.options.seed)
                     if found.n_skipped > skipped:
                         skipped = found.n_skipped
                         self.reporter.say(f"{task.name}: {skipped:,} {states.items} of rare labels are left out")

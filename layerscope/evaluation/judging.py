@@ -7,10 +7,7 @@ import logging
 import math
 import os
 import pickle
-import signal
 import tempfile
-import threading
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import as_completed
@@ -19,11 +16,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from layerscope.core import workers
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.layer_encoder import LayerEncoder
-from layerscope.evaluation.texts import MissingTextsError, torch_threads
+from layerscope.evaluation.texts import MissingTextsError
 
 BATCH = 256
 """Texts that mteb hands over at once; how they are batched for the model is the store's."""
@@ -31,7 +27,6 @@ INPUTS = ("input_column_name", "input1_column_name", "input2_column_name", "colu
 """Where mteb's task classes name the columns of their texts."""
 WORTH = 20.0
 """Seconds of judging from which on it pays to start processes, each of which imports mteb."""
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class UnjudgedError(Exception):
@@ -154,9 +149,7 @@ class Workers:
     """
 
     def __init__(self, jobs: int | str, most: int) -> None:
-        from joblib import cpu_count
-
-        self.jobs, self.spent = max(1, min(int(cpu_count() if jobs == "auto" else jobs), most)), 0.0
+        self.jobs, self.spent = workers.wanted(jobs, most), 0.0
         self._pool: Any = None
 
     def end(self, error: type[BaseException] | None, *_: object) -> None:
@@ -202,52 +195,15 @@ class Workers:
                     future.cancel()
 
     def _submit(self, path: Path, encoder: LayerEncoder) -> Any:
-        from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
+        from joblib.externals.loky import BrokenProcessPool
 
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(
-                self.jobs, initializer=_start, initargs=(os.getpid(),), env=dict.fromkeys(THREADS, "1")
-            )
+            self._pool = workers.started(self.jobs)
         try:
-            with _deaf():
-                return self._pool.submit(_judge, path, encoder)
+            return workers.submit(self._pool, _judge, path, encoder)
         except BrokenProcessPool:
             self.end(BrokenProcessPool)
             return self._submit(path, encoder)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Judge as a worker does: what probes and clusters compute is small, and more threads wait for each other."""
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1), torch_threads(1):
-        yield
-
-
-@contextmanager
-def _deaf() -> Iterator[None]:
-    """Start processes that do not hear Ctrl-C, from their first line on: this one hears it and ends them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _start(parent: int) -> None:
-    """Make a process a worker: of one thread, and gone when its parent is."""
-    torch.set_num_threads(1)
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 @lru_cache(maxsize=1)

@@ -252,11 +252,19 @@ class ProbeTask:
 
     kind: ProbeKind
     data: Corpus | Tagged
+    split: float | None = None
+    """Share of the samples that judges the probe, trained once on the others; None where it has folds."""
 
     @property
     def name(self) -> str:
         """What the task is called in tables."""
-        return f"{self.data.name} ({self.kind.title})"
+        held_out = "" if self.split is None else f", {100 * self.split:g} % held out"
+        return f"{self.data.name} ({self.kind.title}{held_out})"
+
+    def score(self, states: tuple[Any, ...], seed: int) -> ProbeScore:
+        """Return the score of the probe on the states of one layer."""
+        options = {} if self.split is None else {"split": self.split}
+        return self.kind.probe(*states, seed=seed, **options)
 
 
 _KINDS = (

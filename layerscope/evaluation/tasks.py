@@ -19,6 +19,7 @@ from layerscope.core.options import checked
 from layerscope.evaluation.kinds import FILES, FileKind, Splits
 from layerscope.evaluation.probe_states import PROBES, ProbeTask
 from layerscope.inputs.tables import is_frame, table_of, table_suffix
+from layerscope.probes.attention import validation
 from layerscope.scores.files import refuse_columns, refuse_rows
 
 LAYER_BY_LAYER = "layer-by-layer"
@@ -36,13 +37,15 @@ ENGLISH = {"STS17": ["en-en"]}
 """Subsets of tasks that pair English with other languages."""
 
 
-def open_tasks(tasks: Any, samples: int | None = None, seed: int = 0) -> tuple[list[Any], list[ProbeTask]]:
+def open_tasks(
+    tasks: Any, samples: int | None = None, seed: int = 0, split: float | None = None
+) -> tuple[list[Any], list[ProbeTask]]:
     """Return mteb tasks, without the data of mteb's own, and probes, each with its data.
 
     `tasks` is a list of mteb names, mteb task objects, `KIND:PATH` texts and mappings from kinds to data; a single one
     may stand alone. The name `layer-by-layer` stands for `PAPER_TASKS`, and an aggregate for its tasks; of each data
-    set `samples` seeded rows are taken. Raises `LayerscopeError` for a task that does not exist, for one of
-    mteb that reads no texts, and for two of one name.
+    set `samples` seeded rows are taken; an attention probe is judged on the share `split` of them. Raises
+    `LayerscopeError` for a task that does not exist, for one of mteb that reads no texts, and for two of one name.
     """
     whole = isinstance(tasks, (str, Mapping)) or hasattr(tasks, "metadata") or not isinstance(tasks, Iterable)
     found: list[Any] = []
@@ -63,11 +66,16 @@ def open_tasks(tasks: Any, samples: int | None = None, seed: int = 0) -> tuple[l
                 read = PROBES[name].states.read  # linear and kNN probe of the same data share them, and their states
                 key = read, data if isinstance(data, str) else id(data)
                 opened[key] = opened.get(key) or read(data, samples, seed)
-                probes.append(ProbeTask(PROBES[name], opened[key]))
+                own_split = split if name == "attention-probe" else None
+                if own_split is not None:  # refused before the model runs
+                    validation(np.unique(opened[key].labels, return_inverse=True)[1], own_split, seed)
+                probes.append(ProbeTask(PROBES[name], opened[key], own_split))
             else:
                 raise LayerscopeError(f"task kind {name!r} does not exist{choices(str(name), [*FILES, *PROBES])}")
     if not found and not probes:
         raise LayerscopeError("no task is named: give names of mteb, such as STSBenchmark, or classification:FILE.csv")
+    if split is not None and not any(probe.split for probe in probes):
+        raise LayerscopeError("`split` applies only to an attention-probe, and none is among the tasks: leave it out")
     names = [*(task.metadata.name for task in found), *(probe.name for probe in probes)]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
 from layerscope.core.progress import Reporter
+from layerscope.core.workers import torch_threads
 from layerscope.inputs.samples import KEY_BYTES, key_of
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
@@ -202,14 +203,3 @@ class TextStates(StoredTexts):
         part = self.folder / f"{last + 1:05d}.safetensors"
         aside(part, lambda path: save_file(tensors, path))
         self._know(part)
-
-
-@contextmanager
-def torch_threads(number: int) -> Iterator[None]:
-    """Give torch this number of threads, and then what it had before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

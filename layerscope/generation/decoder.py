@@ -157,10 +157,8 @@ def check_room(model: LayeredModel, rows: Iterable[Sequence[int]], what: str, ne
         room = model.max_length - len(row)
         if room < new:
             mend = f", or try `max_new_tokens={room}`" if room > 0 else ""
-            most = model.max_length - new
-            raise LayerscopeError(
-                f"{what} {i} has {len(row)} tokens, and the model has room for {most}: shorten it{mend}"
-            )
+            long = f"{what} {i} has {len(row)} tokens" + (f", and {new} new ones follow" if new else "")
+            raise LayerscopeError(f"{long}: the model has {model.max_length} positions, shorten it{mend}")
 
 
 class Memory(dict[Hashable, Any]):

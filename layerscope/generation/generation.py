@@ -95,7 +95,8 @@ class Generation(Shown):
         """The answer in one line."""
         samples = count(self.texts["sample"].nunique(), "text")
         if self.measures.empty:
-            return f"{samples} continued at {_named(self.layers)} of {self.depth}"
+            layers = f"layer{'s' * (len(self.layers) > 1)} {', '.join(map(str, self.layers))}"
+            return f"{samples} continued at {layers} of {self.depth}"
         last = self.measures[self.measures["layer"] == self.layers[-1]].set_index("measure")["value"]
         values = ", ".join(f"{name} {_shown(name, last[name])}" for name in ABOUT)
         return f"layer {self.layers[-1]} of {self.depth}: {values} · {samples}"
@@ -151,12 +152,6 @@ def _made(facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) 
     lists = {name: frames["texts"][name].map(lambda row: tuple(row.tolist())) for name in LISTS}
     texts = frames["texts"].assign(**lists)
     return Generation(**{name: facts[name] for name in FACTS}, texts=texts, measures=frames["measures"], folder=folder)
-
-
-def _named(layers: tuple[int, ...]) -> str:
-    if len(layers) == 1:
-        return f"layer {layers[0]}"
-    return f"layers {', '.join(map(str, layers[:-1]))} and {layers[-1]}"
 
 
 def _shown(name: str, value: float) -> str:

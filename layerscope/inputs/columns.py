@@ -116,27 +116,27 @@ def frame_corpus(frame: Any, name: str, columns: Columns, where: str, notes: Seq
     frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
     text, label, guessed = choose_columns(frame, columns, where)
     labels = None if label is None else frame[label].tolist()
-    source, named = f"{where}: column {label!r}", columns.label is not None
-    return text_corpus(frame[text].tolist(), name, where, f"column {text!r}", labels, source, named, [*notes, *guessed])
+    named = Columns(text, label), columns.label is not None, [*notes, *guessed]
+    return text_corpus(frame[text].tolist(), name, where, labels, *named)
 
 
 def text_corpus(
     cells: Sequence[Any],
     name: str,
     where: str,
-    column: str = "",
     labels: Sequence[Any] | None = None,
-    label_source: str = "the list of labels",
+    columns: Columns = Columns(),
     label_named: bool = True,
     notes: Sequence[str] = (),
 ) -> Corpus:
-    """Return texts as a corpus; rows without text or label are left out, and a note says so.
+    """Return texts, from a list or the columns of a table, as a corpus; rows without text or label are left out.
 
-    Labels that are no classes are refused where they were named, else left out.
+    Notes say which. Labels that are no classes are refused where they were named, else left out.
     """
     found, empty = list(notes), missing(cells)
-    texts = f"{where}: {column}" if column else where
-    _check_texts(cells, empty, texts, bool(column))
+    texts = f"{where}: column {columns.text!r}" if columns.text else where
+    label_source = f"{where}: column {columns.label!r}" if columns.label else "the list of labels"
+    _check_texts(cells, empty, texts, bool(columns.text))
     rows, left_out, classes = np.flatnonzero(~empty).tolist(), np.flatnonzero(empty), None
     if not rows:
         raise LayerscopeError(f"{texts} holds no text: every row is empty")

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError, first_line, folder_name, near
+from layerscope.core.errors import LayerscopeError, first_line, folder_name, near, needs
 from layerscope.inputs.columns import Columns, choose_columns, choose_label, class_labels, text_corpus
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.media import Files
@@ -51,12 +51,8 @@ def saved_corpus(path: Path, columns: Columns, split: str = "") -> Corpus:
 
 
 def _datasets() -> Any:
-    try:
+    with needs("datasets", "Hugging Face data sets need datasets, which is not installed"):
         import datasets
-    except ImportError as error:
-        raise LayerscopeError(
-            'Hugging Face data sets need datasets, which is not installed: pip install "layerscope[datasets]"'
-        ) from error
     return datasets
 
 
@@ -81,9 +77,8 @@ def dataset_corpus(data: Any, name: str, columns: Columns, where: str, split: st
         return _media_corpus(data, media, label, modality, name, notes)
     head = data.select(range(min(_LOOKED_AT, data.num_rows))).to_pandas()
     text, label, guessed = choose_columns(head, columns, where)
-    source, named = f"{where}: column {label!r}", columns.label is not None
-    cells = _label_cells(data, label)
-    return text_corpus(list(data[text]), name, where, f"column {text!r}", cells, source, named, [*notes, *guessed])
+    named = Columns(text, label), columns.label is not None, [*notes, *guessed]
+    return text_corpus(list(data[text]), name, where, _label_cells(data, label), *named)
 
 
 def _label_cells(data: Any, label: str | None) -> list[Any] | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerscope.core.errors import LayerscopeError, count, folder_name, listed
+from layerscope.core.errors import LayerscopeError, count, folder_name, listed, needs
 from layerscope.inputs.columns import class_labels
 from layerscope.inputs.corpus import Corpus, Labels
 from layerscope.inputs.samples import Modality, Waveform
@@ -192,12 +192,8 @@ def image_fault(file: File) -> str | None:
 
 def soundfile() -> Any:
     """Return the module soundfile; raises `LayerscopeError` with the command that installs it."""
-    try:
+    with needs("audio", "sound files need soundfile, which is not installed"):
         import soundfile as module
-    except (ImportError, OSError) as error:  # OSError: its C library is missing
-        raise LayerscopeError(
-            'sound files need soundfile, which is not installed: pip install "layerscope[audio]"'
-        ) from error
     return module
 
 

@@ -16,7 +16,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError, choices, folder_name, listed, near, refuse_dangling, unreadable
+from layerscope.core.errors import LayerscopeError, choices, folder_name, listed
+from layerscope.core.files import existing
 from layerscope.inputs.arrays import memory_corpus
 from layerscope.inputs.columns import Columns, frame_corpus
 from layerscope.inputs.corpus import Corpus
@@ -91,8 +92,9 @@ def _named(data: str, modality: Modality | None, columns: Columns) -> Corpus:
 
 
 def _open_path(path: Path, modality: Modality | None, columns: Columns) -> Corpus:
-    path = path.expanduser()
-    _check(path)
+    path = existing(path, "data", (*BUILT_IN, "hf:NAME"))
+    if path.is_char_device():  # it may never end
+        raise LayerscopeError(f"{path} is a device: give a file")
     if path.is_dir():
         return _folder(path, modality, columns)
     *rest, suffix = ["", *(suffix.lower() for suffix in path.suffixes)]
@@ -120,30 +122,6 @@ def _open_path(path: Path, modality: Modality | None, columns: Columns) -> Corpu
     lines, note = Lines.of(read_text(path)), "plain text: one sample a non-empty line, named by its number"
     names = tuple(map(str, lines.numbers))
     return Corpus(folder_name(name), "text", lines, names, notes=(note,), running=True)
-
-
-def _check(path: Path) -> None:
-    """Raise for a path at which nothing is, or nothing that can be read."""
-    no_path = f"data {str(path)[:40]!r}… is not a path: give texts as a list"
-    try:
-        if path.is_dir():
-            next(path.iterdir(), None)
-        elif path.is_char_device():  # it may never end
-            raise LayerscopeError(f"{path} is a device: give a file")
-        elif path.is_file():  # a pipe may be opened only once
-            path.open("rb").close()
-        if path.exists():
-            return
-        refuse_dangling(path)
-        siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-    except PermissionError as error:
-        raise unreadable(path, error) from error
-    except OSError as error:  # a text taken for a path is too long for one
-        raise LayerscopeError(no_path) from error
-    if "\0" in str(path) or "\n" in str(path):
-        raise LayerscopeError(no_path)
-    hint = near(path.name, siblings) or near(str(path), BUILT_IN) or ": check the path"
-    raise LayerscopeError(f"{path} does not exist{hint} (without a path: {', '.join(BUILT_IN)}, hf:NAME)")
 
 
 def _folder(path: Path, modality: Modality | None, columns: Columns) -> Corpus:

@@ -62,7 +62,7 @@ def run_lens(asked: Asked) -> Reading:
             read.append((subject.name, subject.text, subject.continuation))
             advance(1)
     if not read:
-        raise LayerscopeError(f"no sample of {name or 'the prompt'} has something to read: look at the data")
+        raise LayerscopeError(f"no sample of {name or 'the prompt'} can be read: look at the data")
     for note in subjects.notes:
         reporter.say(note)
     names, texts, continuations = zip(*read, strict=True)
@@ -90,7 +90,7 @@ def _opened(asked: Asked) -> Corpus:
     """Return the data, or the prompt as the one sample of a corpus."""
     prompt, data = asked.prompt, asked.data
     if (prompt is None) == (data is None):
-        raise LayerscopeError("lens needs something to read: give a prompt or data, one of the two")
+        raise LayerscopeError("lens needs samples: give a prompt or data, one of the two")
     if prompt is None:
         return open_corpus(data, text_column=asked.text_column, label_column=asked.label_column)
     if not isinstance(prompt, str) or not prompt.strip():

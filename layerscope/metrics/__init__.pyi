@@ -1,6 +1,7 @@
 from .alpha_req import alpha_req as alpha_req
 from .angular_distance import angular_distance as angular_distance
 from .anisotropy import anisotropy as anisotropy
+from .average_precision import average_precision as average_precision
 from .cca import (
     canonical_correlations as canonical_correlations,
     cca as cca,
@@ -26,6 +27,7 @@ from .exits import (
     exit_parameters as exit_parameters,
     exit_speedup as exit_speedup,
 )
+from .f1 import f1 as f1
 from .generated_text import (
     coherence as coherence,
     diversity as diversity,
@@ -60,6 +62,7 @@ from .progression import (
     monotone_share as monotone_share,
     monotone_triples as monotone_triples,
     norm_ratio as norm_ratio,
+    steady_norm as steady_norm,
     straightness as straightness,
 )
 from .prompt_entropy import prompt_entropy as prompt_entropy

@@ -28,7 +28,8 @@ def cka(
     itself ("median_sq_all"), or the squared median distance ("median_distance"), each side having its own; a number is
     sigma itself, and a median of 0 gives NaN. Raises `LayerscopeError` for N < 4.
 
-    Source: Kornblith et al. 2019 (biased); Nguyen et al. 2021, equation 3, for HSIC_1 of Song et al. 2012.
+    Source: Kornblith et al. 2019 (biased; Tracing Representation Progression, equation 3); Nguyen et al. 2021,
+    equation 3, for HSIC_1 of Song et al. 2012.
 
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(cka(states, -2 * states), 3)  # rotations, reflections and scale do not count
@@ -148,15 +149,9 @@ def _linear_cka(states: States, others: States | None, debiased: bool) -> Tensor
     inner = inner_by_grams if gram_cost < feature_cost else inner_by_features
     cross, own_left, own_right = inner(left, right)
     if debiased:
-        device = left.scale.device
-        both = [torch.empty(each.layers, left.count, dtype=torch.float64, device=device) for each in (left, right)]
-        for span, pair in zip(left.spans, in_pairs(left, right), strict=True):
-            for kept, rows in zip(both, pair, strict=True):
-                # Written at once: small results among large blocks would keep their memory from being used again.
-                kept[:, span] = torch.linalg.vector_norm(rows, dim=-1).square()
-        norms, others_norms = both
+        norms, count = left.squared_norms(), left.count
+        others_norms = norms if right is left else right.squared_norms().to(norms.device)
         traces, others_traces = norms.sum(1), others_norms.sum(1)
-        count = left.count
         cross = hsic(cross, norms @ others_norms.mT, traces[:, None], others_traces[None, :], count)
         own_left = hsic(own_left, norms.square().sum(1), traces, traces, count)
         own_right = hsic(own_right, others_norms.square().sum(1), others_traces, others_traces, count)

@@ -14,7 +14,7 @@ def dataset_entropy(
     `pooled` is `[..., N, D]`, one vector a sample, pooled from tokens as the model made them: tokens centred in their
     own sentence before pooling would cancel in the mean. The value `[...]` is in nats, 0 ... log min(N, D).
 
-    Source: Skean et al. 2025, Layer by Layer, section 3.
+    Source: Skean et al. 2025, Layer by Layer, section 3 and equation 1, of raw rows.
 
     >>> round(dataset_entropy(np.eye(4)), 4)  # ln 4: four samples, four directions
     1.3863

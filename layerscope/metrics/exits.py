@@ -9,7 +9,7 @@ def exit_speedup(counts: Array) -> float:
 
     `counts` is `[L]`, the number of samples that leave after each layer from 1 on: none below 0, and one at least.
 
-    Source: Tracing Representation Progression, section 4.
+    Source: Tracing Representation Progression, the speed-up of figure 7.
 
     >>> exit_speedup(np.array([0, 20, 0, 10]))  # two thirds of the samples leave after 2 of 4 layers
     1.5

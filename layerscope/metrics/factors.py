@@ -216,11 +216,9 @@ class FromRows(How):
             return None
         return f"it needs {self.least[0]} samples or more of {self.least[1]} features or more"
 
-    def measured(
-        self, rows: Rows, orders: Sequence[float], scalings: Sequence[str]
-    ) -> Iterator[tuple[str | None, float]]:
-        """Yield each variant with its value."""
-        for scaling, alpha in product(scalings, orders) if self.orders else ():
+    def measured(self, rows: Rows, asked: Any) -> Iterator[tuple[str | None, float]]:
+        """Yield each variant that the options ask for with its value."""
+        for scaling, alpha in product(asked.rows, asked.alpha) if self.orders else ():
             yield entropy_variant(alpha, scaling), float(self.compute(rows.factor(scaling), alpha))
         if not self.orders:
             yield self.variant(rows), float(self.compute(rows))

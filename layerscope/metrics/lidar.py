@@ -65,6 +65,7 @@ LIDAR = Metric(
     formula="exp(−Σ pᵢ log pᵢ), p the eigenvalues of W^−½ S_b W^−½ scaled to sum 1, W = S_w + 10⁻⁴ I, S_b and S_w the "
     "covariances between and within samples",
     meaning="Effective rank of linear discriminant analysis with every sample as a class and its views as members: "
-    "the scatter between samples, whitened by the scatter within; from 1 to min(width, samples − 1).",
+    "the scatter between samples, whitened by the scatter within; from 1 to min(width, samples − 1). The ε that the "
+    "paper adds to each p after scaling is 0 here.",
     direction="High: more directions tell samples apart than augmentations disturb. A hypothesis for quality.",
 )

@@ -39,7 +39,7 @@ def matrix_entropy(
     exp(S_1 of raw rows) <= `effective_rank` <= min(N, D): squaring concentrates a spectrum. Theorem 1 of the paper
     prints the first inequality the other way round, which holds for flat spectra alone.
 
-    Source: Skean et al. 2025, Layer by Layer, section 3; Giraldo, Rao and Principe 2014.
+    Source: Skean et al. 2025, Layer by Layer, equation 1 (raw rows); Giraldo, Rao and Principe 2014.
 
     >>> round(matrix_entropy(np.eye(4)), 4)  # ln 4
     1.3863

@@ -58,8 +58,19 @@ def neural_collapse(
     means = (members / members.sum(0)).T @ found  # [..., K, D]
     centre = found.mean(-2, keepdim=True) if global_mean == "samples" else means.mean(-2, keepdim=True)
     between, within = means - centre, found - means[..., classes, :]
+    return collapsed(
+        between, lambda directions: (within @ directions.mT).square().sum(-2) / within.shape[-2], classifier
+    )
+
+
+def collapsed(between: Tensor, spread: Callable[[Tensor], Tensor], classifier: Array | None = None) -> NeuralCollapse:
+    """Return the same of the class means less the global one, `[..., K, D]`.
+
+    `spread` returns, for unit directions `[..., R, D]`, the variance within classes along each, `[..., R]`.
+    """
+    count = between.shape[-2]
     cosines = torch.nn.functional.normalize(between, dim=-1) @ torch.nn.functional.normalize(between, dim=-1).mT
-    pairs = cosines[..., *torch.triu_indices(count, count, 1, device=found.device)]
+    pairs = cosines[..., *torch.triu_indices(count, count, 1, device=between.device)]
     norms = vector_norm(between, dim=-1)
     apart = None
     if classifier is not None:
@@ -70,19 +81,15 @@ def neural_collapse(
         unit, other = (each / vector_norm(each, dim=(-2, -1), keepdim=True) for each in (rows, between))
         apart = vector_norm(unit - other, dim=(-2, -1))
     return NeuralCollapse(
-        nc1(between, lambda directions: (within @ directions.mT).square().sum(-2) / within.shape[-2]),
+        _nc1(between, spread),
         norms.std(-1, correction=0) / norms.mean(-1),
         (pairs + 1 / (count - 1)).abs().mean(-1),
         apart,
     )
 
 
-def nc1(between: Tensor, spread: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return trace(Σ_W Σ_B⁺) / K `[...]` by the few directions in which class means differ.
-
-    `between` is `[..., K, D]`, the class means less the global one; `spread` returns, for unit directions `[..., R,
-    D]`, the variance within classes along each, `[..., R]`.
-    """
+def _nc1(between: Tensor, spread: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return trace(Σ_W Σ_B⁺) / K `[...]` by the few directions in which class means differ."""
     count = between.shape[-2]
     _, sizes, directions = torch.linalg.svd(between / count**0.5, full_matrices=False)
     values = sizes.square()  # eigenvalues of Σ_B
@@ -101,4 +108,35 @@ NC1 = Metric(
     direction="Low: states have collapsed onto their classes, as they do late in training.",
     low=True,
     log=True,
+)
+NC2_NORMS = Metric(
+    neural_collapse,
+    FromReadings(),
+    name="nc2_norms",
+    title="NC2, norms",
+    reading="low: class means are equally far from their centre",
+    meaning="Coefficient of variation of the norms of the centred class means, in what the head reads of a layer; from "
+    "0, no unit.",
+    direction="Low: no class stands out, as in a simplex.",
+    low=True,
+)
+NC2_ANGLES = Metric(
+    neural_collapse,
+    FromReadings(),
+    name="nc2_angles",
+    title="NC2, angles",
+    reading="low: class means are as far apart as they can be",
+    meaning="Mean |cos + 1/(K − 1)| over all pairs of centred class means, in what the head reads of a layer; from 0.",
+    direction="Low: every two classes have the angle of a simplex.",
+    low=True,
+)
+NC3 = Metric(
+    neural_collapse,
+    FromReadings(),
+    name="nc3",
+    title="NC3",
+    reading="low: the head's rows are the class means",
+    meaning="Distance of the head's weights from the centred class means, each scaled to unit norm as a whole; 0 … 2.",
+    direction="Low: head and class means have come to agree.",
+    low=True,
 )

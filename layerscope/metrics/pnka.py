@@ -48,7 +48,7 @@ PNKA = Metric(
     pnka,
     FromPairs(by_layer(_measure), "centered"),
     title="PNKA",
-    reading="1: each sample lies alike among the others",
+    reading="1: every sample has the same neighbours in both layers",
     formula="mean of Kᵢ · Lᵢ / (‖Kᵢ‖ ‖Lᵢ‖), the rows of K = X Xᵀ and L = Y Yᵀ, X and Y centred",
     meaning="Cosine between the rows of the two centred Gram matrices that belong to one sample, averaged over "
     "samples; from −1 to 1.",

@@ -55,9 +55,14 @@ def straightness(states: Array) -> Tensor:
     >>> straightness(np.array([[0.0, 0.0], [3.0, 0.0], [3.0, 4.0]]))  # 5 of 7
     tensor(0.7143, dtype=torch.float64)
     """
+    return _straightness(states)[..., -1]
+
+
+def _straightness(states: Array) -> Tensor:
+    """Return the same of the way to each layer from 1 on, `[..., L]`."""
     found = _layers(states)
     steps = vector_norm(found.diff(dim=-2), dim=-1)
-    value: Tensor = vector_norm(found[..., -1, :] - found[..., 0, :], dim=-1) / steps.sum(-1)
+    value: Tensor = vector_norm(found[..., 1:, :] - found[..., :1, :], dim=-1) / steps.cumsum(-1)
     return value
 
 
@@ -78,6 +83,23 @@ def line_distance(states: Array) -> Tensor:
     along = (away * line / length).sum(-1, keepdim=True)
     value: Tensor = vector_norm(away - along * line / length, dim=-1) / length[..., 0]
     return value
+
+
+def steady_norm(states: Array, within: float = 0.1) -> Tensor:
+    """Return whether each layer's norm is that of the layer before it up to a share `within`, `[..., L]`, 0 or 1.
+
+    `states` is `[..., L+1, D]`.
+
+    Source: Tracing Representation Progression, the proof of theorem 2.2, which assumes it.
+
+    >>> steady_norm(np.array([[1.0, 0.0], [0.0, 1.05], [2.0, 0.0]]))
+    tensor([1., 0.], dtype=torch.float64)
+    """
+    if not within >= 0:
+        raise LayerscopeError(f"within={within} is below 0: give a share such as 0.1")
+    norms = vector_norm(_layers(states), dim=-1)
+    steady: Tensor = norms.diff(dim=-1).abs() <= within * norms[..., :-1]
+    return steady.double()
 
 
 def monotone_triples(states: Array) -> Tensor:
@@ -158,13 +180,13 @@ MONOTONE_SHARE = Metric(
 )
 STRAIGHTNESS = Metric(
     straightness,
-    FromPath(lambda states: straightness(states)[:, None]),
-    reading="1: states move along a straight line",
-    formula="‖h_L − h₀‖ / Σ ‖h_{ℓ+1} − h_ℓ‖",
-    meaning="Distance from the first to the last layer's state over the length of the way between them, by sample; "
-    "from 0 to 1.",
-    direction="1: the states move along a straight line, as assumption 1 has it.",
-    curve=False,
+    FromPath(_straightness, 1),
+    reading="1: straight on from layer 0 to this one",
+    formula="‖h_ℓ − h₀‖ / Σ ‖h_{k+1} − h_k‖, k = 0 … ℓ − 1",
+    meaning="Distance from layer 0's state to this layer's over the length of the way between them, by sample; from 0 "
+    "to 1, and 1 at layer 1.",
+    direction="1: the states move along a straight line, as assumption 1 has it of all layers.",
+    low=True,
 )
 LINE_DISTANCE = Metric(
     line_distance,
@@ -193,4 +215,14 @@ NORM_RATIO = Metric(
     meaning="Norm of a layer's state over that of its change to the next layer, by sample; from 0. In a pre-norm block "
     "that is the skip connection over the long branch, in a post-norm block it is not.",
     direction="High: the next block changes little.",
+)
+STEADY_NORM = Metric(
+    steady_norm,
+    FromPath(steady_norm, 1),
+    unit="%",
+    reading="share of samples whose norm is within 10 % of the layer before",
+    formula="|‖h_ℓ‖ − ‖h_{ℓ−1}‖| ≤ 0.1 ‖h_{ℓ−1}‖",
+    meaning="Share of samples whose state's norm differs from that at the layer before by 10 % at most; from 0 to "
+    "100 %.",
+    direction="100 %: the norm hardly changes here, as the proof of theorem 2.2 assumes.",
 )

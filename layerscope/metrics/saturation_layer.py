@@ -55,5 +55,5 @@ SATURATED = Metric(
     reading="share of predictions that no longer change",
     meaning="Share of predictions whose saturation layer is this one or an earlier one; it reaches 100 % at the last "
     "layer.",
-    direction="High at an early layer: depth is spent on few samples.",
+    direction="High at an early layer: only a few samples need the layers after it.",
 )

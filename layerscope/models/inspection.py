@@ -108,9 +108,16 @@ def _look(loaded: Loaded, modality: str, samples: list[Any], override: Override)
 def made_up_samples(loaded: Loaded, modality: str | None = None) -> tuple[str, list[Any]]:
     """Return what a model reads, by default its main input, and two samples of it: ids where no tokenizer makes any."""
     modality = modality or modality_of(loaded.module)
-    if modality == "tensor":
-        raise LayerscopeError("a plain module is probed with data: give an array of its inputs as `data`")
     draw = torch.Generator().manual_seed(0)
+    if modality == "tensor":
+        weighted = (
+            child for child in loaded.module.modules() if next(child.parameters(recurse=False), None) is not None
+        )
+        if not isinstance(
+            first := next(weighted, None), torch.nn.Linear
+        ):  # as of an MLP, which reads rows of its width
+            raise LayerscopeError("a plain module is probed with data: give an array of its inputs as `data`")
+        return modality, [*torch.randn(2, first.in_features, generator=draw)]
     if modality == "text":
         tokenizer = loaded.processor_for("text")
         with clear_inputs(tokenizer):  # one of an empty vocabulary makes no tokens

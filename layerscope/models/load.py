@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, needs
 from layerscope.inputs.hub import go_offline_without_hub
 from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_errors, embedded
 from layerscope.models.encode import modalities_of, modality_of
@@ -238,12 +238,8 @@ def _class_of(config: Any, options: LoadOptions) -> Any:
 
 
 def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
-    try:
+    with needs("sentence-transformers", f"{source!r} is a sentence-transformers model"):
         from sentence_transformers import SentenceTransformer
-    except ImportError:
-        raise LayerscopeError(
-            f'{source!r} is a sentence-transformers model: pip install "layerscope[sentence-transformers]"'
-        ) from None
     weights = {"dtype": options.torch_dtype(), "use_safetensors": None if options.allow_pickle else True}
     trust = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
     device, here = str(options.torch_device()), Path(source).exists()
@@ -277,10 +273,8 @@ def _from_sentence_transformer(model: Any, name: str) -> Loaded:
 
 
 def _load_adapter(folder: Path, options: LoadOptions, processor: Any) -> Loaded:
-    try:
+    with needs("peft", f"{str(folder)!r} is a PEFT adapter"):
         from peft import PeftModel
-    except ImportError:
-        raise LayerscopeError(f'{str(folder)!r} is a PEFT adapter: pip install "layerscope[peft]"') from None
     base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")).get("base_model_name_or_path")
     if not base:
         raise LayerscopeError(f"{str(folder)!r}: its adapter_config.json names no base model")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import as_completed
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from layerscope.core import workers
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import json_object, write_json
+from layerscope.core.files import write_json
 from layerscope.core.progress import Reporter
 from layerscope.core.saved import FORMAT
 
@@ -25,6 +28,11 @@ class Asset(ABC):
     @abstractmethod
     def make(self, out: Path, assets: Assets) -> None:
         """Write it into a folder, from where an earlier call was stopped."""
+
+    @property
+    def rests_on(self) -> tuple[Asset, ...]:
+        """The assets that it reads."""
+        return ()
 
     @abstractmethod
     def __str__(self) -> str:
@@ -62,18 +70,58 @@ class Assets:
             write_json(path / DONE, {"asset": str(asset), "digest": asset.digest, "format": FORMAT})
         return path
 
-    def make(self, needed: Iterable[Asset], reporter: Reporter, title: str) -> None:
-        """Make what is not there yet, with a bar over what remains."""
-        missing = [asset for asset in dict.fromkeys(needed) if not self.has(asset)]
-        with reporter.bar(title, len(missing)) as advance:
-            for asset in missing:
-                advance(0, str(asset))
-                self.get(asset)
-                advance(1)
+    def missing(self, needed: Iterable[Asset]) -> list[Asset]:
+        """Return what is not there yet, each after what it rests on."""
+        found: dict[Asset, None] = {}
+        for asset in needed:
+            if not self.has(asset):
+                found |= dict.fromkeys((*self.missing(asset.rests_on), asset))
+        return list(found)
+
+    def make(self, needed: Iterable[Asset], reporter: Reporter, title: str, jobs: int = 1) -> None:
+        """Make what is not there yet, in this process or in several, with a bar over what remains."""
+        missing = self.missing(needed)
+        with reporter.bar(title, len(missing)) as advance, ExitStack() as stack:
+            pool = None
+            if jobs > 1 and len(missing) > 1:
+                pool = workers.started(jobs)
+                stack.push(lambda error, *_: pool.shutdown(wait=True, kill_workers=error is not None))
+            while missing:
+                ready = [asset for asset in missing if all(map(self.has, asset.rests_on))]
+                for asset in self._made(ready, pool):
+                    advance(1, str(asset))
+                missing = [asset for asset in missing if asset not in ready]
+
+    def _made(self, ready: Sequence[Asset], pool: Any) -> Iterator[Asset]:
+        """Make assets that rest on nothing that is missing, and yield each when it is done."""
+        from joblib.externals.loky import BrokenProcessPool
+
+        if pool is None:
+            for asset in ready:
+                with workers.one_thread() if apart() else nullcontext():
+                    self.get(asset)
+                yield asset
+            return
+        futures = {workers.submit(pool, self.get, asset): asset for asset in ready}
+        for future in as_completed(futures):
+            try:
+                future.result()
+            except BrokenProcessPool as error:
+                raise LayerscopeError(
+                    "a process that made models has ended, for want of memory perhaps: run it again with `jobs=1`"
+                ) from error
+            yield futures[future]
 
     def published(self, name: str) -> Path:
         """Return a file of published values, which come with the package."""
         return Path(__file__).parent / "published" / name
+
+
+def apart() -> bool:
+    """Return whether assets are made by CPUs, and so each by one thread: several at once, and the same everywhere."""
+    import torch
+
+    return not torch.accelerator.is_available()
 
 
 def check_disk(folder: Path, needed_mb: float) -> None:
@@ -85,8 +133,3 @@ def check_disk(folder: Path, needed_mb: float) -> None:
             f"{str(there)!r} has {free:,.0f} MB free, and this needs about {needed_mb:,.0f}: name another folder with "
             "`out`"
         )
-
-
-def about(path: Path) -> dict[str, Any]:
-    """Return what is known of an asset that is there."""
-    return json_object(path / DONE) or {}

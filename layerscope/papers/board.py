@@ -202,7 +202,7 @@ def _claims(found: Iterable[Reproduction], in_words: bool = False) -> Table:
         claim, interval = verdict.claim, verdict.interval
         cells = (
             _text(f"{recipe.name} {claim.name}"),
-            Cell(verdict.word, value=verdict.word, marked=verdict.word == "did not hold"),
+            Cell(verdict.word, value=verdict.word, marked=in_words and verdict.word == "did not hold"),
             Cell(_digits(interval.value), value=interval.value),
             _text(_interval(interval)),
             _text(f"{'>' if claim.direction == 'above' else '<'} {claim.threshold:g}"),

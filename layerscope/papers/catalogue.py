@@ -11,6 +11,7 @@ from typing import Any
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.papers.recipe import Recipe, Scale
+from layerscope.papers.unrun import UNRUN
 from layerscope.show.document import Column, Document, Table, row
 from layerscope.show.notebook import Shown
 
@@ -41,6 +42,8 @@ def chosen(names: tuple[str, ...], scale: Scale) -> list[Recipe]:
         return [recipe for recipe in known.values() if scale in recipe.scales]
     found = []
     for name in dict.fromkeys(names):
+        if (unrun := {other.lower(): other for other in UNRUN}.get(name.lower())) is not None:
+            raise LayerscopeError(f"{unrun} is not run: it needs {UNRUN[unrun][1]}")
         if name.lower() not in lower:
             raise LayerscopeError(f"recipe {name!r} does not exist{choices(name, list(known), 'there are')}")
         recipe = known[lower[name.lower()]]
@@ -68,14 +71,21 @@ class Listing(Shown):
         """Return a table of recipes."""
         heads = (Column("recipe", "left"), Column("what is shown", "left", wraps=True), Column("scales", "left"))
         rows = tuple(row(name, found.title, ", ".join(found.scales)) for name, found in recipes().items())
-        return Document(f"{len(rows)} recipes", parts=(Table("", heads, rows),))
+        missing = (
+            Column("not run", "left"),
+            Column("what is shown", "left", wraps=True),
+            Column("needs", "left", wraps=True),
+        )
+        others = tuple(row(name, *about) for name, about in UNRUN.items())
+        return Document(f"{len(rows)} recipes", parts=(Table("", heads, rows), Table("", missing, others)))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the recipes by name."""
-        return {
-            name: {"title": found.title, "paper": found.paper, "scales": list(found.scales), "lacks": dict(found.lacks)}
+        run: dict[str, Any] = {
+            name: {"title": found.title, "paper": found.paper, "scales": list(found.scales), "lacks": found.lacks}
             for name, found in recipes().items()
         }
+        return {"recipes": run, "not_run": {name: {"title": what, "needs": why} for name, (what, why) in UNRUN.items()}}
 
 
 def _order(name: str) -> tuple[str | int, ...]:

@@ -6,10 +6,13 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from layerscope.papers.recipe import Number
-from layerscope.show.plots import Axis, Bars, Chart, HeatMap, Series
+from layerscope.runs.by_sample import box
+from layerscope.show.plots import Axis, Bars, Boxes, Chart, HeatMap, Series
 
 
 def file_name(title: str) -> str:
@@ -28,6 +31,17 @@ def chart(title: str, unit: str, curves: Mapping[str, pd.Series], by_depth: bool
         series.append(Series(name, x, y, texts, tone=number))
     axis = Axis("depth [%]", (0.0, 100.0)) if by_depth else Axis("layer", whole=True)
     return Chart(title=title, x=axis, y=Axis(unit), series=tuple(series), name=file_name(title))
+
+
+def by_layer(values: npt.NDArray[np.float64], first: int) -> pd.Series:
+    """Return values as a curve by layer."""
+    return pd.Series(values, index=range(first, first + len(values)))
+
+
+def boxes(title: str, unit: str, values: npt.NDArray[np.float64], first: int) -> Boxes:
+    """Return values `[samples, layers]` as a box for each layer, with the samples furthest from it."""
+    found = (box(str(first + i), column, range(len(column))) for i, column in enumerate(values.T))
+    return Boxes(title=title, x="layer", y=unit, boxes=tuple(found), each="sample", name=file_name(title))
 
 
 def bars(title: str, unit: str, numbers: Sequence[Number]) -> Bars:

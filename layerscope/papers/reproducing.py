@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from layerscope.core import workers
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.option_kinds import IN_CODE, Folder, OneOf, Repeated
+from layerscope.core.option_kinds import IN_CODE, Folder, OneOf, Repeated, Whole
 from layerscope.core.options import DATA, OUTPUT, checked
 from layerscope.core.progress import reporting
 from layerscope.papers.recipe import SCALES
@@ -23,6 +24,7 @@ def reproduce(
     scale: Annotated[str, OneOf(SCALES)] = "small",
     out: Annotated[str | Path, Folder(), OUTPUT] = "papers",
     data_dir: Annotated[str | Path | None, Folder(), DATA] = None,
+    jobs: Annotated[int | str, Whole(1, words=("auto",))] = "auto",
     progress: Annotated[bool, IN_CODE] = True,
 ) -> Board:
     """Run the claims of the two papers, and say which held: figures, tables and theorems by name.
@@ -36,6 +38,7 @@ def reproduce(
             published setting, with models and data from the hub).
         out: folder for results, pictures, the page of all verdicts, and what they were made from.
         data_dir: folder of local data sets, by their names on the hub; by default the hub is asked.
+        jobs: processes that train and measure at the same time; auto is one for each core, and one on a GPU.
         progress: show progress on standard error.
 
     Raises:
@@ -49,7 +52,7 @@ def reproduce(
     """
     asked = checked(reproduce, locals())
 
-    from layerscope.papers.assets import Assets, check_disk
+    from layerscope.papers.assets import Assets, apart, check_disk
     from layerscope.papers.board import Board, judged
     from layerscope.papers.catalogue import chosen, lacking
 
@@ -61,14 +64,15 @@ def reproduce(
         raise LayerscopeError(f"`data_dir` {str(data)!r} is not a folder: name the one that holds the data sets")
     reporter = reporting(asked.progress)
     plans = [(recipe, Assets(folder / "assets", recipe.scales[asked.scale], data)) for recipe in found]
-    missing = {a.path(need) for recipe, a in plans for need in recipe.needs(a.settings) if not a.has(need)}
+    missing = {a.path(need) for recipe, a in plans for need in a.missing(recipe.needs(a.settings))}
     check_disk(folder, ROOM_MB * len(missing))
     minutes = sum(recipe.minutes for recipe, a in plans if any(not a.has(n) for n in recipe.needs(a.settings)))
     if missing:
         reporter.say(f"{len(missing)} models and runs to make, about {minutes:.0f} minutes on two cores")
     results = []
     for recipe, assets in plans:
-        assets.make(recipe.needs(assets.settings), reporter, recipe.name)
+        jobs = workers.wanted(asked.jobs, len(missing)) if apart() else 1
+        assets.make(recipe.needs(assets.settings), reporter, recipe.name, jobs)
         results.append(judged(recipe, assets, asked.scale))
         results[-1].save(folder / f"{recipe.name}-{asked.scale}")
         reporter.say(f"{recipe.name}: {results[-1].summary}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
@@ -114,6 +115,11 @@ class Profiled(Asset):
     model: Trained
     metrics: str
 
+    @property
+    def rests_on(self) -> tuple[Asset, ...]:
+        """The model."""
+        return (self.model,)
+
     def __str__(self) -> str:
         return f"run of {self.model}"
 
@@ -133,6 +139,11 @@ class Exiting(Asset):
     """A report of exits of a trained model, calibrated and measured on the test images."""
 
     model: Trained
+
+    @property
+    def rests_on(self) -> tuple[Asset, ...]:
+        """The model."""
+        return (self.model,)
 
     def __str__(self) -> str:
         return f"exits of {self.model}"
@@ -164,6 +175,8 @@ ALWAYS = Kind("aligned", (("schedule", "always"),))
 UNIFORM = Kind("aligned", (("schedule", "alternate"), ("weights", "uniform")))
 CLASSIFIERS = Kind("classifiers", (("schedule", "alternate"),))
 DISTILLED = Kind("classifiers", (("schedule", "alternate"), ("distillation", 1.0)))
+BOTH = {"standard": STANDARD, "aligned": ALIGNED}
+"""The two trainings that most claims compare."""
 COSINE, CKA = Kind("cosine", (("schedule", "alternate"),)), Kind("cka", (("schedule", "alternate"),))
 
 
@@ -196,6 +209,10 @@ class Bench:
     def runs(self, kind: Kind) -> list[Run]:
         """Return the run of each seed."""
         return [open_run(self.assets.get(Profiled(model, self.metrics))) for model in kind.seeds(self.setup)]
+
+    def states(self, kind: Kind) -> list[npt.NDArray[np.float32]]:
+        """Return what the head would read of each test image at layers 0 … L, `[N, L+1, D]`, for each seed."""
+        return [np.stack([run.pooled(layer) for layer in range(run.depth + 1)], axis=1) for run in self.runs(kind)]
 
     def curves(self, kind: Kind, metric: str) -> list[pd.Series]:
         """Return what a metric of the history is by layer at the end of training, for each seed.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core import processes
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, OneOf, Several, Whole
-from layerscope.core.options import DATA, OUTPUT, LoadingAndReading, checked, declared, every
+from layerscope.core.options import DATA, OUTPUT, Centrings, Estimators, LoadingAndReading, checked, declared, every
 
 if TYPE_CHECKING:
     from layerscope.runs import Run
@@ -35,8 +35,8 @@ def profile(
     pooling: Annotated[str, METRIC] = "auto",
     alpha: Annotated[float | Iterable[float], Several(Number(1), such_as="1 or 1,2"), METRIC] = 1.0,
     rows: Annotated[str | Iterable[str], Names(("unit", "raw", "centered")), METRIC] = "unit",
-    cka: Annotated[str | Iterable[str], Names(("debiased", "biased")), METRIC] = "debiased",
-    cosine: Annotated[str | Iterable[str], Names(("centered", "uncentered")), METRIC] = "centered",
+    cka: Annotated[Estimators, METRIC] = "debiased",
+    cosine: Annotated[Centrings, METRIC] = "centered",
     exclude_sinks: Annotated[bool, METRIC] = False,
     prefixes: Annotated[Iterable[int] | None, Several(Whole(1), such_as="8,16,32"), METRIC] = None,
     lens_tokens: Annotated[int | str | None, Whole(1, words=("all", "auto")), METRIC] = "auto",

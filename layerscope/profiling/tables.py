@@ -79,7 +79,7 @@ def pooled_rows(source: Source) -> Iterator[Row]:
         rows = factors.StoredRows(states)
         for metric, how in source.wanted(factors.FromRows):
             if how.lack(rows.count, rows.width) is None:
-                for variant, value in how.measured(rows, source.options.alpha, source.options.rows):
+                for variant, value in how.measured(rows, source.options):
                     yield source.row(metric.name, column, value, variant=variant, pooling=pooling)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, needs
 from layerscope.reports.results import opened
 from layerscope.runs.details import run_names
 
@@ -29,10 +29,8 @@ def draw(shown: Any, folder: str | Path, names: Sequence[str] | None = None) -> 
 
     Raises `LayerscopeError` where matplotlib is missing, the folder cannot be written, or there is nothing to draw.
     """
-    try:
+    with needs("figures", "figures need matplotlib"):
         from layerscope.show.figures.draw import draw as drawn, figures
-    except ImportError:
-        raise LayerscopeError('figures need matplotlib: pip install "layerscope[figures]"') from None
     runs, evaluations, others = opened(shown)
     called = run_names(runs) if names is None else list(names)
     if len(called) != len(runs):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from layerscope.runs.curves import KINDS, TABLE_ALONE, Curve, value_text
+from layerscope.runs.curves import KINDS, TABLE_ALONE, Curve, Values, value_text
 from layerscope.runs.registry import about, capital, file_name, meaning_of, named, scale
 from layerscope.show.numbers import number
 from layerscope.show.plain import plain, pooling_name
@@ -61,18 +62,22 @@ def boxes(run: Run, table: str) -> dict[tuple[str, str | None, str], list[Box]]:
     for (metric, variant, pooling, layer), rows in kept.groupby(
         ["metric", "variant", "pooling", "layer"], dropna=False
     ):
-        value = rows["value"] * scale(metric)
-        low, first, median, third, high = np.percentile(value, (WHISKERS[0], 25, 50, 75, WHISKERS[1])).tolist()
-        beyond = rows.assign(value=value, below=value < 0, far=(value - median).abs())[(value < low) | (value > high)]
-        shown = beyond.sort_values(["below", "far"], ascending=False, kind="stable")[:OUTLIERS]
-        outliers = zip(map(plain, map(str, names.loc[shown["sample"]])), shown["value"].tolist(), strict=True)
-        box = Box(
-            str(int(layer)), (first, median, third), (low, high), float(value.mean()), len(rows), tuple(outliers),
-            negative=int((value < 0).sum()),
-        )  # fmt: skip
         key = (str(metric), variant if isinstance(variant, str) else None, str(pooling))
-        found.setdefault(key, []).append(box)
+        own = box(str(int(layer)), rows["value"].to_numpy() * scale(metric), names.loc[rows["sample"]])
+        found.setdefault(key, []).append(own)
     return found
+
+
+def box(name: str, values: Values, samples: Iterable[object]) -> Box:
+    """Return a box of values, with the names of the samples below 0 and furthest from it."""
+    low, first, median, third, high = np.percentile(values, (WHISKERS[0], 25, 50, 75, WHISKERS[1])).tolist()
+    far = pd.DataFrame(
+        {"who": list(map(str, samples)), "value": values, "far": np.abs(values - median), "below": values < 0}
+    )
+    far = far[(values < low) | (values > high)].sort_values(["below", "far"], ascending=False, kind="stable")[:OUTLIERS]
+    outliers = tuple(zip(map(plain, far["who"]), far["value"].tolist(), strict=True))
+    negative = int((values < 0).sum())
+    return Box(name, (first, median, third), (low, high), float(values.mean()), len(values), outliers, negative)
 
 
 def quality(run: Run, known: Sequence[Curve]) -> Iterator[Boxes | Chart]:

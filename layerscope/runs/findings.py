@@ -121,7 +121,8 @@ def _decisions(run: Run, known: dict[str, Curve]) -> Iterator[Finding]:
     deep = rows[(rows["metric"] == "effective_depth") & rows["variant"].str.startswith("relative_to=last").astype(bool)]
     if len(deep):
         first = int(deep["value"].iloc[0])
-        text = f"layer {first} of {run.depth} is the first within a point of the last layer's accuracy."
+        where = " on training data" if deep["variant"].iloc[0].endswith("on=train") else ""
+        text = f"layer {first} of {run.depth} is the first within a point of the last layer's accuracy{where}."
         yield Finding("effective_depth", f"Effective depth: {text}", {"layer": first})
     for name, word in (("perplexity", "Perplexity"), ("layer_accuracy", "Accuracy through the model's head")):
         curve = known.get(name)

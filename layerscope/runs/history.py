@@ -22,7 +22,7 @@ from layerscope.show.plots import Axis, Chart, HeatMap, Series
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
 
-SHOWN = ("layer_accuracy", "perplexity", "cosine_similarity", "saturated", "nc1")
+SHOWN = ("layer_accuracy", "f1", "perplexity", "cosine_similarity", "saturated", "nc1")
 LAYERS = ("layer_accuracy", "perplexity", "cosine_similarity")
 """What is drawn as a map of layers by steps."""
 COURSES = {"cross_entropy": "Loss of the last layer", "effective_depth": "Effective depth"}
@@ -129,7 +129,11 @@ def effective_depth(run: Run) -> str:
     """Return from which layer on the model is as good as at its last, and where its predictions settle."""
     rows = run.at()
     depths = rows[rows["metric"] == "effective_depth"].set_index("variant")["value"]
-    found = [f"effective depth {int(value)} of {run.depth}" for name, value in depths.items() if "=last" in str(name)]
+    found = [
+        f"effective depth {int(value)} of {run.depth}{' on training data' * str(name).endswith('on=train')}"
+        for name, value in depths.items()
+        if "=last" in str(name)
+    ]
     mean = rows.set_index("metric")["value"].get("saturation_layer")
     settled = [] if mean is None else [f"predictions settle at layer {number(float(mean))} on average"]
     text = "; ".join(found + settled)

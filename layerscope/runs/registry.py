@@ -23,9 +23,10 @@ ORDER = (
     "sinks", "prompt_entropy", "curvature", "zero_steps", "norm_mean", "norm_median", "norm_max", "sink_share",
     "dataset_entropy", "effective_rank", "rankme", "anisotropy", "intrinsic_dimension", "alpha_req", "nesum",
     "infonce", "infonce_bound", "lidar", "dime", "monotone_triples", "monotone_share", "straightness", "line_distance",
-    "norm_ratio", "cosine_similarity", "cka", "angular_distance", "cka_rbf", "cca",
-    "svcca", "pwcca", "procrustes", "rsa", "pnka", "mutual_knn", "modality_gap", "label_probability", "layer_accuracy",
-    "perplexity", "cross_entropy", "nc1", "saturation_layer", "saturated", "effective_depth", "linear_probe",
+    "norm_ratio", "steady_norm", "cosine_similarity", "cka", "angular_distance", "cka_rbf", "cca",
+    "svcca", "pwcca", "procrustes", "rsa", "pnka", "mutual_knn", "modality_gap", "label_probability",
+    "label_probability_rises", "label_probability_monotone", "layer_accuracy", "f1", "perplexity", "cross_entropy",
+    "nc1", "nc2_norms", "nc2_angles", "nc3", "saturation_layer", "saturated", "effective_depth", "linear_probe",
     "linear_probe_c", "knn_probe",
 )  # fmt: skip
 """Metrics are shown in this order; one that is not listed follows those of its kind."""

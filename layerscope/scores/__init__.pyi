@@ -1,7 +1,12 @@
 from .correlation import correlate as correlate
 from .evaluation import Evaluation as Evaluation
 from .fitting import fit_rules as fit_rules
-from .metric_values import corpus_averages as corpus_averages, one_variant as one_variant, open_metrics as open_metrics
+from .metric_values import (
+    corpus_averages as corpus_averages,
+    impossible as impossible,
+    one_variant as one_variant,
+    open_metrics as open_metrics,
+)
 from .opening import open_evaluation as open_evaluation
 from .rules import (
     Choice as Choice,

@@ -23,6 +23,10 @@ CURVE = ("model", "revision", "corpus", "metric", "variant", "site", "pooling")
 """What one metric by layer is about."""
 PLAIN = "raw"
 """The variant of the authors' values that is not normalised."""
+ENTROPIES = ("dataset_entropy", "prompt_entropy")
+DIVIDED = ("maxEntropy", "logN", "logD")
+"""Variants of the authors' entropies that are divided by the largest there can be."""
+ROUNDING = 1e-3
 COLUMNS = ("model", "revision", "dataset", "metric", "variant", "site", "pooling", "layer", "value")
 
 
@@ -91,6 +95,32 @@ def one_variant(metrics: pd.DataFrame, variant: str | None = None) -> pd.DataFra
         chosen[metric] = next((name for name in (variant, PLAIN) if name in there), there[0])
     wanted = metrics["metric"].map(chosen).astype(object)
     return metrics[(metrics["variant"] == wanted) | (metrics["variant"].isna() & wanted.isna())]
+
+
+def impossible(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Return the entropies of `open_metrics` that cannot be, those furthest beyond their `bound` first.
+
+    The entropy of N rows of D features is 0 … log min(N, D), and 0 … 1 where it was divided by that. What it was
+    divided by, the ratio of the two variants of one measurement, is the `bound` of the one that was not. The authors
+    of Layer by Layer clamp the entries of the Gram matrix, so that some of their values lie beyond.
+
+    >>> from layerscope.scores import impossible
+    >>> about = {"model": "m", "revision": "", "dataset": "d", "metric": "dataset_entropy", "layer": 3}
+    >>> values = {"raw": 13.8, "maxEntropy": 2.0}
+    >>> frame = pd.DataFrame([about | {"variant": name, "value": value} for name, value in values.items()])
+    >>> impossible(frame.assign(site=None, pooling=None))[["variant", "value", "bound"]]
+          variant  value  bound
+    0         raw   13.8    6.9
+    1  maxEntropy    2.0    1.0
+    """
+    keys = ["model", "revision", "dataset", "metric", "layer", "site", "pooling"]
+    known = metrics[metrics["metric"].isin(ENTROPIES)]
+    divided = known[known["variant"].isin(DIVIDED)]
+    plain = known[known["variant"] == PLAIN].merge(divided[[*keys, "value"]], on=keys, suffixes=("", "_divided"))
+    plain = plain.assign(bound=plain["value"] / plain["value_divided"]).drop(columns="value_divided")
+    found = pd.concat([plain, divided.assign(bound=1.0)], ignore_index=True)
+    beyond = found[(found["value"] > found["bound"] * (1 + ROUNDING)) | (found["value"] < -ROUNDING)]
+    return beyond.sort_values("value", ascending=False, kind="stable").reset_index(drop=True)
 
 
 def curves(metrics: Metrics) -> pd.DataFrame:

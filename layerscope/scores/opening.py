@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import lzma
 import math
+import re
+import tarfile
+import tempfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,14 +27,18 @@ if TYPE_CHECKING:
 META = "model_meta.json"
 LOCAL = "local/"
 """Stands before the name of a model without an organisation, because mteb's own tools read none without."""
+NAMELESS = "no_model_name_available"
+TREE = re.compile(r".*/([^/]+)/([^/]+)/([^/]+)/mteb/layer_(\d+)")
+"""How the authors of Layer by Layer keep results whose JSON names no model: family, size and revision are folders."""
+ARCHIVES = (".tar", ".tar.gz", ".tar.xz", ".tgz")
 PUBLISHED = ("model", "layer", "task", "main_score")
-GIVE = f"a CSV ({', '.join(PUBLISHED)}), a folder of mteb results, or what Evaluation.save wrote"
+GIVE = f"a CSV ({', '.join(PUBLISHED)}), a folder or archive of mteb results, or what Evaluation.save wrote"
 
 
 def holds_scores(path: Path) -> bool:
-    """Return whether a path is a CSV file, or a folder of scores that `open_evaluation` reads."""
+    """Return whether a path is a CSV file or an archive, or a folder of scores that `open_evaluation` reads."""
     if not path.is_dir():
-        return path.is_file() and is_csv(path)
+        return path.is_file() and (is_csv(path) or _is_archive(path))
     return STORE.is_in(path) or has_probes(path) or next(path.rglob(META), None) is not None
 
 
@@ -38,8 +47,10 @@ def open_evaluation(path: str | Path) -> Evaluation:
 
     A CSV (also `.csv.gz`) has the columns model, layer, task and main_score, and may have revision, site and pooling;
     an empty main_score is a missing value. In a folder of mteb ≥ 2 layer, site and pooling of a model are its
-    `experiment_kwargs`; results without a layer are its baseline. Scores of probes in the folder come with them. Raises
-    `LayerscopeError` for a path that holds no scores.
+    `experiment_kwargs`; results without a layer are its baseline. Where the JSON names no model, as in the results of
+    the authors of Layer by Layer, the folders do: FAMILY/SIZE/REVISION/mteb/layer_N. Scores of probes in the folder
+    come with them. A `.tar.xz` or other tar of such a folder is read too. Raises `LayerscopeError` for a path that
+    holds no scores.
 
     >>> layerscope.open_evaluation("scores.csv")
     Evaluation('scores.csv': 2 models, 4 layers, 2 tasks, 0 missing)
@@ -51,6 +62,8 @@ def open_evaluation(path: str | Path) -> Evaluation:
         if found.is_dir():
             raise LayerscopeError(f"folder {str(found)!r} holds neither {STORE.manifest} nor any {META}: give {GIVE}")
         raise LayerscopeError(f"{found} is not an evaluation: give {GIVE}")
+    if _is_archive(found):
+        return _unpacked(found)
     if not found.is_dir():
         rows = read_csv(found, PUBLISHED, ("revision", "site", "pooling")).rename(columns={"main_score": "score"})
         return Evaluation(rows, str(found))
@@ -58,6 +71,24 @@ def open_evaluation(path: str | Path) -> Evaluation:
     parts += [read_probes(found)] if has_probes(found) else []
     evaluation = Evaluation(pd.concat(parts, ignore_index=True), str(found))
     evaluation.origins = read_origins(found)
+    return evaluation
+
+
+def _is_archive(path: Path) -> bool:
+    return path.is_file() and path.name.lower().endswith(ARCHIVES)
+
+
+def _unpacked(path: Path) -> Evaluation:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with tarfile.open(path) as archive:
+                archive.extractall(folder, filter="data")
+        except (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError) as error:
+            raise LayerscopeError(f"{path} cannot be unpacked ({error}): download it again") from error
+        if not holds_scores(Path(folder)):
+            raise LayerscopeError(f"{path} holds no {META}: give {GIVE}")
+        evaluation = open_evaluation(folder)
+    evaluation.source = str(path)
     return evaluation
 
 
@@ -98,21 +129,23 @@ def read_mteb(folder: Path) -> pd.DataFrame:
     """Return the main scores below a folder of mteb ≥ 2 as a long frame.
 
     The folder may be mteb's cache, its `results`, or a model's in it. A score is what `TaskResult.get_score` gives: the
-    mean over the splits and subsets that were run. A model's `experiment_kwargs` say layer, site and pooling; results
-    without a layer are of kind `baseline`. Raises `LayerscopeError` for what mteb cannot read and for a score that is
+    mean over the splits and subsets that were run. A model's `experiment_kwargs` say layer, site and pooling, or its
+    path as in `TREE`, where the score is the mean over English test sets, as in Layer by Layer; results without a layer
+    are of kind `baseline`. Raises `LayerscopeError` for what mteb cannot read and for a score that is
     not finite.
     """
     rows = []
     for meta in sorted(folder.rglob(META)):
-        about = _about(meta)
+        about, is_tree = _about(meta)
         files = (file for file in sorted(meta.parent.glob("*.json")) if file.name != META)
-        rows += [about | _score(file) for file in files]
+        rows += [about | _score(file, is_tree) for file in files]
     if not rows:
         raise LayerscopeError(f"folder {str(folder)!r} holds {META} and no result of any task: evaluate first")
     return pd.DataFrame(rows)
 
 
-def _about(path: Path) -> dict[str, Any]:
+def _about(path: Path) -> tuple[dict[str, Any], bool]:
+    """Return what the results beside a `model_meta.json` are of, and whether that had to be read from the path."""
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
         name, revision = meta["name"], meta.get("revision") or ""
@@ -121,23 +154,33 @@ def _about(path: Path) -> dict[str, Any]:
         raise unreadable(path, error) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LayerscopeError(f"{path} is not a {META} of mteb 2: write the results again with mteb") from error
+    if is_tree := name == NAMELESS:
+        found = TREE.fullmatch(path.parent.resolve().as_posix())
+        if found is None:
+            raise LayerscopeError(f"{path} names no model: keep it in folders FAMILY/SIZE/REVISION/mteb/layer_N")
+        family, size, revision, number = found.groups()
+        name, options = f"{family}-{size}", {"layer": int(number)}
     layer = options.get("layer")
     if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int) or layer < 0):
         raise LayerscopeError(f"{path}: the layer in experiment_kwargs is {layer!r}: give a whole number of at least 0")
     about = {"model": str(name).removeprefix(LOCAL), "revision": str(revision)}
     if layer is None:
-        return {**about, "kind": "baseline", "layer": None, "site": None, "pooling": None}
-    return {**about, "kind": "layer", "layer": layer, "site": options.get("site"), "pooling": options.get("pooling")}
+        return {**about, "kind": "baseline", "layer": None, "site": None, "pooling": None}, is_tree
+    sites = {key: options.get(key) for key in ("site", "pooling")}
+    return {**about, "kind": "layer", "layer": layer, **sites}, is_tree
 
 
-def _score(path: Path) -> dict[str, Any]:
+def _score(path: Path, english: bool) -> dict[str, Any]:
+    """Return the score of a task; with `english` that of its English test sets, where there are any."""
     try:
         from mteb.results import TaskResult
     except ImportError as error:
         raise LayerscopeError("reading mteb results needs mteb: pip install 'layerscope[evaluation]'") from error
     try:
         result = TaskResult.from_disk(path)
-        name, score = str(result.task_name), float(result.get_score())
+        name, found = str(result.task_name), result.scores.get("test", ()) if english else ()
+        own = [float(one["main_score"]) for one in found if one["languages"] == ["eng-Latn"]]
+        score = sum(own) / len(own) if own else float(result.get_score())
     except Exception as error:  # pydantic, JSON and mteb's own converters raise many kinds
         raise LayerscopeError(f"{path} is not a task result that mteb can read: evaluate that task again") from error
     if not math.isfinite(score):

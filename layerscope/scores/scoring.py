@@ -26,7 +26,7 @@ def read_scores(
     """Show published scores by layer, and which metrics predict them.
 
     Args:
-        results: CSV of scores, folder of per-layer mteb results, or folder of an evaluation.
+        results: CSV of scores, folder (or tar) of per-layer mteb results, or folder of an evaluation.
         min_share: smallest share of the tasks (of the model that has the most) on which a layer needs scores; layers
             with fewer are left out.
         metrics: CSV of metrics by layer, or the folder of a run: adds correlations with the scores, and rules.
@@ -43,18 +43,27 @@ def read_scores(
 
     """
     asked = checked(read_scores, locals())
-    from layerscope.scores import corpus_averages, fit_rules, one_variant, open_evaluation, open_metrics
+    from layerscope.scores import corpus_averages, fit_rules, impossible, one_variant, open_evaluation, open_metrics
 
     evaluation = open_evaluation(asked.results)
     evaluation.summary(asked.min_share)  # a share that leaves nothing is refused before the long part
     shown: dict[str, Any] = {"min_share": asked.min_share}
     if asked.metrics is None:
         return evaluation, shown, ""
-    values = one_variant(corpus_averages(open_metrics(asked.metrics)), asked.variant)
+    measured = open_metrics(asked.metrics)
+    notes, wrong = [], impossible(measured)
+    if len(wrong):
+        most = wrong.iloc[0]
+        notes.append(
+            f"{asked.metrics}: {len(wrong):,} values cannot be, such as {most['metric']} ({most['variant']}) "
+            f"{most['value']:.4g} of {most['model']} at layer {most['layer']} on {most['dataset']}: it is at most "
+            f"{most['bound']:.4g}; they count as they are"
+        )
+    values = one_variant(corpus_averages(measured), asked.variant)
     which = {"first_layer": asked.first_layer, "min_share": asked.min_share}
     shown["correlations"] = evaluation.correlate(values, **which, bootstrap=asked.bootstrap, seed=asked.seed)
     try:
         shown["rules"] = fit_rules(values, evaluation, **which)
     except LayerscopeError as error:  # the rest stands without them
-        return evaluation, shown, f"no rules: {error}"
-    return evaluation, shown, ""
+        notes.append(f"no rules: {error}")
+    return evaluation, shown, "\n".join(notes)

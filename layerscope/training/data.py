@@ -40,7 +40,7 @@ def read(data: Any, task: str, text_column: str | None = None, label_column: str
         labels: Any = found.labels
         return Corpus(found.name, "text", found.sentences, tuple(map(str, range(len(labels)))), labels)
     corpus = open_corpus(data, text_column=text_column, label_column=label_column)
-    wanted = corpus.modality if task == "auto" else READS.get(task, "text")
+    wanted = corpus.modality if task == "auto" or corpus.modality == "tensor" else READS.get(task, "text")
     if corpus.modality != wanted:
         raise LayerscopeError(f"{corpus.name} holds {corpus.modality} samples, and the task {task} reads {wanted}")
     return paired(corpus, data, text_column) if task in ("auto", "classification") else corpus
@@ -119,10 +119,8 @@ def encode(
 
     Texts are tokenised once, images and sounds are read when a batch is made.
     """
-    same, seed = held is train, settings.seed
+    same, seed, augment = held is train, settings.seed, bool(settings.augment)
     notes: tuple[str, ...] = ()
-    learnt: tuple[Sequence[Any], list[Any] | None]
-    judged: tuple[Sequence[Any], list[Any] | None]
     if classes is None:
         train = pack(replace(train, notes=()), encoder.tokenizer, encoder.max_length)
         if same:
@@ -131,18 +129,15 @@ def encode(
         else:
             held = pack(replace(held, notes=()), encoder.tokenizer, encoder.max_length)
             notes = (*train.notes, *[f"eval: {note}" for note in held.notes])
-        learnt, judged = (train.samples, None), (held.samples, None)
+        learnt, judged = (Examples(corpus.name, corpus.samples, None, seed) for corpus in (train, held))
         label = next_tokens if settings.task == "causal-lm" else masked_tokens
     else:
         label, number = class_labels, {name: i for i, name in enumerate(classes)}
-        learnt, judged = (_classified(corpus, number, encoder, settings.task) for corpus in (train, held))
-    samples, labels = judged
-    n = settings.eval_samples
-    if n is not None and n < len(samples):
-        chosen = sorted(np.random.default_rng(seed).choice(len(samples), n, replace=False).tolist())
-        samples, labels = pick(samples, chosen), None if labels is None else [labels[i] for i in chosen]
-    examples = Examples(train.name, learnt[0], learnt[1], seed, augment=bool(settings.augment))
-    return examples, Examples(held.name, samples, labels), partial(batched, encoder=encoder, label=label), notes
+        learnt, judged = (
+            Examples(corpus.name, *_classified(corpus, number, encoder, settings.task), seed, augment=augment)
+            for corpus in (train, held)
+        )
+    return learnt, judged.drawn(settings.eval_samples, seed), partial(batched, encoder=encoder, label=label), notes
 
 
 def _classified(corpus: Corpus, number: dict[str, int], encoder: Any, task: str) -> tuple[Sequence[Any], list[Any]]:
@@ -206,11 +201,19 @@ class Examples(Dataset[Example]):
             sample = augmented(sample, np.random.default_rng(seed))
         return Example(sample, None if self.labels is None else self.labels[index], seed)
 
+    def drawn(self, n: int | None, seed: int) -> Examples:
+        """Return `n` of these at most, drawn with a seed and never augmented, to evaluate on."""
+        rows = list(range(len(self)))
+        if n is not None and n < len(self):
+            rows = sorted(np.random.default_rng(seed).choice(len(self), n, replace=False).tolist())
+        labels = None if self.labels is None else [self.labels[row] for row in rows]
+        return Examples(self.name, pick(self.samples, rows), labels)
+
 
 def augmented(image: Any, rng: np.random.Generator) -> Any:
     """Return a PIL image shifted by up to an eighth of each side, flipped half of the time, turned by up to ±15°.
 
-    Source: Tracing Representation Progression, section 4 (vision models from scratch).
+    Source: Tracing Representation Progression, appendix C.2 (vision models from scratch).
     """
     from PIL import Image
 
@@ -251,7 +254,8 @@ class ByLength(Sampler[int]):
 
 def batched(examples: Sequence[Example], encoder: Any, label: Label) -> dict[str, Tensor]:
     """Return a batch as a model's encoder makes it, with the `labels` [B] or [B, T] that a function gives it."""
-    batch = dict(encoder.batch([example.sample for example in examples]).named)
+    inputs = encoder.batch([example.sample for example in examples])
+    batch = dict(inputs.named) or {"inputs": inputs.positional}
     return batch | {"labels": label(batch, examples, encoder)}
 
 

@@ -157,7 +157,8 @@ def _check_widths(module: nn.Module, stack: Stack, calls: list[TracedCall]) -> N
     kind, inside = type(module.get_submodule(stack.blocks[-1])), tuple(f"{path}." for path in stack.blocks)
     for call in calls:
         given, returned = call.given.shape[-1], call.returned.shape[-1]
-        outside = type(call.module) is kind and not f"{call.path}.".startswith(inside)
+        around = stack.blocks[-1].startswith(f"{call.path}.")
+        outside = type(call.module) is kind and not around and not f"{call.path}.".startswith(inside)
         if outside and (given != stack.width or returned != stack.width):
             raise LayerscopeError(
                 f"layers differ in width: {call.path} turns {given} features into {returned}, {stack.blocks[-1]} gives "

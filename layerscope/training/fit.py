@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_model
 from transformers import TrainerCallback
 
 from layerscope.core.errors import LayerscopeError, count
@@ -22,9 +23,11 @@ from layerscope.core.progress import Advance, Reporter
 from layerscope.inputs.corpus import TRAINED_ON, Digests
 from layerscope.models import LoadOptions
 from layerscope.models.load import without_bars
+from layerscope.models.weights import ExitHeads
 from layerscope.training.data import ByLength, Examples, lengths_of
 from layerscope.training.folder import TrainingFolder, step_of
 from layerscope.training.objectives import Objective
+from layerscope.training.start import PlainClassifier
 from layerscope.training.trainer import AlignedTrainer
 from layerscope.training.training import Settings
 
@@ -136,7 +139,7 @@ def evaluations_of(chosen: Settings, steps: int, evaluated: int) -> tuple[int, b
 
 
 def fit(job: Job, folder: TrainingFolder, reporter: Reporter) -> None:
-    """Train, write the model as a standard checkpoint into the folder, and delete the checkpoints of the way."""
+    """Train, and write the model as a standard checkpoint into the folder."""
     if folder.finished:
         reporter.say(f"{folder.path} is finished: nothing is left to train")
         return
@@ -147,7 +150,7 @@ def fit(job: Job, folder: TrainingFolder, reporter: Reporter) -> None:
     if checkpoint is not None:
         reporter.say(f"resuming from {checkpoint}")
     evaluated = len(job.eval)
-    every, first = evaluations_of(chosen, steps, evaluated)
+    every, first = evaluations_of(chosen, steps, evaluated * (1 + (chosen.depth_on == "train")))
     reporter.say(f"every layer is evaluated on {count(evaluated, 'sample')} after every {count(every, 'step')}")
     with without_bars(), ExitStack() as stack:
         progress = _Progress(reporter, job.name, job.train, stack)
@@ -159,8 +162,14 @@ def fit(job: Job, folder: TrainingFolder, reporter: Reporter) -> None:
         heads = trainer.exit_loss.own_heads()
         trainer.exit_loss.detach()
         trainer.save_model(str(folder.path))
-    if not is_main():
-        return
+    if is_main():
+        _finish(job, folder, heads)
+
+
+def _finish(job: Job, folder: TrainingFolder, heads: ExitHeads | None) -> None:
+    """Write what stands beside the weights, and delete the checkpoints of the way."""
+    if isinstance(job.module, PlainClassifier):
+        save_model(job.module.module, str(folder.path / "model.safetensors"))  # under the module's own names
     if heads is not None:
         heads.save(folder.path)
     if job.seen is not None:
@@ -224,6 +233,7 @@ def _trainer(
         layers=chosen.layers,
         part=job.asked.part,
         history=folder.history,
+        depth_data=job.train.drawn(len(job.eval), chosen.seed) if chosen.depth_on == "train" else None,
         args=args,
         train_dataset=job.train,
         eval_dataset=job.eval,

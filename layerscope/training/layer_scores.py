@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics import effective_depth, saturation_layer
-from layerscope.metrics.arrays import directions
-from layerscope.metrics.neural_collapse import nc1
+from layerscope.metrics import cosine_to, effective_depth, saturation_layer
+from layerscope.metrics.f1 import f1_of, hits
 from layerscope.models import LayeredModel
+from layerscope.training.class_sums import ClassSums, SomeRows
 from layerscope.training.exit_loss import ExitLoss, Head
 from layerscope.training.loss import CHUNK, IGNORED, check_classes, wide
 
@@ -22,25 +22,28 @@ Read = Callable[[int], Tensor]
 
 SITE = "head"
 """The states are what the head reads: after all that follows the last block, be it norm, pooling or pooler."""
-UNCENTRED = "uncentered"
 EPSILON = 0.01
 """The effective depth allows a loss of one point of accuracy."""
-MOST_CLASSES = 256
-MOST_BYTES = 256 * 2**20
-"""Memory of NC1's second moments, over all layers."""
-MEANS = ("layer_accuracy", "label_probability", "cross_entropy", "cosine_similarity", "saturated", "saturation_layer")
+ON_TRAIN = ",on=train"
+"""What the variant of an effective depth by the accuracy on training data ends with."""
+MOST_BYTES = 2**30
+"""Memory of the sums by class, over all layers."""
+COSINE_BYTES = 128 * 2**20
+"""Memory of the rows that the cosine is measured on, whose means are known at the end alone."""
+RISES, MONOTONE = "label_probability_rises", "label_probability_monotone"
+MEANS = ("layer_accuracy", "label_probability", RISES, "cross_entropy", "saturated", "saturation_layer", MONOTONE)
+OF_ALL = ("saturation_layer", MONOTONE)
+"""The means that are one number for all layers."""
 
 
 class LayerScores:
     """Scores of layers 1 … L, summed over batches; two of them merge.
 
-    A row is a sample of a classifier, or a token whose label counts. Each layer has accuracy, mean probability of the
-    label, cross-entropy (and perplexity), cosine to the last layer (not centred: means would take a second pass), the
-    share of rows saturated there, and NC1 where classes and width allow; the model has a mean saturation layer and
-    effective depth. States are those the head reads (site "head"), or the logits where no linear layer makes them.
-
-    With `shift` labels are the inputs, and position t predicts label t + 1. `collapse` is the number of classes and the
-    width of the states, for NC1; None leaves it out (see `no_collapse`).
+    A row is a sample of a classifier, or a token whose label counts. States are those the head reads (site "head"), or
+    the logits where no linear layer makes them. The cosine to the last layer is centred (footnote 2 of Tracing
+    Representation Progression), on an even sample of the rows where they are many. With `shift` labels are the inputs,
+    and position t predicts label t + 1. `collapse` is the number of classes and the width of the states, for neural
+    collapse; None leaves it out (see `no_collapse`).
     """
 
     def __init__(
@@ -49,6 +52,9 @@ class LayerScores:
         self.depth, self.shift, self.language_model, self.total = depth, shift, language_model, 0
         self.sums = torch.zeros(len(MEANS), 3, depth, dtype=torch.float64)
         self.classes = [] if collapse is None else [ClassSums(*collapse) for _ in range(depth)]
+        self.hits: list[Tensor | int] = [0] * depth
+        self.some: SomeRows | None = None
+        self.heads: Sequence[Head] = ()
 
     @torch.no_grad()
     def update(self, read: Read, heads: Sequence[Head], labels: Tensor) -> None:
@@ -62,22 +68,35 @@ class LayerScores:
         truth = labels[counts]
         if not len(truth):
             return
-        last = self._rows(read(self.depth - 1), counts)
-        tops, fine = [], torch.ones(len(truth), dtype=torch.bool, device=truth.device)
+        last, self.heads = self._rows(read(self.depth - 1), counts), heads
+        some = self.some = self.some or SomeRows(COSINE_BYTES // (4 * self.depth * last.shape[-1]))
+        chosen, states = some.choose(len(truth)).to(last.device), []
+        tops: list[Tensor] = []
+        losses: list[Tensor] = []
+        fine = torch.ones(len(truth), dtype=torch.bool, device=truth.device)
         for index in range(self.depth):
             rows = last if index == self.depth - 1 else self._rows(read(index), counts)
-            top, nll, cosine = _judged(rows, last, heads[index], truth)
+            top, nll, classes = _judged(rows, heads[index], truth)
             kept = torch.isfinite(nll)
-            values = ((top == truth)[kept], (-nll[kept]).exp(), nll[kept], cosine[torch.isfinite(cosine)])
-            for name, found in zip(MEANS, values, strict=False):
-                self._add(name, index, found)
+            values = {"layer_accuracy": top == truth, "label_probability": (-nll).exp(), "cross_entropy": nll}
+            for name, found in values.items():
+                self._add(name, index, found[kept])
+            if losses:
+                both = kept & torch.isfinite(losses[-1])
+                self._add(RISES, index, (nll < losses[-1])[both])
+            if not self.language_model:
+                self.hits[index] = self.hits[index] + hits(top[kept], truth[kept], classes).cpu()
             if self.classes:
                 kept = kept & torch.isfinite(rows).all(-1)
                 self.classes[index].update(rows[kept], truth[kept])
             tops.append(top)
+            losses.append(nll)
+            states.append(wide(rows[chosen]))
             fine &= kept
+        some.add(torch.stack(states, 1)[fine[chosen]])
         settled = saturation_layer(torch.stack(tops, -1)[fine])
         self._add("saturation_layer", self.depth - 1, settled)
+        self._add(MONOTONE, self.depth - 1, (torch.stack(losses, -1)[fine].diff(dim=-1) < 0).all(-1))
         for index in range(self.depth):
             self._add("saturated", index, settled <= index + 1)
         self.total += len(truth)
@@ -86,31 +105,53 @@ class LayerScores:
         """Add the scores of other batches of the same model, as of another process."""
         self.total += other.total
         self.sums += other.sums
+        self.hits = [mine + its for mine, its in zip(self.hits, other.hits, strict=True)]
         for mine, its in zip(self.classes, other.classes, strict=True):
             mine.merge(its)
+        if self.some is not None and other.some is not None:
+            self.some.add(other.some.rows)
+        self.some, self.heads = self.some or other.some, self.heads or other.heads
 
     def compute(self) -> list[Row]:
         """Return rows of the long frame, none where no label counted; accuracies and probabilities in 0 … 1."""
         if not self.total:
             return []
         means = self._means()
-        more = {"cosine_similarity": {"variant": UNCENTRED, "layer_b": self.depth, "site_b": SITE}}
-        found = [self._row(name, layer, *mean) | more.get(name, {})
-                 for name in MEANS[:-1] for layer, mean in enumerate(means[name], start=1)]  # fmt: skip
+        first = dict.fromkeys(OF_ALL, self.depth) | {RISES: 2}
+        found = [self._row(name, layer, *mean) for name in MEANS
+                 for layer, mean in enumerate(means[name], start=1) if layer >= first.get(name, 1)]  # fmt: skip
         if self.language_model:
             for layer, (value, stderr, n) in enumerate(means["cross_entropy"], start=1):
                 perplexity = math.exp(min(value, 700.0)) if math.isfinite(value) else math.nan
                 found.append(self._row("perplexity", layer, perplexity, perplexity * stderr, n))
-        found.append(self._row("saturation_layer", self.depth, *means["saturation_layer"][-1]))
+        found += self._cosines()
         accuracies = torch.tensor([value for value, _, _ in means["layer_accuracy"]], dtype=torch.float64)
-        if bool(torch.isfinite(accuracies).all()):
-            depths = {"last": effective_depth(accuracies, EPSILON, "last"), "all": effective_depth(accuracies, EPSILON)}
-            for name, reached in depths.items():
-                found.append(self._row("effective_depth", self.depth, float(reached)) | {"variant": _variant(name)})
-        for layer, sums in enumerate(self.classes, start=1):
-            if not math.isnan(value := sums.nc1()):
-                found.append(self._row("nc1", layer, value, n=int(sums.counts.sum())))
-        return found
+        for name in ("last", "all") if bool(torch.isfinite(accuracies).all()) else ():
+            reached = effective_depth(accuracies, EPSILON, "last" if name == "last" else None)
+            found.append(self._row("effective_depth", self.depth, float(reached)) | {"variant": _variant(name)})
+        return [*found, *self._by_class()]
+
+    def _by_class(self) -> Iterator[Row]:
+        for layer, counts in enumerate(self.hits, start=1):
+            if isinstance(counts, Tensor):
+                yield self._row("f1", layer, float(f1_of(counts)), n=int(counts[2].sum()))
+        for layer, (sums, head) in enumerate(zip(self.classes, self.heads, strict=False), start=1):
+            collapse = sums.collapse(head.weight.detach() if isinstance(head, torch.nn.Linear) else None)
+            for name, value in vars(collapse).items() if collapse is not None else ():
+                if value is not None:
+                    yield self._row(name, layer, float(value), n=int(sums.counts.sum()))
+
+    def _cosines(self) -> Iterator[Row]:
+        rows = torch.empty(0) if self.some is None else self.some.rows
+        if not len(rows):
+            return
+        skipped = self.total - int(self.sums[MEANS.index("saturation_layer"), 0, -1])
+        for layer, column in enumerate(cosine_to(rows).mT, start=1):
+            known = column[torch.isfinite(column)]
+            error = float(known.std()) / len(known) ** 0.5 if len(known) > 1 else math.nan
+            mean = float(known.mean()), error, len(known)
+            about = {"layer_b": self.depth, "site_b": SITE, "n_skipped": skipped}
+            yield self._row("cosine_similarity", layer, *mean) | about
 
     def _means(self) -> dict[str, list[tuple[float, float, int]]]:
         """Return mean, standard error and number of rows by layer; NaN where there is none, or no error of one."""
@@ -141,7 +182,7 @@ class LayerScores:
 
 
 def score_options(model: LayeredModel, exit_loss: ExitLoss) -> tuple[dict[str, Any], str | None]:
-    """Return the options of `LayerScores` for a model with a head, and why NC1 is left out where it is."""
+    """Return the options of `LayerScores` for a model with a head, and why neural collapse is left out where it is."""
     head, depth = exit_loss.every.head, model.stack.depth
     classes = 0 if model.lens is None else model.lens.classes
     width = classes if head is None else head.in_features
@@ -175,39 +216,49 @@ def over_processes(scores: LayerScores, accelerator: Any) -> LayerScores:
 
     for sums in scores.classes:  # to be sent
         sums.to("cpu")
+    heads, scores.heads = scores.heads, ()
     whole: LayerScores
     whole, *others = gather_object([scores])
     for other in others:
         whole.merge(other)
+    whole.heads = heads
     return whole
 
 
 def logged(rows: Sequence[Row], language_model: bool) -> dict[str, float]:
     """Return what a training log says of scores: flat names, those of single layers `NAME_layer_K`."""
-    values = {(row["metric"], row["variant"], row["layer"]): row["value"] for row in rows}
+    values = {
+        (row["metric"], (row["variant"] or "").removesuffix(ON_TRAIN), row["layer"]): row["value"] for row in rows
+    }
     depth = max((layer for _, _, layer in values), default=0)
     metric, name = ("perplexity", "perplexity") if language_model else ("layer_accuracy", "accuracy")
     wanted = {
-        name: (metric, None, depth),
-        "saturation_layer": ("saturation_layer", None, depth),
+        name: (metric, "", depth),
+        "saturation_layer": ("saturation_layer", "", depth),
         "effective_depth": ("effective_depth", _variant("last"), depth),
-        "nc1": ("nc1", None, depth),
+        "nc1": ("nc1", "", depth),
+        "f1": ("f1", "", depth),
     }
-    for own, key in ((name, (metric, None)), ("cosine", ("cosine_similarity", UNCENTRED))):
+    for own, key in ((name, (metric, "")), ("cosine", ("cosine_similarity", ""))):
         wanted |= {f"{own}_layer_{layer}": (*key, layer) for layer in range(1, depth + 1)}
     return {name: values[key] for name, key in wanted.items() if key in values}
 
 
 def no_collapse(depth: int, classes: int, width: int, language_model: bool) -> str | None:
-    """Return why NC1 of such a model is not computed, None where it is."""
-    size = 8 * depth * width * (width + 2 * classes)
+    """Return why neural collapse of such a model is not computed, None where it is."""
+    size = 8 * (depth * width * (width + 2 * classes) + 3 * classes**2)
     if language_model:
-        return "NC1 is left out: a language model's classes are its tokens"
-    if classes > MOST_CLASSES:
-        return f"NC1 is left out: {classes:,} classes, and at most {MOST_CLASSES} are allowed"
+        return "NC1 to NC3 are left out: a language model's classes are its tokens"
     if size > MOST_BYTES:
-        return f"NC1 is left out: its sums take {size / 2**20:,.0f} MiB, and at most {MOST_BYTES >> 20} are allowed"
+        most = f"at most {MOST_BYTES >> 20:,} are allowed"
+        return f"NC1 to NC3 are left out: their sums take {size / 2**20:,.0f} MiB, and {most}"
     return None
+
+
+def with_depths_of(learnt: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
+    """Return rows with effective depths by the accuracy on training data."""
+    depths = [row | {"variant": row["variant"] + ON_TRAIN} for row in learnt if row["metric"] == "effective_depth"]
+    return [row for row in rows if row["metric"] != "effective_depth"] + depths
 
 
 def _variant(relative_to: str) -> str:
@@ -215,9 +266,9 @@ def _variant(relative_to: str) -> str:
     return f"relative_to={relative_to},epsilon={EPSILON:g}"
 
 
-def _judged(rows: Tensor, last: Tensor, head: Head, truth: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return top prediction, negative log-likelihood and cosine to the last layer of each row, logits in chunks."""
-    tops, losses, cosines = [], [], []
+def _judged(rows: Tensor, head: Head, truth: Tensor) -> tuple[Tensor, Tensor, int]:
+    """Return top prediction and negative log-likelihood of each row, logits in chunks, and the number of classes."""
+    tops, losses = [], []
     size, start = 1, 0
     while start < len(rows):
         part, labels = rows[start : start + size], truth[start : start + size, None]
@@ -226,69 +277,6 @@ def _judged(rows: Tensor, last: Tensor, head: Head, truth: Tensor) -> tuple[Tens
             check_classes(truth, logits.shape[-1])
         tops.append(logits.argmax(-1))
         losses.append((logits.logsumexp(-1, keepdim=True) - logits.gather(1, labels))[:, 0])
-        pair = (each.float() if each.device.type == "mps" else each.double() for each in (part, last[start:][:size]))
-        cosines.append(torch.linalg.vecdot(*(directions(each, torch.zeros(())) for each in pair)).clamp(-1.0, 1.0))
         start += size
         size = max(1, CHUNK // logits.shape[-1])  # the first row shows the number of classes
-    return torch.cat(tops), torch.cat(losses), torch.cat(cosines)
-
-
-class ClassSums:
-    """Float64 sums of states `[n, D]` of K classes: count and sum of each class, and one D x D second moment of all.
-
-    Each class is summed around a point near its mean, that of its first batch: neither a large offset nor classes that
-    have collapsed to points cancel digits away. Memory is 8 (D + 2K) D bytes, whatever the number of states.
-    """
-
-    def __init__(self, classes: int, width: int) -> None:
-        self.counts = torch.zeros(classes, dtype=torch.float64)
-        self.shifts = torch.zeros(classes, width, dtype=torch.float64)
-        self.sums = torch.zeros(classes, width, dtype=torch.float64)
-        self.moment = torch.zeros(width, width, dtype=torch.float64)
-
-    def update(self, states: Tensor, labels: Tensor) -> None:
-        """Add finite states `[n, D]` with their classes `[n]`."""
-        if states.device.type != "mps":  # which knows no float64
-            self.to(states.device)
-        rows, labels = states.to(self.moment.device).double(), labels.to(self.moment.device)
-        counts = torch.bincount(labels, minlength=len(self.counts)).double()
-        means = torch.zeros_like(self.sums).index_add_(0, labels, rows) / counts.clamp_min(1)[:, None]
-        first = (self.counts == 0) & (counts > 0)
-        self.shifts[first] = means[first]
-        moved = rows - self.shifts[labels]
-        self.counts += counts
-        self.sums.index_add_(0, labels, moved)
-        self.moment.addmm_(moved.T, moved)
-
-    def to(self, device: torch.device | str) -> None:
-        """Move to a device."""
-        for name, sums in vars(self).items():
-            setattr(self, name, sums.to(device))
-
-    def merge(self, other: ClassSums) -> None:
-        """Add the sums over other states of the same classes."""
-        other.to(self.moment.device)
-        first = self.counts == 0
-        self.shifts[first] = other.shifts[first]
-        apart = (other.shifts - self.shifts) * (other.counts > 0)[:, None]
-        moved = other.counts[:, None] * apart
-        cross = other.sums.T @ apart
-        self.counts += other.counts
-        self.sums += other.sums + moved
-        self.moment += other.moment + cross + cross.T + apart.T @ moved
-
-    def nc1(self) -> float:
-        """Return what `neural_collapse` gives of all states at once as `nc1`; NaN for fewer than two classes."""
-        there = self.counts > 0
-        if int(there.sum()) < 2:
-            return math.nan
-        counts, total = self.counts[there], self.counts.sum()
-        off = self.sums[there] / counts[:, None]
-        means = self.shifts[there] - self.shifts[there][0] + off
-        between = means - (counts[:, None] * means).sum(0) / total
-
-        def spread(directions: Tensor) -> Tensor:
-            around = ((directions @ self.moment) * directions).sum(-1)
-            return (around - (counts[:, None] * (off @ directions.T).square()).sum(0)).clamp_min(0) / total
-
-        return float(nc1(between, spread))
+    return torch.cat(tops), torch.cat(losses), logits.shape[-1]

@@ -50,7 +50,7 @@ def aligned_loss(
             batch of which every label is ignored (with `items` above 0, which count other batches too, such a batch
             adds 0).
 
-    Source: Tracing Representation Progression, equation 4 and section 3.
+    Source: Tracing Representation Progression, equation 5 and section 3.1.
 
     Example:
         >>> from layerscope.training import aligned_loss
@@ -84,7 +84,7 @@ def exit_weights(
     too. Raises `LayerscopeError` for layers that are not increasing or not within 1 … L, and for weights that are
     negative, not finite or all 0.
 
-    Source: Tracing Representation Progression, section 3 and figure 15.
+    Source: Tracing Representation Progression, section 3.1 and figure 15.
 
     >>> from layerscope.training import exit_weights
     >>> exit_weights([1, 3])

@@ -20,7 +20,7 @@ from layerscope.training.depths import Trained, compare, shallower
 from layerscope.training.fit import Job, check_reports, fit, is_main
 from layerscope.training.folder import BASELINES, REPORT, TrainingFolder, nothing_left, open_training
 from layerscope.training.loss import exit_weights
-from layerscope.training.start import find, sees_both_sides, start
+from layerscope.training.start import PlainClassifier, find, sees_both_sides, start
 from layerscope.training.trainer import layered_model
 from layerscope.training.training import described, settings_of
 from layerscope.truncation.card import MEAN, READERS, escape
@@ -34,6 +34,20 @@ OBJECTIVES = {
     "classifiers": "a head of its own for every layer, the last one in the checkpoint, the others beside it in "
     "exit_heads.safetensors",
 }
+
+
+LOADED = """```python
+import transformers
+
+model = transformers.{}.from_pretrained("path/to/this/folder")
+{}
+```
+A model that ends at layer K: `layerscope truncate path/to/this/folder --layer K --out small`."""
+PLAIN = """```python
+from safetensors.torch import load_model
+
+load_model(model, "path/to/this/folder/model.safetensors")  # a module made by the same code
+```"""
 
 
 def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
@@ -68,7 +82,8 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
     with nothing_left(folder, main=is_main()):
         for note in (*notes, *changes, *layered.notes):
             reporter.say(note)
-        encoder = encoder_for(READS.get(task, "text"), processor, module, max_length=chosen.max_length, prompt="")
+        reads = "tensor" if learnt.modality == "tensor" else READS.get(task, "text")
+        encoder = encoder_for(reads, processor, module, max_length=chosen.max_length, prompt="")
         train, judged, collator, notes = encode(learnt, held, classes, encoder, chosen)
         for note in notes:
             reporter.say(note)
@@ -116,21 +131,22 @@ def _write_card(done: Trained, folder: TrainingFolder, module: Any) -> None:
     held = about["data"]["eval"]
     speed = f" Speed: {escape(done.measured)}." if done.measured else ""
     times = {line.layer: "–" if line.ms_per_sample is None else f"{line.ms_per_sample:.2f}" for line in done.own}
-    modality = READS.get(task, "text")
+    modality, plain = READS.get(task, "text"), isinstance(module, PlainClassifier)
     reading = f'processor = transformers.{READERS[modality]}.from_pretrained("path/to/this/folder")'
     if modality == "image" and not any(folder.path.glob("p*processor_config.json")):
         size, channels = getattr(module.config, "image_size", 224), getattr(module.config, "num_channels", 3)
         reading = f"# pixel_values: {channels} channel{'s' * (channels != 1)}, resized to {size}, scaled to -1 ... 1"
+    use = PLAIN if plain else LOADED.format(auto_class(module), reading)
     rows = "\n".join(f"| {line.layer} | {line} | {times[line.layer]} |" for line in done.own)
     card = f"""---
-library_name: transformers
+library_name: {"pytorch" if plain else "transformers"}
 tags:
 - layerscope
 - {settings["objective"]}
 ---
 
 # {name}, {task}
-{MEAN if is_mean_head(module.config) else ""}
+{MEAN if not plain and is_mean_head(module.config) else ""}
 {origin}, trained on {escape(about["data"]["train"]["name"])} for {task} with the objective {settings["objective"]}: \
 {OBJECTIVES[settings["objective"]]}. All settings are in training.json.
 
@@ -144,12 +160,6 @@ Scores: {done.own[0].n:,} {"samples" if done.classes else "tokens"} of {escape(h
 
 ## Use
 
-```python
-import transformers
-
-model = transformers.{auto_class(module)}.from_pretrained("path/to/this/folder")
-{reading}
-```
-A model that ends at layer K: `layerscope truncate path/to/this/folder --layer K --out small`.
+{use}
 """
     (folder.path / "README.md").write_text(card, encoding="utf-8", errors="replace")

@@ -35,7 +35,7 @@ class AlignedLoss(nn.Module):
     Raises:
         LayerscopeError: for a cached loss, one without a model, and a model whose layers its pooling cannot read.
 
-    Source: Tracing Representation Progression, section 3.
+    Source: Tracing Representation Progression, section 3.1.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer

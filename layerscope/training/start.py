@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.utils import ModelOutput
 
 from layerscope.core.errors import LayerscopeError, listed
 from layerscope.inputs.hub import go_offline_without_hub
@@ -29,6 +30,20 @@ class Origin:
     name: str
     module: Any = None
     from_config: bool = False
+
+
+class PlainClassifier(torch.nn.Module):
+    """A plain module of classes, called as the Trainer calls a model: its rows by name, with labels, a loss out."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, inputs: torch.Tensor, labels: torch.Tensor | None = None) -> ModelOutput:
+        """Return the logits `[B, K]` of rows `[B, D]`, with the cross-entropy of labels `[B]`, if any."""
+        logits = self.module(inputs)
+        loss = None if labels is None else torch.nn.functional.cross_entropy(logits, labels)
+        return ModelOutput(loss=loss, logits=logits)
 
 
 def find(model: Any, *, from_config: bool) -> Origin:
@@ -63,8 +78,10 @@ def find(model: Any, *, from_config: bool) -> Origin:
 
 def _of_object(model: Any, *, from_config: bool) -> Origin:
     kind = type(model).__name__
-    if getattr(model, "config", None) is None or from_config:
-        raise LayerscopeError(f"a {kind} cannot be trained here: give a transformers model, a name or a folder")
+    if from_config or not isinstance(model, torch.nn.Module):
+        raise LayerscopeError(f"a {kind} cannot be trained here: give a torch module, a name or a folder")
+    if getattr(model, "config", None) is None:
+        return Origin("", None, kind, PlainClassifier(model))
     if is_quantised(model) or is_offloaded(model):
         state = "quantised" if is_quantised(model) else "partly offloaded"
         raise LayerscopeError(f"this {kind} is {state}: only whole models in floats are trained")
@@ -77,6 +94,8 @@ def start(
 ) -> tuple[Any, Any, tuple[str, ...] | None, list[str]]:
     """Return the model of a task, what reads its inputs, the names of its classes in its order, and notes."""
     notes: list[str] = []
+    if isinstance(origin.module, PlainClassifier):
+        return origin.module, None, None if classes is None else tuple(classes), notes
     if origin.module is not None:
         module, order = origin.module, _own_classes(origin.module.config, classes, origin.name) if classes else None
     else:

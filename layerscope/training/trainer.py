@@ -17,13 +17,22 @@ from transformers import PreTrainedModel, Trainer
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
+from layerscope.models.forward import Inputs
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.mean_head import standard_class
 from layerscope.models.stack import SeveralParts
 from layerscope.training.callbacks import Guard, History
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
-from layerscope.training.layer_scores import LayerScores, logged, once, over_processes, score_options
+from layerscope.training.layer_scores import (
+    LayerScores,
+    Row,
+    logged,
+    once,
+    over_processes,
+    score_options,
+    with_depths_of,
+)
 from layerscope.training.objectives import Objective
 
 EVALUATION = "Evaluation"
@@ -46,6 +55,8 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         part: which stack, where a model has several.
         history: a run folder for the scores of every layer at every evaluation, by step, which `open_run` and `report`
             read. With several evaluation sets, each has a folder of its own name in it.
+        depth_data: samples whose accuracy the effective depth rests on instead of the evaluation data's, such as some
+            training samples (definition 3.1 of the paper); their scores are a run of its own in `history/train`.
         **options: the Trainer's own by name.
 
     Raises:
@@ -70,6 +81,7 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         layers: Sequence[int] | None = None,
         part: str | None = None,
         history: str | Path | None = None,
+        depth_data: Any = None,
         **options: Any,
     ) -> None:
         given = inspect.signature(Trainer).bind_partial(*args, **options).arguments
@@ -89,6 +101,7 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
                 f"one process copies the model to {self.args.n_gpu} GPUs, and copies have no exits: start one process "
                 f"for each, by torchrun --nproc_per_node {self.args.n_gpu}"
             )
+        self.depth_data = depth_data
         self.guard = Guard(self)
         self.add_callback(self.guard)
         self.model_accepts_loss_kwargs = True  # the exits' loss divides by them, whatever the model's own does
@@ -161,6 +174,20 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
     ) -> Any:
         """Return the Trainer's own output, with the scores of every layer, from the same passes, in its metrics."""
         options["metric_key_prefix"] = metric_key_prefix
+        which = "" if metric_key_prefix == "eval" else metric_key_prefix.removeprefix("eval_")
+        output, rows = self._scored(dataloader, description, *args, **options)
+        found = {which: (dataloader, output, rows)}
+        if self.depth_data is not None and description == EVALUATION and not which:
+            loader = self.get_eval_dataloader(self.depth_data)
+            found["train"] = (loader, *self._scored(loader, description, *args, **options))
+            found[which] = (dataloader, output, rows := with_depths_of(found["train"][2], rows))
+        for name, value in logged(rows, self.scoring["language_model"]).items():
+            output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)  # what compute_metrics gave stays
+        for which, (loader, own, scored) in found.items() if description == EVALUATION else ():
+            self._keep(which, loader.dataset, own.num_samples, scored)
+        return output
+
+    def _scored(self, dataloader: Any, description: str, *args: Any, **options: Any) -> tuple[Any, list[Row]]:
         scores = LayerScores(**self.scoring)
         self.exit_loss.score = lambda read, heads, labels: scores.update(read, heads, once(labels, self.accelerator))
         try:
@@ -168,17 +195,15 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
                 output = super().evaluation_loop(dataloader, description, *args, **options)
         finally:
             self.exit_loss.score = None
-        rows = over_processes(scores, self.accelerator).compute()
-        for name, value in logged(rows, scores.language_model).items():
-            output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)  # what compute_metrics gave stays
-        if self.history is not None and description == EVALUATION and rows and self.is_world_process_zero():
-            own = getattr(dataloader.dataset, "name", None)
-            name = own if isinstance(own, str) and own else "evaluation data"
-            about = {"name": name, "source": name, "modality": self.layered.encoder.modality,
-                     "samples": output.num_samples, "labels": True}  # fmt: skip
-            which = "" if metric_key_prefix == "eval" else metric_key_prefix.removeprefix("eval_")
-            self.history.write(self.state.global_step, rows, about, which)
-        return output
+        return output, over_processes(scores, self.accelerator).compute()
+
+    def _keep(self, which: str, data: Any, samples: int, rows: list[Row]) -> None:
+        if self.history is None or not rows or not self.is_world_process_zero():
+            return
+        own = getattr(data, "name", None)
+        name = own if isinstance(own, str) and own else "evaluation data"
+        about = {"name": name, "source": name, "modality": self.layered.encoder.modality, "samples": samples}
+        self.history.write(self.state.global_step, rows, about | {"labels": True}, which)
 
 
 @contextmanager
@@ -208,4 +233,5 @@ def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
 def probe(model: LayeredModel) -> Any:
     """Return a small batch of made-up samples, on the model's device."""
     _, samples = made_up_samples(model.loaded)
-    return model.encoder.batch(list(samples)[:2]).to(model.device)
+    batch = model.encoder.batch(list(samples)[:2]).to(model.device)
+    return batch if batch.positional is None else Inputs({"inputs": batch.positional})

@@ -32,7 +32,8 @@ FINE_TUNED, FROM_SCRATCH = 2e-5, 5e-4
 IMAGE = "image-classification"
 PRESETS: dict[str, dict[str, Any]] = {
     "tracing-glue": dict(
-        task="classification", schedule="always", learning_rate=2e-5, batch_size=32, epochs=3, max_length=256
+        task="classification", head="own", schedule="always", learning_rate=2e-5, batch_size=32, epochs=3,
+        max_length=256,
     ),
     "tracing-gpt2": dict(
         task="causal-lm", schedule="always", learning_rate=2e-5, batch_size=8, max_steps=40_000, max_length=256
@@ -43,7 +44,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         scheduler="multistep", augment=True,
     ),
 }  # fmt: skip
-"""Published settings by name: Tracing Representation Progression, section 4 and appendix."""
+"""Published settings by name: Tracing Representation Progression, section 3.1 and appendices B and C.2."""
 PRINTED: dict[str, dict[str, Any]] = {"tracing-deit": {"learning_rate": 0.1}}
 """The printed values that the preset replaces."""
 
@@ -77,6 +78,7 @@ class Settings:
         augment: crop, flip and rotate the training images at random.
         eval_every: steps between evaluations; by default a tenth of all, or more where evaluation is slow.
         eval_samples: number of evaluation samples, drawn with the seed; by default all.
+        depth_on: data whose accuracy the effective depth rests on: eval, or as many training samples (definition 3.1).
         seed: random seed.
         dtype: precision of training: float32, or bf16 (mixed).
         device: device to train on.
@@ -104,6 +106,7 @@ class Settings:
     augment: Annotated[bool | None, DATA] = None
     eval_every: Annotated[int | None, Whole(1), EVALUATION] = None
     eval_samples: Annotated[int | None, Whole(1), EVALUATION] = None
+    depth_on: Annotated[str, OneOf(("eval", "train")), EVALUATION] = "eval"
     seed: Annotated[int, SEED, STEPS] = 0
     dtype: Annotated[str, OneOf(("float32", "bf16")), MODEL] = "float32"
     device: Annotated[str, OneOf(("auto", "cpu", "cuda")), MODEL] = "auto"
@@ -147,7 +150,7 @@ def train(
 
     Args:
         model: hub name, local folder, or minilm; for random weights a folder with config.json, or a JSON file; in
-            Python also a transformers model.
+            Python also a transformers model, or a plain module of classes that reads rows, as an MLP.
         train: training data: CSV, TSV, JSONL, Parquet or text file; folder or archive of images or sounds; hf:NAME;
             digits; or a table of words and tags.
         eval: evaluation data, in the same forms; by default a tenth of the training data, drawn with the seed.

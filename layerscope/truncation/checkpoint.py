@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, needs
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import forward, tensors_in
 from layerscope.models.lens import logits_of
@@ -113,13 +113,9 @@ def auto_class(module: Any) -> str:
 
 def write_sentence_transformer(source: Source, depth: Depth, expected: Expected, folder: Path) -> float:
     """Write a folder that `SentenceTransformer(path)` loads, and return how far its embeddings are from the layer's."""
-    try:
+    with needs("sentence-transformers", "this format needs sentence-transformers"):
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.models import Pooling, Transformer
-    except ImportError:
-        raise LayerscopeError(
-            'this format needs sentence-transformers: pip install "layerscope[sentence-transformers]"'
-        ) from None
     built = depth.build(source.module, expected.layer)
     served = source.model.loaded.served
     if served is not None:

@@ -144,6 +144,8 @@ def find_depth(model: LayeredModel, expected: Expected) -> Depth:
     that must have the full one's weights but for the blocks left out, run that many, and give the states of that layer.
     """
     module, stack, refused = model.module, model.stack, "no number in its config sets how many blocks it has"
+    if not hasattr(module, "config"):
+        raise LayerscopeError(f"{type(module).__name__} is a plain torch module: no config says its depth")
     for kind in _kinds(module, stack):
         wanted = _wanted(kind, module, stack, expected.layer)
         if wanted is None:

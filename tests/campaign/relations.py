@@ -19,7 +19,9 @@ from layerscope.runs.registry import METRICS
 KEYS = ["metric", "variant", "layer", "site", "layer_b", "site_b", "pooling"]
 STAYS = 2e-5
 """Share of a value that rounding may change in float32."""
+COUNTED = ("monotone_triples", "monotone_share", "steady_norm")
 COARSE = {"pwcca": 3e-2, "rsa": 1e-4, "mutual_knn": 3e-2, "linear_probe": 0.1, "knn_probe": 0.1}
+COARSE |= dict.fromkeys(COUNTED, 3e-2)
 COARSE["linear_probe_c"] = float("inf")  # one step of a grid
 OTHER = {"linear_probe_c": "labels"}
 """Weights of directions that hardly vary, ranks and neighbours: they jump where a number changes by its last place."""
@@ -78,7 +80,7 @@ def twice(frame: pd.DataFrame, _: np.random.Generator) -> pd.DataFrame:
 DRAWN = {"views": None}
 DISCRETE = {
     "linear_probe": None, "linear_probe_c": None, "knn_probe": None, "mutual_knn": None, "layer_accuracy": None,
-    "sinks": None, "sink_share": None,
+    "sinks": None, "sink_share": None, **dict.fromkeys(COUNTED),
 }  # fmt: skip
 """Counts, which one rounding may move by a whole sample, token or neighbour."""
 OF_COPIES = dict.fromkeys((

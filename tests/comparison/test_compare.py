@@ -257,4 +257,4 @@ def test_a_choice_that_is_not_the_default_stands_in_names(three):
     assert found.similarity().loc[1, 2] == pytest.approx(wanted, abs=1e-9)
     assert " biased CKA " in headline(pairs(found)[0]) and "Uncentred cosine at" in sentences(pairs(found)[0])[1]
     whole = repr(found.document())
-    assert "biased CKA of layers across runs" in whole and "compared_uncentred_cosine_similarity" in whole
+    assert "Biased CKA of layers across runs" in whole and "compared_uncentred_cosine_similarity" in whole

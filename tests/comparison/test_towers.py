@@ -55,7 +55,7 @@ def test_what_is_shown_says_which_cosine_and_which_tower(towers):
     document = found.document()
     maps = [part for section in document.sections for part in section.parts if isinstance(part, HeatMap)]
     titles = {part.title for part in maps}
-    assert {"cosine of layers across runs", "uncentred cosine of layers across runs"} <= titles
+    assert {"Cosine of layers across runs", "Uncentred cosine of layers across runs"} <= titles
     for run in (first, second):
         assert {f"Cosine within {run}", f"Uncentred cosine within {run}", f"Modality gap within {run}"} <= titles
     assert len({part.name for part in maps}) == len(maps), "each has a file of its own"
@@ -72,10 +72,16 @@ def test_what_is_shown_says_which_cosine_and_which_tower(towers):
 
 def test_towers_of_other_numbers_of_samples_are_refused(towers, make, tmp_path):
     other = make(tmp_path / "other")
-    with pytest.raises(LayerscopeError, match="paired needs two runs of as many samples, and these have 20 and 60"):
+    with pytest.raises(LayerscopeError, match="compares two runs with equally many samples, and these have 20 and 60"):
         layerscope.compare([towers[0], other], paired=True, progress=False)
     with pytest.raises(LayerscopeError, match="do not match"):
         layerscope.compare(towers, progress=False)
+    drawn = [
+        profiled(clip(), kind, tmp_path / kind, metrics=["dataset_entropy"], views=0, samples=10, seed=seed)
+        for seed, kind in enumerate(("image", "text"))
+    ]
+    with pytest.raises(LayerscopeError, match="the 10 samples of these runs may be drawn from more"):
+        layerscope.compare(drawn, paired=True, progress=False)
     with pytest.raises(LayerscopeError, match="variant 'biased' of cosine_similarity is not in this comparison"):
         layerscope.compare(towers, paired=True, site="projected", progress=False).similarity(
             metric="cosine_similarity", variant="biased"

@@ -25,6 +25,8 @@ WRONG = [
     ("--exits", ",", f"exits is '': {LAYERS}"),
     ("--exits", "1.5", f"exits is '1.5': {LAYERS}"),
     ("--exits", "3,six", f"exits is 'six': {LAYERS}"),
+    ("--threshold", "sure", "threshold is 'sure': give a number of at least 0, such as 0.9"),
+    ("--threshold", "1.5", "threshold of confidence is 1.5: give a number from 0 to 1, or infinity for never"),
     ("--exit", "3", "option --exit does not exist, did you mean --exits? (layerscope exits --help lists them)"),
 ]  # fmt: skip
 
@@ -39,6 +41,8 @@ def test_two_bounds_and_no_data_are_refused(cli, tmp_path):
     given = ("exits", "no-such-model", "--data", "no-such-file.csv")
     both = cli(*given, "--max-disagreement", "0.01", "--min-accuracy", "0.9")
     assert both.line == "max_disagreement and min_accuracy are two goals: give one of them"
+    stated = cli(*given, "--threshold", "0.9", "--min-accuracy", "0.9")
+    assert stated.line == "min_accuracy calibrates the threshold that --threshold states: give one of them"
     assert cli("exits", "minilm").line == "layerscope exits needs --data: layerscope exits --help shows an example"
     assert cli("exits").line == "layerscope exits needs a model, such as layerscope exits minilm"
     (tmp_path / "file").write_text("")

@@ -114,6 +114,30 @@ def test_from_data_to_a_model_that_leaves_early_and_what_does_not_pay_takes_its_
     assert report.exits == (2, 4) and report.design == 0, "given exits leave all samples to certify"
 
 
+def test_a_stated_threshold_is_measured_without_a_guarantee(
+    cli: Callable[..., Printed], folder: Path, table: Path, tmp_path: Path
+) -> None:
+    done = cli("exits", folder, "--data", table, "--threshold", "0.6", "--min-speedup", "0.01", "--out", tmp_path)
+    assert done.status == 0, done.err
+    report, frame = layerscope.open_exit_report(tmp_path), pd.read_csv(table)
+    assert "no guarantee: the threshold was stated, not calibrated" in done.out
+    assert (report.exits, report.threshold, report.design, report.calibration) == ((1, 2, 3, 4, 5), 0.6, 0, None)
+    model = ExitModel.from_pretrained(tmp_path / "model")
+    assert (model.exits, model.threshold, model.calibration) == (report.exits, 0.6, None)
+    bert: Any = hf.BertForSequenceClassification.from_pretrained(folder).double().eval()
+    left, right = [], []
+    with torch.no_grad():  # the head on every hidden state, a text at a time, in float64
+        for text, label in frame[["text", "label"]].itertuples(index=False):
+            states = bert.bert(**model.processor(text, return_tensors="pt"), output_hidden_states=True).hidden_states
+            chances = [bert.classifier(bert.bert.pooler(state)).softmax(-1)[0] for state in states[1:]]
+            layer = next((i for i, one in enumerate(chances) if one.max() >= 0.6), DEPTH - 1)
+            left.append(layer + 1)
+            right.append(int(chances[layer].argmax()) == label)
+    assert report.layers["leaving"].tolist() == np.bincount(left, minlength=DEPTH + 1)[1:].tolist()
+    assert len(set(left)) > 1 and report.accuracy == pytest.approx(np.mean(right))
+    assert report.exit_speedup == pytest.approx(DEPTH / np.mean(left)) and report.measured > 0
+
+
 def _run(model: ExitModel, batch: list[str]) -> Any:
     return model(**model.processor(batch, padding=True, return_tensors="pt"))
 

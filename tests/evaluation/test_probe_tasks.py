@@ -191,3 +191,11 @@ def test_exact_copies_are_judged_once_and_never_beside_what_they_copy(
     assert found.scores["score"].tolist() == once.scores["score"].tolist() and (found.scores["n"] == 60).all()
     halves = task_from_file("classification", twice).dataset
     assert len(halves["train"]) + len(halves["test"]) == 60 == len({*halves["train"]["text"], *halves["test"]["text"]})
+
+
+def test_an_attention_probe_judged_on_a_split_says_so(vit: str, tmp_path: Path):
+    found = layerscope.evaluate(vit, "attention-probe:digits", tmp_path, samples=60, split=0.25, progress=False)
+    assert list(found.table()) == ["digits (attention probe, 25 % held out)"]
+    assert set(found.scores["n"]) == {15}
+    folds = layerscope.evaluate(vit, "attention-probe:digits", tmp_path, samples=60, progress=False)
+    assert set(folds.table()) == {"digits (attention probe)", "digits (attention probe, 25 % held out)"}

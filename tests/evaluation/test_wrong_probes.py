@@ -67,3 +67,15 @@ def test_a_folder_of_other_things_is_no_folder_of_results(llama: str, texts: str
     with pytest.raises(LayerscopeError, match=r"exists and holds no evaluation: name a new folder"):
         layerscope.evaluate(llama, f"knn-probe:{texts}", tmp_path, progress=False)
     assert {path.name for path in tmp_path.iterdir()} == {"thesis.tex", "topics.csv"}
+
+
+def test_a_split_that_cannot_be_is_refused_before_the_model_runs(cli: Callable, texts: str, tmp_path: Path):
+    def line(kind: str, share: str) -> str:
+        return cli(
+            "evaluate", "minilm", "--task-file", f"{kind}:{texts}", "--split", share, "--out", tmp_path / "o"
+        ).line
+
+    assert line("attention-probe", "1.5").startswith("split is 1.5: give a number between 0 and 1")
+    assert line("attention-probe", "0.01").startswith("--split 0.01 leaves fewer than 2 classes to judge")
+    assert line("linear-probe", "0.2").startswith("--split applies only to an attention-probe")
+    assert not (tmp_path / "o").exists()

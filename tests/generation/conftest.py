@@ -4,8 +4,11 @@ import pytest
 import transformers as hf
 from generation.talkers import MAKERS, TOKENIZER, Family, loud
 from models.zoo import L
+from typed import cli
 
 from layerscope.truncation import figures, truncate_layers
+
+__all__ = ["cli"]
 
 
 @pytest.fixture(scope="module", params=MAKERS, ids=lambda make: make.__name__)

@@ -13,7 +13,6 @@ import transformers as hf
 from generation.talkers import TOKENIZER, loud, prompts
 from models import zoo
 from models.tokenizer import words
-from typed import cli  # noqa: F401  a fixture
 
 import layerscope
 from layerscope import Generation, LayerscopeError, generate, open_generation
@@ -112,7 +111,7 @@ def test_a_text_without_a_word_or_four_tokens_has_no_measure() -> None:
     assert found.document().parts
 
 
-def test_the_command_on_the_real_model(cli: Any, shared: Path, tmp_path: Path) -> None:  # noqa: F811  the fixture
+def test_the_command_on_the_real_model(cli: Any, shared: Path, tmp_path: Path) -> None:
     data, out = tmp_path / "stories.txt", tmp_path / "depths"
     data.write_text("Once upon a time, there was a little girl named Lily. She loved to play outside.\n" * 40)
     done = cli(
@@ -132,6 +131,15 @@ def test_the_command_on_the_real_model(cli: Any, shared: Path, tmp_path: Path) -
             log_p = reference(ids).logits[0].double().log_softmax(-1)[len(row["prompt_ids"]) - 1 : -1]
             wanted = log_p.gather(1, ids[0, len(row["prompt_ids"]) :, None])[:, 0]
             assert row["log_probs"] == pytest.approx(wanted.tolist(), abs=1e-4)
+
+
+def test_texts_alone_have_a_page_and_no_figures(cli: Any, shared: Path, tmp_path: Path) -> None:
+    model, out = shared / "models" / "stories260K", tmp_path / "texts"
+    done = cli("generate", model, "--prompt", "Once", "--prompt", "Tom", "--max-new-tokens", 5, "--out", out)
+    assert done.status == 0 and "2 texts continued at layer 5 of 5" in done.out, done.err
+    assert "Every text" in (out / "report.html").read_text(encoding="utf-8")
+    refused = cli("generate", model, "--prompt", "Once", "--figures", tmp_path / "figures")
+    assert (refused.status, refused.line) == (2, "--figures draws what --measure measures: give both")
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

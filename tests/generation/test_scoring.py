@@ -51,7 +51,7 @@ def test_texts_that_cannot_be_scored() -> None:
     for texts, line in (
         ([], "texts are a list of texts"),
         (["w3 w4", "w3"], "text 1 has one token, and nothing to predict: leave it out"),
-        ([words([5] * 65)], "text 0 has 65 tokens, and the model has room for 64: shorten it"),
+        ([words([5] * 65)], "text 0 has 65 tokens: the model has 64 positions, shorten it$"),
     ):
         with pytest.raises(LayerscopeError, match=line):
             score(zoo.gpt2(), texts, processor=TOKENIZER, progress=False)

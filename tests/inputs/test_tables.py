@@ -128,7 +128,7 @@ def test_plain_text_is_running_text_by_line(tmp_path):
 def test_a_text_given_for_a_path():
     message = f"data {'word ' * 8!r}… is not a path: give texts as a list"
     assert refusal("word " * 2000) == message
-    assert "is not a path" in refusal("nul\x00byte")
+    assert "does not exist" in refusal("nul\x00byte")
 
 
 def test_an_unknown_modality():

@@ -1,14 +1,16 @@
 """Each judge on data in which its claim is true by construction, and on data in which it is false."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
-from papers.worlds import DEPTH, World, rising
+from papers.worlds import DEPTH, World, rising, verdicts
 
-from layerscope.papers import catalogue, released, vision
+from layerscope.papers import catalogue, vision
 from layerscope.papers.recipe import SCALES
-from layerscope.papers.verdicts import decide
-from layerscope.scores import Evaluation
+from layerscope.papers.tracing import fig7, fig13, tab1
 
 GOOD = {
     "layer_accuracy": rising(0.9, 0.97), "saturated": rising(0.5, 1.0), "cosine_similarity": rising(0.7, 1.0),
@@ -27,13 +29,6 @@ def pairs(curve):
     return table
 
 
-def verdicts(name, assets):
-    recipe = catalogue.recipes()[name]
-    found = recipe.judge(assets)
-    assert set(found.intervals) == {claim.name for claim in recipe.claims}
-    return {claim.name: decide(claim, found.intervals[claim.name]).word for claim in recipe.claims}
-
-
 def trained(good, bad=BAD):
     """Return a world in which a training for which `good` is true is aligned, and every other one is not."""
     return World(lambda model: dict(GOOD if good(model) else bad))
@@ -41,7 +36,8 @@ def trained(good, bad=BAD):
 
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch):
-    monkeypatch.setattr(vision, "open_run", lambda made: made.opened())
+    for module, name in ((vision, "open_run"), (fig7, "open_exit_report"), (fig13, "open_exit_report")):
+        monkeypatch.setattr(module, name, lambda made: made.opened())
 
 
 def aligned(model):
@@ -126,137 +122,96 @@ def test_what_is_changed_about_aligned_training():
     assert verdicts("T-kl", World(lambda model: BAD if aligned(model) else GOOD)) == {"distilled": "did not hold"}
 
 
-def scores(middle):
-    """Return scores of four models on 8 tasks, the middle layers better than the last by some points."""
-    draws = np.random.default_rng(0)
-    rows = [
-        {"model": model, "revision": "main", "layer": layer, "task": f"task {task}",
-         "score": 0.4 + middle / 100 * (2 <= layer <= 4 if middle > 0 else layer < 6) + draws.normal(0, 1e-3)}
-        for model in ("Pythia-14m", "Pythia-70m", "Pythia-160m", "Pythia-410m")
-        for layer in range(7)
-        for task in range(8)
-    ]  # fmt: skip
-    return Evaluation(pd.DataFrame(rows))
+def test_more_alike_trainings_saturate_earlier():
+    order = ["standard", "cosine", "cka", "aligned"]
+
+    def about(sign):
+        def curves(model):
+            at = order.index(model.objective) + 0.2 * len(model.options)
+            return {**GOOD, "cosine_similarity": rising(0.1 * at, 1.0), "saturated": rising(0.3 + sign * 0.05 * at, 1)}
+
+        return World(curves)
+
+    assert verdicts("T-fig3", about(1)) == {"spearman": "held"}
+    assert verdicts("T-fig3", about(-1)) == {"spearman": "did not hold"}
 
 
-@pytest.mark.parametrize(("gain", "word"), [(5.0, "held"), (-5.0, "did not hold")])
-def test_middle_layers_against_the_last(monkeypatch, gain, word):
-    monkeypatch.setattr(released, "scores", lambda assets: scores(gain))
-    assert set(verdicts("L-fig1", World(None)).values()) == {word}
+def states(*, straight, norms=1.0):
+    """Return states `[50, 13, 8]` that move along a straight line to the last layer, or far away and back to it."""
+    start, end, away = np.random.default_rng(0).normal(size=(3, 50, 1, 8))
+    x = np.linspace(0, 1, DEPTH + 1)[:, None]
+    found = (1 - x) * (0.4 * end + 0.1 * start) + x * end
+    found = found if straight else found - 5 * np.sin(np.pi * x) * end + np.sin(2 * np.pi * x) * away
+    return found * norms ** np.arange(DEPTH + 1)[:, None]
 
 
-def metrics(values, depth=12):
-    """Return metrics by layer: `values(model, metric, layers, dataset)` for each."""
-    models = dict.fromkeys((*released.PARAMETERS, "bert-base", "bert-large", "bert-huge"), depth)
-    kinds = [("prompt_entropy", "maxEntropy"), ("curvature", "raw"), ("infonce", "raw"), ("dime", "raw"),
-             ("lidar", "maxEntropy"), ("dataset_entropy", "raw")]  # fmt: skip
-    rows = [
-        {"model": model, "revision": "main", "dataset": dataset, "metric": metric, "variant": variant,
-         "site": None, "pooling": None, "layer": layer, "value": value}
-        for model, depth in models.items()
-        for number, dataset in enumerate(("wikitext", "mteb/a", "mteb/b", "mteb/c"))
-        for metric, variant in kinds
-        for layer, value in enumerate(values(model, metric, np.arange(depth + 1), number))
-    ]  # fmt: skip
-    return pd.DataFrame(rows)
+def test_states_on_a_straight_line():
+    found = verdicts("T-thm1", World(lambda model: {**GOOD, "states": states(straight=True)}))
+    assert set(found.values()) == {"held"}
+    found = verdicts("T-thm1", World(lambda model: {**GOOD, "states": states(straight=False)}))
+    assert found.pop("derivative") == "held" and set(found.values()) == {"did not hold"}
 
 
-def valley(deep):
-    def values(model, metric, layers, number):
-        depth = 0.1 if model.startswith("bert") else deep
-        return 0.8 + 0.001 * number - depth * np.sin(np.pi * layers / layers[-1])
-
-    return values
-
-
-def test_a_valley_of_entropy(monkeypatch):
-    monkeypatch.setattr(released, "metrics", lambda assets: metrics(valley(0.5)))
-    found = verdicts("L-fig2", World(None))
-    assert {word for name, word in found.items() if name != "bidirectional"} == {"held"}
-    monkeypatch.setattr(released, "metrics", lambda assets: metrics(valley(-0.5)))
-    found = verdicts("L-fig2", World(None))
-    assert {word for name, word in found.items() if name != "bidirectional"} == {"did not hold"}
+def test_the_probability_of_the_label():
+    good = {"label_probability": rising(0.2, 0.9), "states": states(straight=True) + 20}
+    assert set(verdicts("T-thm2", World(lambda model: {**GOOD, **good})).values()) == {"held"}
+    zigzag = rising(0.2, 0.9) - 0.2 * (np.arange(DEPTH) % 2)
+    bad = {"label_probability": zigzag, "states": states(straight=True, norms=1.5), "nc1": rising(1.0, 50.0)}
+    assert set(verdicts("T-thm2", World(lambda model: {**GOOD, **bad})).values()) == {"did not hold"}
 
 
-def test_larger_models(monkeypatch):
-    def by_size(sign):
-        def values(model, metric, layers, number):
-            size = np.log10(released.PARAMETERS.get(model, 1e8))
-            return np.full(len(layers), sign * size) + 1e-3 * np.sin(size * 50)
-
-        return values
-
-    monkeypatch.setattr(released, "metrics", lambda assets: metrics(by_size(-1)))
-    assert set(verdicts("L-fig12", World(None)).values()) == {"held"}
-    monkeypatch.setattr(released, "metrics", lambda assets: metrics(by_size(1)))
-    assert set(verdicts("L-fig12", World(None)).values()) == {"did not hold"}
+def test_samples_one_by_one():
+    assert set(verdicts("T-fig10", World(lambda model: {**GOOD, "states": states(straight=True)})).values()) == {"held"}
+    away = states(straight=False)
+    assert set(verdicts("T-fig10", World(lambda model: {**GOOD, "states": away})).values()) == {"did not hold"}
 
 
-def test_which_metrics_go_with_scores(monkeypatch):
-    strong = ("curvature", "dime", "infonce")
-
-    def going(with_scores):
-        def values(model, metric, layers, number):
-            noise = np.random.default_rng(len(metric) + 100 * number).normal(size=len(layers))
-            return np.where((layers >= 2) & (layers <= 4), 1.0, 0.0) + (0.01 if metric in with_scores else 100) * noise
-
-        return values
-
-    monkeypatch.setattr(released, "scores", lambda assets: scores(5.0))
-    monkeypatch.setattr(released, "metrics", lambda assets: metrics(going(strong)))
-    assert verdicts("L-fig3", World(None)) == {"lead": "held"}
-    others = ("prompt_entropy", "dataset_entropy", "lidar")
-    monkeypatch.setattr(released, "metrics", lambda assets: metrics(going(others)))
-    assert verdicts("L-fig3", World(None)) == {"lead": "did not hold"}
+def test_neighbouring_layers():
+    assert set(verdicts("T-fig11", World(lambda model: {**GOOD, "states": states(straight=True)})).values()) == {"held"}
+    unlike = np.random.default_rng(0).normal(size=(50, DEPTH + 1, 8))
+    found = verdicts("T-fig11", World(lambda model: {**GOOD, "states": unlike}))
+    assert set(found.values()) == {"did not hold"}
 
 
-def test_a_layer_without_labels(monkeypatch):
-    def values(model, metric, layers, number):
-        return np.where((layers >= 2) & (layers <= 4), 1.0, 0.0) + 0.01 * (layers == 3)
-
-    monkeypatch.setattr(released, "metrics", lambda assets: metrics(values, 6))
-    monkeypatch.setattr(released, "scores", lambda assets: scores(5.0))
-    assert verdicts("L-appE", World(None)) == {"dime": "held"}
-
-    def misleading(model, metric, layers, number):
-        good = np.where((layers >= 2) & (layers <= 4), 1.0, 0.0) + 0.01 * (layers == 3)
-        return -good if model == "Pythia-410m" else good
-
-    rows = scores(5.0).scores
-    high_last = rows["model"].eq("Pythia-410m") & rows["layer"].eq(6)
-    rows.loc[high_last, "score"] += 0.03
-    monkeypatch.setattr(released, "scores", lambda assets: Evaluation(rows))
-    monkeypatch.setattr(released, "metrics", lambda assets: metrics(misleading, 6))
-    assert verdicts("L-appE", World(None)) == {"dime": "did not hold"}
+def exits(speed, lost, last):
+    """Return a report whose exits, and cuts at half depth, are so fast and lose so many points of accuracy."""
+    layers = np.arange(1, DEPTH + 1)
+    half = (layers == DEPTH // 2).astype(float)
+    share = np.where(layers == DEPTH, last, (1 - last) / (DEPTH - 1))
+    measured = np.where(layers == DEPTH, 1.0, speed)
+    return SimpleNamespace(
+        depth=DEPTH, plain_accuracy=0.9,
+        curve=pd.DataFrame({"accuracy": [0.9, 0.9 - lost / 100], "exit_speedup": [1.0, speed]}),
+        layers=pd.DataFrame({"layer": layers, "share": share}),
+        depths=pd.DataFrame(
+            {"layer": layers, "accuracy": 0.9 - lost / 100 * half, "measured": measured,
+             "parameters": np.where(layers == DEPTH, 10**6, 10**6 / speed).astype(int)}
+        ),
+    )  # fmt: skip
 
 
-def test_what_training_changes(monkeypatch):
-    def by_step(middle, early):
-        rows = []
-        for metric, variant in (("prompt_entropy", "maxEntropy"), ("lidar", "maxEntropy"), ("dime", "maxEntropy"),
-                                ("infonce", "raw")):  # fmt: skip
-            for i, step in enumerate((1, 16, 256, 4000, 16000, 64000, 128000)):
-                for layer in range(13):
-                    third = (layer - 1) // 4
-                    late = i > 4
-                    speed = (3.0 if middle else 0.3) if third == 1 else 1.0
-                    speed *= (0.1 if early else 3.0) if late and third == 0 else 1.0
-                    value = rows[-13]["value"] + speed if i else 0.0
-                    rows.append(
-                        {"model": "Pythia-410m", "revision": f"step{step}", "dataset": "wikitext", "metric": metric,
-                         "variant": variant, "site": None, "pooling": None, "layer": layer,
-                         "value": value + 1e-3 * len(metric) * layer}
-                    )  # fmt: skip
-        return pd.DataFrame(rows)
+def test_exits_by_confidence():
+    good, bad = {"exits": exits(2.0, 1.0, 0.1)}, {"exits": exits(1.1, 1.0, 0.8)}
+    assert set(verdicts("T-fig7", World(lambda model: good if aligned(model) else bad)).values()) == {"held"}
+    found = verdicts("T-fig7", World(lambda model: bad if aligned(model) else good))
+    assert set(found.values()) == {"did not hold"}
 
-    monkeypatch.setattr(released, "metrics", lambda assets: by_step(True, True))
-    assert set(verdicts("L-fig4", World(None)).values()) == {"held"}
-    monkeypatch.setattr(released, "metrics", lambda assets: by_step(False, False))
-    assert set(verdicts("L-fig4", World(None)).values()) == {"did not hold"}
+
+def test_one_checkpoint_for_all_devices():
+    assert set(verdicts("T-fig13", World(lambda model: {"exits": exits(1.9, 0.0, 0.1)})).values()) == {"held"}
+    found = verdicts("T-fig13", World(lambda model: {"exits": exits(1.1, 3.0, 0.1)}))
+    assert set(found.values()) == {"did not hold"}
 
 
 def test_the_printed_table(monkeypatch):
     assert verdicts("T-tab1", World(None)) == {"totals": "held", "savings": "held", "columns": "did not hold"}
+    consistent = [
+        replace(line, printed_base=line.base, multi=line.base + line.heads + 1, saved=50.0) for line in tab1.LINES
+    ]
+    monkeypatch.setattr(tab1, "LINES", consistent)
+    assert set(verdicts("T-tab1", World(None)).values()) == {"did not hold"}
+    monkeypatch.setattr(tab1, "LINES", [replace(line, multi=line.base + line.heads) for line in consistent])
+    assert verdicts("T-tab1", World(None)) == {"totals": "held", "savings": "did not hold", "columns": "held"}
 
 
 @pytest.mark.parametrize("name", list(catalogue.recipes()))

@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from layerscope.papers import catalogue
 from layerscope.papers.assets import Assets
+from layerscope.papers.verdicts import decide
 from layerscope.papers.vision import SMALL, Exiting, Profiled, Trained
 
 DEPTH = 12
@@ -23,6 +25,13 @@ class MadeUp:
     """What stands for a run: its metrics by name."""
 
     metrics: dict
+
+    @property
+    def depth(self):
+        return self.metrics["states"].shape[1] - 1
+
+    def pooled(self, layer):
+        return self.metrics["states"][:, layer]
 
     def metric(self, name, **_):
         values = self.metrics[name]
@@ -54,8 +63,19 @@ class Made:
         return self
 
     def opened(self):
+        """Return the run, the history or the report of exits, with a little noise of the model's seed."""
         model = self.asset.model if isinstance(self.asset, (Profiled, Exiting)) else self.asset
         assert isinstance(model, Trained)
         noise = np.random.default_rng(model.seed).normal(0, 1e-3)
         found = self.about(model)
-        return MadeUp({name: values + noise for name, values in found.items()})
+        if isinstance(self.asset, Exiting):
+            return found["exits"]
+        return MadeUp({name: values + noise for name, values in found.items() if name != "exits"})
+
+
+def verdicts(name, assets):
+    """Return the verdict on each claim of a recipe."""
+    recipe = catalogue.recipes()[name]
+    found = recipe.judge(assets)
+    assert set(found.intervals) == {claim.name for claim in recipe.claims}
+    return {claim.name: decide(claim, found.intervals[claim.name]).word for claim in recipe.claims}

@@ -9,7 +9,7 @@ import tiny
 
 from layerscope import LayerscopeError, metrics, profile
 
-METRICS = "monotone_triples,straightness,line_distance,norm_ratio"
+METRICS = "monotone_triples,straightness,line_distance,norm_ratio,steady_norm"
 DEPTH = 4
 
 
@@ -52,11 +52,15 @@ def test_the_way_is_that_of_every_sample(walked):
     run, states = walked
     steps = np.linalg.norm(np.diff(states, axis=1), axis=-1)
     whole = states[:, -1] - states[:, 0]
-    straight = np.linalg.norm(whole, axis=1) / steps.sum(1)
-    assert run.metric("straightness").to_dict() == {DEPTH: pytest.approx(straight.mean())}
+    straight = np.linalg.norm(states[:, 1:] - states[:, :1], axis=-1) / steps.cumsum(1)
+    assert run.metric("straightness").to_dict() == pytest.approx(dict(enumerate(straight.mean(0), start=1)))
+    np.testing.assert_allclose(metrics.straightness(states), straight[:, -1])
     assert run.metric("norm_ratio").tolist() == pytest.approx(
         (np.linalg.norm(states[:, :-1], axis=-1) / steps).mean(0).tolist()
     )
+    norms = np.linalg.norm(states, axis=-1)
+    steady = np.abs(norms[:, 1:] / norms[:, :-1] - 1) <= 0.1
+    assert 0 < steady.mean() < 1 and run.metric("steady_norm").tolist() == pytest.approx(steady.mean(0).tolist())
     unit = whole / np.linalg.norm(whole, axis=1, keepdims=True)
     away = states[:, 1:-1] - states[:, :1]
     apart = away - (away * unit[:, None]).sum(-1, keepdims=True) * unit[:, None]

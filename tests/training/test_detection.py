@@ -2,13 +2,15 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers as hf
 from tiny import one_thread, seeded
 
 from layerscope import LayerscopeError
-from layerscope.training.detection import aligned_detection_loss
+from layerscope.metrics.average_precision import average_precision, right_boxes
+from layerscope.training.detection import aligned_detection_loss, ap50_by_layer, digit_canvases, train_detector
 
 __all__ = ["one_thread"]
 
@@ -19,7 +21,7 @@ def detr(**options: Any) -> Any:
     config = hf.DetrConfig(
         use_timm_backbone=False, use_pretrained_backbone=False, backbone=None, backbone_config=backbone, d_model=16,
         encoder_layers=1, decoder_layers=3, encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=32,
-        decoder_ffn_dim=32, num_queries=7, num_labels=4, dropout=0.0, **options,
+        decoder_ffn_dim=32, num_queries=7, dropout=0.0, **{"num_labels": 4} | options,
     )  # fmt: skip
     return seeded(hf.DetrForObjectDetection, config).train()
 
@@ -31,10 +33,12 @@ def batch() -> tuple[torch.Tensor, list[dict[str, torch.Tensor]]]:
     return pixels, [{"class_labels": torch.arange(len(box)), "boxes": box} for box in boxes]
 
 
-@pytest.mark.parametrize(("weights", "layers"), [("linear", None), ([1.0, 3.0], [1, 3])])
+@pytest.mark.parametrize(("weights", "layers"), [("linear", None), ([1.0, 3.0], [1, 3]), ("own", None), ("own", [3])])
 def test_loss_and_gradients_are_those_of_decoders_cut_after_each_layer(weights: Any, layers: Any):
     model, (pixels, labels) = detr(), batch()
     shares = {1: 1 / 6, 2: 2 / 6, 3: 3 / 6} if layers is None else {1: 0.25, 3: 0.75}
+    if weights == "own":  # DETR's auxiliary losses count as much as the last layer's
+        shares = dict.fromkeys(layers or (1, 2, 3), 1.0)
     whole, wanted = model.model.decoder.layers, 0.0
     for layer, share in shares.items():
         model.model.decoder.layers = whole[:layer]
@@ -52,6 +56,64 @@ def test_loss_and_gradients_are_those_of_decoders_cut_after_each_layer(weights: 
     ) > 50
     for name, value in expected.items():
         torch.testing.assert_close(model.get_parameter(name).grad, value, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_average_precision_and_matches_are_those_written_out():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        n = int(rng.integers(1, 30))
+        scores, hits = rng.random(n), rng.random(n) < 0.5
+        positives = int(hits.sum() + rng.integers(0, 5)) or 1
+        order = sorted(range(n), key=lambda i: -scores[i])
+        points = [(sum(hits[order[: k + 1]]) / positives, sum(hits[order[: k + 1]]) / (k + 1)) for k in range(n)]
+        at = [max((p for r, p in points if r >= recall - 1e-12), default=0.0) for recall in np.linspace(0, 1, 101)]
+        assert average_precision(scores, hits, positives) == pytest.approx(np.mean(at), rel=1e-12)
+    with pytest.raises(LayerscopeError, match="count all that is there"):
+        average_precision([0.5, 0.4], [True, True], 1)
+    truths = torch.tensor([[0.3, 0.3, 0.2, 0.2], [0.7, 0.7, 0.2, 0.2]])
+    boxes = torch.tensor([[0.3, 0.3, 0.2, 0.2], [0.31, 0.3, 0.2, 0.2], [0.7, 0.75, 0.2, 0.2], [0.7, 0.77, 0.2, 0.2]])
+    assert right_boxes(boxes, truths).tolist() == [True, False, True, False]  # the third shares 0.15/0.25 with one
+    assert right_boxes(boxes, truths[:0]).tolist() == [False] * 4
+
+
+def test_a_layer_that_finds_everything_has_an_average_precision_of_one():
+    pixels, labels = digit_canvases(4, size=40, held_out=True)
+    model = detr()
+    own = [{"class_labels": label["class_labels"] % 4, "boxes": label["boxes"]} for label in labels]
+
+    def objects(sure: float) -> tuple[torch.Tensor, torch.Tensor]:
+        logits, boxes = torch.zeros(4, 7, 5), torch.rand(4, 7, 4) * 0.01
+        logits[..., 4] = 9.0
+        for i, label in enumerate(own):
+            for j, (name, box) in enumerate(zip(label["class_labels"], label["boxes"], strict=True)):
+                logits[i, j, name], logits[i, j, 4], boxes[i, j] = sure, 0.0, box
+        return logits, boxes
+
+    layers = [objects(-9.0), objects(9.0), objects(9.0)]
+    layers[2][1][0, 0] = 0.01  # one digit fewer is found
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("layerscope.training.detection._objects", lambda *_: layers)
+        found = ap50_by_layer(model, pixels, own)
+    assert found[1] == 1.0 and 0.5 < found[2] < 1.0 and found[0] < 0.2
+
+
+def test_training_lowers_the_loss_of_every_layer_and_canvases_are_seeded():
+    pixels, labels = digit_canvases(24, size=32)
+    again, _ = digit_canvases(24, size=32)
+    other, _ = digit_canvases(24, size=32, held_out=True)
+    assert torch.equal(pixels, again) and not torch.equal(pixels, other) and pixels.abs().max() <= 1
+    for canvas, label in zip(pixels, labels, strict=True):
+        centre, sides = label["boxes"][:, :2], label["boxes"][:, 2:]
+        assert ((centre - sides / 2) > -1e-6).all() and ((centre + sides / 2) < 1 + 1e-6).all()
+        for x, y, w, h in label["boxes"] * 32:
+            inside = canvas[0, round(float(y - h / 2)) : round(float(y + h / 2)), round(float(x - w / 2)) :][
+                :, : int(w)
+            ]
+            assert inside.max() > 0.5, "a box holds its digit"
+    model = detr(num_labels=10)
+    losses = train_detector(model, pixels, labels, steps=25, batch_size=8, learning_rate=1e-3)
+    assert np.mean(losses[-5:]) < 0.95 * np.mean(losses[:5])
+    assert len(ap50_by_layer(model, pixels, labels)) == 3
 
 
 def test_wrong_detectors_and_labels_are_told():

@@ -115,7 +115,8 @@ def test_every_layer_is_scored_as_by_hand(tmp_path, make, data):
     logits, states, labels = by_hand(model, given)
     losses = torch.stack([torch.nn.functional.cross_entropy(one, labels) for one in logits])
     right = (logits.argmax(-1) == labels).double().mean(-1)
-    cosines = torch.nn.functional.cosine_similarity(states, states[-1:], dim=-1).mean(-1)
+    moved = states - states.mean(1, keepdim=True)
+    cosines = torch.nn.functional.cosine_similarity(moved, moved[-1:], dim=-1).mean(-1)
     chances = logits.softmax(-1).gather(-1, labels.expand(3, -1)[..., None])[..., 0].mean(-1)
     for layer in (1, 2, 3):
         assert told[f"eval_cosine_layer_{layer}"] == pytest.approx(cosines[layer - 1].item(), abs=1e-5)

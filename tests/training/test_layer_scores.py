@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import f1_score
 
 from layerscope import LayerscopeError
-from layerscope.metrics import neural_collapse
-from layerscope.training.layer_scores import ClassSums, LayerScores, logged, no_collapse
+from layerscope.metrics import cosine_similarity, neural_collapse
+from layerscope.training.class_sums import ClassSums, SomeRows
+from layerscope.training.layer_scores import LayerScores, logged, no_collapse
 
 L, D, K = 3, 6, 4
 
@@ -53,18 +55,25 @@ def test_scores_are_those_of_all_states_at_once():
     given, heads, weights = batches()
     rows = scored(given, heads, collapse=(K, D)).compute()
     states, labels = torch.cat([s for s, _ in given], 1).numpy(), torch.cat([y for _, y in given]).numpy()
-    n, tops = len(labels), []
+    n, tops, likely = len(labels), [], []
+    middle = states.mean(1, keepdims=True)
     for layer in range(L):
         logits = states[layer] @ weights[layer].numpy().T
         chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
         right, own = chances.argmax(1) == labels, chances[np.arange(n), labels]
-        cosine = np.array([a @ b / np.sqrt((a @ a) * (b @ b)) for a, b in zip(states[layer], states[-1], strict=True)])
+        pairs = zip(states[layer] - middle[layer], states[-1] - middle[-1], strict=True)
+        cosine = np.array([a @ b / np.sqrt((a @ a) * (b @ b)) for a, b in pairs])
         tops.append(chances.argmax(1))
+        likely.append(own)
         for metric, values in (("layer_accuracy", right), ("label_probability", own), ("cross_entropy", -np.log(own)),
                                ("cosine_similarity", cosine)):  # fmt: skip
             wanted = (np.mean(values), np.std(values, ddof=1) / np.sqrt(n), n, 0)
             assert value(rows, metric, layer + 1) == pytest.approx(wanted, rel=1e-9, abs=1e-9)
         assert value(rows, "nc1", layer + 1)[0] == pytest.approx(plain_nc1(states[layer], labels), rel=1e-8)
+        assert value(rows, "f1", layer + 1)[0] == pytest.approx(f1_score(labels, tops[-1], average="macro"))
+        found = neural_collapse(states[layer], labels)
+        assert value(rows, "nc2_norms", layer + 1)[0] == pytest.approx(found.nc2_norms.item(), rel=1e-8)
+        assert value(rows, "nc2_angles", layer + 1)[0] == pytest.approx(found.nc2_angles.item(), rel=1e-8)
     settled = np.array([next(k for k in range(L) if all(t[i] == tops[-1][i] for t in tops[k:])) + 1 for i in range(n)])
     assert value(rows, "saturation_layer", L)[0] == settled.mean()
     assert [value(rows, "saturated", k)[0] for k in (1, 2, 3)] == [(settled <= k).mean() for k in (1, 2, 3)]
@@ -72,7 +81,37 @@ def test_scores_are_those_of_all_states_at_once():
     first = next(k for k, share in enumerate(right, start=1) if share >= right[-1] - 0.01)
     assert value(rows, "effective_depth", L, "relative_to=last,epsilon=0.01")[0] == first
     assert value(rows, "effective_depth", L, "relative_to=all,epsilon=0.01")[0] == L
+    rises = np.diff(likely, axis=0) > 0
+    assert [value(rows, "label_probability_rises", k)[0] for k in (2, 3)] == rises.mean(1).tolist()
+    assert value(rows, "label_probability_monotone", L)[0] == rises.all(0).mean()
     assert {row["site"] for row in rows} == {"head"}
+
+
+def test_f1_of_two_classes_is_that_of_the_second_and_nc3_reads_the_head():
+    rng = generator(3)
+    head = torch.nn.Linear(D, 2).double()
+    states, labels = torch.randn(L, 40, D, generator=rng, dtype=torch.float64), torch.arange(40) % 2
+    rows = scored([(states, labels)], [head] * L, collapse=(2, D)).compute()
+    for layer in range(L):
+        top = head(states[layer]).argmax(-1)
+        assert value(rows, "f1", layer + 1)[0] == pytest.approx(f1_score(labels, top))
+        wanted = neural_collapse(states[layer], labels, head.weight.detach()).nc3
+        assert value(rows, "nc3", layer + 1)[0] == pytest.approx(float(wanted), rel=1e-9)
+
+
+def test_of_many_rows_an_even_sample_has_the_cosine(monkeypatch):
+    monkeypatch.setattr("layerscope.training.layer_scores.COSINE_BYTES", 4 * L * D * 10)
+    given, heads, _ = batches(sizes=(7, 9, 3, 14))
+    rows = scored(given, heads).compute()
+    states = torch.cat([s for s, _ in given], 1)[:, ::4]  # 33 rows, at most 10 of them kept
+    for layer in range(L):
+        wanted = cosine_similarity(states[layer], states[-1]).mean()
+        assert value(rows, "cosine_similarity", layer + 1)[0] == pytest.approx(float(wanted), rel=1e-9)
+    assert value(rows, "cosine_similarity", 1)[2:] == (9, 0)
+    some = SomeRows(5)
+    for start in range(0, 40, 8):
+        some.add((start + some.choose(8))[:, None])
+    assert some.rows[:, 0].tolist() == [0, 8, 16, 24, 32]
 
 
 def test_merged_halves_are_the_whole():
@@ -101,8 +140,8 @@ def test_streamed_nc1_is_that_of_all_states(offset, spread):
     halves[0].merge(halves[1])
     wanted = float(neural_collapse(states, labels).nc1)
     assert wanted == pytest.approx(plain_nc1(states.numpy(), labels.numpy()), rel=1e-6)
-    assert whole.nc1() == pytest.approx(wanted, rel=1e-8)
-    assert halves[0].nc1() == pytest.approx(wanted, rel=1e-8)
+    assert float(whole.collapse().nc1) == pytest.approx(wanted, rel=1e-8)
+    assert float(halves[0].collapse().nc1) == pytest.approx(wanted, rel=1e-8)
 
 
 def test_tokens_are_shifted_and_ignored_ones_left_out():
@@ -131,6 +170,7 @@ def test_states_that_are_not_finite_are_skipped_and_counted():
     rows = scored(given, heads, collapse=(K, D)).compute()
     assert value(rows, "layer_accuracy", 1)[2:] == (7, 1)
     assert value(rows, "nc1", 1)[2:] == (7, 1)
+    assert value(rows, "label_probability_rises", 2)[2:] == value(rows, "cosine_similarity", 3)[2:] == (7, 1)
     assert value(rows, "layer_accuracy", 2)[2:] == (8, 0)
     assert value(rows, "saturation_layer", 3)[2:] == (7, 1)
 
@@ -167,5 +207,5 @@ def test_nothing_counted_is_no_row_and_wrong_labels_are_told():
 def test_nc1_is_left_out_where_it_would_not_fit():
     assert no_collapse(12, 10, 768, language_model=False) is None
     assert "classes are its tokens" in no_collapse(12, 10, 768, language_model=True)
-    assert "1,000 classes" in no_collapse(12, 1000, 384, language_model=False)
+    assert no_collapse(12, 1000, 768, language_model=False) is None
     assert "MiB" in no_collapse(32, 10, 4096, language_model=False)

@@ -13,6 +13,7 @@ def test_presets_have_the_printed_settings():
     glue, gpt2, deit = (settings_of({}, name) for name in ("tracing-glue", "tracing-gpt2", "tracing-deit"))
     assert (glue.learning_rate, glue.batch_size, glue.epochs, glue.max_length) == (2e-5, 32, 3, 256)
     assert (gpt2.learning_rate, gpt2.batch_size, gpt2.max_steps, gpt2.max_length) == (2e-5, 8, 40_000, 256)
+    assert glue.head == "own" and settings_of({"head": "mean"}, "tracing-glue").head == "mean"
     assert (glue.schedule, gpt2.schedule, deit.schedule) == ("always", "always", "alternate")
     assert (deit.batch_size, deit.epochs, deit.weight_decay, deit.scheduler) == (256, 200, 1e-4, "multistep")
     assert deit.augment

@@ -48,7 +48,7 @@ def test_an_error_that_a_terminal_cannot_show(bert: Path, tmp_path: Path, monkey
     words = ["profile", bert, "--data", tmp_path / "見\x1b[31m.csv"]
     assert type_onto(monkeypatch, words, stderr=err) == 2
     assert err.buffer.getvalue().decode("ascii") == (
-        f"layerscope: {tmp_path}/?\\x1b[31m.csv does not exist: check the path "
+        f"layerscope: data '{tmp_path}/?\\x1b[31m.csv' does not exist: check the path "
         "(without a path: stdlib-docs, digits, hf:NAME)\n"
     )
 

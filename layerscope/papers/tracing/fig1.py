@@ -8,7 +8,7 @@ from layerscope.papers import drawing
 from layerscope.papers.assets import Assets
 from layerscope.papers.intervals import mean
 from layerscope.papers.recipe import TRACING, Claim, Evidence, Recipe
-from layerscope.papers.vision import ALIGNED, LACKS, SCALES, STANDARD, Bench, needs, to_last
+from layerscope.papers.vision import ALIGNED, BOTH, LACKS, SCALES, STANDARD, Bench, needs, to_last
 
 METRICS = "cosine_similarity,cka"
 
@@ -16,8 +16,7 @@ METRICS = "cosine_similarity,cka"
 def judge(assets: Assets) -> Evidence:
     """Compare aligned and standard training seed by seed, on average over the layers before the last."""
     bench = Bench(assets, METRICS)
-    kinds = {"standard": STANDARD, "aligned": ALIGNED}
-    cosines = {name: [to_last(run) for run in bench.runs(kind)] for name, kind in kinds.items()}
+    cosines = {name: [to_last(run) for run in bench.runs(kind)] for name, kind in BOTH.items()}
     found = {
         "cosine": mean([float((a - b).iloc[:-1].mean()) for a, b in zip(*reversed(cosines.values()), strict=True)]),
         "accuracy": bench.gain(ALIGNED, STANDARD, "layer_accuracy", 100),
@@ -26,7 +25,7 @@ def judge(assets: Assets) -> Evidence:
     averages = {name: pd.concat(curves, axis=1).mean(axis=1) for name, curves in cosines.items()}
     plots = [drawing.chart("Cosine similarity to the last layer", "cosine, centred", averages)]
     for title, metric in (("Accuracy by layer", "layer_accuracy"), ("Saturated samples by layer", "saturated")):
-        plots.append(drawing.chart(title, "%", {n: bench.average(kind, metric, 100) for n, kind in kinds.items()}))
+        plots.append(drawing.chart(title, "%", {n: bench.average(kind, metric, 100) for n, kind in BOTH.items()}))
     return Evidence(found, plots=plots)
 
 

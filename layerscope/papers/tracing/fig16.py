@@ -8,18 +8,17 @@ from layerscope.papers import drawing
 from layerscope.papers.assets import Assets
 from layerscope.papers.intervals import mean
 from layerscope.papers.recipe import TRACING, Claim, Evidence, Recipe
-from layerscope.papers.vision import ALIGNED, LACKS, SCALES, STANDARD, Bench, needs
+from layerscope.papers.vision import ALIGNED, BOTH, LACKS, SCALES, STANDARD, Bench, needs
 
 
 def judge(assets: Assets) -> Evidence:
     """Compare the logarithm of NC1, on average over the layers before the last."""
     bench = Bench(assets)
-    kinds = {"standard": STANDARD, "aligned": ALIGNED}
     logs = {
         name: [float(np.log10(curve.iloc[:-1]).mean()) for curve in bench.curves(kind, "nc1")]
-        for name, kind in kinds.items()
+        for name, kind in BOTH.items()
     }
-    curves = {name: np.log10(bench.average(kind, "nc1")) for name, kind in kinds.items()}
+    curves = {name: np.log10(bench.average(kind, "nc1")) for name, kind in BOTH.items()}
     return Evidence(
         {"nc1": mean([b - a for a, b in zip(*logs.values(), strict=True)])},
         plots=[drawing.chart("NC1 by layer", "log10 of NC1", curves)],

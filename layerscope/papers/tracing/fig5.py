@@ -6,7 +6,7 @@ from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
 from layerscope.papers.intervals import mean
 from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, Printed, Recipe
-from layerscope.papers.vision import ALIGNED, LACKS, SCALES, STANDARD, Bench, Kind, Vision, needs
+from layerscope.papers.vision import ALIGNED, BOTH, LACKS, SCALES, STANDARD, Bench, Kind, Vision, needs
 
 SHARES = {"half": 2, "three quarters": 3}
 """Depths of the separate models, in quarters of the full one: 6 and 9 of 12 layers."""
@@ -35,8 +35,7 @@ def judge(assets: Assets) -> Evidence:
     for name, values in depths.items():
         interval = mean(values)
         numbers.append(Number(f"effective depth, {name}", interval.value, interval.low, interval.high))
-    kinds = {"standard": STANDARD, "aligned": ALIGNED}
-    accuracies = {name: bench.average(kind, "layer_accuracy", 100) for name, kind in kinds.items()}
+    accuracies = {name: bench.average(kind, "layer_accuracy", 100) for name, kind in BOTH.items()}
     return Evidence(found, numbers, [drawing.chart("Accuracy by layer", "%", accuracies)])
 
 

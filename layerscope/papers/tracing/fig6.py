@@ -6,18 +6,17 @@ from layerscope.papers import drawing
 from layerscope.papers.assets import Assets
 from layerscope.papers.intervals import mean
 from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, Recipe
-from layerscope.papers.vision import ALIGNED, LACKS, SCALES, STANDARD, Bench, needs
+from layerscope.papers.vision import ALIGNED, BOTH, LACKS, SCALES, STANDARD, Bench, needs
 
 
 def judge(assets: Assets) -> Evidence:
     """Compare the mean layer from which on a prediction never changes again."""
     bench = Bench(assets)
-    kinds = {"standard": STANDARD, "aligned": ALIGNED}
     layers = {
         name: [float(run.metric("saturation_layer").iloc[-1]) for run in bench.histories(kind)]
-        for name, kind in kinds.items()
+        for name, kind in BOTH.items()
     }
-    saturated = {name: bench.average(kind, "saturated", 100) for name, kind in kinds.items()}
+    saturated = {name: bench.average(kind, "saturated", 100) for name, kind in BOTH.items()}
     return Evidence(
         {"vision": mean([a - b for a, b in zip(*layers.values(), strict=True)])},
         [Number(f"mean saturation layer, {name}", mean(found).value) for name, found in layers.items()],

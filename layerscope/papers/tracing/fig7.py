@@ -9,7 +9,7 @@ from layerscope.papers import drawing
 from layerscope.papers.assets import Assets
 from layerscope.papers.intervals import mean
 from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, Printed, Recipe
-from layerscope.papers.vision import ALIGNED, LACKS, SCALES, STANDARD, Bench, Exiting, Kind, needs
+from layerscope.papers.vision import ALIGNED, BOTH, LACKS, SCALES, STANDARD, Bench, Exiting, Kind, needs
 
 LOSS = 0.03
 """Accuracy that may be lost to exits: the paper loses 2.3 points."""
@@ -18,8 +18,7 @@ LOSS = 0.03
 def judge(assets: Assets) -> Evidence:
     """Take each report's fastest threshold within the loss, and compare speed-ups by depth."""
     bench = Bench(assets)
-    kinds = {"standard": STANDARD, "aligned": ALIGNED}
-    reports = {name: _reports(bench, kind) for name, kind in kinds.items()}
+    reports = {name: _reports(bench, kind) for name, kind in BOTH.items()}
     speeds = {name: [_speed(report) for report in found] for name, found in reports.items()}
     last = [float(report.layers["share"].iloc[-1]) for report in reports["standard"]]
     leaving = {

@@ -1,0 +1,128 @@
+"""Language models that recipes read: trained here on the documentation of Python's library, or from the hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from layerscope.papers.assets import Asset, Assets
+from layerscope.papers.intervals import Interval, mean
+from layerscope.runs import Run, open_run
+
+Options = tuple[tuple[str, Any], ...]
+ENTROPY = "prompt_entropy"
+
+
+@dataclass(frozen=True)
+class Language:
+    """One scale: a model of the hub, or the shape of one that is trained here; and the texts that it reads.
+
+    The vocabulary, of so many byte pairs, is made of the training texts.
+    """
+
+    data: str
+    samples: int
+    hub: str = ""
+    depth: int = 8
+    width: int = 128
+    heads: int = 4
+    context: int = 128
+    vocabulary: int = 2048
+    steps: int = 600
+    batch_size: int = 16
+    learning_rate: float = 1e-3
+
+    def config(self) -> dict[str, Any]:
+        """Return the configuration of a GPT-2 of this shape, as transformers read it."""
+        return {
+            "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": self.width, "n_layer": self.depth,
+            "n_head": self.heads, "n_positions": self.context, "vocab_size": self.vocabulary, "bos_token_id": 0,
+            "eos_token_id": 0, "pad_token_id": 0,
+        }  # fmt: skip
+
+
+SMALL = Language("stdlib-docs", 256)
+PAPER = Language("hf:wikitext/wikitext-103-raw-v1:test", 1000, hub="EleutherAI/pythia-410m")
+SCALES: dict[Any, Language] = {"small": SMALL, "paper": PAPER}
+LACKS: dict[Any, str] = {"published": "values that the authors released"}
+NOTE = "Judged on one model: the interval is over texts, and says nothing of other models"
+
+
+@dataclass(frozen=True)
+class Speaker(Asset):
+    """The model of a scale: a GPT-2 trained from nothing on running text, where the scale names none of the hub."""
+
+    setup: Language
+    seed: int = 0
+
+    def __str__(self) -> str:
+        return f"language model seed {self.seed}"
+
+    def make(self, out: Path, assets: Assets) -> None:
+        """Make the vocabulary and train the model, from its last checkpoint where there is one."""
+        from layerscope.inputs import open_corpus
+        from layerscope.training.training import train
+
+        setup, config = self.setup, out.parent / f"{out.name}.json"
+        out.parent.mkdir(parents=True, exist_ok=True)
+        config.write_text(json.dumps(setup.config()), encoding="utf-8")
+        texts = open_corpus(setup.data)
+        train(
+            config, texts, out=out, from_config=True, processor=byte_pairs(list(texts.samples), setup),
+            objective="standard", seed=self.seed, max_steps=setup.steps, batch_size=setup.batch_size,
+            learning_rate=setup.learning_rate, eval_every=setup.steps, progress=False,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Read(Asset):
+    """A run of a scale's model on its texts; `options` are those of `profile` that differ."""
+
+    setup: Language
+    options: Options = ()
+
+    @property
+    def rests_on(self) -> tuple[Asset, ...]:
+        """The model, where it is trained here."""
+        return () if self.setup.hub else (Speaker(self.setup),)
+
+    def __str__(self) -> str:
+        return " ".join(["texts read", *(f"{name} {value}" for name, value in self.options)])
+
+    def make(self, out: Path, assets: Assets) -> None:
+        """Profile the model, from the shard where it was stopped."""
+        from layerscope.profiling import profile
+
+        model = self.setup.hub or str(assets.get(Speaker(self.setup)))
+        options = {"max_length": self.setup.context, "samples": self.setup.samples} | dict(self.options)
+        profile(model, self.setup.data, out=out, metrics=[ENTROPY], views=0, progress=False, **options)
+
+
+def byte_pairs(texts: Sequence[str], setup: Language) -> Any:
+    """Return a tokenizer of byte pairs made of texts."""
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    made = ByteLevelBPETokenizer()
+    made.train_from_iterator(texts, vocab_size=setup.vocabulary, special_tokens=["<end>"], show_progress=False)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made._tokenizer, eos_token="<end>", pad_token="<end>", model_max_length=setup.context
+    )
+
+
+def entropy(assets: Assets, *options: tuple[str, Any]) -> pd.DataFrame:
+    """Return the prompt entropy of each text at each layer, `[text, (site, layer)]`, of the run with these options."""
+    run: Run = open_run(assets.get(Read(assets.settings, options)))
+    rows = run.samples()
+    rows = rows[(rows["metric"] == ENTROPY) & (rows["variant"] == rows["variant"].iloc[0])]
+    return rows.pivot_table(index="sample", columns=["site", "layer"], values="value")
+
+
+def over_texts(values: pd.Series) -> Interval:
+    """Return the mean over texts with its interval."""
+    return mean(values.dropna().to_list())

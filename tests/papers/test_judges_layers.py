@@ -1,0 +1,205 @@
+"""Each judge of Layer by Layer on values in which its claim is true by construction, and in which it is false."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from papers.worlds import World, verdicts
+
+from layerscope.papers import released
+from layerscope.papers.layers import fig2, fig6, fig15, thm1, thm3
+from layerscope.scores import Evaluation
+
+
+def scores(middle):
+    """Return scores of four models on 8 tasks, the middle layers better than the last by some points."""
+    draws = np.random.default_rng(0)
+    rows = [
+        {"model": model, "revision": "main", "layer": layer, "task": f"task {task}",
+         "score": 0.4 + middle / 100 * (2 <= layer <= 4 if middle > 0 else layer < 6) + draws.normal(0, 1e-3)}
+        for model in ("Pythia-14m", "Pythia-70m", "Pythia-160m", "Pythia-410m")
+        for layer in range(7)
+        for task in range(8)
+    ]  # fmt: skip
+    return Evaluation(pd.DataFrame(rows))
+
+
+@pytest.mark.parametrize(("gain", "word"), [(5.0, "held"), (-5.0, "did not hold")])
+def test_middle_layers_against_the_last(monkeypatch, gain, word):
+    monkeypatch.setattr(released, "scores", lambda assets: scores(gain))
+    assert set(verdicts("L-fig1", World(None)).values()) == {word}
+
+
+def metrics(values, depth=12):
+    """Return metrics by layer: `values(model, metric, layers, dataset)` for each."""
+    models = dict.fromkeys((*released.PARAMETERS, "bert-base", "bert-large", "bert-huge"), depth)
+    kinds = [("prompt_entropy", "maxEntropy"), ("curvature", "raw"), ("infonce", "raw"), ("dime", "raw"),
+             ("lidar", "maxEntropy"), ("dataset_entropy", "raw")]  # fmt: skip
+    rows = [
+        {"model": model, "revision": "main", "dataset": dataset, "metric": metric, "variant": variant,
+         "site": None, "pooling": None, "layer": layer, "value": value}
+        for model, depth in models.items()
+        for number, dataset in enumerate(("wikitext", "mteb/a", "mteb/b", "mteb/c"))
+        for metric, variant in kinds
+        for layer, value in enumerate(values(model, metric, np.arange(depth + 1), number))
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def valley(deep):
+    def values(model, metric, layers, number):
+        depth = 0.1 if model.startswith("bert") else deep
+        return 0.8 + 0.001 * number - depth * np.sin(np.pi * layers / layers[-1])
+
+    return values
+
+
+def test_a_valley_of_entropy(monkeypatch):
+    monkeypatch.setattr(fig2, "BIDIRECTIONAL", ("bert-base", "bert-large", "bert-huge"))
+    monkeypatch.setattr(released, "metrics", lambda assets: metrics(valley(0.5)))
+    found = verdicts("L-fig2", World(None))
+    assert set(found.values()) == {"held"}
+    monkeypatch.setattr(released, "metrics", lambda assets: metrics(valley(-0.5)))
+    found = verdicts("L-fig2", World(None))
+    assert set(found.values()) == {"did not hold"}
+
+
+def test_larger_models(monkeypatch):
+    def by_size(sign):
+        def values(model, metric, layers, number):
+            size = np.log10(released.PARAMETERS.get(model, 1e8))
+            return np.full(len(layers), sign * size) + 1e-3 * np.sin(size * 50)
+
+        return values
+
+    monkeypatch.setattr(released, "metrics", lambda assets: metrics(by_size(-1)))
+    assert set(verdicts("L-fig12", World(None)).values()) == {"held"}
+    monkeypatch.setattr(released, "metrics", lambda assets: metrics(by_size(1)))
+    assert set(verdicts("L-fig12", World(None)).values()) == {"did not hold"}
+
+
+def test_which_metrics_go_with_scores(monkeypatch):
+    strong = ("curvature", "dime", "infonce")
+
+    def going(with_scores):
+        def values(model, metric, layers, number):
+            noise = np.random.default_rng(len(metric) + 100 * number).normal(size=len(layers))
+            return np.where((layers >= 2) & (layers <= 4), 1.0, 0.0) + (0.01 if metric in with_scores else 100) * noise
+
+        return values
+
+    monkeypatch.setattr(released, "scores", lambda assets: scores(5.0))
+    monkeypatch.setattr(released, "metrics", lambda assets: metrics(going(strong)))
+    assert verdicts("L-fig3", World(None)) == {"lead": "held"}
+    others = ("prompt_entropy", "dataset_entropy", "lidar")
+    monkeypatch.setattr(released, "metrics", lambda assets: metrics(going(others)))
+    assert verdicts("L-fig3", World(None)) == {"lead": "did not hold"}
+
+
+def test_a_layer_without_labels(monkeypatch):
+    def values(model, metric, layers, number):
+        return np.where((layers >= 2) & (layers <= 4), 1.0, 0.0) + 0.01 * (layers == 3)
+
+    monkeypatch.setattr(released, "metrics", lambda assets: metrics(values, 6))
+    monkeypatch.setattr(released, "scores", lambda assets: scores(5.0))
+    assert verdicts("L-appE", World(None)) == {"dime": "held"}
+
+    def misleading(model, metric, layers, number):
+        good = np.where((layers >= 2) & (layers <= 4), 1.0, 0.0) + 0.01 * (layers == 3)
+        return -good if model == "Pythia-410m" else good
+
+    rows = scores(5.0).scores
+    high_last = rows["model"].eq("Pythia-410m") & rows["layer"].eq(6)
+    rows.loc[high_last, "score"] += 0.03
+    monkeypatch.setattr(released, "scores", lambda assets: Evaluation(rows))
+    monkeypatch.setattr(released, "metrics", lambda assets: metrics(misleading, 6))
+    assert verdicts("L-appE", World(None)) == {"dime": "did not hold"}
+
+
+def test_what_training_changes(monkeypatch):
+    def by_step(middle, early):
+        rows = []
+        for metric, variant in (("prompt_entropy", "maxEntropy"), ("lidar", "maxEntropy"), ("dime", "maxEntropy"),
+                                ("infonce", "raw")):  # fmt: skip
+            for i, step in enumerate((1, 16, 256, 4000, 16000, 64000, 128000)):
+                for layer in range(13):
+                    third = (layer - 1) // 4
+                    late = i > 4
+                    speed = (3.0 if middle else 0.3) if third == 1 else 1.0
+                    speed *= (0.1 if early else 3.0) if late and third == 0 else 1.0
+                    value = rows[-13]["value"] + speed if i else 0.0
+                    rows.append(
+                        {"model": "Pythia-410m", "revision": f"step{step}", "dataset": "wikitext", "metric": metric,
+                         "variant": variant, "site": None, "pooling": None, "layer": layer,
+                         "value": value + 1e-3 * len(metric) * layer}
+                    )  # fmt: skip
+        return pd.DataFrame(rows)
+
+    monkeypatch.setattr(released, "metrics", lambda assets: by_step(True, True))
+    assert set(verdicts("L-fig4", World(None)).values()) == {"held"}
+    monkeypatch.setattr(released, "metrics", lambda assets: by_step(False, False))
+    assert set(verdicts("L-fig4", World(None)).values()) == {"did not hold"}
+
+
+def entropies(sites, texts=30):
+    """Return entropies of texts at layers 0 … 12 of each site, with a little noise."""
+    draws = np.random.default_rng(0)
+    frames = {
+        site: pd.DataFrame(np.broadcast_to(curve, (texts, 13)) + draws.normal(0, 1e-3, (texts, 13)))
+        for site, curve in sites.items()
+    }
+    return pd.concat(frames, axis=1)
+
+
+@pytest.mark.parametrize(("sign", "word"), [(-1, "held"), (1, "did not hold")])
+def test_compression_by_residual_additions(monkeypatch, sign, word):
+    def inside(assets, *options):
+        found = entropies({"attn": 3.0, "attn_residual": 3.0 + 0.1 * sign, "mlp": 3.0, "raw": 3.0 + 0.2 * sign})
+        return found.drop(columns=[(site, 0) for site in ("attn", "attn_residual", "mlp")])
+
+    monkeypatch.setattr(fig15, "entropy", inside)
+    assert set(verdicts("L-fig15", World(None)).values()) == {word}
+
+
+@pytest.mark.parametrize(("sign", "word"), [(1, "held"), (-1, "did not hold")])
+def test_changed_and_longer_prompts(monkeypatch, sign, word):
+    layers = np.arange(13)
+    early, middle = (layers > 0) & (layers < 5), (layers > 4) & (layers < 9)
+
+    def read(assets, *options):
+        ((name, value),) = options or (("plain", 0),)
+        curve = 3.0 + 0 * layers
+        if name == "repeat_tokens":
+            curve = curve - sign * 0.2 * middle
+        if name == "random_tokens":
+            curve = curve + sign * 0.2 * early
+        if name == "max_length":
+            curve = curve + (np.log(np.log(value)) if sign > 0 else -0.1 * np.log(value))
+        return entropies({"raw": curve})
+
+    monkeypatch.setattr(fig6, "entropy", read)
+    found = verdicts("L-fig6", World(None))
+    falling = found.pop("falling")
+    assert falling == "held" or sign < 0
+    assert set(found.values()) == {word}
+
+
+def test_increments_that_grow_with_the_length(monkeypatch):
+    def read(assets, *options):
+        length = dict(options).get("max_length", 64)
+        return entropies({"raw": 3.0 + (length / 100) ** 2})
+
+    monkeypatch.setattr(fig6, "entropy", read)
+    assert verdicts("L-fig6", World(None))["falling"] == "did not hold"
+
+
+def test_which_bounds_which(monkeypatch):
+    assert verdicts("L-thm1", World(None)) == {"printed": "did not hold", "reverse": "held"}
+    monkeypatch.setattr(thm1, "_rank", lambda states: thm1._entropy(states) - 0.1)
+    assert verdicts("L-thm1", World(None)) == {"printed": "held", "reverse": "did not hold"}
+
+
+def test_a_bound_on_information(monkeypatch):
+    assert verdicts("L-thm3", World(None)) == {"bound": "held"}
+    real = thm3.bound
+    monkeypatch.setattr(thm3, "bound", lambda symbols: real(symbols) + 0.1)
+    assert verdicts("L-thm3", World(None)) == {"bound": "did not hold"}

@@ -1,0 +1,97 @@
+"""The command `reproduce`: what it prints and writes, what it refuses, and that a killed one goes on."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typed import cli
+
+import layerscope
+from layerscope.papers import catalogue, vision
+from layerscope.papers.assets import Asset, Assets
+
+__all__ = ["cli"]
+
+
+def test_a_table_of_a_paper(cli, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = cli("reproduce", "t-TAB1", "--out", tmp_path)
+    assert printed.status == 0, printed.err
+    lines = printed.out.splitlines()
+    assert lines[0] == "T-tab1: 2 of 3 claims held, 1 did not hold." and max(map(len, lines[:-1])) <= 80
+    folder = tmp_path / "T-tab1-small"
+    result = json.loads((folder / "result.json").read_text())
+    assert result["verdict"] == "did not hold" and result["fixed"] == catalogue.recipes()["T-tab1"].digest
+    assert [(c["name"], c["verdict"]) for c in result["claims"]] == [
+        ("totals", "held"), ("savings", "held"), ("columns", "did not hold")
+    ]  # fmt: skip
+    assert {"low", "high", "threshold", "direction", "over", "n"} <= set(result["claims"][0])
+    numbers = pd.read_csv(folder / "numbers.csv")
+    deit = numbers.set_index("quantity").loc["DeiT-S, a classifier per layer"]
+    assert deit["printed"] == 26.27 and abs(deit["ours"] - 26.27) < 0.01 and deit["comparable"] == "yes"
+    assert {path.suffix for path in folder.iterdir()} == {".json", ".csv", ".png", ".pdf"}
+    assert "T-tab1 · 2 of 3 claims held" in (tmp_path / "small.html").read_text()
+
+
+def test_the_released_values_decide_offline(tmp_path: Path) -> None:
+    board = layerscope.reproduce(["L-fig1", "L-appE"], scale="published", out=tmp_path, progress=False)
+    found = {v.claim.name: v for v in board["L-fig1"].verdicts}
+    assert found["Pythia-410m"].word == found["Pythia-160m"].word == "held"
+    assert found["Pythia-410m"].interval.value == pytest.approx(5.1, abs=0.05)
+    assert found["Pythia-160m"].interval.value == pytest.approx(3.5, abs=0.05)
+    assert json.loads(json.dumps(board.as_dict()))["recipes"][0]["recipe"] == "L-fig1"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["T-fig99"], "recipe 'T-fig99' does not exist, did you mean T-fig"),
+        (["t-fig18"], "T-fig18 is not run: it needs DETR on COCO"),
+        (["T-fig5", "--scale", "published"], "T-fig5 does not run at scale 'published', which lacks values"),
+        (["T-fig5", "--scale", "huge"], "'huge' does not exist"),
+        (["T-tab1", "--all"], "name recipes or give --all, not both"),
+        ([], "no recipe is named: layerscope reproduce --list shows them"),
+        (["T-tab1", "--data-dir", "missing"], "--data-dir 'missing' is not a folder"),
+        (["T-tab1", "--jobs", "0"], "jobs is 0: give a whole number of at least 1, or auto"),
+    ],
+)
+def test_wrong_input(cli, tmp_path: Path, monkeypatch, words, line) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed = cli("reproduce", *words)
+    assert printed.status == 2 and line in printed.line
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_list(cli) -> None:
+    printed = cli("reproduce", "--list", "--json")
+    listed = json.loads(printed.out)
+    assert set(listed["recipes"]) == set(catalogue.recipes())
+    assert not set(listed["recipes"]) & set(listed["not_run"])
+    assert listed["recipes"]["L-fig1"]["scales"] == ["published"] and "small" in listed["recipes"]["L-fig1"]["lacks"]
+    assert "T-fig18" in listed["not_run"]
+
+
+def test_a_claim_about_training_from_nothing_and_again(tmp_path: Path, monkeypatch) -> None:
+    tiny = replace(vision.SMALL, depth=3, width=16, heads=2, epochs=0.5, seeds=3)
+    recipe = replace(catalogue.recipes()["T-fig6"], scales={"small": tiny})
+    monkeypatch.setattr(catalogue, "recipes", lambda: {"T-fig6": recipe})
+    made = []
+    write = Assets.get
+
+    def stopped(assets: Assets, asset: Asset) -> Path:
+        made.append(asset)
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        return write(assets, asset)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Assets, "get", stopped)
+        layerscope.reproduce("T-fig6", out=tmp_path, jobs=1, progress=False)
+    whole = {path: path.stat().st_mtime_ns for path in (tmp_path / "assets").glob("*/asset.json")}
+    assert len(whole) == 2
+    board = layerscope.reproduce("T-fig6", out=tmp_path, jobs=2, progress=False)
+    assert all(path.stat().st_mtime_ns == time for path, time in whole.items())
+    (verdict,) = board["T-fig6"].verdicts
+    assert verdict.interval.n == 3 and verdict.interval.low < verdict.interval.value < verdict.interval.high
