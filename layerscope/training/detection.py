@@ -150,13 +150,15 @@ def train_detector(
     steps: int,
     batch_size: int = 32,
     learning_rate: float = 3e-4,
+    clip: float = 0.1,
     seed: int = 0,
     **how: Any,
 ) -> list[float]:
     """Train a DETR in place by AdamW and a cosine schedule; return the loss of every step.
 
-    `how` are the `weights` and `layers` of `aligned_detection_loss`: by default every decoder layer is trained, as
-    DETR's auxiliary losses do; `layers=[L]` trains the last alone.
+    `clip` is the largest norm of a step's gradient: DETR's own, or 1, at which a small one from random weights learns
+    sooner. `how` are the `weights` and `layers` of `aligned_detection_loss`: by default every decoder layer is trained,
+    as DETR's auxiliary losses do; `layers=[L]` trains the last alone.
     """
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(_detr(model).parameters(), learning_rate, weight_decay=1e-4)
@@ -165,12 +167,13 @@ def train_detector(
     model.train()
     for _ in range(steps):
         rows = torch.randint(len(labels), (batch_size,), generator=generator)
-        loss = aligned_detection_loss(model, pixel_values[rows].to(model.device), [labels[row] for row in rows], **how)
+        truth = [{name: value.to(model.device) for name, value in labels[row].items()} for row in rows]
+        loss = aligned_detection_loss(model, pixel_values[rows].to(model.device), truth, **how)
         if not bool(torch.isfinite(loss)):
             raise LayerscopeError(f"the loss of step {len(losses) + 1} is NaN or infinite: lower the learning rate")
         optimizer.zero_grad()
         torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
         schedule.step()
         losses.append(float(loss.detach()))
