@@ -81,6 +81,8 @@ def scores(
     from layerscope.scores.tables import HEADER, wide_csv
 
     table = output.table_file(csv, HEADER)
+    if kind is not None and save_rules is None:
+        raise LayerscopeError("--kind is that of rules to save: give --save-rules too, or leave it out")
     evaluation, shown, note = read_scores(**options)
     if note:
         print(note, file=sys.stderr)
@@ -113,8 +115,4 @@ A run without labels, by rules tried on models of your own; then by one rule, wh
 """, argument="RUN_OR_SCORES")  # fmt: skip
 def select(options: Options, *, json: Json = False) -> None:
     """Print the choice, and write its page."""
-    found, out = layerscope.select(**options), options.get("out")
-    output.finish(
-        json, found.as_dict, found.document, *output.written(out),
-        write=lambda: output.page_and_figures(found, out),
-    )  # fmt: skip
+    output.result(layerscope.select(**options), json, options.get("out"))

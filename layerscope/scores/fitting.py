@@ -96,7 +96,8 @@ def _cases(frame: pd.DataFrame, evaluation: Evaluation, first_layer: int, min_sh
     for _, group in groupby(pairs(frame, evaluation.grids(min_share)), key=lambda pair: id(pair[1])):
         found = list(group)
         grid = found[0][1]
-        if grid.is_partial or any((curve.index > grid.depth).any() for _, _, curve in found):
+        depth = max([grid.depth, *(curve.index.max() for _, _, curve in found if len(curve))])
+        if depth not in grid.complete.index or grid.complete.shape[1] < grid.needed:
             continue
         scores = grid.average[grid.average.index >= first_layer]
         own = {tuple(about[name] for name in WHAT): curve[curve.index.isin(scores.index)] for about, _, curve in found}

@@ -127,11 +127,6 @@ class Grid:
         return best_layer(self.average)
 
     @property
-    def is_partial(self) -> bool:
-        """Whether the model's last layer has no average, or the averages are over too few tasks."""
-        return self.depth not in self.complete.index or self.complete.shape[1] < self.needed
-
-    @property
     def missing(self) -> int:
         """Number of (layer, task) pairs without a score."""
         return int(self.scores.isna().to_numpy().sum())
@@ -152,11 +147,6 @@ class Grid:
     def at(self, layer: int | None, task: str) -> Score:
         """Return the score of a layer (None: of the model as shipped) on a task."""
         return self._known.get((layer, task), Score(math.nan))
-
-    @property
-    def has_errors(self) -> bool:
-        """Whether the standard error of any score is known."""
-        return any(math.isfinite(score.error) for score in self._known.values())
 
     def error(self, layer: int) -> float:
         """Return the standard error of a layer's average, its tasks drawn apart; NaN where one of theirs is unknown."""

@@ -42,8 +42,6 @@ def correlation_tables(correlations: pd.DataFrame, scored: Sequence[Grid]) -> It
         f"{', '.join(f'{LETTERS[each]}: {NAMES[each]}' for each in statistics)}, with the mean score over layers. "
         f"{LETTERS[statistics[0]]} by task: the tasks' own, averaged. dCor has no sign and is above 0 for noise."
     ]
-    if correlations["low"].notna().any():
-        legend[0] += " The interval resamples tasks, layers held fixed."
     if len(known) == 1:
         ((name, rows),) = known.items()
         yield _correlations(f"Metrics and scores by layer · {name} · {counted}", rows, legend)
@@ -77,6 +75,7 @@ def _correlations(title: str, rows: pd.DataFrame, legend: Sequence[str]) -> Tabl
     statistics, intervals = list(rows["statistic"].unique()), bool(rows["low"].notna().any())
     first, *more = (LETTERS[name] for name in statistics)
     titles = (first, *([f"{first}, 95 %"] if intervals else []), *more, f"{first} by task")
+    legend = (*legend, *["The interval resamples tasks, layers held fixed."] * intervals)
     lines = []
     for corpus, part in rows.groupby("corpus", sort=False, dropna=False):
         if corpus:
@@ -87,7 +86,7 @@ def _correlations(title: str, rows: pd.DataFrame, legend: Sequence[str]) -> Tabl
             between = f"{signed(own['low']).text} … {signed(own['high']).text}" if math.isfinite(own["low"]) else ""
             by_task = signed(found[MEAN_OF_TASKS, statistics[0]])
             lines.append(row(f"  {_measured(own)}", cells[0], *([between] * intervals), *cells[1:], by_task))
-    return Table(title, (Column("metric", "left"), *columns(titles)), tuple(lines), tuple(legend))
+    return Table(title, (Column("metric", "left"), *columns(titles)), tuple(lines), legend)
 
 
 def _measured(row: Any) -> str:
@@ -113,7 +112,7 @@ def rule_tables(rules: Sequence[Rule], unit: Unit) -> Iterator[Table]:
         "Mean: gain over the last layer on models that took no part in fitting the direction, mean over the "
         "checkpoints of each and then over models. Rival: the better of a layer drawn at random and a fixed share of "
         "depth chosen on the other models. Agree: how often the direction was the one of all models. "
-        f"{rules_verdict(rules)} Tried on {max((len(rule.gains) for rule in chosen), default=0)} models."
+        f"Tried on {max((len(rule.gains) for rule in chosen), default=0)} models."
     )
     yield Table(f"Rules without labels{scale}", (Column("rule", "left"), *columns(titles)), tuple(lines), (legend,))
     if chosen:
@@ -147,4 +146,7 @@ def rules_verdict(rules: Sequence[Rule]) -> str:
     ahead = sum(rule.mean_gain > rule.rival_gain for rule in chosen)
     if not ahead:
         return "No rule gains more than its rival: none has found anything."
-    return f"{ahead} of {len(chosen)} rules gain{'s' * (ahead == 1)} more than the rival; any other has found nothing."
+    if ahead == len(chosen):
+        return f"All {ahead} rules gain more than their rivals."
+    gain = "gains more than its rival" if ahead == 1 else "gain more than their rivals"
+    return f"{ahead} of {len(chosen)} rules {gain}; the others have found nothing."

@@ -57,7 +57,7 @@ def read_scores(
         notes.append(
             f"{asked.metrics}: {len(wrong):,} values cannot be, such as {most['metric']} ({most['variant']}) "
             f"{most['value']:.4g} of {most['model']} at layer {most['layer']} on {most['dataset']}: it is at most "
-            f"{most['bound']:.4g}"
+            f"{most['bound']:.4g}; they count as they are"
         )
     values = one_variant(corpus_averages(measured), asked.variant)
     which = {"first_layer": asked.first_layer, "min_share": asked.min_share}

@@ -120,7 +120,7 @@ def _cell(score: Score, unit: Unit, marked: bool) -> Cell:
 def _legend(entry: Grid, mark: str) -> Iterator[str]:
     shipped = f"; {SHIPPED}: the model with its own pooling, prompts and normalisation" if len(entry.baseline) else ""
     yield f"{mark}the best layer of a task, chosen on these scores{shipped}."
-    if entry.has_errors:
+    if entry.rows[["stderr", "low"]].notna().any(axis=None):
         yield "± one standard error."
 
 

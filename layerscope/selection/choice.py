@@ -88,8 +88,6 @@ class Case:
     def candidates(self) -> tuple[int, ...]:
         """Return the layers that may be chosen; raises where none is left."""
         there = [layer for layer in self.layers if layer >= self.first_layer]
-        if not there:
-            raise LayerscopeError(f"first layer {self.first_layer} is beyond the last one, {self.layers[-1]}")
         return self.budget.layers(there, {} if self.costs is None else self.costs.layers)
 
     def fits_as_shipped(self) -> bool:

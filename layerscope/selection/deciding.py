@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -192,8 +192,10 @@ def _pooling(run: Run, asked: Asked) -> str:
     return str(asked.pooling or known[0])
 
 
-def _costs(opened: Opened, layers: Iterable[int], asked: Asked, budget: Budget) -> tuple[Costs | None, tuple[str, ...]]:
+def _costs(opened: Opened, layers: Sequence[int], asked: Asked, budget: Budget) -> tuple[Costs | None, tuple[str, ...]]:
     """Return what every depth costs, or None and the line that says why not; an error where a bound needs them."""
+    if asked.first_layer > layers[-1]:  # refused before the long part
+        raise LayerscopeError(f"first layer {asked.first_layer} is beyond the last one, {layers[-1]}")
     if not asked.cost:
         return None, ()
     try:

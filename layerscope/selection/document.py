@@ -224,8 +224,8 @@ def _legend(selection: Selection) -> str:
     if selection.measured is not None:
         sentences.append(f"ms: per sample, {selection.measured}.")
     sentences.append(
-        f"Baseline: {selection.baseline_name}. Layer 0 is what the first block reads; it is a candidate only if you "
-        "say so."
+        f"Baseline: {selection.baseline_name}. Layer 0 is what the first block reads: no candidate unless the "
+        "first layer to consider is 0."
     )
     return " ".join(sentences)
 

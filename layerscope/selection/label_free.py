@@ -25,6 +25,7 @@ from layerscope.scores.fitting import fit_rules
 from layerscope.scores.metric_values import PUBLISHED as METRICS, open_metrics
 from layerscope.scores.opening import PUBLISHED as SCORES, open_evaluation
 from layerscope.scores.rules import Rule, open_rules, shipped_rules
+from layerscope.selection.by_score import BY_SCORE
 from layerscope.selection.selection import Refused
 from layerscope.truncation.source import Source
 
@@ -151,7 +152,7 @@ def named_rule(rules: Sequence[Rule], name: str) -> Rule:
         return max(found, key=lambda rule: rule.mean_gain if rule.choices else -math.inf)
     if name in (HALF_TEXT, RANK):
         return Rule(HALF_TEXT, RANK, "maximum", math.nan, ())
-    known = dict.fromkeys([HALF_TEXT, *(rule.name for rule in rules)])
+    known = dict.fromkeys([*BY_SCORE, HALF_TEXT, *(rule.name for rule in rules)])
     raise LayerscopeError(f"rule {name!r} does not exist{choices(name, known, 'there are')}")
 
 

@@ -115,7 +115,6 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
 
 
 def _largest(value: Tensor) -> float:
-    """Return the largest of a number over all processes."""
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(value, dist.ReduceOp.MAX)
     return float(value)

@@ -102,3 +102,7 @@ def test_what_to_type_next_names_the_scores_and_the_best_model(cli, files):
     out = cli("scores", scores).out
     assert f"next: layerscope select {scores} --model n\n      layerscope report {scores}\n" in out
     assert Evaluation(scored({"a": M})).document().commands == ()
+
+
+def test_a_kind_of_rules_that_are_not_saved_is_refused(cli, files):
+    assert "--kind is that of rules to save: give --save-rules too" in cli("scores", files[0], "--kind", "causal").line
