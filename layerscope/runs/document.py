@@ -44,7 +44,8 @@ def document(run: Run) -> show.Document:
     parts += [_inside(panel, run) for panel in list(curves.panels(curves.inside(run)).values())[:1]]
     readings = {}
     for curve in known:
-        name = curve.title + (f" ({curve.variant.replace(',', ', ')})" if curve.variant else "")
+        variant = (curve.variant or "").partition(",prefix=")[0].replace(",", ", ")
+        name = f"{curve.title} ({variant})" if variant else curve.title
         readings[name] = about(curve.metric).reading + (", spark line logarithmic" if curve.log else "")
     parts += [show.Facts(tuple(readings.items()), "How to read the metrics")] if known else []
     marked = any(c.stands_out is not None for c in known if c.group == "quality")
