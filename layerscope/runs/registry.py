@@ -117,11 +117,11 @@ def meaning_of(metric: str, table: pd.DataFrame | None = None) -> Meaning:
         more += [("Options", "; ".join(variants).replace(",", ", "))] if len(variants) else []
         if isinstance(known.how, FromLabels):
             more += [("Folds", str(signature(known.how.probe).parameters["folds"].default))]
-        strength = table[table["metric"] == f"{metric}_c"].sort_values("layer")
-        chosen = [
-            f"{number(c)} at layer {layer}" for layer, c in zip(strength["layer"], strength["value"], strict=True)
-        ]
-        more += [("C, the inverse strength of its regularisation", ", ".join(chosen))] if chosen else []
+            strength = table[table["metric"] == f"{metric}_c"].sort_values("layer")
+            chosen = [
+                f"{number(c)} at layer {layer}" for layer, c in zip(strength["layer"], strength["value"], strict=True)
+            ]
+            more += [("C, the inverse strength of its regularisation", ", ".join(chosen))] if chosen else []
     return Meaning(known.meaning, known.direction, known.source, tuple(more))
 
 
