@@ -126,6 +126,12 @@ def _exits(folder: Path) -> None:
     layerscope.exits(str(model), data, max_disagreement=0.3, progress=False).save(folder / "tiny-exits")
 
 
+def _steps(folder: Path) -> None:
+    for step in (1, 20, 300):
+        _tiny(folder / "saved-steps", "tiny-bert")
+        (folder / "saved-steps" / "tiny-bert").rename(folder / "saved-steps" / f"step{step}")
+
+
 MAKERS: dict[str, Callable[[Path], None]] = {
     "reviews.csv": _reviews,
     "scores.csv": _scores,
@@ -134,6 +140,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "tiny-gpt2": lambda folder: _tiny(folder, "tiny-gpt2"),
     "tiny-detr": lambda folder: _tiny(folder, "tiny-detr"),
     "tiny-exits": _exits,
+    "saved-steps": _steps,
     "runs/minilm": lambda folder: _run(folder, "runs/minilm", "minilm"),
     "runs/tiny": lambda folder: (_tiny(folder, "tiny-bert"), _run(folder, "runs/tiny", str(folder / "tiny-bert")))[1],
 }

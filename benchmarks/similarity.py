@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from layerscope.metrics import cka, cosine_similarity, similarity_matrix
-from layerscope.metrics.pairs import opened
+from layerscope.metrics.blocks import opened
 
 SECONDS, GIB = 60.0, 2.0
 

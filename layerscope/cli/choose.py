@@ -115,8 +115,4 @@ A run without labels, by rules tried on models of your own; then by one rule, wh
 """, argument="RUN_OR_SCORES")  # fmt: skip
 def select(options: Options, *, json: Json = False) -> None:
     """Print the choice, and write its page."""
-    found, out = layerscope.select(**options), options.get("out")
-    output.finish(
-        json, found.as_dict, found.document, *output.written(out),
-        write=lambda: output.page_and_figures(found, out),
-    )  # fmt: skip
+    output.result(layerscope.select(**options), json, options.get("out"))

@@ -70,6 +70,13 @@ def _readers(saved: Path | None) -> Iterator[None]:
         ) from error
 
 
+def result(found: Any, json_wanted: bool, out: str | None, figures: Path | None = None) -> None:
+    """Print a result that was saved in a folder where one is named, and write its page there, and its figures."""
+    finish(
+        json_wanted, found.as_dict, found.document, *written(out), write=lambda: page_and_figures(found, out, figures)
+    )
+
+
 def written(out: str | None) -> list[str]:
     """Return the line on the folder that a result was written to, where one is named."""
     return [] if out is None else [f"\nwritten: {out}"]

@@ -7,14 +7,25 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from cyclopts import Parameter
+
 import layerscope
 from layerscope.cli import output
 from layerscope.cli.making import Options, command, command_line
 from layerscope.cli.output import Figures, Json, into
 from layerscope.core import processes
 from layerscope.core.option_kinds import IN_CODE, Folder, Whole
-from layerscope.core.options import OUTPUT, checked
+from layerscope.core.options import MODEL, OUTPUT, checked
+from layerscope.profiling import profile_checkpoints
 
+Revisions = Annotated[
+    str | None,
+    Parameter(
+        help="Checkpoints to profile one by one and to compare, with commas: revisions of a hub model, or folders in a "
+        "local one.",
+        group=MODEL, metavar="NAMES", negative=(),
+    ),
+]  # fmt: skip
 Page = Annotated[str | None, into("HTML file for the grid; it opens offline.")]
 Table = Annotated[str | None, into("CSV file for all numbers, one per row.")]
 
@@ -89,9 +100,22 @@ Your classifier's layers on your labels, 5,000 rows, CLS vectors:
 Folders of images and of sounds, each sub-folder a label:
   layerscope profile google/vit-base-patch16-224 --data photos/
   layerscope profile openai/whisper-tiny --part encoder --data calls/
+
+Checkpoints of one training, each metric by layer and step on one page:
+  layerscope profile EleutherAI/pythia-410m --revisions step1000,step16000,step143000 --data novel.txt --out runs/pythia
 """)  # fmt: skip
-def profile(options: Options, *, figures: Figures = None, json: Json = False) -> None:
-    """Print the run, and draw its figures."""
+def profile(options: Options, *, revisions: Revisions = None, figures: Figures = None, json: Json = False) -> None:
+    """Print the run, or the comparison of all checkpoints, and draw its figures."""
+    if revisions is not None:
+        runs = profile_checkpoints(revisions=revisions, **options, command=command_line())
+        if processes.team().leads:
+            out = str(runs[0].path.parent / "comparison")
+            found = layerscope.compare(runs, out=out)
+            output.finish(
+                json, found.as_dict, found.document, f"\nruns: {', '.join(str(run.path) for run in runs)}",
+                write=lambda: output.page_and_figures(found, out, figures),
+            )  # fmt: skip
+        return
     run = layerscope.profile(**options, command=command_line())
     if processes.team().leads:
         output.draw(run, figures)
@@ -146,10 +170,7 @@ Checkpoints of one training, by their steps:
 """, argument="RUNS")  # fmt: skip
 def compare(options: Options, *, csv: Table = None, figures: Figures = None, json: Json = False) -> None:
     """Print the comparison, and write its table, page and figures."""
-    file, out = output.table_file(csv, layerscope.Comparison.HEADER), options.get("out")
+    file = output.table_file(csv, layerscope.Comparison.HEADER)
     found = layerscope.compare(**options)
     output.write_table(file, lambda: found.table().to_csv(index=False))
-    output.finish(
-        json, found.as_dict, found.document, *output.written(out),
-        write=lambda: output.page_and_figures(found, out, figures),
-    )  # fmt: skip
+    output.result(found, json, options.get("out"), figures)

@@ -70,11 +70,7 @@ Exits of your own choice, by the margin between the two likeliest classes:
 """)  # fmt: skip
 def exits(options: Options, *, figures: Figures = None, json: Json = False) -> None:
     """Print the report, and write its page and figures."""
-    found, out = layerscope.exits(**options), options.get("out")
-    output.finish(
-        json, found.as_dict, found.document, *output.written(out),
-        write=lambda: output.page_and_figures(found, out, figures),
-    )  # fmt: skip
+    output.result(layerscope.exits(**options), json, options.get("out"), figures)
 
 
 @command(layerscope.generate, """
@@ -88,11 +84,7 @@ def generate(options: Options, *, figures: Figures = None, json: Json = False) -
     """Print the texts and how good they are, and write their page and figures."""
     if figures is not None and not options.get("measure"):
         raise LayerscopeError("--figures draws what --measure measures: give both")
-    found, out = layerscope.generate(**options), options.get("out")
-    output.finish(
-        json, found.as_dict, found.document, *output.written(out),
-        write=lambda: output.page_and_figures(found, out, figures),
-    )  # fmt: skip
+    output.result(layerscope.generate(**options), json, options.get("out"), figures)
 
 
 @command(layerscope.report, """

@@ -57,6 +57,7 @@ from .perplexity import perplexity as perplexity
 from .pnka import pnka as pnka
 from .procrustes import procrustes as procrustes
 from .progression import (
+    cosine_to_next as cosine_to_next,
     line_distance as line_distance,
     monotone_share as monotone_share,
     monotone_triples as monotone_triples,

@@ -4,9 +4,10 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array
+from layerscope.metrics.blocks import States
 from layerscope.metrics.cosine_similarity import cosine_similarity, moments
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs import CENTERING, FromPairs, States
+from layerscope.metrics.pairs import CENTERING, FromPairs
 
 
 def angular_distance(X: Array, Y: Array, center: bool = True) -> Tensor:

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics import pairs
+from layerscope.metrics import blocks, pairs
 from layerscope.metrics.arrays import Array, as_pair64, as_result, centred, check_choice
+from layerscope.metrics.blocks import Blocks, States, in_pairs, opened
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs import DEBIASING, Blocks, FromPairs, Measure, Prepared, States, in_pairs, of_pair, opened
+from layerscope.metrics.pairs import DEBIASING, FromPairs, Measure, Prepared, of_pair
 from layerscope.metrics.spectrum import symmetric_product
 
 BANDWIDTHS = ("median_sq_offdiag", "median_sq_all", "median_distance")
@@ -242,7 +243,7 @@ def inner_by_features(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tens
 
 
 def _groups(side: Blocks, most: int | None = None) -> list[slice]:
-    tile = max(1, min(most or side.layers, math.isqrt(pairs.TILE_BYTES // 8) // side.width))
+    tile = max(1, min(most or side.layers, math.isqrt(blocks.TILE_BYTES // 8) // side.width))
     return [slice(low, min(low + tile, side.layers)) for low in range(0, side.layers, tile)]
 
 

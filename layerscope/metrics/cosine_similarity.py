@@ -5,8 +5,9 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64, centred, directions, typical_norm
+from layerscope.metrics.blocks import States, in_pairs, opened
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs import CENTERING, FromPairs, States, in_pairs, opened
+from layerscope.metrics.pairs import CENTERING, FromPairs
 
 WIDTHS = "cosine needs equal widths, cka compares any two"
 

@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array, Estimate, as_finite64, as_tensor, centred, real_first, real_mask, unit_rows
+from layerscope.metrics.blocks import RowBlocks
 from layerscope.metrics.metric import How, Needs
-from layerscope.metrics.pairs import RowBlocks
 from layerscope.metrics.spectrum import row_factor, singular_values
 
 T = TypeVar("T")
-BLOCK = 2048
-"""Stored rows that are read at a time."""
+BLOCK = 2048  # stored rows that are read at a time
 SINK = 10.0
 """A token is a sink where its norm is more than this many times its sample's median."""
 

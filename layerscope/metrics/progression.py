@@ -30,6 +30,21 @@ def norm_ratio(states: Array) -> Tensor:
     return value
 
 
+def cosine_to_next(states: Array) -> Tensor:
+    """Return the cosine between every layer and the next of each sample, `[..., L]` for ℓ = 0 … L − 1, float64.
+
+    `states` is `[..., L+1, D]`, of which nothing is subtracted; -1 … 1, NaN for zero vectors.
+
+    Source: Tracing Representation Progression, figure 11.
+
+    >>> cosine_to_next(np.array([[3.0, 0.0], [3.0, 3.0], [0.0, 3.0]]))
+    tensor([0.7071, 0.7071], dtype=torch.float64)
+    """
+    unit = directions(_layers(states), torch.zeros(()))
+    value: Tensor = torch.linalg.vecdot(unit[..., :-1, :], unit[..., 1:, :]).clamp(-1.0, 1.0)
+    return value
+
+
 def straightness(states: Array) -> Tensor:
     """Return ‖h_L − h_0‖ / Σ ‖h_{ℓ+1} − h_ℓ‖ of each sample, `[...]`, 0 … 1, float64; 1 is a straight line.
 
@@ -181,6 +196,16 @@ LINE_DISTANCE = Metric(
     meaning="Distance of a layer's state from the straight line between those of layer 0 and the last layer, over the "
     "length of that line, by sample; from 0.",
     direction="0: the states move along a straight line, as assumption 1 has it.",
+)
+COSINE_TO_NEXT = Metric(
+    cosine_to_next,
+    FromPath(cosine_to_next, choice=CENTERING),
+    title="cosine to the next layer",
+    reading="1: the next block keeps the direction",
+    formula="cos(h_ℓ, h_{ℓ+1})",
+    meaning="Cosine between a layer's state and the next layer's, by sample, each layer centred by its own mean over "
+    "the samples unless it is called uncentred; from -1 to 1.",
+    direction="1: the next block keeps the direction of the state.",
 )
 NORM_RATIO = Metric(
     norm_ratio,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerscope.papers.recipe import Number
-from layerscope.runs.curves import box
+from layerscope.runs.by_sample import box
 from layerscope.show.plots import Axis, Bars, Boxes, Chart, HeatMap, Series
 
 

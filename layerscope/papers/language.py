@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from layerscope.inputs import Corpus, open_corpus
 from layerscope.papers.assets import Asset, Assets
 from layerscope.papers.intervals import Interval, mean
 from layerscope.runs import Run, open_run
 
 Options = tuple[tuple[str, Any], ...]
 ENTROPY = "prompt_entropy"
+HELD = 500
+"""Texts of a whole data set that no model is trained on."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Language:
     steps: int = 600
     batch_size: int = 16
     learning_rate: float = 1e-3
+    seeds: int = 3
 
     def config(self) -> dict[str, Any]:
         """Return the configuration of a GPT-2 of this shape, as transformers read it."""
@@ -47,35 +52,74 @@ class Language:
 
 
 SMALL = Language("stdlib-docs", 256)
-PAPER = Language("hf:wikitext/wikitext-103-raw-v1:test", 1000, hub="EleutherAI/pythia-410m")
+PAPER = Language("hf:wikitext/wikitext-103-raw-v1", 1000, hub="EleutherAI/pythia-410m")
 SCALES: dict[Any, Language] = {"small": SMALL, "paper": PAPER}
 LACKS: dict[Any, str] = {"published": "values that the authors released"}
 NOTE = "Judged on one model: the interval is over texts, and says nothing of other models"
 
 
+def texts(setup: Language) -> tuple[Corpus, Corpus]:
+    """Return the texts that a model is trained on, and those that it is judged on."""
+    if setup.data.startswith("hf:"):
+        return open_corpus(f"{setup.data}:train"), open_corpus(f"{setup.data}:test")
+    whole = replace(open_corpus(setup.data), labels=None)
+    order = np.random.default_rng(0).permutation(len(whole))
+    held, rest = sorted(order[:HELD].tolist()), sorted(order[HELD:].tolist())
+    return whole.take(rest), replace(whole.take(held), name=f"{whole.name}-held")
+
+
 @dataclass(frozen=True)
 class Speaker(Asset):
-    """The model of a scale: a GPT-2 trained from nothing on running text, where the scale names none of the hub."""
+    """A language model trained on running text: the scale's model of the hub, or a GPT-2 from random weights."""
 
     setup: Language
+    objective: str = "standard"
     seed: int = 0
+    options: Options = ()
 
     def __str__(self) -> str:
-        return f"language model seed {self.seed}"
+        return f"language model {self.objective} seed {self.seed}"
 
     def make(self, out: Path, assets: Assets) -> None:
         """Make the vocabulary and train the model, from its last checkpoint where there is one."""
-        from layerscope.inputs import open_corpus
         from layerscope.training.training import train
 
-        setup, config = self.setup, out.parent / f"{out.name}.json"
-        out.parent.mkdir(parents=True, exist_ok=True)
-        config.write_text(json.dumps(setup.config()), encoding="utf-8")
-        texts = open_corpus(setup.data)
+        setup, (training, held) = self.setup, texts(self.setup)
+        config, start = out.parent / f"{out.name}.json", {}
+        if not setup.hub:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            config.write_text(json.dumps(setup.config()), encoding="utf-8")
+            start = {"from_config": True, "processor": byte_pairs(list(training.samples), setup)}
         train(
-            config, texts, out=out, from_config=True, processor=byte_pairs(list(texts.samples), setup),
-            objective="standard", seed=self.seed, max_steps=setup.steps, batch_size=setup.batch_size,
-            learning_rate=setup.learning_rate, eval_every=setup.steps, progress=False,
+            setup.hub or config, training, held, out=out, task="causal-lm", objective=self.objective, seed=self.seed,
+            max_steps=setup.steps, eval_every=setup.steps, batch_size=setup.batch_size,
+            learning_rate=setup.learning_rate, progress=False, **start, **dict(self.options),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Spoken(Asset):
+    """Continuations of held-out texts at every layer of a trained model, with their four measures."""
+
+    model: Speaker
+
+    @property
+    def rests_on(self) -> tuple[Asset, ...]:
+        """The model."""
+        return (self.model,)
+
+    def __str__(self) -> str:
+        return f"texts of {self.model}"
+
+    def make(self, out: Path, assets: Assets) -> None:
+        """Generate and measure them."""
+        from layerscope.generation import generate
+
+        setup, (_, held) = self.model.setup, texts(self.model.setup)
+        generate(
+            str(assets.get(self.model)), data=held, layers="all", samples=64, prefix=setup.context // 4,
+            max_new_tokens=setup.context // 2, top_p=0.95, measure=True, max_length=setup.context, out=out,
+            progress=False,
         )  # fmt: skip
 
 
@@ -100,7 +144,8 @@ class Read(Asset):
 
         model = self.setup.hub or str(assets.get(Speaker(self.setup)))
         options = {"max_length": self.setup.context, "samples": self.setup.samples} | dict(self.options)
-        profile(model, self.setup.data, out=out, metrics=[ENTROPY], views=0, progress=False, **options)
+        _, held = texts(self.setup)
+        profile(model, held, out=out, metrics=[ENTROPY], views=0, progress=False, **options)
 
 
 def byte_pairs(texts: Sequence[str], setup: Language) -> Any:

@@ -5,10 +5,6 @@ UNRUN: dict[str, tuple[str, str]] = {
         "AlignedBERT is above BERT at every layer (figures 8 and 21)",
         "trainings on six GLUE tasks, which take a GPU; train --preset tracing-glue is one of them",
     ),
-    "T-fig9": (
-        "Text of every layer of AlignedGPT: accuracy, perplexity, coherence, diversity",
-        "GPT-2 fine-tuned on WikiText-103; generate --layers all --measure draws it for any language model",
-    ),
     "T-fig12": (
         "Without residual connections CKA misleads",
         "networks with and without them, trained side by side; train takes both",

@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.runs.registry import CHOICES, COUNTS, KNOWN, Metric, about, named, rank, scale, unit_apart
+from layerscope.runs.registry import CHOICES, COUNTS, KNOWN, Metric, Needs, about, named, rank, scale, unit_apart
 from layerscope.show.numbers import INTERVAL, NIL, error, number
-from layerscope.show.plain import plain, pooling_name
-from layerscope.show.plots import Box
+from layerscope.show.plain import pooling_name
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
@@ -25,15 +24,18 @@ Group = Literal["quality", "similarity", "decisions"]
 Values = npt.NDArray[np.float64]
 
 GROUPS: dict[str, Group] = {"pairs": "similarity", "lens": "decisions", "labels": "decisions"}
+KINDS: dict[Needs, str] = {
+    "labels": "What probes read from each layer",
+    "lens": "What the model's head reads from each layer",
+    "tokens": "Tokens within each sample",
+    "pooled": "Vectors of all samples",
+    "views": "Views of the same sample",
+    "path": "The way from layer to layer",
+}
+"""Titles of the parts of a group that is too wide for one table, or too long for one heading."""
 TABLE_ALONE = [name for name, metric in KNOWN.items() if not metric.curve]
 SIMILAR = 0.9
 HALF = 0.5
-BOXED = "samples.cosine_to_last"
-"""The table of each sample's cosine to the last layer."""
-WHISKERS = (5, 95)
-"""Percentiles between which the whiskers reach."""
-OUTLIERS = 20
-"""At most this many samples beyond the whiskers of a layer are kept by name, the furthest first."""
 
 
 @dataclass(frozen=True)
@@ -173,31 +175,6 @@ def which(curve: Curve, beside: Iterable[Curve]) -> list[str]:
     if len({c.pooling for c in beside}) > 1:
         names.append(pooling_name(curve.pooling))
     return names
-
-
-def boxes(run: Run) -> dict[tuple[str, str], list[Box]]:
-    """Return each sample's cosine to the last layer as a box for each layer but that one, by variant and pooling."""
-    if not run.folder.has_table(BOXED):
-        return {}
-    table = run.folder.read_table(BOXED)
-    names = run.folder.plan.drop_duplicates("sample").set_index("sample")["name"]
-    last = (table["layer"] == run.depth) & (table["site"] == run.final)
-    found: dict[tuple[str, str], list[Box]] = {}
-    groups = table[~last & table["value"].notna()].groupby(["variant", "pooling", "layer"])
-    for (variant, pooling, layer), rows in groups:
-        values, samples = rows["value"].to_numpy(), rows["sample"].to_numpy()
-        found.setdefault((variant, pooling), []).append(box(str(int(layer)), values, names.loc[samples]))
-    return found
-
-
-def box(name: str, values: Values, samples: Iterable[object]) -> Box:
-    """Return a box of values, with the names of the samples that are furthest from it."""
-    names = np.asarray(list(samples), dtype=object)
-    low, first, median, third, high = map(float, np.percentile(values, (WHISKERS[0], 25, 50, 75, WHISKERS[1])))
-    beyond = np.flatnonzero((values < low) | (values > high))
-    furthest = beyond[np.argsort(-np.abs(values[beyond] - median), kind="stable")][:OUTLIERS]
-    outliers = tuple((plain(str(who)), float(values[i])) for who, i in zip(names[furthest], furthest, strict=True))
-    return Box(name, (first, median, third), (low, high), float(values.mean()), len(values), outliers)
 
 
 def _curve(rows: pd.DataFrame, run: Run) -> Curve:

@@ -6,16 +6,17 @@ import math
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layerscope.runs import curves
-from layerscope.runs.curves import Curve, Group, value_text
+from layerscope.runs.curves import KINDS, Curve, Group, value_text
 from layerscope.runs.details import details, unfinished
 from layerscope.runs.findings import answer, findings
-from layerscope.runs.plots import KINDS, SECTIONS, sections
-from layerscope.runs.registry import CHOICES, Needs, about, titled
+from layerscope.runs.plots import SECTIONS, sections
+from layerscope.runs.registry import CHOICES, about, titled
 from layerscope.runs.states import PROJECTED
 from layerscope.show import document as show
 from layerscope.show.numbers import NIL, error, number
@@ -43,7 +44,8 @@ def document(run: Run) -> show.Document:
     parts += [_inside(panel, run) for panel in list(curves.panels(curves.inside(run)).values())[:1]]
     readings = {}
     for curve in known:
-        name = curve.title + (f" ({curve.variant.replace(',', ', ')})" if curve.variant else "")
+        variant = (curve.variant or "").partition(",prefix=")[0].replace(",", ", ")
+        name = f"{curve.title} ({variant})" if variant else curve.title
         readings[name] = about(curve.metric).reading + (", spark line logarithmic" if curve.log else "")
     parts += [show.Facts(tuple(readings.items()), "How to read the metrics")] if known else []
     marked = any(c.stands_out is not None for c in known if c.group == "quality")
@@ -110,12 +112,9 @@ def _plain_cell(curve: Curve, layer: int | None) -> show.Cell:
 def _tables(group: Group, members: list[Curve], run: Run) -> Iterator[show.Table]:
     """Yield a table for each pooling, projected states last; one that is too wide has one for each kind of metric."""
     for suffix, columns in _by_pooling(members):
-        of_kind: dict[Needs, list[Curve]] = {}
-        for curve in columns:
-            of_kind.setdefault(about(curve.metric).needs, []).append(curve)
-        titles = {kind: KINDS[kind] + ("" if kind == "tokens" else suffix) for kind in of_kind if len(of_kind) > 1}
-        parts = tuple(_table(title, of_kind[kind], run) for kind, title in titles.items())
-        yield _table(TITLES[group] + suffix, columns, run, parts)
+        kinds = [(kind, [*own]) for kind, own in groupby(columns, lambda curve: about(curve.metric).needs)]
+        parts = [_table(KINDS.get(kind, "") + ("" if kind == "tokens" else suffix), own, run) for kind, own in kinds]
+        yield _table(TITLES[group] + suffix, columns, run, tuple(parts) if len(parts) > 1 else ())
 
 
 def _by_pooling(members: list[Curve]) -> Iterator[tuple[str, list[Curve]]]:

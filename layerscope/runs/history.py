@@ -14,7 +14,7 @@ from layerscope.runs.curves import curves, value_text
 from layerscope.runs.details import details, unfinished
 from layerscope.runs.document import cell, every_number, size
 from layerscope.runs.findings import findings
-from layerscope.runs.registry import Metric, about, capital, scale
+from layerscope.runs.registry import Metric, about, capital, meaning_of, scale
 from layerscope.show.document import Cell, Column, Document, Facts, Row, Section, Sentences, Table, row
 from layerscope.show.numbers import number
 from layerscope.show.plots import Axis, Chart, HeatMap, Series
@@ -84,7 +84,7 @@ def _courses(run: Run) -> Iterator[Chart]:
         yield Chart(
             title=f"{title} by step",
             summary=texts[-1],
-            about=plots.meaning(name, table),
+            about=meaning_of(name, table),
             unit=about(name).unit or "layers",
             name=f"training-{name}",
             sheet="training",
@@ -108,7 +108,7 @@ def _maps(run: Run) -> Iterator[HeatMap]:
         yield HeatMap(
             title=f"{capital(title)} by step",
             summary=f"A heat map of layers by steps. {about(name).meaning}",
-            about=plots.meaning(name, table),
+            about=meaning_of(name, table),
             unit=about(name).unit,
             name=f"training-{name}-by-layer",
             rows=tuple(str(int(layer)) for layer in values.index),
@@ -208,7 +208,7 @@ def _charts(table: pd.DataFrame, metric: Metric, run: Run) -> Iterator[Chart]:
             yield Chart(
                 title=f"{capital(title)} {words}",
                 summary="; ".join(f"{line.name}: {line.texts[-1]}" for line in lines),
-                about=plots.meaning(metric.name, run.at()),
+                about=meaning_of(metric.name, run.at()),
                 unit=metric.unit,
                 name=f"depth-{title.replace(' ', '-')}-{words.replace(' ', '-')}",
                 sheet="depth",

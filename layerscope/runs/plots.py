@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from inspect import signature
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from layerscope.runs import curves as run_curves
-from layerscope.runs.curves import SIMILAR, Curve, site_name, value_text
-from layerscope.runs.registry import METRICS, Needs, about, capital, file_name, meaning_of, named, titled
+from layerscope.runs.by_sample import box_plots, quality
+from layerscope.runs.curves import KINDS, SIMILAR, Curve, site_name, value_text
+from layerscope.runs.registry import METRICS, Needs, about, capital, file_name, meaning_of, titled
 from layerscope.show.document import Section
 from layerscope.show.numbers import NIL, number
 from layerscope.show.plain import pooling_name
-from layerscope.show.plots import Axis, Boxes, Chart, HeatMap, Meaning, Plot, Series
+from layerscope.show.plots import Axis, Chart, HeatMap, Plot, Series
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
@@ -40,15 +40,6 @@ SECTIONS: dict[str, tuple[tuple[Needs, ...], str, str]] = {
     ),
 }  # fmt: skip
 """Which kinds of metrics stand under which heading."""
-KINDS: dict[Needs, str] = {
-    "labels": "What probes read from each layer",
-    "lens": "What the model's head reads from each layer",
-    "tokens": "Tokens within each sample",
-    "pooled": "Vectors of all samples",
-    "views": "Views of the same sample",
-    "path": "The way from layer to layer",
-}
-"""Titles of the parts of a group that is too wide for one table, or too long for one heading."""
 INSIDE = (
     "After each norm, attention (or another branch that mixes tokens), MLP and residual addition, and what the block "
     "gives."
@@ -82,8 +73,8 @@ def by_layer(known: Sequence[Curve], run: Run) -> Iterator[Chart]:
             continue
         mirrored = [c for (other, _), own in found.items() if TOGETHER.get(other) == metric for c in own]
         bound = f" and its {about(mirrored[0].metric).title.rpartition(' ')[2]}" if mirrored else ""
-        meant = meaning(metric, table)
-        others = {about(c.metric).title: meaning(c.metric, table) for c in mirrored}
+        meant = meaning_of(metric, table)
+        others = {about(c.metric).title: meaning_of(c.metric, table) for c in mirrored}
         beside = [(capital(name), f"{m.meaning} {m.direction} {m.source}") for name, m in others.items()]
         several = sum(other == metric for other, _ in found) > 1
         yield Chart(
@@ -109,23 +100,6 @@ def axis_of(curves: Sequence[Curve]) -> Axis:
     errors = np.concatenate([c.stderr[np.isfinite(c.stderr) & (c.stderr > NIL)] for c in curves])
     least = 4 * float(np.median(errors)) if len(errors) else LEAST * float(np.median(values)) if len(values) else 0.0
     return Axis("", log=curves[0].log, scale=curves[0].scale, least=least)
-
-
-def meaning(metric: str, table: pd.DataFrame) -> Meaning:
-    """Return what a metric means, with which options a run's rows were computed, and of a probe how it was fitted."""
-    known = about(metric)
-    variants = table.loc[(table["metric"] == metric) & table["variant"].notna(), "variant"].unique()
-    found = meaning_of(metric)
-    more = [("Options", "; ".join(str(variant).replace(",", ", ") for variant in variants))] if len(variants) else []
-    if known.needs == "labels":
-        probe = getattr(known.how, "probe", None)
-        folds = signature(probe).parameters["folds"].default if probe else None
-        more += [("Folds", str(folds))] if folds else []
-        strength = table[table["metric"] == f"{metric}_c"].sort_values("layer")
-        rows = zip(strength["layer"], strength["value"], strict=True)
-        chosen = [f"{number(value)} at layer {layer}" for layer, value in rows]
-        more += [("C, the inverse strength of its regularisation", ", ".join(chosen))] if chosen else []
-    return replace(found, more=(*found.more, *more))
 
 
 def series(curve: Curve, run: Run) -> Series:
@@ -187,7 +161,7 @@ def _pairs(run: Run, known: Sequence[Curve]) -> Iterator[Plot]:
         yield HeatMap(
             title=f"{capital(curve.title)} of every two layers",
             summary=f"A heat map: {record.meaning}",
-            about=meaning(curve.metric, table),
+            about=meaning_of(curve.metric, table),
             variant=(curve.variant or "").replace(",", ", "),
             choice=pooling_name(curve.pooling),
             name=file_name(curve.metric, curve.variant),
@@ -202,22 +176,7 @@ def _pairs(run: Run, known: Sequence[Curve]) -> Iterator[Plot]:
             upward=True,
             depth=run.depth,
         )
-    low, high = run_curves.WHISKERS
-    for (variant, pooling), drawn in run_curves.boxes(run).items():
-        cosine = named("cosine_similarity", variant)
-        yield Boxes(
-            title=f"Each sample's {cosine} to the last layer",
-            summary="Boxes by layer: quartiles of each sample's cosine to the last layer, whiskers from "
-            f"{low} to {high} %, dots for the samples furthest beyond them.",
-            about=meaning("cosine_similarity", table),
-            choice=pooling_name(pooling),
-            name=file_name("cosine_to_last", variant),
-            x="layer",
-            y=cosine,
-            boxes=tuple(drawn),
-            each="sample",
-            legend=("median of the samples", "quarter to three quarters", f"{low} % to {high} %"),
-        )
+    yield from box_plots(run, "samples.cosine_to_last")
 
 
 def _settling(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
@@ -235,7 +194,7 @@ def _settling(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
         yield Chart(
             title="Where predictions settle",
             summary="Bars by layer: the share of predictions that settle there.",
-            about=meaning("saturation_layer", table),
+            about=meaning_of("saturation_layer", table),
             name="saturation",
             x=Axis("settles at layer", (0.4, run.depth + 0.6), whole=True),
             y=Axis(f"% of {curve.n:,} predictions", scale=100.0),
@@ -245,7 +204,7 @@ def _settling(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
         )
 
 
-BESIDE = {"similarity": _pairs, "head": _settling}
+BESIDE = {"quality": quality, "similarity": _pairs, "head": _settling}
 """What stands below the curves of a section, by its name."""
 
 
@@ -258,7 +217,7 @@ def _inside(curves: list[Curve], run: Run, table: pd.DataFrame) -> Chart:
     return Chart(
         title=capital(f"{first.title}{variant} inside the blocks"),
         summary=run_curves.steps_text(panel) or f"{first.title} at every site of the blocks",
-        about=meaning(first.metric, table),
+        about=meaning_of(first.metric, table),
         unit=first.unit,
         group=KINDS.get(about(first.metric).needs, ""),
         name=f"inside-{first.metric}",

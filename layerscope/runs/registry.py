@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from inspect import signature
 from itertools import chain
-from typing import TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from layerscope import metrics, probes
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.metrics.factors import FromReadings
 from layerscope.metrics.metric import How, Metric as Metric, Needs as Needs, records
+from layerscope.probes.scores import FromLabels
+from layerscope.show.numbers import number
 from layerscope.show.plots import Meaning
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 H = TypeVar("H", bound=How)
 ORDER = (
@@ -102,11 +108,21 @@ def unit_apart(metric: str) -> str:
     return "points" if unit == "%" else unit
 
 
-def meaning_of(metric: str) -> Meaning:
-    """Return what a metric means, its formula, which direction is which, and where it comes from."""
+def meaning_of(metric: str, table: pd.DataFrame | None = None) -> Meaning:
+    """Return what a metric means and where it comes from; of a run's `table` also its options and how probes fitted."""
     known = about(metric)
-    more = (("Formula", known.formula),) if known.formula else ()
-    return Meaning(known.meaning, known.direction, known.source, more)
+    more = [("Formula", known.formula)] if known.formula else []
+    if table is not None:
+        variants = table.loc[(table["metric"] == metric) & table["variant"].notna(), "variant"].unique()
+        more += [("Options", "; ".join(variants).replace(",", ", "))] if len(variants) else []
+        if isinstance(known.how, FromLabels):
+            more += [("Folds", str(signature(known.how.probe).parameters["folds"].default))]
+            strength = table[table["metric"] == f"{metric}_c"].sort_values("layer")
+            chosen = [
+                f"{number(c)} at layer {layer}" for layer, c in zip(strength["layer"], strength["value"], strict=True)
+            ]
+            more += [("C, the inverse strength of its regularisation", ", ".join(chosen))] if chosen else []
+    return Meaning(known.meaning, known.direction, known.source, tuple(more))
 
 
 def is_scalar(key: str) -> bool:

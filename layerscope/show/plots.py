@@ -109,6 +109,8 @@ class Chart(Plot):
     """Height in a figure for print, in inches."""
     marked: str = "chosen"
     """What a point that stands out is."""
+    spread: str = ""
+    """What the errors of its series are, where they are no standard errors."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,8 @@ class Box:
     mean: float
     n: int
     outliers: tuple[tuple[str, float], ...] = ()
+    negative: int = 0
+    """How many values lie below 0."""
 
 
 @dataclass(frozen=True, kw_only=True)

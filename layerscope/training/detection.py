@@ -74,6 +74,13 @@ def ap50_by_layer(model: Any, pixel_values: Tensor, labels: Labels, batch_size: 
 
     Arguments are those of `aligned_detection_loss`; every layer's objects go through the model's final norm and heads.
     Each object counts as its likeliest class that is one. Source: Tracing Representation Progression, figure 18.
+
+    >>> from transformers import DetrForObjectDetection
+    >>> from layerscope.training import ap50_by_layer
+    >>> model = DetrForObjectDetection.from_pretrained("tiny-detr")
+    >>> labels = [{"class_labels": torch.tensor([1]), "boxes": torch.tensor([[0.5, 0.5, 0.2, 0.2]])}]
+    >>> len(ap50_by_layer(model, torch.zeros(1, 3, 32, 32), labels))  # a number for each decoder layer
+    3
     """
     depth = len(_detr(model).model.decoder.layers)
     found: list[dict[int, list[tuple[Tensor, Tensor]]]] = [{} for _ in range(depth)]
@@ -159,6 +166,14 @@ def train_detector(
     `clip` is the largest norm of a step's gradient: DETR's own, or 1, at which a small one from random weights learns
     sooner. `how` are the `weights` and `layers` of `aligned_detection_loss`: by default every decoder layer is trained,
     as DETR's auxiliary losses do; `layers=[L]` trains the last alone.
+
+    >>> from transformers import DetrForObjectDetection
+    >>> from layerscope.training import train_detector
+    >>> model = DetrForObjectDetection.from_pretrained("tiny-detr")
+    >>> labels = [{"class_labels": torch.tensor([1]), "boxes": torch.tensor([[0.5, 0.5, 0.2, 0.2]])}]
+    >>> losses = train_detector(model, torch.zeros(1, 3, 32, 32), labels, steps=2, batch_size=1)
+    >>> len(losses)
+    2
     """
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(_detr(model).parameters(), learning_rate, weight_decay=1e-4)

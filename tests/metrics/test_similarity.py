@@ -5,7 +5,15 @@ from tiny import one_thread
 
 from layerscope import metrics
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics import cka, cosine_pairs, cosine_similarity, cosine_to, pairs as similarity, similarity_matrix
+from layerscope.metrics import (
+    blocks,
+    cka,
+    cosine_pairs,
+    cosine_similarity,
+    cosine_to,
+    pairs as similarity,
+    similarity_matrix,
+)
 from layerscope.metrics.cka import inner_by_features, inner_by_grams
 
 __all__ = ["one_thread"]
@@ -25,8 +33,8 @@ class OnDisk:
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(similarity, "BLOCK_BYTES", 2000)
-    monkeypatch.setattr(similarity, "TILE_BYTES", 1000)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(blocks, "TILE_BYTES", 1000)
 
 
 @pytest.mark.parametrize("shape", [(40, 4, 3), (40, 5, 60), (6, 3, 7)])
@@ -44,7 +52,7 @@ def test_every_pair_is_its_cka_in_either_form(rng, small_blocks, shape, debiased
 
 def test_both_forms_are_reached_and_agree(rng, small_blocks):
     states, others = rng.standard_normal((50, 4, 6)), rng.standard_normal((50, 3, 7))
-    for sides in (similarity.opened(states, None, True), similarity.opened(states, others, True)):
+    for sides in (blocks.opened(states, None, True), blocks.opened(states, others, True)):
         pairs = zip(inner_by_grams(*sides), inner_by_features(*sides), strict=True)
         for grams, features in pairs:
             np.testing.assert_allclose(grams, features, rtol=1e-12)

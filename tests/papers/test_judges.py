@@ -6,11 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from papers.worlds import DEPTH, World, rising, verdicts
+from papers.worlds import DEPTH, MadeUp, World, rising, verdicts
 
 from layerscope.papers import catalogue, vision
+from layerscope.papers.language import SMALL
 from layerscope.papers.recipe import SCALES
-from layerscope.papers.tracing import fig7, fig13, tab1
+from layerscope.papers.tracing import fig7, fig9, fig13, tab1
 
 GOOD = {
     "layer_accuracy": rising(0.9, 0.97), "saturated": rising(0.5, 1.0), "cosine_similarity": rising(0.7, 1.0),
@@ -188,6 +189,22 @@ def exits(speed, lost, last):
              "parameters": np.where(layers == DEPTH, 10**6, 10**6 / speed).astype(int)}
         ),
     )  # fmt: skip
+
+
+def test_text_of_every_layer(monkeypatch):
+    def made(good):
+        curves = {"accuracy": rising(0.2, 0.3), "perplexity": rising(50.0, 10.0), "coherence": rising(0.4, 0.5),
+                  "diversity": rising(0.8, 0.9)}  # fmt: skip
+        poor = {"accuracy": rising(0.0, 0.3), "perplexity": rising(5000.0, 10.0), "coherence": rising(0.1, 0.5),
+                "diversity": rising(0.1, 0.9)}  # fmt: skip
+        monkeypatch.setattr(
+            fig9, "open_generation",
+            lambda folder: MadeUp(curves if folder.asset.model.objective == good else poor),
+        )  # fmt: skip
+        return set(verdicts("T-fig9", World(None, SMALL)).values())
+
+    assert made("aligned") == {"held"}
+    assert made("standard") == {"did not hold"}
 
 
 def test_exits_by_confidence():

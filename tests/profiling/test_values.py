@@ -15,7 +15,7 @@ from layerscope import metrics, profile
 from layerscope.inputs import augment, open_corpus
 from layerscope.reports.figures import draw
 from layerscope.runs import Run
-from layerscope.runs.curves import boxes
+from layerscope.runs.by_sample import boxes
 from layerscope.show import terminal
 
 N, VIEWS = 24, 2
@@ -242,7 +242,9 @@ def test_cosines_with_a_layer_that_gives_every_sample_one_vector_are_undefined_a
         assert (row["n"], row["n_skipped"]) == ((0, N) if 0 in pair else (N, 0))
     samples = run.folder.read_table("samples.cosine_to_last")
     assert samples["value"].isna().groupby(samples["layer"]).sum().tolist() == [N, *[0] * zoo.L]
-    assert [box.name for found in boxes(run).values() for box in found] == [str(layer) for layer in range(1, zoo.L)]
+    assert [box.name for found in boxes(run, "samples.cosine_to_last").values() for box in found] == [
+        str(layer) for layer in range(1, zoo.L)
+    ]
     stream = io.StringIO()
     terminal.show(run.document(), Console(file=stream, width=120))
     assert f"N: 0 to {N} samples by layer, the others skipped." in stream.getvalue()

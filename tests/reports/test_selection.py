@@ -156,3 +156,10 @@ def test_options_of_a_model_are_refused_where_scores_are_shown(evaluation, cli, 
 def test_the_first_line_warns_of_two_tasks(evaluation):
     two = layerscope.select(evaluation, tasks={"x": 1, "y": 1}, cost=False, progress=False)
     assert answer(two) == "layer 2 of 3 · 61.0 % (2 tasks, which decide little) · +6.0 against the model as shipped"
+
+
+def test_a_choice_has_a_page_and_no_figures(evaluation, cli, tmp_path: Path):
+    layerscope.select(evaluation, cost=False, progress=False, out=tmp_path / "choice")
+    done = cli("report", tmp_path / "choice", "--figures", tmp_path / "figures")
+    assert done.status == 2 and done.line.startswith("the given selections have no plot, so there is nothing to draw")
+    assert (tmp_path / "choice" / "report.html").is_file() and not (tmp_path / "figures").exists()

@@ -183,7 +183,7 @@ def _handles(owned: Sequence[Owned], names: Sequence[str]) -> list[Any]:
     handles += [Line2D([], [], label=name, **how) for name, how in details.items()]
     shade = style.COLORS[0] if owned[0].alone else GREY
     if any(series.errors and series.mark == "line" for _, series in drawn):
-        handles.append(Patch(color=shade, alpha=BAND, linewidth=0, label="± one standard error"))
+        handles.append(Patch(color=shade, alpha=BAND, linewidth=0, label=f"± one {first.spread or 'standard error'}"))
     if any(series.marked for _, series in drawn):
         what = "layer that stands out" if first.marked == "stands out" else first.marked
         handles.append(Line2D([], [], label=what, **style.RING))

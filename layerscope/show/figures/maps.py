@@ -27,6 +27,7 @@ SMALLEST = 5.0
 ROW = 0.13
 """Inches of a row that has a name."""
 LIGHT = 0.35
+OUTLIER: dict[str, Any] = {"marker": ".", "markersize": 2, "linestyle": "none", "linewidth": 0, "alpha": 0.6}
 PARTS = ("q1", "med", "q3", "whislo", "whishi")
 PALE, STRONG, EDGE = "#ffffff", "#6ca3d7", "#9a5b00"
 TOKEN, LINE = 0.52, 0.15
@@ -77,7 +78,7 @@ def _draw_sheet(parts: Sequence[HeatMap], title: str, width: float) -> Any:
         axis.set_ylabel(part.down)
         _mark(figure, axis, part, 0.0, first_column=True)
         bar = figure.colorbar(image, ax=axis, fraction=0.06, pad=0.02)
-        bar.outline.set_visible(False)
+        style.plain_ticks(bar)
         bar.set_label(part.unit)
     for axis in axes[-columns:]:
         axis.set_xlabel(parts[0].across)
@@ -153,7 +154,7 @@ def _bar(figure: Any, axes: list[Any], image: Any, part: HeatMap) -> None:
             image, ax=axes, location="bottom", pad=0.04, shrink=0.6, aspect=6 * figure.get_figwidth(), extend=beyond,
             fraction=0.25 / figure.get_figheight() if _named(part) else 0.05,
         )  # fmt: skip
-    bar.outline.set_visible(False)
+    style.plain_ticks(bar)
     note = part.note.split("; ") if part.note and _named(part) else []
     bar.set_label("\n".join(style.fitted(figure, line, 0.65, 7.5) for line in [_title(part), *note]))
 
@@ -175,6 +176,8 @@ def draw_boxes(owned: Sequence[Owned], title: str, width: float) -> Any:
             manage_ticks=False, boxprops={"facecolor": (color, LIGHT), **shade}, medianprops=thick, whiskerprops=thin,
             capprops=thin,
         )  # fmt: skip
+        far = [(int(box.name), value) for box in part.boxes for _, value in box.outliers]
+        axis.plot([x for x, _ in far], [y for _, y in far], **OUTLIER, color=color)
         style.mark_layers(axis, int(part.boxes[-1].name), most=8 if width / columns > 2 else 5)
         axis.set_title(f"{part.title}, {part.choice}" if one.alone else f"{plain(one.name)}\n{part.choice}")
         axis.set_ylabel(part.y)
@@ -182,8 +185,11 @@ def draw_boxes(owned: Sequence[Owned], title: str, width: float) -> Any:
         axis.set_xlabel(first.x)
     face = style.COLORS[0] if owned[0].alone else "#777777"
     median, middle, whiskers = first.legend
-    box = Patch(facecolor=face, alpha=LIGHT, **shade, label=middle)
-    style.explain(figure, [Line2D([], [], **thick, label=median), box, Line2D([], [], **thin, label=whiskers)])
+    handles = [
+        Line2D([], [], **thick, label=median), Patch(facecolor=face, alpha=LIGHT, **shade, label=middle),
+        Line2D([], [], **thin, label=whiskers), Line2D([], [], **OUTLIER, color=face, label=f"furthest {first.each}s"),
+    ]  # fmt: skip
+    style.explain(figure, handles if any(box.outliers for one in owned for box in one.plot.boxes) else handles[:-1])
     return style.finish(figure)
 
 

@@ -16,7 +16,7 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
@@ -215,6 +215,14 @@ def marked(values: Values, number: int) -> list[int]:
     there = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
     single = there[1:-1] & ~there[:-2] & ~there[2:]
     return sorted({*range((2 * number) % step, len(values), step), *np.flatnonzero(single).tolist()})
+
+
+def plain_ticks(bar: Any) -> None:
+    """Write the numbers beside a colour bar in digits, those of a logarithmic one too, and take its frame away."""
+    bar.outline.set_visible(False)
+    bar.formatter = FuncFormatter(partial(_tick, digits=3))
+    bar.minorformatter = NullFormatter()
+    bar.update_ticks()
 
 
 def save(figure: Any, folder: Path, name: str) -> list[Path]:

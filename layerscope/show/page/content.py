@@ -69,6 +69,9 @@ def figures(shown: Sequence[tuple[Named, Sequence[Plot]]]) -> Iterator[Json]:
         owned = [(m, plot) for m, plots in shown for plot in plots if (plot.title, plot.variant) == key]
         several = len({member.number for member, _ in owned}) > 1
         seen = [f"{member.name}: {plot.summary}" if several else plot.summary for member, plot in owned if plot.summary]
+        noted = [(member.name, plot.note) for member, plot in owned if plot.note]
+        notes = dict.fromkeys(note for _, note in noted)  # of several results with other notes each has its name
+        notes = dict.fromkeys(f"{name}: {note}" for name, note in noted) if len(notes) > 1 else notes
         first = owned[0][1]
         overlaid = isinstance(first, Chart) and first.overlaid
         places = [0] if overlaid else _places(owned)
@@ -81,7 +84,7 @@ def figures(shown: Sequence[tuple[Named, Sequence[Plot]]]) -> Iterator[Json]:
             "about": next((plot.about for _, plot in owned if plot.about != Meaning()), first.about),
             "unit": first.unit,
             "group": first.group,
-            "note": first.note,
+            "note": "; ".join(notes),
             "choices": [_choice(*one) for one in owned],
             "places": places,
             "overlaid": overlaid,

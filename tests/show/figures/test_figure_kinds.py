@@ -9,7 +9,10 @@ from drawings import all_curves, drawing, headless, panels_of
 
 from layerscope.profiling import profile
 from layerscope.reports.figures import draw
-from layerscope.show.figures.style import COLUMN_WIDTH, layer_step, scale
+from layerscope.runs.by_sample import boxes
+from layerscope.show.figures.charts import Owned
+from layerscope.show.figures.maps import draw_maps
+from layerscope.show.figures.style import COLUMN_WIDTH, TEXT_WIDTH, layer_step, scale, styled
 from layerscope.show.plots import Axis, HeatMap, ends
 
 
@@ -45,6 +48,19 @@ def test_heat_maps_of_several_runs_stand_beside_each_other_with_one_scale(labell
     assert first.get_position().y0 == pytest.approx(second.get_position().y0, abs=0.02)
 
 
+def test_a_logarithmic_colour_bar_has_its_numbers_in_digits():
+    values = ((10.0, 1e4), (100.0, 1e3))
+    heat = HeatMap(
+        title="perplexity", rows=("0", "1"), columns=("0", "1"), values=values, low=None, high=None, log=True
+    )
+    with styled():
+        figure = draw_maps([Owned(heat, "run", 0, alone=True)], "", TEXT_WIDTH)
+        figure.draw_without_rendering()
+    bar = figure.axes[-1]
+    texts = {label.get_text() for axis in (bar.xaxis, bar.yaxis) for label in axis.get_ticklabels(which="both")}
+    assert {"10", "100", "1e3", "1e4"} <= texts and not any("$" in text for text in texts)
+
+
 def test_boxes_are_the_quartiles_of_the_samples(labelled, bare):
     figure = drawing("cosine_to_last", [labelled, bare])
     (axis,) = figure.axes
@@ -58,6 +74,10 @@ def test_boxes_are_the_quartiles_of_the_samples(labelled, bare):
         assert (corners[:, 1].min(), corners[:, 1].max()) == pytest.approx((quartiles[0.25], quartiles[0.75]))
     medians = [line.get_ydata()[0] for line in axis.lines if line.get_linewidth() == 1.2]
     np.testing.assert_allclose(medians, expected[0.5])
+    (dots,) = [line for line in axis.lines if line.get_marker() == "."]
+    (drawn,) = boxes(labelled, "samples.cosine_to_last").values()
+    far = [(int(box.name), value) for box in drawn for _, value in box.outliers]
+    assert len(far) and np.array(far) == pytest.approx(dots.get_xydata())
 
 
 def test_the_bars_of_saturation_add_up_to_all_predictions(labelled):

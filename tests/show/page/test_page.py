@@ -15,7 +15,7 @@ import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.reports.page import report
 from layerscope.runs import open_run
-from layerscope.runs.curves import boxes
+from layerscope.runs.by_sample import boxes
 from layerscope.runs.registry import METRICS
 from layerscope.show.document import Document
 from layerscope.show.page.page import render
@@ -85,7 +85,7 @@ def test_a_call_from_python_is_told_as_a_call(labelled):
 def test_boxes_are_the_quartiles_of_each_layer(labelled):
     values = labelled.samples()
     values = values[values["metric"] == "cosine_to_last"]
-    (found,) = boxes(labelled).values()
+    (found,) = boxes(labelled, "samples.cosine_to_last").values()
     assert [box.name for box in found] == [str(layer) for layer in range(labelled.depth + 1)]
     for box in found:
         one = values[(values["layer"] == int(box.name)) & (values["site"] == "raw")].set_index("name")["value"]
@@ -94,7 +94,9 @@ def test_boxes_are_the_quartiles_of_each_layer(labelled):
         assert (low, *box.quartiles, high) == pytest.approx(wanted)
         far = one[(one < low) | (one > high)]
         assert dict(box.outliers) == {str(k): v for k, v in far.items()}
-        assert [abs(v - box.quartiles[1]) for _, v in box.outliers] == sorted(abs(far - box.quartiles[1]), reverse=True)
+        order = [(v < 0, abs(v - box.quartiles[1])) for _, v in box.outliers]
+        assert order == sorted(zip(far < 0, abs(far - box.quartiles[1]), strict=True), reverse=True)
+        assert box.negative == (one < 0).sum()
 
 
 def test_runs_that_differ_say_in_what(labelled, language, tmp_path):

@@ -315,7 +315,7 @@ function step(depth) {
 // The rows behind a figure, as its CSV holds them: values in the units of the long frame.
 const ROWS = {
   chart: (figure, shown) => [
-    ["run", "series", figure.choices[0].x.title, figure.choices[0].y.title || "value", "stderr", figure.choices[0].marked, "point"],
+    ["run", "series", figure.choices[0].x.title, figure.choices[0].y.title || "value", figure.choices[0].spread ?? "stderr", figure.choices[0].marked, "point"],
     figure.choices.filter(shown).flatMap(({ run, choice, series }) => series.filter(({ mark }) => mark !== "guide").flatMap((one) => one.x.map((x, i) => (
       [runName(run), [one.name ?? choice, one.detail].filter(Boolean).join(", "), x, one.y[i], one.errors?.[i], one.marked?.includes(i) ?? false, one.texts?.[i]])))),
   ],
@@ -325,9 +325,9 @@ const ROWS = {
       rows.flatMap((a, i) => columns.map((b, j) => [runName(run), choice, a, b, values[i][j]]))))];
   },
   boxes: (figure, shown) => [
-    ["run", "series", figure.choices[0].x, "n", "mean", "lower_whisker", "q1", "median", "q3", "upper_whisker"],
+    ["run", "series", figure.choices[0].x, "n", "mean", "lower_whisker", "q1", "median", "q3", "upper_whisker", "below_0"],
     figure.choices.filter(shown).flatMap(({ run, choice, boxes }) => boxes.map((box) => (
-      [runName(run), choice, box.name, box.n, box.mean, box.whiskers[0], ...box.quartiles, box.whiskers[1]]))),
+      [runName(run), choice, box.name, box.n, box.mean, box.whiskers[0], ...box.quartiles, box.whiskers[1], box.negative ?? 0]))),
   ],
   bars: (figure, shown) => [
     ["run", "series", "name", figure.choices[0].x.title, "low", "high"],

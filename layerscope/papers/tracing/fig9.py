@@ -1,0 +1,74 @@
+"""T-fig9: text of every layer: after aligned training it is better before the last layer, by four measures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from layerscope.generation import open_generation
+from layerscope.papers import drawing
+from layerscope.papers.assets import Asset, Assets
+from layerscope.papers.intervals import mean
+from layerscope.papers.language import LACKS, SMALL, Language, Speaker, Spoken
+from layerscope.papers.recipe import TRACING, Claim, Evidence, Recipe
+
+PAPER = Language(
+    "hf:wikitext/wikitext-103-raw-v1", 1000, hub="gpt2", depth=12, context=256, steps=40_000, batch_size=8,
+    learning_rate=2e-5,
+)  # fmt: skip
+SCALE = {"accuracy": 100.0}
+"""What a measure is multiplied by; perplexity is compared by its logarithm."""
+UNITS = {"accuracy": "%", "perplexity": "nats, log of perplexity", "coherence": "cosine", "diversity": "0 … 1"}
+
+
+def judge(assets: Assets) -> Evidence:
+    """Compare each measure seed by seed, on average over the layers before the last."""
+    found, plots = {}, []
+    for name, unit in UNITS.items():
+        curves = _curves(assets, name)
+        pairs = zip(curves["aligned"], curves["standard"], strict=True)
+        found[name] = mean([float((a - b).iloc[:-1].mean()) for a, b in pairs])
+        averages = {objective: pd.concat(of, axis=1).mean(axis=1) for objective, of in curves.items()}
+        plots.append(drawing.chart(f"{name.capitalize()} of text by layer", unit, averages))
+    return Evidence(found, plots=plots)
+
+
+def _curves(assets: Assets, name: str) -> dict[str, list[pd.Series]]:
+    """Return a measure by layer of each seed, by objective."""
+    found = {}
+    for objective, models in _models(assets.settings).items():
+        curves = [open_generation(assets.get(Spoken(model))).measure(name) for model in models]
+        found[objective] = [np.log(c) if name == "perplexity" else SCALE.get(name, 1.0) * c for c in curves]
+    return found
+
+
+def _models(setup: Language) -> dict[str, list[Speaker]]:
+    aligned = (("schedule", "always"),)
+    return {
+        "standard": [Speaker(setup, "standard", seed) for seed in range(setup.seeds)],
+        "aligned": [Speaker(setup, "aligned", seed, aligned) for seed in range(setup.seeds)],
+    }
+
+
+def _needs(setup: Language) -> Sequence[Asset]:
+    return [Spoken(model) for models in _models(setup).values() for model in models]
+
+
+def _claim(measure: str, verb: str, unit: str, direction: Literal["above", "below"]) -> Claim:
+    statistic = f"{measure}, aligned less standard, {unit}, mean over layers before the last"
+    return Claim(measure, f"Aligned training {verb} before the last layer.", statistic, 0.0, direction, "seeds")
+
+
+RECIPE = Recipe(
+    "T-fig9", TRACING, "Text of every layer is better after aligned training",
+    (
+        _claim("accuracy", "predicts more next tokens right", "points", "above"),
+        _claim("perplexity", "lowers perplexity", "nats of its logarithm", "below"),
+        _claim("coherence", "makes continuations more coherent with their prompts", "cosine", "above"),
+        _claim("diversity", "makes continuations more diverse", "0 … 1", "above"),
+    ),
+    judge, {"small": SMALL, "paper": PAPER}, _needs, lacks=LACKS, minutes=20,
+)  # fmt: skip

@@ -1,0 +1,122 @@
+"""What differs from sample to sample: box plots by layer, and entropy along the sequence with its spread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from layerscope.runs.curves import KINDS, TABLE_ALONE, Curve, Values, value_text
+from layerscope.runs.registry import about, capital, file_name, meaning_of, named, scale
+from layerscope.show.numbers import number
+from layerscope.show.plain import plain, pooling_name
+from layerscope.show.plots import Axis, Box, Boxes, Chart, Series
+
+if TYPE_CHECKING:
+    from layerscope.runs.run import Run
+
+WHISKERS = (5, 95)
+"""Percentiles between which the whiskers reach."""
+OUTLIERS = 20
+"""At most this many samples beyond the whiskers of a layer are kept by name, those below 0 and the furthest first."""
+
+
+def box_plots(run: Run, table: str) -> Iterator[Boxes]:
+    """Yield box plots by layer of each sample's values in a table, for each metric, variant and pooling."""
+    low, high = WHISKERS
+    for (metric, variant, pooling), drawn in boxes(run, table).items():
+        to_last = metric == "cosine_to_last"
+        title = f"{named('cosine_similarity' if to_last else metric, variant)}{' to the last layer' if to_last else ''}"
+        most = max(drawn, key=lambda box: box.negative)
+        below = f"{most.negative:,} of {most.n:,} samples are below 0 at layer {most.name}, the most"
+        yield Boxes(
+            title=f"Each sample's {title}",
+            summary=f"Boxes by layer: quartiles, whiskers from {low} to {high} %, dots for samples beyond.",
+            note=below if most.negative else "",
+            about=meaning_of("cosine_similarity" if to_last else metric, run.at()),
+            choice=pooling_name(pooling),
+            name=f"samples-{file_name(metric, variant)}" if not to_last else file_name(metric, variant),
+            x="layer",
+            y=" ".join(filter(None, (title.removesuffix(" to the last layer"), about(metric).unit))),
+            boxes=tuple(drawn),
+            each="sample",
+            legend=("median of the samples", "quarter to three quarters", f"{low} % to {high} %"),
+        )
+
+
+def boxes(run: Run, table: str) -> dict[tuple[str, str | None, str], list[Box]]:
+    """Return each sample's values in a table as a box for each layer but the last after its norm.
+
+    Keys are metric, variant and pooling; there is none without the table.
+    """
+    if not run.folder.has_table(table):
+        return {}
+    names = run.folder.plan.drop_duplicates("sample").set_index("sample")["name"]
+    values = run.folder.read_table(table)
+    last = (values["metric"] == "cosine_to_last") & (values["layer"] == run.depth) & (values["site"] == run.final)
+    kept = values[values["value"].notna() & ~last & ~values["metric"].isin(TABLE_ALONE)]
+    found: dict[tuple[str, str | None, str], list[Box]] = {}
+    for (metric, variant, pooling, layer), rows in kept.groupby(
+        ["metric", "variant", "pooling", "layer"], dropna=False
+    ):
+        key = (str(metric), variant if isinstance(variant, str) else None, str(pooling))
+        own = box(str(int(layer)), rows["value"].to_numpy() * scale(metric), names.loc[rows["sample"]])
+        found.setdefault(key, []).append(own)
+    return found
+
+
+def box(name: str, values: Values, samples: Iterable[object]) -> Box:
+    """Return a box of values, with the names of the samples below 0 and furthest from it."""
+    low, first, median, third, high = np.percentile(values, (WHISKERS[0], 25, 50, 75, WHISKERS[1])).tolist()
+    far = pd.DataFrame(
+        {"who": list(map(str, samples)), "value": values, "far": np.abs(values - median), "below": values < 0}
+    )
+    far = far[(values < low) | (values > high)].sort_values(["below", "far"], ascending=False, kind="stable")[:OUTLIERS]
+    outliers = tuple(zip(map(plain, far["who"]), far["value"].tolist(), strict=True))
+    negative = int((values < 0).sum())
+    return Box(name, (first, median, third), (low, high), float(values.mean()), len(values), outliers, negative)
+
+
+def quality(run: Run, known: Sequence[Curve]) -> Iterator[Boxes | Chart]:
+    """Yield what stands below the curves of quality."""
+    yield from along(run, known)
+    yield from box_plots(run, "samples.path")
+
+
+def along(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
+    """Yield what is measured of each sample's first tokens by their number, at five layers, and its spread."""
+    found: dict[tuple[str, str], dict[int, Curve]] = {}
+    for curve in known:
+        variant, _, prefix = (curve.variant or "").partition(",prefix=")
+        if prefix:
+            found.setdefault((curve.metric, variant), {})[int(prefix)] = curve
+    for (metric, variant), curves in found.items():
+        lines, first = [], next(iter(curves.values()))
+        for i, layer in enumerate(dict.fromkeys(round(quarter * run.depth / 4) for quarter in range(5))):
+            values, errors = zip(*(curve.at(layer) for curve in curves.values()), strict=True)
+            counts = [curve.n for curve in curves.values()]
+            spread = tuple(error * math.sqrt(n) for error, n in zip(errors, counts, strict=True))
+            texts = tuple(
+                f"layer {layer}, first {prefix} tokens: {value_text(first, value)}, standard deviation {number(sd)} "
+                f"over {n:,} samples"
+                for prefix, value, sd, n in zip(curves, values, spread, counts, strict=True)
+            )
+            x = tuple(map(float, curves))
+            lines.append(Series(f"layer {layer}", x, values, texts, errors=spread, tone=i))
+        yield Chart(
+            title=f"{capital(first.title)} along the sequence",
+            variant=variant,
+            summary=f"{lines[-1].texts[0]}; {lines[-1].texts[-1]}",
+            note="Bands: ± one standard deviation over the samples",
+            about=meaning_of(metric, run.at()),
+            unit=first.unit,
+            group=KINDS.get(about(metric).needs, ""),
+            name=f"along-{metric}-{variant}" if len(found) > 1 else f"along-{metric}",
+            x=Axis("first tokens of a sample", whole=True),
+            y=Axis(f"{first.title} ({first.unit})"),
+            series=tuple(lines),
+            spread="standard deviation",
+        )
