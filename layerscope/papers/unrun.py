@@ -5,10 +5,6 @@ UNRUN: dict[str, tuple[str, str]] = {
         "AlignedBERT is above BERT at every layer (figures 8 and 21)",
         "trainings on six GLUE tasks, which take a GPU; train --preset tracing-glue is one of them",
     ),
-    "T-fig12": (
-        "Without residual connections CKA misleads",
-        "networks with and without them, trained side by side; train takes both",
-    ),
     "T-fig17": ("Aligned layers transfer better under a shift", "images of another source, as CIFAR-10.2"),
     "T-fig18": ("Detection by decoder layer", "DETR on COCO"),
     "T-fig19": (
