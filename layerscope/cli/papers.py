@@ -26,8 +26,8 @@ Every claim that the authors' released values can decide, on one page:
 def reproduce(
     options: Options,
     *,
-    all: Annotated[bool, Parameter(help="Run all recipes of the scale.", negative=())] = False,
-    list: Annotated[bool, Parameter(help="List the recipes, and run none.", negative=())] = False,
+    all: Annotated[bool, Parameter(help="Run all recipes of the scale.", show_default=False, negative=())] = False,
+    list: Annotated[bool, Parameter(help="List the recipes, and run none.", show_default=False, negative=())] = False,
     json: Json = False,
 ) -> None:
     """Print the verdicts, and write results, pictures and the page."""

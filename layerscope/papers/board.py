@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -190,9 +190,10 @@ def _said(word: Word, count: int = 1) -> str:
     return word if word != "not decided" else "is not decided" if count == 1 else "are not decided"
 
 
-def _claims(found: Iterable[Reproduction], in_words: bool = False) -> Table:
+def _claims(found: Sequence[Reproduction], in_words: bool = False) -> Table:
     """Return a row for each claim: short enough for a terminal, or with its sentence."""
-    last = (Column("over", "left"), Column("in words", "left", wraps=True)) if in_words else (Column("n"),)
+    counted = (Column("n"),) if len(found) == 1 else ()  # beside claims of several recipes there is no room for it
+    last = (Column("over", "left"), Column("in words", "left", wraps=True)) if in_words else counted
     heads = (
         Column("claim", "left"), Column("verdict", "left"), Column("found"), Column("95 % interval", "left"),
         Column("needs", "left"), *last,
@@ -207,10 +208,8 @@ def _claims(found: Iterable[Reproduction], in_words: bool = False) -> Table:
             _text(_interval(interval)),
             _text(f"{'>' if claim.direction == 'above' else '<'} {claim.threshold:g}"),
         )
-        counts = (
-            (_text(_over(verdict)), _text(claim.sentence)) if in_words else (Cell(str(interval.n), value=interval.n),)
-        )
-        rows.append(row(*cells, *counts))
+        shown = (_text(_over(verdict)), _text(_measured(verdict)))
+        rows.append(row(*cells, *(shown if in_words else [Cell(str(interval.n), value=interval.n)] * len(counted))))
     return Table("Claims", heads, tuple(rows), name="claims")
 
 
@@ -223,6 +222,11 @@ def _interval(interval: Interval) -> str:
     if interval.low == interval.high:
         return ""
     return f"{_digits(interval.low)} … {_digits(interval.high)}" if math.isfinite(interval.low) else "too few"
+
+
+def _measured(verdict: Verdict) -> str:
+    """Return a claim's sentence with its statistic."""
+    return f"{verdict.claim.sentence[:-1]} ({verdict.claim.statistic})."
 
 
 def _over(verdict: Verdict) -> str:
@@ -277,8 +281,9 @@ def _where(entry: dict[str, Any]) -> str:
 
 
 def _remarks(found: Reproduction) -> Iterator[Sentences]:
-    measured = (f"{v.claim.name}: {v.claim.sentence[:-1]} ({v.claim.statistic}; {_over(v)})." for v in found.verdicts)
-    yield Sentences("What is measured", tuple(measured))
+    yield Sentences(
+        "What is measured", tuple(f"{v.claim.name}: {_measured(v)[:-2]}; {_over(v)})." for v in found.verdicts)
+    )
     wants = [f"{v.claim.name}: {v.wants}." for v in found.verdicts if v.wants]
     if wants:
         yield Sentences("What would decide it", tuple(wants))
@@ -291,7 +296,7 @@ def _section(found: Reproduction) -> Section:
     name = found.recipe.name.lower()
     claims, numbers = _claims([found], in_words=True), _numbers(found.numbers())
     tables = [Table(t.title, t.columns, t.rows, name=f"{name}-{t.name}") for t in (claims, numbers) if t.rows]
-    legend = tuple(text for part in _remarks(found) for text in part.texts)
+    legend = tuple(text for part in list(_remarks(found))[1:] for text in part.texts)  # the table says the first
     title = f"{found.recipe.name} · {found.summary}"
     return Section(
         name, title, f"{found.recipe.title} ({found.recipe.paper}).", (*tables, *found.evidence.plots), legend

@@ -45,12 +45,13 @@ def chosen(names: tuple[str, ...], scale: Scale) -> list[Recipe]:
         if (unrun := {other.lower(): other for other in UNRUN}.get(name.lower())) is not None:
             raise LayerscopeError(f"{unrun} is not run: it needs {UNRUN[unrun][1]}")
         if name.lower() not in lower:
-            raise LayerscopeError(f"recipe {name!r} does not exist{choices(name, list(known), 'there are')}")
+            mine = [other for other in known if other[0].lower() == name[:1].lower()] if name[1:2] == "-" else []
+            raise LayerscopeError(f"recipe {name!r} does not exist{choices(name, mine or list(known), 'there are')}")
         recipe = known[lower[name.lower()]]
         if scale not in recipe.scales:
             raise LayerscopeError(
-                f"{recipe.name} does not run at scale {scale!r}, which lacks {recipe.lacks.get(scale, 'its data')}: "
-                f"it runs at {' and '.join(recipe.scales)}"
+                f"{recipe.name} does not run at scale {scale!r}, which lacks {recipe.lacks.get(scale, 'its data')}; "
+                f"try {' or '.join(f'`scale={other!r}`' for other in recipe.scales)}"
             )
         found.append(recipe)
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from os.path import commonprefix
 
 import numpy as np
 import numpy.typing as npt
@@ -45,13 +46,25 @@ def boxes(title: str, unit: str, values: npt.NDArray[np.float64], first: int) ->
 
 
 def bars(title: str, unit: str, numbers: Sequence[Number]) -> Bars:
-    """Return numbers with their intervals as bars."""
+    """Return numbers with their intervals as bars, named by what tells them apart."""
     return Bars(
-        title=title, x=Axis(unit), rows=tuple(number.quantity for number in numbers),
+        title=title, x=Axis(unit), rows=tuple(_apart([number.quantity for number in numbers])),
         values=tuple(number.value for number in numbers),
         low=tuple(math.nan if number.low is None else number.low for number in numbers),
         high=tuple(math.nan if number.high is None else number.high for number in numbers), name=file_name(title),
     )  # fmt: skip
+
+
+def _apart(names: Sequence[str]) -> list[str]:
+    """Return names without the words with which all begin and end; a number keeps the words after it."""
+    words = [name.split() for name in names]
+    shared = len(commonprefix(words))
+    rest = [word[shared:] for word in words]
+    shared = len(commonprefix([word[::-1] for word in rest]))
+    shorter = [" ".join(word[: len(word) - shared]).rstrip(",") for word in rest]
+    if any(name.isdigit() for name in shorter):
+        shorter = [" ".join(word) for word in rest]
+    return shorter if all(shorter) else list(names)
 
 
 def heat_map(title: str, table: pd.DataFrame, down: str, across: str) -> HeatMap:

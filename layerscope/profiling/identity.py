@@ -32,7 +32,7 @@ COMPARED = (
     ("model", "model", "name"), ("model weights", "model", "weights"), ("device", "model", "device"),
     ("model dtype", "model", "dtype"), ("part", "model", "part"), ("blocks", "model", "blocks"),
     ("norm", "model", "norm"), ("projected", "model", "projected"), ("data", "data", "name"),
-    ("data contents", "data", "fingerprint"),
+    ("samples", "data", "samples"), ("data contents", "data", "fingerprint"),
 )  # fmt: skip
 """What must match for a run folder to be resumed, besides options and tokens: its name, and where a manifest has it."""
 PROBE = "The quick brown fox, 0123456789: ÀÉ あ."

@@ -115,7 +115,7 @@ def test_two_processes_make_the_run_of_one(told, given: Path, single: layerscope
         ("command", 2, "layerscope inspect works in one"),
         ("data", 2, "missing.csv' does not exist"),
         ("held", 2, "another process is writing to"),
-        ("only one", 2, "holds another run (data contents"),
+        ("only one", 2, "holds another run (samples"),
         ("fault", 1, "ValueError: a fault of process 1"),
     ],
 )

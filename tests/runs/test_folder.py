@@ -55,7 +55,7 @@ def refusal(run: layerscope.Run, what: str, old: str, new: str) -> str:
     [
         ({"seed": 1}, "seed", "0", "1"),
         ({"batch_size": 4}, "batch_size", "2", "4"),
-        ({"samples": 39}, "data contents", None, None),
+        ({"samples": 39}, "samples", None, None),
         ({"samples": "all"}, "samples", "1000", "None"),
         ({"pooling": "first"}, "pooling", "auto", "first"),
         ({"metrics": "cka"}, "metrics", None, None),
@@ -82,7 +82,7 @@ def test_another_model_data_or_dtype_is_refused(run) -> None:
         (changed, ROWS, "model weights"),
         (tiny.Plain().double(), ROWS, "model weights"),
         (None, ROWS.flip(0), "data contents"),
-        (None, ROWS[:39], "data contents"),
+        (None, ROWS[:39], "samples"),
     ):
         with pytest.raises(LayerscopeError, match=rf"holds another run \({what}: "):
             again(run, model, data)

@@ -22,9 +22,8 @@ def judge(assets: Assets) -> Evidence:
     least = min(depth.xs("wikitext", level="dataset").drop(list(BIDIRECTIONAL), level="model"))
     found = {model: mean(depth.xs(model, level="model").tolist()) for model in MODELS}
     flat = [least - depth[model].loc[:, "wikitext"].item() for model in BIDIRECTIONAL]
-    by_model = {
-        model: wiki.loc[model].iloc[0].dropna() for model in dict.fromkeys(wiki.index.get_level_values("model"))
-    }
+    known = [*released.PARAMETERS, *BIDIRECTIONAL]
+    by_model = {model: wiki.loc[model].iloc[0].dropna() for model in known if model in wiki.index}
     return Evidence(
         found | {"bidirectional": mean(flat)},
         [Number(f"{model}, valley on WikiText", depth[model].loc[:, "wikitext"].item()) for model in by_model],

@@ -62,7 +62,7 @@ def draw_maps(owned: Sequence[Owned], title: str, width: float) -> Any:
         _mark(figure, axis, one.plot, side, first_column=i % columns == 0 or not same)
         if not alike or i >= len(axes) - columns:
             axis.set_xlabel(style.fitted(figure, one.plot.across, 0.9 * side / width, 7.5))
-        if not alike or (i % columns == 0 and not _named(first)):
+        if not alike or (i % columns == 0 and not _words(first)):
             axis.set_ylabel(style.fitted(figure, one.plot.down, 0.8 * side / width, 7.5))
     _bar(figure, axes, image, first)
     return style.finish(figure)
@@ -92,6 +92,11 @@ def _title(part: HeatMap) -> str:
 def _named(part: HeatMap) -> bool:
     """Return whether rows have names of their own, as tasks do."""
     return not (part.square or part.upward)
+
+
+def _words(part: HeatMap) -> bool:
+    """Return whether the names of rows say themselves what they are, as numbers of steps do not."""
+    return _named(part) and not all(name.isdigit() for name in part.rows)
 
 
 def _norm(parts: Sequence[HeatMap]) -> Any:
@@ -156,7 +161,7 @@ def _bar(figure: Any, axes: list[Any], image: Any, part: HeatMap) -> None:
         )  # fmt: skip
     style.plain_ticks(bar)
     note = part.note.split("; ") if part.note and _named(part) else []
-    bar.set_label("\n".join(style.fitted(figure, line, 0.65, 7.5) for line in [_title(part), *note]))
+    bar.set_label("\n".join(line for text in [_title(part), *note] for line in style.broken(figure, text, 0.65, 7.5)))
 
 
 def draw_boxes(owned: Sequence[Owned], title: str, width: float) -> Any:
@@ -213,6 +218,8 @@ def draw_bars(owned: Sequence[Owned], title: str, width: float) -> Any:
         axis.set_title(name)
         if mine[0].plot.x.range:
             axis.set_xlim(*mine[0].plot.x.range)
+        if mine[0].plot.x.title != name:
+            axis.set_xlabel(mine[0].plot.x.title)
         axis.axvline(0, color=style.DARK, linewidth=0.6)
         axis.set_ylim(len(rows) - 0.5, -0.5)
         there = i % columns == 0

@@ -143,7 +143,7 @@ def finish(figure: Any) -> Any:
     extra: dict[int, int] = {}
     for axis, title in titles.items():
         axis.apply_aspect()
-        lines = _broken(figure, title, axis.get_window_extent().width / figure.bbox.width)
+        lines = broken(figure, title, axis.get_window_extent().width / figure.bbox.width, STYLE["axes.titlesize"])
         axis.set_title("\n".join(lines))
         row = axis.get_subplotspec().rowspan.start
         extra[row] = max(extra.get(row, 0), len(lines) - 1)
@@ -240,9 +240,8 @@ def save(figure: Any, folder: Path, name: str) -> list[Path]:
     return paths
 
 
-def _broken(figure: Any, title: str, share: float) -> list[str]:
-    """Return the lines of a title, each broken once between words where it is too wide, and cut where it still is."""
-    size = STYLE["axes.titlesize"]
+def broken(figure: Any, title: str, share: float, size: float) -> list[str]:
+    """Return the lines of a text, each broken once between words where it is too wide, and cut where it still is."""
     lines: list[str] = []
     for part in title.split("\n"):
         words = part.split(" ")

@@ -138,7 +138,7 @@ const PLOTS = {
     const data = [{
       type: "bar", orientation: "h", x: values, y: rows.map((_, i) => i), hoverinfo: "text",
       marker: { color: look(choice.run, { mark: "bars" }, colors).color, opacity: 0.75 },
-      error_x: { type: "data", symmetric: false, array: error(high, 1), arrayminus: error(low, -1), color: colors.ink, thickness: 1.3, width: 3 },
+      error_x: { visible: low.some((end) => end !== null), type: "data", symmetric: false, array: error(high, 1), arrayminus: error(low, -1), color: colors.ink, thickness: 1.3, width: 3 },
       hovertext: rows.map((name, i) => `${escaped(name)}: ${digits(values[i], 3)}${(low[i] ?? null) === null ? "" : ` (${digits(low[i], 3)} … ${digits(high[i], 3)})`}`),
     }];
     const xaxis = { title: titled(x.title), ...(x.range ? { range: x.range } : {}), nticks: 6, zeroline: true, zerolinecolor: colors.muted };
