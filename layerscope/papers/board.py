@@ -1,4 +1,4 @@
-"""What reproducing recipes found: a board of verdicts, each with its evidence."""
+"""The results of recipes: a board of verdicts, each with its evidence."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Reproduction(Shown):
         return ", ".join((first, *rest))
 
     def numbers(self) -> pd.DataFrame:
-        """Return ours beside what is printed: a row for each quantity, with where it stands and whether it compares."""
+        """Return ours beside what is printed: a row for each quantity, with its source and whether they compare."""
         printed = {entry.quantity: entry for entry in self.recipe.printed}
         found = [_compared(n.quantity, n.value, n.low, n.high, printed.get(n.quantity)) for n in self.evidence.numbers]
         known = {entry["quantity"] for entry in found}
@@ -117,7 +117,7 @@ class Reproduction(Shown):
 
 @dataclass(frozen=True, eq=False)
 class Board(Shown):
-    """What `reproduce` returns: recipes with their verdicts, and those that the scale has not, with what they lack.
+    """What `reproduce` returns: recipes with their verdicts, and those that do not run at this scale, and why.
 
     >>> board = layerscope.reproduce("T-tab1", out="papers", progress=False)
     >>> board["T-tab1"].word
@@ -134,7 +134,7 @@ class Board(Shown):
         return next(found for found in self.reproductions if found.recipe.name == name)
 
     def document(self) -> Document:
-        """Return how many recipes held, each claim with its verdict, and on a page the evidence of each."""
+        """Return how many recipes held, each claim with its verdict, and for a page the evidence."""
         if len(self.reproductions) == 1 and not self.lacking:
             return self.reproductions[0].document()
         known = [found.word for found in self.reproductions]
@@ -142,11 +142,11 @@ class Board(Shown):
         wanting: dict[str, list[str]] = {}
         for name, what in self.lacking:
             wanting.setdefault(what, []).append(name)
-        lines = (f"Not run, for want of {what}: {', '.join(names)}." for what, names in wanting.items())
-        lacking = Sentences("Left out at this scale", tuple(lines))
+        lines = (f"Not run at this scale, which lacks {what}: {', '.join(names)}." for what, names in wanting.items())
+        lacking = Sentences("Not run", tuple(lines))
         overview = Section("board", "Verdicts", LEAD, (_claims(self.reproductions, in_words=True),))
         return Document(
-            answer=f"Of {len(known)} recipes {', '.join(counts)}.",
+            answer=f"Of {len(known)} recipes, {', '.join(counts)}.",
             title=(f"The papers' claims, scale {self.scale}",),
             parts=(_claims(self.reproductions), *([lacking] if self.lacking else [])),
             sections=(overview, *map(_section, self.reproductions)),
@@ -181,8 +181,8 @@ def judged(recipe: Recipe, assets: Assets, scale: Scale) -> Reproduction:
 
 
 LEAD = (
-    "A claim held where the whole interval of its statistic lies beyond the threshold, which was fixed before; it is "
-    "not decided where the interval straddles it."
+    "A claim held where the whole 95 % interval of its statistic lies beyond the threshold, which was fixed before any "
+    "result; it is not decided where the interval straddles the threshold."
 )
 
 
@@ -194,8 +194,8 @@ def _claims(found: Iterable[Reproduction], in_words: bool = False) -> Table:
     """Return a row for each claim: short enough for a terminal, or with its sentence."""
     last = (Column("over", "left"), Column("in words", "left", wraps=True)) if in_words else (Column("n"),)
     heads = (
-        Column("claim", "left"), Column("verdict", "left"), Column("found"), Column("95 % interval", "left"),
-        Column("needs", "left"), *last,
+        Column("claim", "left"), Column("verdict", "left"), Column("value"), Column("95 % interval", "left"),
+        Column("threshold", "left"), *last,
     )  # fmt: skip
     rows = []
     for recipe, verdict in ((one.recipe, verdict) for one in found for verdict in one.verdicts):
@@ -271,7 +271,7 @@ def _interval_of(entry: dict[str, Any]) -> tuple[Cell]:
 
 
 def _where(entry: dict[str, Any]) -> str:
-    """Return the place in the paper, and why the numbers are not to be compared, if they are not."""
+    """Return where a number is printed, and why it is not comparable if it is not."""
     differs = f" (not comparable: {entry['why_not']})" if entry["where"] and entry["why_not"] else ""
     return f"{entry['where']}{differs}"
 

@@ -51,17 +51,19 @@ RECIPE = Recipe(
     "T-fig5", TRACING, "Aligned training reduces the effective depth",
     (
         Claim(
-            "depth", "Aligned training reaches the last layer's accuracy, within a point, at a shallower layer.",
-            "effective depth, standard less aligned, layers", 0.0, "above", "seeds",
+            "depth", "After aligned training, a shallower layer comes within a point of the last layer's accuracy.",
+            "effective depth, the first layer within a point of the last layer's accuracy; "
+            "standard minus aligned, layers", 0.0, "above", "seeds",
         ),
         Claim(
-            "monotone", "After aligned training accuracy does not fall from one layer to the next.",
-            "largest drop between neighbouring layers, points", -1.0, "above", "seeds",
+            "monotone", "After aligned training, accuracy falls by less than a point from any layer to the next.",
+            "lowest change of accuracy from one layer to the next, percentage points", -1.0, "above", "seeds",
         ),
         *(
             Claim(
-                name, f"Cut to {name} of its layers, the aligned model is as good as a separate model of that depth.",
-                "accuracy, cut less separate, points", -1.0, "above", "seeds",
+                name,
+                f"Cut to {name} of its layers, an aligned model is at most a point below one trained at that depth.",
+                "accuracy, cut minus separately trained, percentage points", -1.0, "above", "seeds",
             )
             for name in SHARES
         ),
@@ -71,5 +73,5 @@ RECIPE = Recipe(
         Printed("effective depth, standard", 12, "section 3.1", "CIFAR-10, on training images"),
         Printed("effective depth, aligned", 7, "section 3.1", "CIFAR-10, on training images"),
     ),
-    lacks=LACKS, minutes=14, note="Effective depth on test images; definition 3.1 has training images",
+    lacks=LACKS, minutes=14, note="Effective depth is measured on test images; definition 3.1 uses training images",
 )  # fmt: skip
