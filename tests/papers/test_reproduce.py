@@ -51,7 +51,7 @@ def test_the_released_values_decide_offline(tmp_path: Path) -> None:
         (["t-fig18"], "T-fig18 is not run: it needs DETR on COCO"),
         (
             ["T-fig5", "--scale", "published"],
-            "T-fig5 does not run at scale 'published', which lacks values that the authors released: give --scale small or --scale paper",
+            "released: give --scale small or --scale paper",
         ),
         (["T-fig5", "--scale", "huge"], "'huge' does not exist"),
         (["T-tab1", "--all"], "name recipes or give --all, not both"),
